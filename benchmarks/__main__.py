@@ -19,7 +19,7 @@ from benchmarks import (
     watch,
     webhook,
 )
-from e2e.cluster.binaries import ensure_chain
+from e2e.cluster.binaries import ensure_built
 from trainer_kai.kube import loop
 
 _ALL: Final = {
@@ -66,7 +66,7 @@ if __name__ == "__main__":
                 sys.exit(f"failed: {', '.join(failed)}")
         else:
             if not _WITHOUT_CHAIN.issuperset(names):
-                ensure_chain()  # outside the event loop, which would keep Ctrl-C from it
+                ensure_built()  # outside the event loop, which would keep Ctrl-C from it
             loop.run(known[names[0]].main())
     except KeyboardInterrupt:
         sys.exit(130)

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.pods import all_pods, is_bound, make_group, make_namespace, member
+from benchmarks.pods import all_pods, create_podgroup, is_bound, make_namespace, podgroup_pod
 from benchmarks.usage import most_memory_mib
 from e2e.cluster.bringup import Options, running_cluster
 from e2e.cluster.cluster import Cluster
@@ -24,24 +24,24 @@ from e2e.cluster.nodes import NodeShape, make_nodes
 from e2e.cluster.resources import NODES, PODS, Obj
 from e2e.cluster.together import together
 from e2e.front.install import PODGROUPS, install
-from e2e.front.processes import SCHEDULER, OurProcess, running, webhook_port
+from e2e.front.processes import SCHEDULER, ProductProcess, running, webhook_port
 
 __all__ = ["main"]
 
 _NODES: Final = 4_000
 _PODS_EACH: Final = 10
 _GPUS: Final = 8
-_GROUPS: Final = 5_000
+_PODGROUPS: Final = 5_000
 _ROUNDS: Final = 3
 _GANG: Final = 4
-_CROWD: Final = "crowd"
-_ROOM: Final = "room"  # of those that wait
+_FULL_NAMESPACE: Final = "crowd"
+_GANG_NAMESPACE: Final = "room"  # of those that wait
 _SETTLED_S: Final = 5.0  # until its Lease has a past; without, it is not given back
 _MOST_S: Final = 20.0
 _MOST_MIB: Final = 600
 
 
-class _Found(NamedTuple):
+class _Measurement(NamedTuple):
     """What was measured in one round."""
 
     listed_s: float
@@ -55,7 +55,7 @@ async def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         async with running_cluster(Options(name="bench-arrive")) as cluster:
             await install(cluster, port=webhook_port(cluster))
-            for namespace in (_CROWD, _ROOM):
+            for namespace in (_FULL_NAMESPACE, _GANG_NAMESPACE):
                 await make_namespace(cluster, namespace)
             async with running(cluster, SCHEDULER, Path(folder)) as ours:
                 await asyncio.sleep(_SETTLED_S)
@@ -72,8 +72,10 @@ async def _fill(cluster: Cluster) -> None:
     began = time.monotonic()
     await cluster.api.create_all(_nodes())
     await together(_untaint(cluster, number) for number in range(_NODES + 1))
-    for number in range(_GROUPS):
-        await make_group(cluster, _CROWD, f"g{number}", _NODES * _PODS_EACH // _GROUPS)
+    for number in range(_PODGROUPS):
+        await create_podgroup(
+            cluster, _FULL_NAMESPACE, f"g{number}", _NODES * _PODS_EACH // _PODGROUPS
+        )
     await cluster.api.create_all(_pods())
     print(f"{_NODES:,} nodes and {_NODES * _PODS_EACH:,} pods: {time.monotonic() - began:.0f} s")
 
@@ -90,36 +92,36 @@ def _nodes() -> Iterable[Obj]:
 
 
 def _pods() -> Iterator[Obj]:
-    each = _NODES * _PODS_EACH // _GROUPS
+    each = _NODES * _PODS_EACH // _PODGROUPS
     for number in range(_NODES * _PODS_EACH):
-        made = member(_CROWD, f"g{number // each}", number % each)
-        made["spec"]["nodeName"] = f"node-{1 + number // _PODS_EACH}"
+        created = podgroup_pod(_FULL_NAMESPACE, f"g{number // each}", number % each)
+        created["spec"]["nodeName"] = f"node-{1 + number // _PODS_EACH}"
         if number % _PODS_EACH >= _GPUS:
-            made["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
-        yield made
+            created["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
+        yield created
 
 
-async def _round(cluster: Cluster, ours: OurProcess, number: int) -> _Found:
+async def _round(cluster: Cluster, ours: ProductProcess, number: int) -> _Measurement:
     """Start it while a gang waits."""
     name = f"late-{number}"
-    await make_group(cluster, _ROOM, name, _GANG)
-    await cluster.api.create_all(member(_ROOM, name, i) for i in range(_GANG))
+    await create_podgroup(cluster, _GANG_NAMESPACE, name, _GANG)
+    await cluster.api.create_all(podgroup_pod(_GANG_NAMESPACE, name, i) for i in range(_GANG))
     began = time.monotonic()
     for kind in (NODES, PODGROUPS, PODS):
         await cluster.api.list(kind)
     listed_s = time.monotonic() - began
     began = time.monotonic()
-    async with all_pods(cluster, _ROOM, _GANG, is_bound):
+    async with all_pods(cluster, _GANG_NAMESPACE, _GANG, is_bound):
         await ours.start()
         ready_s = time.monotonic() - began
-    found = _Found(listed_s, ready_s, time.monotonic() - began, most_memory_mib(ours))
+    found = _Measurement(listed_s, ready_s, time.monotonic() - began, most_memory_mib(ours))
     await ours.stop()
     for i in range(_GANG):
-        await cluster.api.delete(PODS, _ROOM, f"{name}-{i}", gracePeriodSeconds=0)
+        await cluster.api.delete(PODS, _GANG_NAMESPACE, f"{name}-{i}", gracePeriodSeconds=0)
     return found
 
 
-def _show(found: list[_Found]) -> None:
+def _show(found: list[_Measurement]) -> None:
     title = f"the scheduler starts: {_NODES:,} nodes, {_NODES * _PODS_EACH:,} pods, this run"
     table = Table(title=title)
     for heading in ("work", "min / median / max s", "times listing"):

@@ -23,73 +23,73 @@ from benchmarks.large import NODES, PODS, PODS_EACH, large_cluster
 from scheduler.core.decision import Plan
 from scheduler.core.model import Snapshot
 from scheduler.core.plan import plan
-from scheduler.policies.registry import Choice, choose
-from scheduler.state.state import State
-from scheduler.state.terms import Terms
-from trainer_kai.garbage import settle, undisturbed
+from scheduler.policies.registry import PolicySelection, build_policies
+from scheduler.state.state import ClusterState
+from scheduler.state.terms import StateOptions
+from trainer_kai.garbage import freeze_known_objects, without_collection
 
 __all__ = ["main"]
 
-_TERMS: Final = Terms(now=1_800_000_000)
+_OPTIONS: Final = StateOptions(now=1_800_000_000)
 _WAITING: Final = (10, 10_000)  # gangs
 _ROUNDS: Final = 7
 _TICK_S: Final = 0.001
 _MOST_S: Final = 0.1  # that a watch, the lease or a health answer may have to wait
-_Plans: TypeAlias = Callable[[Snapshot], Awaitable[Plan]]
+_Planner: TypeAlias = Callable[[Snapshot], Awaitable[Plan]]
 
 
-class _Found(NamedTuple):
+class _Measurement(NamedTuple):
     """What was measured in one round."""
 
     took_s: float
-    held_up_s: float
+    blocked_s: float
 
 
 async def main() -> None:
     """Plan for few and for many, in either place."""
     table = Table(title=f"from a snapshot to its plan, {PODS:,} pods on {NODES:,} nodes, this run")
-    held_up = "event loop held up", "at most"
-    for heading in ("gangs that wait", "where", "best", *held_up):
+    blocked = "event loop held up", "at most"
+    for heading in ("gangs that wait", "where", "best", *blocked):
         table.add_column(heading, justify="left" if heading == "where" else "right")
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         for waiting in _WAITING:
             snapshot = _snapshot(waiting)
             threads = await _rounds(snapshot, waiting, _in_a_thread)
-            others = await _rounds(snapshot, waiting, _in_a_process(pool))
-            for where, found in (("thread", threads), ("process", others)):
-                held_s = sorted(it.held_up_s for it in found)
-                figures = min(found).took_s, median(held_s), held_s[-1]
+            processes = await _rounds(snapshot, waiting, _in_a_process(pool))
+            for place, found in (("thread", threads), ("process", processes)):
+                blocked_s = sorted(it.blocked_s for it in found)
+                figures = min(found).took_s, median(blocked_s), blocked_s[-1]
                 shown = (f"{1000 * seconds:.1f} ms" for seconds in figures)
-                table.add_row(f"{waiting:,}", where, *shown)
-            usual_s = median(it.held_up_s for it in threads)
+                table.add_row(f"{waiting:,}", place, *shown)
+            usual_s = median(it.blocked_s for it in threads)
             assert usual_s <= _MOST_S, f"the event loop was held up for {usual_s * 1000:.0f} ms"
             gc.unfreeze()
     Console(width=105).print(table)
 
 
 def _snapshot(waiting: int) -> Snapshot:
-    state = State(_TERMS)
-    state.tell_all(large_cluster(PODS - waiting * PODS_EACH))
-    snapshot = state.snapshot(_TERMS.now).snapshot
-    settle()
+    state = ClusterState(_OPTIONS)
+    state.put_all(large_cluster(PODS - waiting * PODS_EACH))
+    snapshot = state.snapshot(_OPTIONS.now).snapshot
+    freeze_known_objects()
     return snapshot
 
 
-async def _rounds(snapshot: Snapshot, waiting: int, plans: _Plans) -> list[_Found]:
+async def _rounds(snapshot: Snapshot, waiting: int, planner: _Planner) -> list[_Measurement]:
     found = []
-    await plans(snapshot)  # a process has to be started, once
+    await planner(snapshot)  # a process has to be started, once
     for _ in range(_ROUNDS):
-        async with _watched() as late_s:
+        async with _loop_watched() as late_s:
             began = time.perf_counter()
-            made = await plans(snapshot)
+            result = await planner(snapshot)
             took_s = time.perf_counter() - began
-        assert len(made.decisions) == waiting
-        found.append(_Found(took_s, max(late_s)))
+        assert len(result.allocations) == waiting
+        found.append(_Measurement(took_s, max(late_s)))
     return found
 
 
 @asynccontextmanager
-async def _watched() -> AsyncIterator[list[float]]:
+async def _loop_watched() -> AsyncIterator[list[float]]:
     """Note how late the event loop is, again and again."""
     late_s = [0.0]
 
@@ -108,16 +108,16 @@ async def _watched() -> AsyncIterator[list[float]]:
 
 
 async def _in_a_thread(snapshot: Snapshot) -> Plan:
-    with undisturbed():
+    with without_collection():
         return await asyncio.to_thread(_plan, snapshot)
 
 
-def _in_a_process(pool: ProcessPoolExecutor) -> _Plans:
-    async def plans(snapshot: Snapshot) -> Plan:
+def _in_a_process(pool: ProcessPoolExecutor) -> _Planner:
+    async def planner(snapshot: Snapshot) -> Plan:
         return await asyncio.get_running_loop().run_in_executor(pool, _plan, snapshot)
 
-    return plans
+    return planner
 
 
 def _plan(snapshot: Snapshot) -> Plan:
-    return plan(snapshot, choose(Choice()))
+    return plan(snapshot, build_policies(PolicySelection()))

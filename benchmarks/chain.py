@@ -11,7 +11,7 @@ from benchmarks.pods import (
     IN_FLIGHT,
     all_pods,
     create_pods,
-    drop,
+    delete_namespace,
     is_bound,
     make_namespace,
     submit_trainjobs,
@@ -36,11 +36,11 @@ async def main() -> None:
         await cluster.add_nodes(_NODES)
         create_s = await _seconds(_create_pods(cluster, "floor", scheduler="nobody"))
         bind_s = await _seconds(_bind_pods(cluster, "floor"))
-        await drop(cluster, "floor")
+        await delete_namespace(cluster, "floor")
         scheduled_s = await _seconds(_create_and_wait(cluster, "scheduled"))
-        await drop(cluster, "scheduled")
+        await delete_namespace(cluster, "scheduled")
         trainjobs_s = await _seconds(_submit_and_wait(cluster, "trained"))
-        await drop(cluster, "trained")
+        await delete_namespace(cluster, "trained")
         await cluster.process("kube-scheduler").kill()
         exist_s = await _seconds(_submit(cluster, "existing"))
     floor_s = max(create_s, bind_s)  # whoever schedules can do both at once

@@ -18,25 +18,25 @@ from typing import Final, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.pace import Pace
+from benchmarks.pace import MachineSpeed
 from benchmarks.rounds import rounds
 from scheduler.core.decision import Plan
-from scheduler.core.model import UNBOUND, Snapshot, Unit
-from scheduler.core.order import QueueKeys, Turns, by_queue
+from scheduler.core.model import UNBOUND, PodGroupInfo, Snapshot
+from scheduler.core.order import JobsOrderByQueues, QueueOrder, keys_by_queue
 from scheduler.core.plan import plan
 from scheduler.core.share import fair_share
 from scheduler.core.usage import Usage
-from scheduler.policies.registry import Choice, choose
-from tests.support.snapshots import Builder, Node, Queue, shape
-from tests.support.violations import violations
+from scheduler.policies.registry import PolicySelection, build_policies
+from tests.support.snapshots import Builder, SnapshotNode, SnapshotQueue, signature
+from tests.support.violations import plan_violations
 
 __all__ = ["main"]
 
 _GPUS: Final = 8
 _ROUNDS: Final = 7
 _LEAST_S: Final = 10.0
-_POLICIES: Final = choose(Choice())
-_ROOMY: Final = Node(cpu=640, memory=5120)
+_POLICIES: Final = build_policies(PolicySelection())
+_ROOMY: Final = SnapshotNode(cpu=640, memory=5120)
 
 
 class _Row(NamedTuple):
@@ -75,22 +75,22 @@ async def main() -> None:
 
 
 def _measure(row: _Row, table: Table) -> list[str]:
-    once, growth, floor, slower = _seconds(row)
+    once, growth, floor, slowdown = _seconds(row)
     bound = row.bound(row.nodes)
     table.add_row(
         row.work,
         "" if row.kai_s is None else f"{row.kai_s:.2f}",
         f"{once:.4f}",
         f"{row.most_s}",
-        f"{slower:.2f}",
+        f"{slowdown:.2f}",
         f"{bound / once:,.0f}" if bound else "",
         f"{floor:.4f}",
         f"{once / floor:.1f}",
         f"N^{growth:.2f}",
     )
     faults = []
-    if once > row.most_s * slower:
-        faults.append(f"{row.work}: {once:.3f} s, at most {row.most_s} s x {slower:.2f}")
+    if once > row.most_s * slowdown:
+        faults.append(f"{row.work}: {once:.3f} s, at most {row.most_s} s x {slowdown:.2f}")
     if growth > row.most_growth:
         faults.append(f"{row.work}: grows with N^{growth:.2f}, at most N^{row.most_growth}")
     return faults
@@ -106,7 +106,7 @@ def _seconds(row: _Row) -> tuple[float, float, float, float]:
     sizes = row.nodes, 2 * row.nodes
     snapshots = {nodes: row.build(nodes) for nodes in sizes}
     took: dict[int, list[float]] = {nodes: [] for nodes in sizes}
-    floor, pace = math.inf, Pace()
+    floor, speed = math.inf, MachineSpeed()
     gc.collect()
     gc.disable()  # a plan leaves no circles: whoever makes one need not look for any meanwhile
     once, twice = took.values()
@@ -115,42 +115,42 @@ def _seconds(row: _Row) -> tuple[float, float, float, float]:
         return math.log2(min(median(map(truediv, twice, once)), min(twice) / min(once)))
 
     def is_met() -> bool:
-        return min(once) <= row.most_s * pace.slower and growth() <= row.most_growth
+        return min(once) <= row.most_s * speed.slowdown and growth() <= row.most_growth
 
     for _ in rounds(_ROUNDS, _LEAST_S, is_met):
-        pace.look()
+        speed.measure()
         for nodes, snapshot in snapshots.items():
             began = time.perf_counter()
-            answer = plan(snapshot, _POLICIES)
+            result = plan(snapshot, _POLICIES)
             took[nodes].append(time.perf_counter() - began)
-            _check(snapshot, answer, row.bound(nodes))
+            _check(snapshot, result, row.bound(nodes))
         began = time.perf_counter()
         _first_fit(snapshots[row.nodes])
         floor = min(floor, time.perf_counter() - began)
     gc.enable()
-    return min(once), growth(), floor, pace.slower
+    return min(once), growth(), floor, speed.slowdown
 
 
-def _check(snapshot: Snapshot, answer: Plan, bound: int) -> None:
-    assert sum(len(it.binds) for it in answer.decisions) == bound
-    started = {it.unit for it in answer.decisions}
-    waiting = {it.unit for it in answer.rejections}
-    assert started | waiting == set(range(len(snapshot.units)))
-    if len(snapshot.units) <= 1_000:  # it looks at every pod, in plain Python
-        assert not [*violations(snapshot, answer)]
+def _check(snapshot: Snapshot, result: Plan, bound: int) -> None:
+    assert sum(len(it.binds) for it in result.allocations) == bound
+    started = {it.podgroup for it in result.allocations}
+    waiting = {it.podgroup for it in result.rejections}
+    assert started | waiting == set(range(len(snapshot.podgroups)))
+    if len(snapshot.podgroups) <= 1_000:  # it looks at every pod, in plain Python
+        assert not [*plan_violations(snapshot, result)]
 
 
 def _first_fit(snapshot: Snapshot) -> list[tuple[int, int]]:
-    column = snapshot.axes.gpus[0]
+    column = snapshot.resources.gpus[0]
     free = snapshot.nodes.idle[:, column].tolist()
-    shapes, shape_of = snapshot.shapes, snapshot.pods.shape.tolist()
-    line = [(unit.queue, row) for row, unit in enumerate(snapshot.units)]
-    heapq.heapify(line)
+    signatures, signature_of = snapshot.signatures, snapshot.pods.signature.tolist()
+    pending = [(podgroup.queue, row) for row, podgroup in enumerate(snapshot.podgroups)]
+    heapq.heapify(pending)
     node, placed = 0, []
-    while line and node < len(free):
-        _, row = heapq.heappop(line)
-        for pod in _pods(snapshot.units[row]):
-            wanted = shapes[shape_of[pod]].request[column]
+    while pending and node < len(free):
+        _, row = heapq.heappop(pending)
+        for pod in _pods(snapshot.podgroups[row]):
+            wanted = signatures[signature_of[pod]].request[column]
             while node < len(free) and free[node] < wanted:
                 node += 1
             if node < len(free):
@@ -159,58 +159,63 @@ def _first_fit(snapshot: Snapshot) -> list[tuple[int, int]]:
     return placed
 
 
-def _pods(unit: Unit) -> tuple[int, ...]:
-    waiting: tuple[int, ...] = getattr(unit.tree, "waiting", ())
+def _pods(podgroup: PodGroupInfo) -> tuple[int, ...]:
+    waiting: tuple[int, ...] = getattr(podgroup.tree, "waiting", ())
     return waiting
 
 
-def _departments(nodes: int) -> list[Queue]:
+def _departments(nodes: int) -> list[SnapshotQueue]:
     total = nodes * _GPUS
-    tops = [Queue(name, quota=total // 2) for name in ("dept-a", "dept-b")]
-    teams = [Queue(f"queue-{i}", tops[i // 2].name, quota=total // 4) for i in range(4)]
+    tops = [SnapshotQueue(name, quota=total // 2) for name in ("dept-a", "dept-b")]
+    teams = [SnapshotQueue(f"queue-{i}", tops[i // 2].name, quota=total // 4) for i in range(4)]
     return [*tops, *teams]
 
 
 def _jobs(nodes: int, jobs: int, pods: int = 1, gpus: int = 1) -> Snapshot:
     builder = Builder([_ROOMY] * nodes, _departments(nodes))
-    one = shape(gpu=gpus)
+    one = signature(gpu=gpus)
     for i in range(jobs):
-        builder.gang(pods, one, queue=f"queue-{i % 4}")
+        builder.uniform_podgroup(pods, one, queue=f"queue-{i % 4}")
     return builder.snapshot()
 
 
-def _full(nodes: int) -> Snapshot:
-    builder = Builder([Node(cpu=640, memory=5120, used_gpu=_GPUS)] * nodes)
-    shapes = [shape(gpu=1 + i % 8, cpu=1 + i // 8) for i in range(20)]
+def _full_cluster(nodes: int) -> Snapshot:
+    builder = Builder([SnapshotNode(cpu=640, memory=5120, used_gpu=_GPUS)] * nodes)
+    signatures = [signature(gpu=1 + i % 8, cpu=1 + i // 8) for i in range(20)]
     for i in range(2 * nodes):
-        builder.gang(1, shapes[i % 20])
+        builder.uniform_podgroup(1, signatures[i % 20])
     return builder.snapshot()
 
 
 def _queues(table: Table) -> list[str]:
     """Measure a thousand queues in four levels: the order of 20,000 units, built and taken."""
-    builder, leaves = Builder([_ROOMY] * 2_600, _tree()), []
+    builder, leaves = Builder([_ROOMY] * 2_600, _queue_tree()), []
     parents = {queue.parent for queue in builder.queues}
     leaves = [queue.name for queue in builder.queues if queue.name not in parents]
-    one = shape(gpu=1)
+    one = signature(gpu=1)
     for i in range(20_000):
-        builder.gang(1, one, queue=leaves[i % len(leaves)])
+        builder.uniform_podgroup(1, one, queue=leaves[i % len(leaves)])
     snapshot = builder.snapshot()
     began = time.perf_counter()
-    due = fair_share(snapshot.queues, snapshot.total)
+    fair_shares = fair_share(snapshot.queues, snapshot.total)
     usage = Usage(snapshot.queues)
-    keys = QueueKeys(snapshot.queues, usage, due, snapshot.total)
-    asked = snapshot.shapes[0].counted
-    line = ((unit.queue, (-unit.priority, row)) for row, unit in enumerate(snapshot.units))
-    turns = Turns(snapshot.queues, keys.key, lambda _: asked, by_queue(line))
+    queue_order = QueueOrder(snapshot.queues, usage, fair_shares, snapshot.total)
+    requested = snapshot.signatures[0].queue_request
+    pending = (
+        (podgroup.queue, (-podgroup.priority, row))
+        for row, podgroup in enumerate(snapshot.podgroups)
+    )
+    jobs_order = JobsOrderByQueues(
+        snapshot.queues, queue_order.key, lambda _: requested, keys_by_queue(pending)
+    )
     built = time.perf_counter() - began
-    began, taken = time.perf_counter(), []
-    while (row := turns.pop()) is not None:
-        usage.take(snapshot.units[row].queue, asked, is_fixed=False)
-        taken.append(row)
+    began, popped_rows = time.perf_counter(), []
+    while (row := jobs_order.pop()) is not None:
+        usage.charge(snapshot.podgroups[row].queue, requested, is_non_preemptible=False)
+        popped_rows.append(row)
     popped = time.perf_counter() - began
-    assert sorted(taken) == list(range(20_000))
-    faults, slower = [], Pace().slower
+    assert sorted(popped_rows) == list(range(20_000))
+    faults, slowdown = [], MachineSpeed().slowdown
     for work, seconds, most in (
         (
             f"{len(builder.queues):,} queues in 4 levels, 20,000 units: division and order",
@@ -219,22 +224,22 @@ def _queues(table: Table) -> list[str]:
         ),
         ("the same: 20,000 turns, each charged to its queue", popped, 1.2),
     ):
-        table.add_row(work, "", f"{seconds:.4f}", f"{most}", f"{slower:.2f}", "", "", "", "")
-        if seconds > most * slower:
-            faults.append(f"{work}: {seconds:.3f} s, at most {most} s x {slower:.2f}")
+        table.add_row(work, "", f"{seconds:.4f}", f"{most}", f"{slowdown:.2f}", "", "", "", "")
+        if seconds > most * slowdown:
+            faults.append(f"{work}: {seconds:.3f} s, at most {most} s x {slowdown:.2f}")
     return faults
 
 
-def _tree() -> list[Queue]:
+def _queue_tree() -> list[SnapshotQueue]:
     queues = []
     for a in range(4):
-        queues.append(Queue(f"{a}", quota=5_000))
+        queues.append(SnapshotQueue(f"{a}", quota=5_000))
         for b in range(6):
-            queues.append(Queue(f"{a}.{b}", f"{a}", quota=800))
+            queues.append(SnapshotQueue(f"{a}.{b}", f"{a}", quota=800))
             for c in range(6):
-                queues.append(Queue(f"{a}.{b}.{c}", f"{a}.{b}", quota=130))
+                queues.append(SnapshotQueue(f"{a}.{b}.{c}", f"{a}.{b}", quota=130))
                 leaves = [f"{a}.{b}.{c}.{d}" for d in range(6)]
-                queues += [Queue(name, f"{a}.{b}.{c}", quota=UNBOUND) for name in leaves]
+                queues += [SnapshotQueue(name, f"{a}.{b}.{c}", quota=UNBOUND) for name in leaves]
     return queues
 
 
@@ -279,7 +284,7 @@ _ROWS: Final = (
     ),
     _Row(
         "5,000 full nodes, 10,000 jobs of 20 shapes that cannot start",
-        _full,
+        _full_cluster,
         lambda _: 0,
         nodes=5_000,
         most_s=0.3,

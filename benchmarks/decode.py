@@ -37,7 +37,7 @@ _OF_EACH_JOB: Final = (8, 64)
 _KINDS: Final[Mapping[str, str]] = {"waiting": pods.PENDING, "running": pods.RUNNING}
 
 
-class _Way(NamedTuple):
+class _Method(NamedTuple):
     """How one pod is made from the bytes of one."""
 
     setup: str
@@ -45,17 +45,17 @@ class _Way(NamedTuple):
     name: str = "pod.metadata.name"
 
 
-_WAYS: Final[Mapping[str, _Way]] = {
-    "json.loads": _Way("import json", "json.loads(text)", 'pod["metadata"]["name"]'),
-    "ours, each parsed in full": _Way(
+_METHODS: Final[Mapping[str, _Method]] = {
+    "json.loads": _Method("import json", "json.loads(text)", 'pod["metadata"]["name"]'),
+    "ours, each parsed in full": _Method(
         "import msgspec; from trainer_kai.api.pod import Pod; read = msgspec.json.Decoder(Pod)",
         "read.decode(text)",
     ),
-    "ours": _Way(
+    "ours": _Method(
         "from trainer_kai.api.decode import decode; from trainer_kai.api.pod import Pod",
         "decode(Pod, text)",
     ),
-    "kubernetes": _Way(
+    "kubernetes": _Method(
         "from kubernetes.client import ApiClient; read = ApiClient().deserialize",
         'read(text, "V1Pod", "application/json")',
     ),
@@ -193,20 +193,20 @@ async def main() -> None:
 
 async def _add_speed(table: Table, kind: str, text: str, folder: Path) -> None:
     file = folder / f"{kind}.txt"
-    texts = [pods.sibling(text, 0, index) for index in range(_SIBLINGS)]
+    texts = [pods.similar_pod(text, 0, index) for index in range(_SIBLINGS)]
     file.write_text("\n".join(texts))
     seconds: dict[str, float] = {}
     for _ in range(_ROUNDS):
-        for way, source in _WAYS.items():
+        for method, source in _METHODS.items():
             best, names = await _run(_LOOP.format(way=source), str(file))
             assert names == _SIBLINGS
-            seconds[way] = min(best, seconds.get(way, best))
+            seconds[method] = min(best, seconds.get(method, best))
     assert seconds["json.loads"] / seconds["ours"] >= _TIMES_JSON
     assert seconds["kubernetes"] / seconds["ours"] >= _TIMES_OFFICIAL
     size = f"{sum(map(len, texts)) // _SIBLINGS:,}"
-    for way, best in seconds.items():
+    for method, best in seconds.items():
         faster = (f"{seconds[floor] / best:.1f}" for floor in ("json.loads", "kubernetes"))
-        table.add_row(kind, size, way, f"{best * 1e6:.1f}", *faster)
+        table.add_row(kind, size, method, f"{best * 1e6:.1f}", *faster)
 
 
 async def _add_order(table: Table, kind: str, text: str, folder: Path) -> None:
@@ -215,16 +215,16 @@ async def _add_order(table: Table, kind: str, text: str, folder: Path) -> None:
     runs: list[list[float]] = []
 
     def is_met() -> bool:
-        _, parsed, _, later = map(min, zip(*runs, strict=True))
-        return bool(later <= _TIMES_PARSED * parsed)
+        _, parsed, _, warm = map(min, zip(*runs, strict=True))
+        return bool(warm <= _TIMES_PARSED * parsed)
 
     for _ in rounds(_ROUNDS, _LEAST_S, is_met):
         runs += [await _run(_RANDOM, str(file))]
-    count, parsed, first, later = map(min, zip(*runs, strict=True))
+    count, parsed, first, warm = map(min, zip(*runs, strict=True))
     assert count == _JOBS * _OF_EACH_JOB[0]
-    assert later <= _TIMES_PARSED * parsed
-    row = (f"{seconds * 1e6:.1f}" for seconds in (parsed, first, later))
-    table.add_row(kind, *row, f"{later / parsed:.2f}")
+    assert warm <= _TIMES_PARSED * parsed
+    row = (f"{seconds * 1e6:.1f}" for seconds in (parsed, first, warm))
+    table.add_row(kind, *row, f"{warm / parsed:.2f}")
 
 
 async def _add_memory(table: Table, name: str, text: str, folder: Path) -> None:
@@ -233,7 +233,9 @@ async def _add_memory(table: Table, name: str, text: str, folder: Path) -> None:
     pages.mkdir()
     items = list(pods.pods(text, _PODS + _PAGE, of_each_job=int(of_each_job)))
     for number, start in enumerate(range(0, len(items), _PAGE)):
-        (pages / f"{number:03d}").write_bytes(pods.page(items[start : start + _PAGE], "more"))
+        (pages / f"{number:03d}").write_bytes(
+            pods.pod_list_page(items[start : start + _PAGE], "more")
+        )
     del items
     runs = [_Memory(*await _run(_MEMORY, str(pages), "plain")) for _ in range(_ROUNDS)]
     traced = _Memory(*await _run(_MEMORY, str(pages), "traced"))

@@ -14,10 +14,10 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.large import JOBS, NODES, PODS, has_gpu, large_cluster
-from benchmarks.pace import Pace
+from benchmarks.pace import MachineSpeed
 from scheduler.core.model import Snapshot
 from scheduler.state.cluster import Cluster
-from scheduler.state.encode import Terms, encode
+from scheduler.state.encode import StateOptions, encode
 from trainer_kai.api.names import POD_GROUP
 
 __all__ = ["main"]
@@ -26,7 +26,7 @@ _RUNNING: Final = PODS * 9 // 10
 _ROUNDS: Final = 3
 _MOST_S: Final = 4.0
 _KAI_S: Final = 2.2
-_TERMS: Final = Terms(now=1_800_000_000)
+_OPTIONS: Final = StateOptions(now=1_800_000_000)
 
 
 async def main() -> None:
@@ -35,16 +35,16 @@ async def main() -> None:
     gc.collect()
     gc.freeze()  # the garbage collector need not go through what lives on anyway
     best = floor = math.inf
-    pace = Pace()
+    speed = MachineSpeed()
     for _ in range(_ROUNDS):
         began = time.perf_counter()
-        encoded = encode(cluster, _TERMS)
+        encoded = encode(cluster, _OPTIONS)
         best = min(best, time.perf_counter() - began)
         _check(encoded.snapshot)
         began = time.perf_counter()
         _count(cluster)
         floor = min(floor, time.perf_counter() - began)
-        pace.look()
+        speed.measure()
     gc.unfreeze()
     table = Table(title=f"{PODS:,} pods on {NODES:,} nodes, {JOBS:,} groups, this run")
     for heading in ("work", "seconds", "microseconds a pod", "times floor"):
@@ -57,15 +57,15 @@ async def main() -> None:
         each = f"{seconds / PODS * 1e6:.1f}"
         table.add_row(work, f"{seconds:.2f}", each, f"{seconds / floor:.1f}")
     Console(width=115).print(table)
-    slower = pace.slower
-    assert best <= _MOST_S * slower, f"{best:.2f} s, at most {_MOST_S} s x {slower:.2f}"
+    slowdown = speed.slowdown
+    assert best <= _MOST_S * slowdown, f"{best:.2f} s, at most {_MOST_S} s x {slowdown:.2f}"
 
 
 def _check(snapshot: Snapshot) -> None:
-    assert len(snapshot.units) == JOBS
-    nodes, gpu = snapshot.nodes, snapshot.axes.gpus[0]
+    assert len(snapshot.podgroups) == JOBS
+    nodes, gpu = snapshot.nodes, snapshot.resources.gpus[0]
     used = nodes.allocatable - nodes.idle
-    assert int(used[:, snapshot.axes.pods].sum()) == _RUNNING
+    assert int(used[:, snapshot.resources.pods].sum()) == _RUNNING
     assert int(used[:, gpu].sum()) == 1000 * sum(has_gpu(i) for i in range(_RUNNING))
     assert int(snapshot.queues.requested[0, 0]) == 1000 * PODS
 

@@ -30,16 +30,16 @@ from trainer_kai.api.names import (
 )
 from trainer_kai.clock import SystemClock
 from trainer_kai.health import Health
-from trainer_kai.kube.access import Access, Token
-from trainer_kai.kube.answer import Answer
-from trainer_kai.kube.client import Client, Unobserved
-from trainer_kai.kube.observed import Observed
+from trainer_kai.kube.access import RestConfig, StaticToken
+from trainer_kai.kube.answer import ApiResponse
+from trainer_kai.kube.client import Client, NoRequestObserver
+from trainer_kai.kube.observed import ClientObserver
 from trainer_kai.kube.request import Request
 from trainer_kai.kube.runner import Runner
-from trainer_kai.kube.standard import recorder
+from trainer_kai.kube.standard import event_recorder
 from trainer_kai.metrics import Metrics
 from trainer_kai.podgrouper.reconcile import Podgrouper
-from trainer_kai.policy.groups import Rules
+from trainer_kai.policy.groups import GroupingRules
 
 __all__ = ["main"]
 
@@ -51,7 +51,7 @@ _ROUNDS: Final = 3
 _FIRST: Final = 1_000  # the version of the lists
 
 
-class _Wire:
+class _FakeTransport:
     """A transport that serves lists once, and takes every write."""
 
     def __init__(self, lists: dict[str, bytes], writes: int) -> None:
@@ -60,19 +60,19 @@ class _Wire:
         self._lists = lists
         self._left = writes
 
-    async def send(self, request: Request, timeout_s: float) -> Answer:
+    async def send(self, request: Request, timeout_s: float) -> ApiResponse:
         """Answer a list with what there is, and a write with what was written."""
         assert timeout_s > 0
         kind = request.path.split("/")[-1 if request.method == "GET" else -2]
         if request.method == "GET":
-            return Answer(200, self._lists[kind])
+            return ApiResponse(200, self._lists[kind])
         assert request.body is not None
         self.sent[kind] = self.sent.get(kind, 0) + 1
         if kind in {"pods", "podgroups"}:
             self._left -= 1
             if not self._left:
                 self.done.set()
-        return Answer(200, request.body)
+        return ApiResponse(200, request.body)
 
     @asynccontextmanager
     async def stream(
@@ -120,28 +120,30 @@ def _read(lists: dict[str, bytes]) -> float:
 async def _group(lists: dict[str, bytes], writes: int) -> float:
     """Start from nothing, and end when everything is written."""
     clock, metrics, log = SystemClock(), Metrics(), structlog.get_logger()
-    wire = _Wire(lists, writes)
-    client = Client(Access("https://nowhere", Token("")), wire, clock, Unobserved())
-    rules = Rules("bundled", "kai-scheduler", "default-queue")
-    events = recorder(client, "bench", metrics, log)
+    transport = _FakeTransport(lists, writes)
+    client = Client(
+        RestConfig("https://nowhere", StaticToken("")), transport, clock, NoRequestObserver()
+    )
+    rules = GroupingRules("bundled", "kai-scheduler", "default-queue")
+    events = event_recorder(client, "bench", metrics, log)
     grouper = Podgrouper(rules, events, metrics, log)
     run = Runner(clock, log)
 
     async def program(run: Runner) -> None:
-        grouper.follow(run, client, Observed(metrics), Health())
+        grouper.start_watches(run, client, ClientObserver(metrics), Health())
         run.start("lead", lambda: grouper.lead(client))
-        run.start("end", lambda: _ended(wire, run), may_end=True)
+        run.start("end", lambda: _stop_when_done(transport, run), may_end=True)
 
     began = time.perf_counter()
     await run.run(program)
     seconds = time.perf_counter() - began
-    assert wire.sent.get("podgroups") == _JOBSETS
-    assert wire.sent.get("pods", 0) == writes - _JOBSETS
+    assert transport.sent.get("podgroups") == _JOBSETS
+    assert transport.sent.get("pods", 0) == writes - _JOBSETS
     return seconds
 
 
-async def _ended(wire: _Wire, run: Runner) -> None:
-    await wire.done.wait()
+async def _stop_when_done(transport: _FakeTransport, run: Runner) -> None:
+    await transport.done.wait()
     run.stop()
 
 

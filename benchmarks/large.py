@@ -23,15 +23,15 @@ _TIME: Final = "2026-01-01T00:00:00Z"
 def large_cluster(running: int) -> Cluster:
     """Return a cluster in which so many pods run, those of the first jobs; the others wait."""
     cluster = Cluster()
-    no_bound = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
-    spec = {"resources": dict.fromkeys(("cpu", "memory", "gpu"), no_bound)}
+    unlimited = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
+    spec = {"resources": dict.fromkeys(("cpu", "memory", "gpu"), unlimited)}
     cluster.queues["team"] = decode(Queue, _bytes("team", "", spec=spec))
     for i in range(NODES):
         node = decode(Node, _bytes(f"node-{i}", "", status=_STATUS))
         cluster.nodes[node.metadata.name] = node
     for j in range(JOBS):
-        wish = {"queue": "team", "minMember": PODS_EACH}
-        group = decode(PodGroup, _bytes(f"pg-{j}", f"ns-{j % 50}", spec=wish))
+        spec_fields = {"queue": "team", "minMember": PODS_EACH}
+        group = decode(PodGroup, _bytes(f"pg-{j}", f"ns-{j % 50}", spec=spec_fields))
         cluster.pod_groups[group.metadata.key] = group
         for i in range(j * PODS_EACH, (j + 1) * PODS_EACH):
             pod = decode(Pod, pod_bytes(i, "Running" if i < running else "Pending"))

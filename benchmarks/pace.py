@@ -14,28 +14,28 @@ from kubernetes.client import ApiClient
 
 from tests.support import pods
 
-__all__ = ["Pace"]
+__all__ = ["MachineSpeed"]
 
-_THERE_S: Final = 153e-6  # of one pod, where the bounds were set
+_REFERENCE_S: Final = 153e-6  # of one pod, where the bounds were set
 _PODS: Final = 16
 _TIMES: Final = 5
 
 
-class Pace:
+class MachineSpeed:
     """The best of several looks, as what is measured beside it is the best of several."""
 
     def __init__(self) -> None:
         self._best_s = math.inf
         self._read: Final = ApiClient().deserialize
-        self._texts: Final = [pods.sibling(pods.PENDING, 0, i) for i in range(_PODS)]
-        self.look()
+        self._texts: Final = [pods.similar_pod(pods.PENDING, 0, i) for i in range(_PODS)]
+        self.measure()
 
     @property
-    def slower(self) -> float:
+    def slowdown(self) -> float:
         """Return the factor, which is never below one."""
-        return max(1.0, self._best_s / _THERE_S)
+        return max(1.0, self._best_s / _REFERENCE_S)
 
-    def look(self) -> None:
+    def measure(self) -> None:
         """Measure once more."""
         for _ in range(_TIMES):
             began = time.perf_counter()

@@ -17,7 +17,7 @@ from trainer_kai.clock import SystemClock
 from trainer_kai.kube import loop
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.connect import process_client
-from trainer_kai.kube.locate import find_access
+from trainer_kai.kube.locate import find_rest_config
 
 _STAMP: Final = "example.com/sent-ns"
 
@@ -25,7 +25,7 @@ _STAMP: Final = "example.com/sent-ns"
 async def main(kubeconfig: str, pods: int, in_flight: int) -> None:
     """Patch, some at a time."""
     clock = SystemClock()
-    access = await find_access({}, clock, kubeconfig=kubeconfig)
+    access = await find_rest_config({}, clock, kubeconfig=kubeconfig)
     left = iter(range(pods))
     moments: dict[str, tuple[int, int]] = {}
     async with process_client(access, clock) as client:
@@ -41,7 +41,7 @@ async def _patch(client: Client, left: Iterator[int], moments: dict[str, tuple[i
     for number in left:
         sent_ns = time.monotonic_ns()
         fields = {"metadata": {"annotations": {_STAMP: f"{sent_ns}"}}}
-        await client.merge(PODS, Key("default", f"pod-{number}"), fields)
+        await client.merge_patch(PODS, Key("default", f"pod-{number}"), fields)
         moments[f"pod-{number}"] = sent_ns, time.monotonic_ns()
 
 

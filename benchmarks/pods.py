@@ -17,19 +17,19 @@ __all__ = [
     "IN_FLIGHT",
     "SCHEDULER_NAME",
     "all_pods",
+    "create_podgroup",
     "create_pods",
-    "drop",
+    "delete_namespace",
     "is_bound",
-    "make_group",
     "make_namespace",
-    "member",
     "pod",
+    "podgroup_pod",
     "submit_trainjobs",
 ]
 
 IN_FLIGHT: Final = 32
 SCHEDULER_NAME: Final = "kai-scheduler"
-_PATIENCE_S: Final = 300.0
+_TIMEOUT_S: Final = 300.0
 
 
 async def make_namespace(cluster: Cluster, name: str, **labels: str) -> None:
@@ -59,15 +59,15 @@ async def submit_trainjobs(
 
 @asynccontextmanager
 async def all_pods(
-    cluster: Cluster, namespace: str, count: int, true_of: Callable[[Obj], bool]
+    cluster: Cluster, namespace: str, count: int, is_met: Callable[[Obj], bool]
 ) -> AsyncIterator[None]:
     """Do the work and wait for its outcome on a watch; without the outcome there is no figure."""
     arrived: set[str] = set()
     # Beside the work: the API server cuts off a watcher that does not keep reading.
-    collecting = asyncio.create_task(_collect(cluster, namespace, count, true_of, arrived))
+    collecting = asyncio.create_task(_collect(cluster, namespace, count, is_met, arrived))
     try:
         yield
-        async with asyncio.timeout(_PATIENCE_S):
+        async with asyncio.timeout(_TIMEOUT_S):
             await collecting
     except TimeoutError as error:
         message = f"{len(arrived)} of {count} pods in {namespace} were there in time"
@@ -80,20 +80,20 @@ async def _collect(
     cluster: Cluster,
     namespace: str,
     count: int,
-    true_of: Callable[[Obj], bool],
+    is_met: Callable[[Obj], bool],
     arrived: set[str],
 ) -> None:
     """Add the names of the pods that something is true of, until they are all."""
     while True:
         pods, version = await cluster.api.list(PODS, namespace)
-        arrived.update(it["metadata"]["name"] for it in pods if true_of(it))
+        arrived.update(it["metadata"]["name"] for it in pods if is_met(it))
         if len(arrived) >= count:
             return
         query = {"watch": "true", "resourceVersion": version}
         async with cluster.api.stream(PODS.path(namespace), query) as lines:
             async for line in lines:  # until it ends, as watches do now and then
                 event = json.loads(line)
-                if event["type"] != "ERROR" and true_of(event["object"]):
+                if event["type"] != "ERROR" and is_met(event["object"]):
                     arrived.add(event["object"]["metadata"]["name"])
                 if len(arrived) >= count:
                     return
@@ -104,7 +104,7 @@ def is_bound(found: Obj) -> bool:
     return "nodeName" in found["spec"]
 
 
-async def make_group(cluster: Cluster, namespace: str, name: str, members: int) -> None:
+async def create_podgroup(cluster: Cluster, namespace: str, name: str, members: int) -> None:
     """Make a PodGroup of the default queue."""
     group = {
         "apiVersion": PODGROUPS.api_version,
@@ -115,20 +115,20 @@ async def make_group(cluster: Cluster, namespace: str, name: str, members: int) 
     await cluster.api.request("POST", PODGROUPS.path(namespace), group)
 
 
-def member(namespace: str, group: str, number: int) -> Obj:
+def podgroup_pod(namespace: str, group: str, number: int) -> Obj:
     """Return a pod of a group, for our scheduler."""
     annotations = {"pod-group-name": group}
     return pod(namespace, f"{group}-{number}", SCHEDULER_NAME, annotations=annotations)
 
 
-async def drop(cluster: Cluster, namespace: str) -> None:
+async def delete_namespace(cluster: Cluster, namespace: str) -> None:
     """Free the GPUs, and wait until nobody is busy with what was there.
 
     Bound pods would go one by one, as KWOK sees them; so they are taken away by force.
     """
     api = cluster.api
     await api.delete(NAMESPACES, None, namespace)
-    async with asyncio.timeout(_PATIENCE_S):
+    async with asyncio.timeout(_TIMEOUT_S):
         while any(it["metadata"]["name"] == namespace for it in (await api.list(NAMESPACES))[0]):
             await api.kill_pods(namespace)
             await asyncio.sleep(0.2)

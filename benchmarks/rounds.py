@@ -6,7 +6,7 @@ from typing import Final
 
 __all__ = ["rounds"]
 
-_PATIENCE: Final = 6
+_EXTRA_FACTOR: Final = 6
 
 
 def rounds(least: int, least_s: float, is_met: Callable[[], bool]) -> Iterator[int]:
@@ -15,6 +15,8 @@ def rounds(least: int, least_s: float, is_met: Callable[[], bool]) -> Iterator[i
     While a bound is not met they go on, for six times as long: what is too slow never meets it.
     """
     began, done = time.perf_counter(), 0
-    while done < least or time.perf_counter() - began < least_s * (1 if is_met() else _PATIENCE):
+    while done < least or time.perf_counter() - began < least_s * (
+        1 if is_met() else _EXTRA_FACTOR
+    ):
         yield done
         done += 1

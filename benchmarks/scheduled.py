@@ -20,12 +20,12 @@ from rich.table import Table
 from benchmarks.pods import (
     SCHEDULER_NAME,
     all_pods,
+    create_podgroup,
     create_pods,
-    drop,
+    delete_namespace,
     is_bound,
-    make_group,
     make_namespace,
-    member,
+    podgroup_pod,
     submit_trainjobs,
 )
 from benchmarks.usage import cpu_s, most_memory_mib
@@ -33,24 +33,31 @@ from e2e.cluster.bringup import Options, running_cluster
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import PODS
 from e2e.front.install import PODGROUPS, install
-from e2e.front.processes import PODGROUPER, SCHEDULER, WEBHOOK, OurProcess, running, webhook_port
+from e2e.front.processes import (
+    PODGROUPER,
+    SCHEDULER,
+    WEBHOOK,
+    ProductProcess,
+    running,
+    webhook_port,
+)
 
 __all__ = ["main"]
 
 _ROUNDS: Final = 5  # who begins takes turns: a machine that slows down does so for both
 _GANGS: Final = 200
-_STAY: Final = 50  # stay for so many more, so that all is said that is said of who runs
+_KEPT_GANGS: Final = 50  # stay for so many more, so that all is said that is said of who runs
 _OURS: Final = SCHEDULER_NAME
 _THEIRS: Final = "default-scheduler"
 _QUEUE: Final = "default-queue"
-_OUT: Final = "trainer-kai.dev__inject"
-_Do: TypeAlias = Callable[[str], Awaitable[float]]  # with the scheduler that is to do it
+_OPT_OUT: Final = "trainer-kai.dev__inject"
+_Workload: TypeAlias = Callable[[str], Awaitable[float]]  # with the scheduler that is to do it
 _names = iter(range(1_000_000))
 
 
 class _Bench(NamedTuple):
     cluster: Cluster
-    ours: list[OurProcess]  # all three processes
+    ours: list[ProductProcess]  # all three processes
 
 
 class _Row(NamedTuple):
@@ -74,7 +81,7 @@ class _Gangs(NamedTuple):
     took_s: list[float]  # from the shortest to the longest
     writes: float  # of the scheduler, for each pod
 
-    def part(self, hundredths: int) -> float:
+    def percentile(self, hundredths: int) -> float:
         """Return in what time so many of a hundred were done."""
         return self.took_s[len(self.took_s) * hundredths // 100]
 
@@ -83,14 +90,14 @@ async def main() -> None:
     """Measure row by row; assert each at the end."""
     rows = []
     async with _bench(100) as it:
-        rows.append(await _row(it, "600 pods on 100 nodes", _bare(it, 600), 1.0))
-        rows.append(await _row(it, "75 TrainJobs of 8 on 100 nodes", _trained(it, 75), 1.2))
+        rows.append(await _row(it, "600 pods on 100 nodes", _plain_pods(it, 600), 1.0))
+        rows.append(await _row(it, "75 TrainJobs of 8 on 100 nodes", _trainjobs(it, 75), 1.2))
         gangs_s, writes = await _gangs(it)
     async with _bench(500) as it:
-        rows.append(await _row(it, "4,000 pods on 500 nodes", _bare(it, 4_000), 1.0))
-        verdict_s = await _verdict(it)
+        rows.append(await _row(it, "4,000 pods on 500 nodes", _plain_pods(it, 4_000), 1.0))
+        status_s = await _status_delay(it)
         memory_mib = [most_memory_mib(one) for one in it.ours]
-    _show(rows, _Gangs(sorted(gangs_s), writes), verdict_s, memory_mib)
+    _show(rows, _Gangs(sorted(gangs_s), writes), status_s, memory_mib)
 
 
 @asynccontextmanager
@@ -108,12 +115,12 @@ async def _bench(nodes: int) -> AsyncIterator[_Bench]:
         yield _Bench(cluster, parts)
 
 
-async def _row(it: _Bench, work: str, do: _Do, limit: float) -> _Row:
+async def _row(it: _Bench, work: str, run_workload: _Workload, limit: float) -> _Row:
     row = _Row(work, [], [], [], limit)
     for number in range(_ROUNDS):
         for scheduler in (_THEIRS, _OURS) if number % 2 == 0 else (_OURS, _THEIRS):
             before_s = _cpu_s(it)
-            took_s = await do(scheduler)
+            took_s = await run_workload(scheduler)
             (row.ours_s if scheduler == _OURS else row.theirs_s).append(took_s)
             if scheduler == _OURS:
                 row.cpu_s.append(_cpu_s(it) - before_s)
@@ -125,34 +132,34 @@ def _cpu_s(it: _Bench) -> float:
     return sum(map(cpu_s, it.ours))
 
 
-def _bare(it: _Bench, count: int) -> _Do:
-    async def do(scheduler: str) -> float:
+def _plain_pods(it: _Bench, count: int) -> _Workload:
+    async def run_workload(scheduler: str) -> float:
         namespace = f"bare-{next(_names)}"
         await make_namespace(it.cluster, namespace)
         began = time.monotonic()
         async with all_pods(it.cluster, namespace, count, is_bound):
             await create_pods(it.cluster, namespace, count, scheduler)
         took_s = time.monotonic() - began
-        await drop(it.cluster, namespace)
+        await delete_namespace(it.cluster, namespace)
         return took_s
 
-    return do
+    return run_workload
 
 
-def _trained(it: _Bench, count: int) -> _Do:
-    async def do(scheduler: str) -> float:
+def _trainjobs(it: _Bench, count: int) -> _Workload:
+    async def run_workload(scheduler: str) -> float:
         namespace = f"trained-{next(_names)}"
-        labels = {_OUT: "disabled"} if scheduler == _THEIRS else {}
+        labels = {_OPT_OUT: "disabled"} if scheduler == _THEIRS else {}
         await make_namespace(it.cluster, namespace, **labels)
         began = time.monotonic()
         async with all_pods(it.cluster, namespace, count * 8, is_bound):
             queue = {"kai.scheduler/queue": _QUEUE} if scheduler == _OURS else None
             await submit_trainjobs(it.cluster, namespace, count, queue)
         took_s = time.monotonic() - began
-        await drop(it.cluster, namespace)
+        await delete_namespace(it.cluster, namespace)
         return took_s
 
-    return do
+    return run_workload
 
 
 async def _gangs(it: _Bench) -> tuple[list[float], float]:
@@ -163,19 +170,19 @@ async def _gangs(it: _Bench) -> tuple[list[float], float]:
     mark = await log.mark()
     took_s = []
     for number in range(_GANGS):
-        await make_group(it.cluster, namespace, f"g{number}", 4)
-        async with all_pods(it.cluster, namespace, 4, _of(f"g{number}")):
+        await create_podgroup(it.cluster, namespace, f"g{number}", 4)
+        async with all_pods(it.cluster, namespace, 4, _is_bound_in(f"g{number}")):
             for i in range(4):
-                await it.cluster.api.create(member(namespace, f"g{number}", i))
+                await it.cluster.api.create(podgroup_pod(namespace, f"g{number}", i))
             began = time.monotonic()
         took_s.append(time.monotonic() - began)
-        if number >= _STAY:
-            await _end(it.cluster, namespace, f"g{number - _STAY}")
+        if number >= _KEPT_GANGS:
+            await _end(it.cluster, namespace, f"g{number - _KEPT_GANGS}")
         await asyncio.sleep(0.05)
     await asyncio.sleep(5)  # whatever is still to be said of them is said
     writes = await log.count(mark)
     ours = sum(n for (user, _), n in writes.items() if user.endswith("trainer-kai-scheduler"))
-    await drop(it.cluster, namespace)
+    await delete_namespace(it.cluster, namespace)
     return took_s, ours / (4 * _GANGS)
 
 
@@ -186,15 +193,15 @@ async def _end(cluster: Cluster, namespace: str, group: str) -> None:
         await cluster.api.delete(PODS, namespace, f"{group}-{i}")
 
 
-async def _verdict(it: _Bench) -> float:
+async def _status_delay(it: _Bench) -> float:
     """Return how long it takes until a gang on a full cluster is told why it waits."""
     namespace = f"full-{next(_names)}"
     await make_namespace(it.cluster, namespace)
     async with all_pods(it.cluster, namespace, 4_000, is_bound):
         await create_pods(it.cluster, namespace, 4_000, _THEIRS)
     await asyncio.sleep(5)
-    await make_group(it.cluster, namespace, "late", 80)
-    pods = [member(namespace, "late", i) for i in range(80)]
+    await create_podgroup(it.cluster, namespace, "late", 80)
+    pods = [podgroup_pod(namespace, "late", i) for i in range(80)]
     await it.cluster.api.create_all(pods, 32)
     began = time.monotonic()
     query = {"watch": "true", "fieldSelector": "metadata.name=late"}
@@ -209,22 +216,22 @@ async def _verdict(it: _Bench) -> float:
     raise RuntimeError("nobody said why it waits")
 
 
-def _of(group: str) -> Callable[[dict[str, Any]], bool]:
+def _is_bound_in(group: str) -> Callable[[dict[str, Any]], bool]:
     return lambda it: is_bound(it) and it["metadata"]["name"].startswith(f"{group}-")
 
 
-def _show(rows: list[_Row], gangs: _Gangs, verdict_s: float, memory_mib: list[int]) -> None:
+def _show(rows: list[_Row], gangs: _Gangs, status_s: float, memory_mib: list[int]) -> None:
     table = Table(title="created → all bound, min / median / max, this run")
     for heading in ("work", "kube-scheduler s", "ours s", "times", "our CPU s"):
         table.add_column(heading, justify="left" if heading == "work" else "right")
     for row in rows:
         times, cpu = f"{row.times:.2f}", f"{statistics.median(row.cpu_s):.1f}"
         table.add_row(row.work, _spread(row.theirs_s), _spread(row.ours_s), times, cpu)
-    p50_ms, p99_ms = gangs.part(50) * 1000, gangs.part(99) * 1000
+    p50_ms, p99_ms = gangs.percentile(50) * 1000, gangs.percentile(99) * 1000
     work = f"a gang of 4, idle, {len(gangs.took_s)} of them, last made → last bound"
     table.add_row(work, "", f"p50 {p50_ms:.0f} ms, p99 {p99_ms:.0f} ms")
     table.add_row("writes of the scheduler for each of their pods", "", f"{gangs.writes:.2f}")
-    table.add_row("80 pods on 500 full nodes, last made → its verdict", "", f"{verdict_s:.2f}")
+    table.add_row("80 pods on 500 full nodes, last made → its verdict", "", f"{status_s:.2f}")
     memory = " + ".join(map(str, memory_mib))
     table.add_row("memory of webhook, podgrouper, scheduler", "", f"{memory} MiB")
     Console(width=125).print(table)
@@ -233,7 +240,7 @@ def _show(rows: list[_Row], gangs: _Gangs, verdict_s: float, memory_mib: list[in
     assert p50_ms <= 60, f"half of the gangs took longer than {p50_ms:.0f} ms"
     assert p99_ms <= 200, f"one gang of a hundred took longer than {p99_ms:.0f} ms"
     assert gangs.writes <= 1.3, f"{gangs.writes:.2f} writes a pod"
-    assert verdict_s <= 1.0, f"the verdict took {verdict_s:.2f} s"
+    assert status_s <= 1.0, f"the verdict took {status_s:.2f} s"
 
 
 def _spread(seconds: list[float]) -> str:

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.pace import Pace
+from benchmarks.pace import MachineSpeed
 from benchmarks.rounds import rounds
 from e2e.cluster.bringup import Options, running_cluster
 from tests.support.tree import ROOT
@@ -75,25 +75,25 @@ class _Run(NamedTuple):
     printed: str
 
 
-class _Door:
+class _Proxy:
     """Passes on what comes to an API server; remembers when the last one came."""
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self.knocked_at = float("inf")
+        self.connected_at = float("inf")
         self.port = 0
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
         """Stand open."""
-        async with await asyncio.start_server(self._let_in, "127.0.0.1", 0) as server:
+        async with await asyncio.start_server(self._forward, "127.0.0.1", 0) as server:
             self.port = server.sockets[0].getsockname()[1]
             yield
 
-    async def _let_in(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.knocked_at = time.monotonic()
-        behind = await asyncio.open_connection("127.0.0.1", urlsplit(self._url).port)
-        await asyncio.gather(_pass_on(reader, behind[1]), _pass_on(behind[0], writer))
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connected_at = time.monotonic()
+        upstream = await asyncio.open_connection("127.0.0.1", urlsplit(self._url).port)
+        await asyncio.gather(_pass_on(reader, upstream[1]), _pass_on(upstream[0], writer))
 
 
 async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -108,7 +108,7 @@ async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
 async def main() -> None:
     """Measure each in turn, several times; keep the best of each."""
     async with running_cluster(Options(name="bench-start")) as cluster:
-        door = _Door(cluster.api.url)
+        proxy = _Proxy(cluster.api.url)
         kubeconfig = cluster.kubeconfig.with_name("through-the-door.yaml")
         programs = {
             "python, doing nothing": _PYTHON,
@@ -117,23 +117,23 @@ async def main() -> None:
             "kubernetes.aio": _OFFICIAL_ASYNC,
         }
         best: dict[str, _Run] = {}
-        pace = Pace()
-        async with door.open():
+        speed = MachineSpeed()
+        async with proxy.open():
             text = cluster.kubeconfig.read_text().replace(
-                cluster.api.url, f"https://127.0.0.1:{door.port}"
+                cluster.api.url, f"https://127.0.0.1:{proxy.port}"
             )
             kubeconfig.write_text(text)
             for _ in rounds(
-                _ROUNDS, _LEAST_S, lambda: best["ours"].request_s < _OURS_S * pace.slower
+                _ROUNDS, _LEAST_S, lambda: best["ours"].request_s < _OURS_S * speed.slowdown
             ):
-                pace.look()
+                speed.measure()
                 for name, program in programs.items():
-                    run = await asyncio.to_thread(_run, program, kubeconfig, door)
+                    run = await asyncio.to_thread(_run, program, kubeconfig, proxy)
                     best[name] = min(run, best.get(name, run))
     ours, official = best["ours"], best["kubernetes"]
     assert ours.printed == official.printed == best["kubernetes.aio"].printed != ""
     _show(best)
-    most_s = _OURS_S * pace.slower
+    most_s = _OURS_S * speed.slowdown
     assert ours.request_s < most_s, (
         f"the first request took {ours.request_s:.3f} s, not {most_s:.3f}"
     )
@@ -158,9 +158,9 @@ def _show(best: dict[str, _Run]) -> None:
     Console(width=115).print(table)
 
 
-def _run(program: str, kubeconfig: Path, door: _Door) -> _Run:
+def _run(program: str, kubeconfig: Path, proxy: _Proxy) -> _Run:
     """Run a program to its end."""
-    door.knocked_at = float("inf")
+    proxy.connected_at = float("inf")
     read, write = os.pipe()
     began = time.monotonic()
     pid = os.posix_spawn(
@@ -175,4 +175,4 @@ def _run(program: str, kubeconfig: Path, door: _Door) -> _Run:
     with os.fdopen(read) as output:
         printed, kibibytes = output.read().splitlines()
     assert status == 0, printed
-    return _Run(door.knocked_at - began, seconds, int(kibibytes) / 1024, printed)
+    return _Run(proxy.connected_at - began, seconds, int(kibibytes) / 1024, printed)

@@ -18,23 +18,23 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.large import JOBS, NODES, PODS, PODS_EACH, large_cluster, pod_bytes
-from benchmarks.pace import Pace
+from benchmarks.pace import MachineSpeed
 from benchmarks.rounds import rounds
 from scheduler.core.decision import Plan
 from scheduler.core.plan import plan
-from scheduler.policies.registry import Choice, choose
+from scheduler.policies.registry import PolicySelection, build_policies
 from scheduler.state.cluster import Cluster
-from scheduler.state.encoded import Encoded
-from scheduler.state.state import State
-from scheduler.state.terms import Terms
+from scheduler.state.encoded import EncodedSnapshot
+from scheduler.state.state import ClusterState
+from scheduler.state.terms import StateOptions
 from trainer_kai.api.decode import decode
 from trainer_kai.api.meta import Key
 from trainer_kai.api.pod import Pod
 
 __all__ = ["main"]
 
-_TERMS: Final = Terms(now=1_800_000_000)
-_POLICIES: Final = choose(Choice())
+_OPTIONS: Final = StateOptions(now=1_800_000_000)
+_POLICIES: Final = build_policies(PolicySelection())
 _FEW: Final = 10  # jobs that wait
 _MANY: Final = 10_000
 _ROUNDS: Final = 30
@@ -51,17 +51,17 @@ async def main() -> None:
     cluster = large_cluster(PODS - _FEW * PODS_EACH)
     gc.collect()
     gc.freeze()  # the garbage collector need not go through what lives on anyway
-    state, rebuilt_s = _rebuilt(cluster)
-    changed_s, planned_s = _measured(state, _changed())
-    pace = Pace()
-    each_s = _burst(state, pace)
-    kept = _kept(cluster)
-    state.check(_TERMS.now)
+    state, rebuilt_s = _rebuild(cluster)
+    changed_s, planned_s = _measure(state, _changed_pods())
+    speed = MachineSpeed()
+    each_s = _burst(state, speed)
+    pod_bytes_kept = _bytes_per_pod(cluster)
+    state.check(_OPTIONS.now)
     gc.unfreeze()
-    many, many_s = _rebuilt(large_cluster(PODS - _MANY * PODS_EACH))
+    many, many_s = _rebuild(large_cluster(PODS - _MANY * PODS_EACH))
     gc.collect()
     gc.freeze()
-    crowded_s, _ = _measured(many, _changed(), is_planned=False)
+    crowded_s, _ = _measure(many, _changed_pods(), is_planned=False)
     gc.unfreeze()
     table = Table(title=f"{PODS:,} pods on {NODES:,} nodes, {JOBS:,} groups, this run")
     for heading in ("work", "best", "median", "of a rebuild"):
@@ -75,14 +75,14 @@ async def main() -> None:
     ):
         table.add_row(work, *_shown(found, rebuilt_s))
     table.add_row("one change of many", f"{each_s * 1e6:.0f} us", "", "")
-    table.add_row("memory of a pod", f"{kept:.0f} bytes", "", "")
+    table.add_row("memory of a pod", f"{pod_bytes_kept:.0f} bytes", "", "")
     table.add_row(f"{_MANY:,} gangs wait: rebuild", f"{many_s:.2f} s", "", "")
     table.add_row("one change, snapshot", *_shown(crowded_s, many_s))
     Console(width=115).print(table)
-    most_ms, most_us = _MOST_MS * pace.slower, _MOST_US * pace.slower
+    most_ms, most_us = _MOST_MS * speed.slowdown, _MOST_US * speed.slowdown
     assert min(both) * 1000 <= most_ms, f"{min(both) * 1000:.0f} ms, at most {most_ms:.0f} ms"
     assert each_s * 1e6 <= most_us, f"{each_s * 1e6:.0f} us, at most {most_us:.0f} us"
-    assert kept <= _MOST_BYTES, f"{kept:.0f} bytes, at most {_MOST_BYTES}"
+    assert pod_bytes_kept <= _MOST_BYTES, f"{pod_bytes_kept:.0f} bytes, at most {_MOST_BYTES}"
 
 
 def _shown(found: list[float], rebuilt_s: float) -> tuple[str, str, str]:
@@ -91,74 +91,74 @@ def _shown(found: list[float], rebuilt_s: float) -> tuple[str, str, str]:
     return f"{best * 1000:.1f} ms", f"{statistics.median(found) * 1000:.1f} ms", part
 
 
-def _changed(phase: str = "Succeeded") -> Iterator[tuple[Key, Pod]]:
+def _changed_pods(phase: str = "Succeeded") -> Iterator[tuple[Key, Pod]]:
     """Yield pods that have come so far, each of another job."""
     for job in range(JOBS - _MANY):
         pod = decode(Pod, pod_bytes(job * PODS_EACH, phase))
         yield pod.metadata.key, pod
 
 
-def _rebuilt(cluster: Cluster) -> tuple[State, float]:
-    state = State(_TERMS)
+def _rebuild(cluster: Cluster) -> tuple[ClusterState, float]:
+    state = ClusterState(_OPTIONS)
     began = time.perf_counter()
-    state.tell_all(cluster)
-    state.snapshot(_TERMS.now)
+    state.put_all(cluster)
+    state.snapshot(_OPTIONS.now)
     return state, time.perf_counter() - began
 
 
-def _measured(
-    state: State, pods: Iterator[tuple[Key, Pod]], *, is_planned: bool = True
+def _measure(
+    state: ClusterState, pods: Iterator[tuple[Key, Pod]], *, is_planned: bool = True
 ) -> tuple[list[float], list[float]]:
     """Return how long it takes from a change to a snapshot, and from there to a plan."""
     changed_s, planned_s = [], []
     for number, (key, pod) in zip(range(1, _ROUNDS + 1), pods, strict=False):
         began = time.perf_counter()
-        state.pods.tell(key, pod)
-        encoded = state.snapshot(_TERMS.now)
+        state.pods.put(key, pod)
+        encoded = state.snapshot(_OPTIONS.now)
         changed_s.append(time.perf_counter() - began)
         if is_planned:
             began = time.perf_counter()
-            made = plan(encoded.snapshot, _POLICIES)
+            result = plan(encoded.snapshot, _POLICIES)
             planned_s.append(time.perf_counter() - began)
-            _check(encoded, made, number)
+            _check(encoded, result, number)
     return changed_s, planned_s
 
 
-def _check(encoded: Encoded, made: Plan, finished: int) -> None:
-    nodes, pods = encoded.snapshot.nodes, encoded.snapshot.axes.pods
+def _check(encoded: EncodedSnapshot, result: Plan, finished: int) -> None:
+    nodes, pods = encoded.snapshot.nodes, encoded.snapshot.resources.pods
     used = nodes.allocatable[:, pods] - nodes.idle[:, pods]
     assert int(used.sum()) == PODS - _FEW * PODS_EACH - finished
-    assert len(made.decisions) == _FEW
-    assert sum(len(it.binds) for it in made.decisions) == _FEW * PODS_EACH
+    assert len(result.allocations) == _FEW
+    assert sum(len(it.binds) for it in result.allocations) == _FEW * PODS_EACH
 
 
-def _burst(state: State, pace: Pace) -> float:
+def _burst(state: ClusterState, speed: MachineSpeed) -> float:
     """Return how long one change takes of many that come between two snapshots; the best burst."""
-    changes = chain.from_iterable(map(_changed, cycle(("Succeeded", "Running"))))
-    state.snapshot(_TERMS.now)
+    changes = chain.from_iterable(map(_changed_pods, cycle(("Succeeded", "Running"))))
+    state.snapshot(_OPTIONS.now)
     began = time.perf_counter()
-    state.snapshot(_TERMS.now)
+    state.snapshot(_OPTIONS.now)
     idle_s = time.perf_counter() - began
     bursts_s: list[float] = []
     most_s = _MOST_US * _BURST / 1e6
-    for _ in rounds(_BURSTS, _LEAST_S, lambda: min(bursts_s) - idle_s <= most_s * pace.slower):
-        pace.look()
+    for _ in rounds(_BURSTS, _LEAST_S, lambda: min(bursts_s) - idle_s <= most_s * speed.slowdown):
+        speed.measure()
         pods = [*islice(changes, _BURST)]
         began = time.perf_counter()
         for key, pod in pods:
-            state.pods.tell(key, pod)
-        state.snapshot(_TERMS.now)
+            state.pods.put(key, pod)
+        state.snapshot(_OPTIONS.now)
         bursts_s.append(time.perf_counter() - began)
     return max(min(bursts_s) - idle_s, 0) / _BURST
 
 
-def _kept(cluster: Cluster) -> float:
+def _bytes_per_pod(cluster: Cluster) -> float:
     """Return how many bytes a state keeps of each pod."""
     gc.collect()
     tracemalloc.start()
-    state, _ = _rebuilt(cluster)
+    state, _ = _rebuild(cluster)
     gc.collect()
-    kept, _ = tracemalloc.get_traced_memory()
+    pod_bytes_kept, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     del state
-    return kept / PODS
+    return pod_bytes_kept / PODS

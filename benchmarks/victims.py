@@ -17,21 +17,21 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.pace import Pace
+from benchmarks.pace import MachineSpeed
 from benchmarks.rounds import rounds
 from scheduler.core.decision import Plan
-from scheduler.core.model import Neighbours, PodState, Snapshot, Term
+from scheduler.core.model import AffinityTerm, PodRelations, PodState, Snapshot
 from scheduler.core.plan import plan
-from scheduler.policies.registry import Choice, choose
-from tests.support.snapshots import Builder, Node, Queue, shape
-from tests.support.violations import violations
+from scheduler.policies.registry import PolicySelection, build_policies
+from tests.support.snapshots import Builder, SnapshotNode, SnapshotQueue, signature
+from tests.support.violations import plan_violations
 
 __all__ = ["main"]
 
 _GPUS: Final = 8
 _ROUNDS: Final = 7
 _LEAST_S: Final = 5.0
-_POLICIES: Final = choose(Choice())
+_POLICIES: Final = build_policies(PolicySelection())
 
 
 class _Row(NamedTuple):
@@ -59,112 +59,129 @@ def _measure(row: _Row, nodes: int, table: Table) -> list[str]:
     snapshot = row.build(nodes)
     kai_s, most_s = row.limits[nodes]
     took: list[float] = []
-    floor, answer, pace = math.inf, Plan((), (), snapshot.queues.quota), Pace()
+    floor, result, speed = math.inf, Plan((), (), snapshot.queues.quota), MachineSpeed()
     gc.collect()
     gc.disable()  # a plan leaves no circles: whoever makes one need not look for any meanwhile
-    for _ in rounds(_ROUNDS, _LEAST_S, lambda: min(took) <= most_s * pace.slower):
-        pace.look()
+    for _ in rounds(_ROUNDS, _LEAST_S, lambda: min(took) <= most_s * speed.slowdown):
+        speed.measure()
         began = time.perf_counter()
-        answer = plan(snapshot, _POLICIES)
+        result = plan(snapshot, _POLICIES)
         took.append(time.perf_counter() - began)
         wanted = row.outcome(nodes)
-        assert wanted in (_outcome(answer), None), (row.work, nodes, _outcome(answer))
+        assert wanted in (_outcome(result), None), (row.work, nodes, _outcome(result))
         began = time.perf_counter()
-        _add_up(snapshot)
+        _sum_running(snapshot)
         floor = min(floor, time.perf_counter() - began)
     gc.enable()
-    if len(snapshot.units) <= 1_500:  # it looks at every pod, in plain Python
-        assert not [*violations(snapshot, answer)]
+    if len(snapshot.podgroups) <= 1_500:  # it looks at every pod, in plain Python
+        assert not [*plan_violations(snapshot, result)]
     kai = "" if kai_s is None else f"{kai_s}"
-    figures = f"{min(took):.4f}", f"{most_s}", f"{pace.slower:.2f}", f"{floor:.4f}"
-    table.add_row(row.work, str(nodes), kai, *figures, str(answer.stats.cut))
-    if min(took) <= most_s * pace.slower:
+    figures = f"{min(took):.4f}", f"{most_s}", f"{speed.slowdown:.2f}", f"{floor:.4f}"
+    table.add_row(row.work, str(nodes), kai, *figures, str(result.stats.cut))
+    if min(took) <= most_s * speed.slowdown:
         return []
-    return [f"{row.work}, {nodes} nodes: {min(took):.4f} s, at most {most_s} s x {pace.slower:.2f}"]
+    return [
+        f"{row.work}, {nodes} nodes: {min(took):.4f} s, at most {most_s} s x {speed.slowdown:.2f}"
+    ]
 
 
-def _outcome(answer: Plan) -> tuple[int, int]:
-    gone = sum(len(it.pods) for it in answer.evictions)
-    return gone, sum(len(it.nominations) for it in answer.decisions)
+def _outcome(result: Plan) -> tuple[int, int]:
+    evicted = sum(len(it.pods) for it in result.evictions)
+    return evicted, sum(len(it.nominations) for it in result.allocations)
 
 
-def _add_up(snapshot: Snapshot) -> int:
+def _sum_running(snapshot: Snapshot) -> int:
     """Take everybody who runs, the newest first."""
     pods, total = snapshot.pods, 0
-    line = [-row for row, state in enumerate(pods.state.tolist()) if state == PodState.THERE]
-    heapq.heapify(line)
-    gpus = [one.counted[2] for one in snapshot.shapes]
-    shapes = pods.shape.tolist()
-    while line:
-        total += gpus[shapes[-heapq.heappop(line)]]
+    running = [-row for row, state in enumerate(pods.state.tolist()) if state == PodState.RUNNING]
+    heapq.heapify(running)
+    gpus = [one.queue_request[2] for one in snapshot.signatures]
+    signatures = pods.signature.tolist()
+    while running:
+        total += gpus[signatures[-heapq.heappop(running)]]
     return total
 
 
-def _taken(nodes: int, quota_a: float, quota_b: float) -> Builder:
+def _filled(nodes: int, quota_a: float, quota_b: float) -> Builder:
     """Return nodes that A has taken, GPU by GPU."""
-    machines = [Node(cpu=640, memory=5120)] * nodes
-    builder = Builder(machines, [Queue("a", quota=quota_a), Queue("b", quota=quota_b)])
+    machines = [SnapshotNode(cpu=640, memory=5120)] * nodes
+    builder = Builder(
+        machines, [SnapshotQueue("a", quota=quota_a), SnapshotQueue("b", quota=quota_b)]
+    )
     for i in range(_GPUS * nodes):
-        builder.runs([i // _GPUS], _ONE, queue="a")
+        builder.running_podgroup([i // _GPUS], _ONE, queue="a")
     return builder
 
 
-_ONE: Final = shape(gpu=1)
+_ONE: Final = signature(gpu=1)
 
 
 def _large(nodes: int) -> Snapshot:
-    builder = _taken(nodes, 0, _GPUS * nodes)
-    builder.gang(nodes // 2, shape(gpu=8), queue="b")
+    builder = _filled(nodes, 0, _GPUS * nodes)
+    builder.uniform_podgroup(nodes // 2, signature(gpu=8), queue="b")
     return builder.snapshot()
 
 
 def _many(nodes: int) -> Snapshot:
-    builder = _taken(nodes, 0, _GPUS * nodes)
+    builder = _filled(nodes, 0, _GPUS * nodes)
     for _ in range(_GPUS * nodes):
-        builder.gang(1, _ONE, queue="b")
+        builder.uniform_podgroup(1, _ONE, queue="b")
     return builder.snapshot()
 
 
 def _must_fail(nodes: int) -> Snapshot:
-    builder = _taken(nodes, _GPUS * nodes - 79, 80)
-    builder.gang(10, shape(gpu=8), queue="b")
+    builder = _filled(nodes, _GPUS * nodes - 79, 80)
+    builder.uniform_podgroup(10, signature(gpu=8), queue="b")
     return builder.snapshot()
 
 
 def _racks(nodes: int) -> Snapshot:
     """Return a gang of ten that wants ten racks where there are nine."""
-    machines = [Node(cpu=640, memory=5120, labels=(i % 9,)) for i in range(nodes)]
-    builder = Builder(machines, [Queue("a", quota=_GPUS * nodes - 80), Queue("b", quota=80)])
+    machines = [SnapshotNode(cpu=640, memory=5120, labels=(i % 9,)) for i in range(nodes)]
+    builder = Builder(
+        machines, [SnapshotQueue("a", quota=_GPUS * nodes - 80), SnapshotQueue("b", quota=80)]
+    )
     for i in range(_GPUS * nodes):
-        builder.runs([i // _GPUS], _ONE, queue="a")
-    hermit = shape(gpu=8, matches=(0,), apart=(0,), shunned=(0,))
-    builder.gang(10, hermit, queue="b")
+        builder.running_podgroup([i // _GPUS], _ONE, queue="a")
+    exclusive = signature(
+        gpu=8, matched_selectors=(0,), anti_affinity=(0,), existing_anti_affinity=(0,)
+    )
+    builder.uniform_podgroup(10, exclusive, queue="b")
     none = np.zeros((1, nodes), dtype=np.int32)
-    return builder.snapshot(neighbours=Neighbours(none, (Term(0, 0),), none.copy(), (), ()))
+    return builder.snapshot(
+        pod_relations=PodRelations(none, (AffinityTerm(0, 0),), none.copy(), (), ())
+    )
 
 
 def _busy(nodes: int) -> Snapshot:
     """Return ten queues on three levels, and jobs of all sizes, of which a fifth wait."""
     random = Random(1)  # noqa: S311 - the same jobs each time
     total = nodes * _GPUS
-    tops = [Queue(name, quota=total // 2) for name in ("x", "y")]
-    middle = [Queue(f"{top.name}{i}", top.name, quota=total // 4) for top in tops for i in (0, 1)]
-    leaves = [
-        Queue(f"{middle[i].name}-{i}", middle[i].name, quota=total // 8 * (i % 2)) for i in range(4)
+    tops = [SnapshotQueue(name, quota=total // 2) for name in ("x", "y")]
+    middle = [
+        SnapshotQueue(f"{top.name}{i}", top.name, quota=total // 4) for top in tops for i in (0, 1)
     ]
-    builder = Builder([Node(cpu=640, memory=5120)] * nodes, [*tops, *middle, *leaves])
+    leaves = [
+        SnapshotQueue(f"{middle[i].name}-{i}", middle[i].name, quota=total // 8 * (i % 2))
+        for i in range(4)
+    ]
+    builder = Builder([SnapshotNode(cpu=640, memory=5120)] * nodes, [*tops, *middle, *leaves])
     names = [leaf.name for leaf in leaves]
-    seats = [node for node in range(nodes) for _ in range(_GPUS)]
+    free_gpus = [node for node in range(nodes) for _ in range(_GPUS)]
     for _ in range(800):
-        size = min(random.choice((1, 1, 1, 1, 1, 2, 4)), len(seats))
+        size = min(random.choice((1, 1, 1, 1, 1, 2, 4)), len(free_gpus))
         if size:
-            taken = [seats.pop() for _ in range(size)]
-            least = max(1, size // 2) if random.random() < 1 / 3 else size
+            used_nodes = [free_gpus.pop() for _ in range(size)]
+            minimum = max(1, size // 2) if random.random() < 1 / 3 else size
             queue = random.choice(names[:2])
-            builder.runs(taken, _ONE, queue=queue, minimum=least, priority=random.choice((40, 50)))
+            builder.running_podgroup(
+                used_nodes, _ONE, queue=queue, minimum=minimum, priority=random.choice((40, 50))
+            )
     for _ in range(200):
         size = random.choice((1, 2, 4, 8, 16, 32, 64))
-        builder.gang(size, _ONE, queue=random.choice(names), priority=random.choice((40, 50, 60)))
+        builder.uniform_podgroup(
+            size, _ONE, queue=random.choice(names), priority=random.choice((40, 50, 60))
+        )
     return builder.snapshot()
 
 

@@ -19,15 +19,15 @@ from tests.support.tree import ROOT
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.resources import PODS
 from trainer_kai.clock import SystemClock
-from trainer_kai.kube.access import Access, Token
-from trainer_kai.kube.answer import Answer
-from trainer_kai.kube.client import Client, Unobserved
+from trainer_kai.kube.access import RestConfig, StaticToken
+from trainer_kai.kube.answer import ApiResponse
+from trainer_kai.kube.client import Client, NoRequestObserver
 from trainer_kai.kube.connect import process_client
-from trainer_kai.kube.known import Change, What
-from trainer_kai.kube.locate import find_access
-from trainer_kai.kube.observed import Observed
+from trainer_kai.kube.known import Delta, DeltaType
+from trainer_kai.kube.locate import find_rest_config
+from trainer_kai.kube.observed import ClientObserver
 from trainer_kai.kube.patience import cancel_all
-from trainer_kai.kube.request import Request, Target
+from trainer_kai.kube.request import ListTarget, Request
 from trainer_kai.kube.watch import Watch
 from trainer_kai.metrics import Metrics
 
@@ -38,11 +38,11 @@ _PIECE_BYTES: Final = 1 << 18
 _EVENTS_PER_S: Final = 8_000
 
 _PODS: Final = 5_000
-_FLYING: Final = 16
+_IN_FLIGHT: Final = 16
 _FULL_SPEED: Final = 0.6  # of what four times as many reach, on a machine that is shared
 _LONGEST_LAG_S: Final = 0.5
-_LONGEST_AWAY_S: Final = 0.2
-_TURN_S: Final = 0.005
+_LONGEST_STALL_S: Final = 0.2
+_TICK_S: Final = 0.005
 _BYSTANDERS: Final = ("kube-controller-manager", "jobset", "trainer", "kwok")
 _STAMP: Final = "example.com/sent-ns"
 
@@ -54,17 +54,17 @@ async def main() -> None:
         await _over_the_api_server(cluster)
 
 
-class _Reel:
+class _RecordedTransport:
     """A transport that plays a watch it has in memory, then stays silent."""
 
-    def __init__(self, film: bytes) -> None:
-        self._film = film
+    def __init__(self, recording: bytes) -> None:
+        self._recording = recording
 
-    async def send(self, request: Request, timeout_s: float) -> Answer:
+    async def send(self, request: Request, timeout_s: float) -> ApiResponse:
         """Answer the list: there is nothing yet."""
         assert timeout_s > 0
         assert ("limit", "500") in request.query
-        return Answer(200, b'{"metadata": {"resourceVersion": "1"}, "items": []}')
+        return ApiResponse(200, b'{"metadata": {"resourceVersion": "1"}, "items": []}')
 
     @asynccontextmanager
     async def stream(
@@ -79,8 +79,8 @@ class _Reel:
         """Have nothing to close."""
 
     async def _play(self) -> AsyncIterator[bytes]:
-        for start in range(0, len(self._film), _PIECE_BYTES):
-            yield self._film[start : start + _PIECE_BYTES]
+        for start in range(0, len(self._recording), _PIECE_BYTES):
+            yield self._recording[start : start + _PIECE_BYTES]
         await asyncio.Event().wait()
 
 
@@ -93,20 +93,20 @@ async def _from_bytes() -> None:
     floor_s = time.perf_counter() - began
 
     clock = SystemClock()
-    access = Access("https://nowhere", Token(""))
-    reel = _Reel(b"\n".join(lines) + b"\n")
-    observed = Observed(Metrics())
-    watch = Watch(Client(access, reel, clock, Unobserved()), Target(PODS), observed)
-    kept: dict[tuple[str, str], Pod] = {}
-    told = 0
+    access = RestConfig("https://nowhere", StaticToken(""))
+    transport = _RecordedTransport(b"\n".join(lines) + b"\n")
+    observed = ClientObserver(Metrics())
+    watch = Watch(Client(access, transport, clock, NoRequestObserver()), ListTarget(PODS), observed)
+    stored: dict[tuple[str, str], Pod] = {}
+    delivered = 0
     done = asyncio.Event()
 
-    def keep(change: Change[Pod]) -> None:
-        nonlocal told
+    def keep(change: Delta[Pod]) -> None:
+        nonlocal delivered
         assert change.object is not None
-        kept[change.key] = change.object
-        told += 1
-        if told == _EVENTS:
+        stored[change.key] = change.object
+        delivered += 1
+        if delivered == _EVENTS:
             done.set()
 
     began = time.perf_counter()
@@ -114,8 +114,8 @@ async def _from_bytes() -> None:
     await _first(task, done)
     seconds = time.perf_counter() - began
     task.cancel()
-    assert len(kept) == _EVENTS // 2
-    assert all(pod.spec.node_name for pod in kept.values())
+    assert len(stored) == _EVENTS // 2
+    assert all(pod.spec.node_name for pod in stored.values())
     sizes = f"{len(lines[0])} and {len(lines[-1])} bytes"
     table = Table(title=f"{_EVENTS} events of JobSet pods, {sizes}, one core")
     for heading in ("work", "seconds", "events per second", "times json.loads"):
@@ -142,8 +142,8 @@ def _lines() -> list[bytes]:
     """Return events: pods of many JobSets are added without a node, later they run on one."""
     events = [("ADDED", text) for text in pods(PENDING, _EVENTS // 2)]
     for text in pods(RUNNING, _EVENTS // 2):
-        later = text.replace('"resourceVersion":"', '"resourceVersion":"9', 1)
-        events.append(("MODIFIED", later))
+        modified = text.replace('"resourceVersion":"', '"resourceVersion":"9', 1)
+        events.append(("MODIFIED", modified))
     return [f'{{"type":"{event}","object":{text}}}'.encode() for event, text in events]
 
 
@@ -159,21 +159,24 @@ async def _over_the_api_server(cluster: Cluster) -> None:
         await cluster.process(name).kill()
     await cluster.api.create_all([_pod(number) for number in range(_PODS)])
     clock = SystemClock()
-    access = await find_access({}, clock, kubeconfig=str(cluster.kubeconfig))
-    observed = Observed(Metrics())
+    access = await find_rest_config({}, clock, kubeconfig=str(cluster.kubeconfig))
+    observed = ClientObserver(Metrics())
     listener = _Listener()
     async with process_client(access, clock, observed) as client:
-        watch = Watch(client, Target(PODS, "default"), observed)
+        watch = Watch(client, ListTarget(PODS, "default"), observed)
         task = asyncio.create_task(watch.run(listener.note, listener.synced.set))
         await _first(task, listener.synced)
-        runs = [await _run(cluster, listener, task, flying) for flying in (_FLYING, 4 * _FLYING)]
+        runs = [
+            await _run(cluster, listener, task, in_flight)
+            for in_flight in (_IN_FLIGHT, 4 * _IN_FLIGHT)
+        ]
         task.cancel()
     _show(runs)
     full, queued = runs
     assert full.seconds * _FULL_SPEED <= queued.seconds, "more in flight make it much faster"
     longest_s = full.lags_s[-1]
     assert longest_s <= _LONGEST_LAG_S, f"an event came {longest_s:.2f} s after its answer"
-    assert max(run.away_s for run in runs) <= _LONGEST_AWAY_S, "our own loop was away"
+    assert max(run.stall_s for run in runs) <= _LONGEST_STALL_S, "our own loop was away"
 
 
 class _Listener:
@@ -185,46 +188,46 @@ class _Listener:
 
     def begin(self) -> None:
         """Forget what was heard before."""
-        self.heard_ns: dict[str, int] = {}
+        self.received_ns: dict[str, int] = {}
         self.done = asyncio.Event()
-        self.away_s = 0.0
+        self.stall_s = 0.0
 
-    def note(self, change: Change[Pod]) -> None:
+    def note(self, change: Delta[Pod]) -> None:
         """Hear of one pod."""
-        if change.what is not What.MODIFIED or change.object is None:
+        if change.type is not DeltaType.MODIFIED or change.object is None:
             return
-        self.heard_ns[change.key.name] = time.monotonic_ns()
-        if len(self.heard_ns) == _PODS:
+        self.received_ns[change.key.name] = time.monotonic_ns()
+        if len(self.received_ns) == _PODS:
             self.done.set()
 
-    async def mind_the_loop(self) -> None:
+    async def measure_stalls(self) -> None:
         """Wake up often, and note by how much that was ever late."""
         while True:
             began = time.monotonic()
-            await asyncio.sleep(_TURN_S)
-            self.away_s = max(self.away_s, time.monotonic() - began - _TURN_S)
+            await asyncio.sleep(_TICK_S)
+            self.stall_s = max(self.stall_s, time.monotonic() - began - _TICK_S)
 
 
 class _Run(NamedTuple):
     """What came of one patch of every pod."""
 
-    flying: int
+    in_flight: int
     seconds: float
     answered_s: list[float]
     lags_s: list[float]
-    away_s: float
+    stall_s: float
 
 
 async def _run(
-    cluster: Cluster, listener: _Listener, watching: asyncio.Task[None], flying: int
+    cluster: Cluster, listener: _Listener, watching: asyncio.Task[None], in_flight: int
 ) -> _Run:
     """Have every pod patched, and compare when that was answered and when we were told."""
     listener.begin()
-    minding = asyncio.create_task(listener.mind_the_loop())
+    measuring = asyncio.create_task(listener.measure_stalls())
     program = [sys.executable, "-m", "benchmarks.patcher"]
     patcher = await asyncio.create_subprocess_exec(
         *program,
-        *(str(cluster.kubeconfig), f"{_PODS}", f"{flying}"),
+        *(str(cluster.kubeconfig), f"{_PODS}", f"{in_flight}"),
         cwd=ROOT,
         stdout=asyncio.subprocess.PIPE,
     )
@@ -233,13 +236,13 @@ async def _run(
         assert patcher.returncode == 0
         await _first(watching, listener.done)
     finally:
-        await cancel_all([minding])
+        await cancel_all([measuring])
     seconds, moments = json.loads(output)
-    heard_ns = listener.heard_ns
-    assert heard_ns.keys() == moments.keys()
+    received_ns = listener.received_ns
+    assert received_ns.keys() == moments.keys()
     answered_s = sorted((answered - sent) / 1e9 for sent, answered in moments.values())
-    lags_s = sorted((heard_ns[name] - answered) / 1e9 for name, (_, answered) in moments.items())
-    return _Run(flying, seconds, answered_s, lags_s, listener.away_s)
+    lags_s = sorted((received_ns[name] - answered) / 1e9 for name, (_, answered) in moments.items())
+    return _Run(in_flight, seconds, answered_s, lags_s, listener.stall_s)
 
 
 def _show(runs: list[_Run]) -> None:
@@ -255,11 +258,11 @@ def _show(runs: list[_Run]) -> None:
         table.add_column(heading, justify="right")
     for run in runs:
         table.add_row(
-            f"{run.flying}",
+            f"{run.in_flight}",
             f"{_PODS / run.seconds:.0f}",
             _ranks_ms(run.answered_s),
             _ranks_ms(run.lags_s),
-            f"{run.away_s * 1000:.0f}",
+            f"{run.stall_s * 1000:.0f}",
         )
     Console(width=115).print(table)
 

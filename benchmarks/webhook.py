@@ -27,25 +27,31 @@ from aiohttp import web
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.pace import Pace
+from benchmarks.pace import MachineSpeed
 from tests.support.tree import ROOT
 from tests.webhook.objects import BUNDLED, QUEUE, REVIEWS, applied, written
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.trainjob import RuntimeRef
 from trainer_kai.clock import SystemClock
-from trainer_kai.garbage import settle
+from trainer_kai.garbage import freeze_known_objects
 from trainer_kai.kube import loop
 from trainer_kai.log import configure, logger
 from trainer_kai.metrics import Metrics
-from trainer_kai.settings import Server as Place
-from webhook.app import Desk, Server, Way
-from webhook.cache import Cache, SlimRuntime, SlimTrainJob, SlimTrainJobSpec, TrainJob
-from webhook.certs import carry_out, host_of
-from webhook.judge import Elsewhere, Judge, Strictness
-from webhook.permission import Wish
-from webhook.review import Answer
-from webhook.rotation import Do, Lives, Step
-from webhook.shape import Runtime
+from trainer_kai.settings import WebhookServerSettings as Place
+from webhook.app import ReviewRouter, Route, WebhookServer
+from webhook.cache import (
+    AdmissionCache,
+    SlimRuntime,
+    SlimTrainJob,
+    SlimTrainJobSpec,
+    TrainJobSummary,
+)
+from webhook.certs import apply_step, parse_host
+from webhook.judge import AdmissionPolicy, LiveLookups, TrainJobHandler
+from webhook.permission import QueueAccessRequest
+from webhook.review import AdmissionResponse
+from webhook.rotation import CertificateLifetimes, RotationAction, RotationStep
+from webhook.shape import RuntimeSummary
 from webhook.trust import server_context
 
 __all__ = ["main"]
@@ -56,7 +62,7 @@ _JOBSETS_PER_S: Final = 300
 _JOBSETS: Final = 3_000
 _JOBSET_P99_S: Final = 0.005
 _TRAINJOB_P99_S: Final = 0.015
-_ASKING_S: Final = 0.005
+_PERMISSION_S: Final = 0.005
 _TEAMS: Final = 7
 _IN_FLIGHT: Final = 16
 _PODS: Final = 10_000
@@ -94,7 +100,7 @@ async def main() -> None:
     configure(SystemClock(), level="error")
     jobsets, trainjobs, pods = await _jobset_load(), await _trainjob_load(), await _pod_load()
     figures: dict[tuple[str, str], _Figures] = {}
-    pace = Pace()
+    speed = MachineSpeed()
     gc.collect()
     gc.freeze()  # who asks is not measured, and should not be away to look through all of this
     for server in ("echo", "ours"):
@@ -102,7 +108,7 @@ async def main() -> None:
             figures["JobSet", server] = await _open_loop(port, jobsets, server)
             figures["TrainJob", server] = await _open_loop(port, trainjobs, server)
             figures["pod", server] = await _closed_loop(port, pods, server)
-        pace.look()
+        speed.measure()
     table = Table(title=f"reviews over TLS, {_TRAINJOBS} TrainJobs cached, 2 processes")
     for heading in ("reviews", "server", "per second", "p50 ms", "p99 ms", "times the floor's p99"):
         table.add_column(heading, justify="left" if heading in {"reviews", "server"} else "right")
@@ -113,9 +119,13 @@ async def main() -> None:
     ):
         floor = figures[kind, "echo"]
         for server in ("echo", "ours"):
-            of = figures[kind, server]
-            row = (f"{of.per_s:.0f}", f"{of.rank(50) * 1e3:.2f}", f"{of.rank(99) * 1e3:.2f}")
-            ratio = f"{of.rank(99) / floor.rank(99):.1f}"
+            measured = figures[kind, server]
+            row = (
+                f"{measured.per_s:.0f}",
+                f"{measured.rank(50) * 1e3:.2f}",
+                f"{measured.rank(99) * 1e3:.2f}",
+            )
+            ratio = f"{measured.rank(99) / floor.rank(99):.1f}"
             title = f"{kind}, {len(load.bodies[0])} bytes, {how}"
             table.add_row(title, server, *row, ratio)
     Console(width=115).print(table)
@@ -125,9 +135,9 @@ async def main() -> None:
         ("pod", _POD_P99_S),
     ):
         took_s = figures[kind, "ours"].rank(99)
-        assert took_s <= most_s * pace.slower, f"p99 of {kind}s: {took_s:.4f} s"
+        assert took_s <= most_s * speed.slowdown, f"p99 of {kind}s: {took_s:.4f} s"
     pod = figures["pod", "ours"]
-    assert pod.per_s >= _PODS_PER_S / pace.slower, f"pods a second: {pod.per_s:.0f}"
+    assert pod.per_s >= _PODS_PER_S / speed.slowdown, f"pods a second: {pod.per_s:.0f}"
 
 
 class _Connection:
@@ -234,10 +244,10 @@ def _check(load: _Load, answers: dict[int, bytes], server: str) -> None:
 async def _jobset_load() -> _Load:
     """Return JobSets, each of another TrainJob, of several queues."""
     text = (REVIEWS / "jobset-create-staged.json").read_text()
-    asked = msgspec.json.decode(text)["request"]
-    owner = asked["object"]["metadata"]["ownerReferences"][0]["uid"]
+    requested = msgspec.json.decode(text)["request"]
+    owner = requested["object"]["metadata"]["ownerReferences"][0]["uid"]
     bodies = [
-        text.replace(asked["uid"], f"review-{number}")
+        text.replace(requested["uid"], f"review-{number}")
         .replace("torchtune", f"job-{number}")
         .replace(owner, f"uid-{number}")
         .encode()
@@ -254,10 +264,10 @@ async def _jobset_load() -> _Load:
 async def _trainjob_load() -> _Load:
     """Return TrainJobs of several queues, each of which its author may use."""
     text = (REVIEWS / "trainjob-create.json").read_text()
-    asked = msgspec.json.decode(text)["request"]
-    queue, name = (asked["object"]["metadata"][it] for it in ("labels", "name"))
+    requested = msgspec.json.decode(text)["request"]
+    queue, name = (requested["object"]["metadata"][it] for it in ("labels", "name"))
     bodies = [
-        text.replace(asked["uid"], f"review-{number}")
+        text.replace(requested["uid"], f"review-{number}")
         .replace(f'"name":"{name}"', f'"name":"job-{number}"')
         .replace(f'"{queue[QUEUE]}"', f'"{_queue(number)}"')
         .encode()
@@ -273,10 +283,10 @@ async def _trainjob_load() -> _Load:
 async def _pod_load() -> _Load:
     """Return pods of many JobSets."""
     text = (REVIEWS / "pod-create.json").read_text()
-    asked = msgspec.json.decode(text)["request"]
-    uid = asked["object"]["metadata"]["labels"]["jobset.sigs.k8s.io/jobset-uid"]
+    requested = msgspec.json.decode(text)["request"]
+    uid = requested["object"]["metadata"]["labels"]["jobset.sigs.k8s.io/jobset-uid"]
     bodies = [
-        text.replace(asked["uid"], f"review-{number}").replace(uid, f"jobset-{number}").encode()
+        text.replace(requested["uid"], f"review-{number}").replace(uid, f"jobset-{number}").encode()
         for number in range(1_000)
     ]
     answers = await _answers("/mutate/pod", bodies)
@@ -287,37 +297,37 @@ async def _pod_load() -> _Load:
 
 
 async def _answers(path: str, bodies: list[bytes]) -> list[bytes]:
-    desk = _desk()
-    return [(await desk.answer(path, body)).body for body in bodies]
+    router = _router()
+    return [(await router.answer(path, body)).body for body in bodies]
 
 
 def _patched(body: bytes, answer: bytes) -> dict[str, Any]:
     patch = base64.b64decode(msgspec.json.decode(answer)["response"]["patch"])
     obj = msgspec.json.decode(body)["request"]["object"]
-    return applied(obj, Answer(tuple(msgspec.json.decode(patch))))
+    return applied(obj, AdmissionResponse(tuple(msgspec.json.decode(patch))))
 
 
 def _queue(number: int) -> str:
     return f"team-{number % _TEAMS}"
 
 
-def _desk() -> Desk:
+def _router() -> ReviewRouter:
     """Return a desk that knows all TrainJobs; it may ask nothing but who may use a queue."""
 
-    async def read(key: Key) -> TrainJob | None:
+    async def read(key: Key) -> TrainJobSummary | None:
         raise AssertionError(f"{key} is cached")
 
-    async def runtime(key: Key) -> Runtime:
+    async def runtime(key: Key) -> RuntimeSummary:
         raise AssertionError(f"{key} is cached")
 
-    async def may_use(wish: Wish) -> bool:
-        await asyncio.sleep(_ASKING_S)
-        return bool(wish.user or wish.groups)
+    async def may_use(access_request: QueueAccessRequest) -> bool:
+        await asyncio.sleep(_PERMISSION_S)
+        return bool(access_request.user or access_request.groups)
 
     async def has_queue(name: str) -> bool:
         raise AssertionError(f"{name} is cached")
 
-    cache = Cache()
+    cache = AdmissionCache()
     for number in range(_TRAINJOBS):
         name, labels = f"job-{number}", {QUEUE: _queue(number)}
         meta = Meta(name=name, namespace="team", uid=f"uid-{number}", labels=labels)
@@ -325,15 +335,18 @@ def _desk() -> Desk:
         cache.put_trainjob(SlimTrainJob(metadata=meta, spec=spec))
     for number in range(_TEAMS):
         cache.queues.put(_queue(number), "")
-    cache.queues.all_listed()
+    cache.queues.mark_listed()
     cache.put_runtime(SlimRuntime(metadata=Meta(name="deepspeed-distributed")))
     clock, metrics, log = SystemClock(), Metrics(), logger(__name__)
-    desk = Desk(cache, BUNDLED, read, clock, metrics, log)
-    strictness = Strictness(BUNDLED, "closed", refuses_unknown_queues=True)
-    live = Elsewhere(runtime, may_use, has_queue)
-    judge = Judge(cache, strictness, live, clock, metrics, log)
-    desk.add("/validate/trainjob", Way("trainjob", judge.answer, judge.is_needed))
-    return desk
+    router = ReviewRouter(cache, BUNDLED, read, clock, metrics, log)
+    admission_policy = AdmissionPolicy(BUNDLED, "closed", denies_unknown_queues=True)
+    live_lookups = LiveLookups(runtime, may_use, has_queue)
+    trainjob_review = TrainJobHandler(cache, admission_policy, live_lookups, clock, metrics, log)
+    router.add_route(
+        "/validate/trainjob",
+        Route("trainjob", trainjob_review.answer, trainjob_review.fails_closed),
+    )
+    return router
 
 
 @asynccontextmanager
@@ -354,14 +367,20 @@ async def _served_by(server: str) -> AsyncIterator[int]:
 async def _serve(server: str) -> None:
     """Be a server until standard input ends; its log goes nowhere, but is written."""
     configure(SystemClock(), stream=Path(os.devnull).open("w"))  # noqa: ASYNC230, SIM115 - for good
-    lives = Lives(timedelta(days=1), timedelta(days=2))
-    made = carry_out(Step(Do.REMAKE), None, [host_of(_LOOPBACK)], lives, datetime.now(UTC))
-    tls = server_context(made.pair)
-    place = Place(address=_LOOPBACK, port=0, drain_s=0)
+    lifetimes = CertificateLifetimes(timedelta(days=1), timedelta(days=2))
+    issued = apply_step(
+        RotationStep(RotationAction.REMAKE),
+        None,
+        [parse_host(_LOOPBACK)],
+        lifetimes,
+        datetime.now(UTC),
+    )
+    tls = server_context(issued.pair)
+    server_settings = Place(address=_LOOPBACK, port=0, drain_s=0)
     async with AsyncExitStack() as stack:
         if server == "ours":
-            ours = Server(_desk(), place, tls, SystemClock(), lambda: None)
-            settle()  # as the process does once it has read everything
+            ours = WebhookServer(_router(), server_settings, tls, SystemClock(), lambda: None)
+            freeze_known_objects()  # as the process does once it has read everything
             port = (await stack.enter_async_context(ours)).port
         else:
             port = await _echo(stack, tls)

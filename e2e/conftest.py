@@ -31,7 +31,7 @@ _TABLES: Final = {
     ),
 }
 # Chains that several files share: their tests run on one worker, so that each starts once.
-_SHARED: Final = (
+_SHARED_CLUSTERS: Final = (
     "house",
     "teams",
     "battered",
@@ -42,7 +42,7 @@ _SHARED: Final = (
     "_worn",
 )
 # Chains of one test: it may run on any worker.
-_OWN: Final = frozenset({"own_cluster", "own_front", "own_house"})
+_OWN_CLUSTERS: Final = frozenset({"own_cluster", "own_front", "own_house"})
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -51,26 +51,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in ours:
         item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
     if config.getoption("loadgroup", default=False):
-        _longest_chain_first(ours)
+        _longest_cluster_first(ours)
         for item in ours:
             # What `xdist_group` does; but xdist 3.8 writes to where pytest 9.2 does not look.
-            item._id = coerce_node_id(f"{item.nodeid}@{_chain_of(item)}")  # noqa: SLF001
+            item._id = coerce_node_id(f"{item.nodeid}@{_cluster_of(item)}")  # noqa: SLF001
         items[:] = [*ours, *(item for item in items if item not in ours)]
 
 
-def _longest_chain_first(items: list[pytest.Item]) -> None:
+def _longest_cluster_first(items: list[pytest.Item]) -> None:
     """Sort the tests so that no long chain begins when all others are done; in it nothing moves."""
     seconds = durations.by_chain(durations.read())["e2e"]
-    items.sort(key=lambda item: (-seconds.get(_chain_of(item), 0.0), _chain_of(item)))
+    items.sort(key=lambda item: (-seconds.get(_cluster_of(item), 0.0), _cluster_of(item)))
 
 
-def _chain_of(item: pytest.Item) -> str:
+def _cluster_of(item: pytest.Item) -> str:
     """Name the chain that a test runs on: a shared one, its own, or the one of its file."""
     fixtures: list[str] = getattr(item, "fixturenames", [])
-    for name in _SHARED:
+    for name in _SHARED_CLUSTERS:
         if name in fixtures:
             return name
-    if _OWN.intersection(fixtures):
+    if _OWN_CLUSTERS.intersection(fixtures):
         return item.name.partition("[")[0]
     folder = item.path.parent.name
     return f"cluster-{folder}" if "cluster" in fixtures else f"{folder}/{item.path.stem}"

@@ -82,7 +82,7 @@ def settings_of(
     return found
 
 
-class _Entry(NamedTuple):
+class _SourceEntry(NamedTuple):
     """A value as some source writes it."""
 
     key: str  # as that source spells the setting
@@ -90,22 +90,22 @@ class _Entry(NamedTuple):
     label: str  # the source and the key
 
 
-_Found: TypeAlias = _Entry | FieldError
+_SourceItem: TypeAlias = _SourceEntry | FieldError
 _Values: TypeAlias = Mapping[str, tuple[Any, str]]  # by name: the value, and who gave it
 
 
-class _Reading:
+class _SettingSources:
     """What the sources say, the strongest heard last; every fault is noted."""
 
     def __init__(self, model: type[BaseModel]) -> None:
         self.table = settings_of(model)
         self.faults: list[FieldError] = []
-        self.wrong: set[str] = set()  # settings that are something else than was said
+        self.invalid: set[str] = set()  # settings that are something else than was said
         self.values: dict[str, tuple[Any, str]] = {
             name: (setting.default, "default") for name, setting in self.table.items()
         }
 
-    def hear(self, found: Iterable[_Found], names: Mapping[str, Setting]) -> None:
+    def read_source(self, found: Iterable[_SourceItem], names: Mapping[str, Setting]) -> None:
         """Take what one source says; *names* has its spelling of every setting."""
         seen: set[str] = set()
         for entry in found:
@@ -119,25 +119,25 @@ class _Reading:
                 self.faults.append(FieldError(entry.label, "needs a value"))
             else:
                 seen.add(entry.key)
-                self._take(names[entry.key], entry.text, entry.label)
+                self._set(names[entry.key], entry.text, entry.label)
 
-    def _take(self, setting: Setting, text: str, label: str) -> None:
+    def _set(self, setting: Setting, text: str, label: str) -> None:
         try:
             value = setting.adapter.validate_strings(text)
         except ValidationError as error:
-            self.faults += [FieldError(label, _told(text, it)) for it in error.errors()]
-            self.wrong.add(setting.name)
+            self.faults += [FieldError(label, _value_fault(text, it)) for it in error.errors()]
+            self.invalid.add(setting.name)
         else:
             self.values[setting.name] = (value, label)
 
-    def together(self, error: ValidationError) -> Iterator[FieldError]:
+    def section_faults(self, error: ValidationError) -> Iterator[FieldError]:
         """Yield what is wrong with sections, and who gave their values, where each is right."""
         for fault in error.errors():
             section = ".".join(map(str, fault["loc"]))
             names = [name for name in self.values if name.startswith(f"{section}.")]
-            if self.wrong.isdisjoint(names):
+            if self.invalid.isdisjoint(names):
                 given = [label for name in names if (label := self.values[name][1]) != "default"]
-                yield FieldError(section, f"{_said(fault)} ({', '.join(given)})")
+                yield FieldError(section, f"{_fault_text(fault)} ({', '.join(given)})")
 
 
 def load(model: type[S], argv: Sequence[str], environ: Mapping[str, str]) -> S:
@@ -162,17 +162,17 @@ def read_or_exit(model: type[S], argv: Sequence[str], environ: Mapping[str, str]
 
 
 def _read(model: type[S], argv: Sequence[str], environ: Mapping[str, str]) -> tuple[S, _Values]:
-    reading = _Reading(model)
+    sources = _SettingSources(model)
     flags = list(_flags(argv))
     for it in flags:
-        if isinstance(it, _Entry) and it.key == "--config":
-            reading.hear(_file(it, reading.table), reading.table)
-    by_variable = {setting.variable: setting for setting in reading.table.values()}
-    reading.hear(_variables(environ, by_variable), by_variable)
-    by_flag = {setting.flag: setting for setting in reading.table.values()}
-    reading.hear((it for it in flags if it[0] not in _OPTIONS), by_flag)
+        if isinstance(it, _SourceEntry) and it.key == "--config":
+            sources.read_source(_file(it, sources.table), sources.table)
+    by_variable = {setting.variable: setting for setting in sources.table.values()}
+    sources.read_source(_variables(environ, by_variable), by_variable)
+    by_flag = {setting.flag: setting for setting in sources.table.values()}
+    sources.read_source((it for it in flags if it[0] not in _OPTIONS), by_flag)
     nested: dict[str, Any] = {}
-    for name, (value, _) in reading.values.items():
+    for name, (value, _) in sources.values.items():
         *path, last = name.split(".")
         inner = nested
         for section in path:
@@ -181,13 +181,13 @@ def _read(model: type[S], argv: Sequence[str], environ: Mapping[str, str]) -> tu
     try:
         settings = model.model_validate(nested)
     except ValidationError as error:  # each value is right, but not beside the others
-        raise ConfigError([*reading.faults, *reading.together(error)]) from None
-    if reading.faults:
-        raise ConfigError(reading.faults)
-    return settings, reading.values
+        raise ConfigError([*sources.faults, *sources.section_faults(error)]) from None
+    if sources.faults:
+        raise ConfigError(sources.faults)
+    return settings, sources.values
 
 
-def _file(flag: _Entry, known: Collection[str]) -> Iterator[_Found]:
+def _file(flag: _SourceEntry, known: Collection[str]) -> Iterator[_SourceItem]:
     """Read the keys of a YAML file, those in a section with its name before a point."""
     if not flag.text:
         yield FieldError(flag.label, "needs a value")
@@ -210,7 +210,7 @@ def _file(flag: _Entry, known: Collection[str]) -> Iterator[_Found]:
 
 def _mapping(
     node: yaml.MappingNode, path: str, section: str, known: Collection[str]
-) -> Iterator[_Found]:
+) -> Iterator[_SourceItem]:
     sections: set[str] = set()
     for key, value in node.value:
         label = f"{path}:{key.start_mark.line + 1}"
@@ -220,7 +220,7 @@ def _mapping(
         name = f"{section}.{key.value}".removeprefix(".")
         if isinstance(value, yaml.ScalarNode):
             text = None if value.tag.endswith(":null") else value.value
-            yield _Entry(name, text, f"{label} {name}")
+            yield _SourceEntry(name, text, f"{label} {name}")
         elif name in sections:
             yield FieldError(f"{label} {name}", "is given more than once")
         elif isinstance(value, yaml.MappingNode) and _is_section(name, value, known):
@@ -229,16 +229,16 @@ def _mapping(
         elif name in known:
             yield FieldError(f"{label} {name}", "should be one value")
         else:
-            yield _Entry(name, None, f"{label} {name}")
+            yield _SourceEntry(name, None, f"{label} {name}")
 
 
-def _variables(environ: Mapping[str, str], known: Container[str]) -> Iterator[_Found]:
+def _variables(environ: Mapping[str, str], known: Container[str]) -> Iterator[_SourceItem]:
     for name in sorted(name for name in environ if name.startswith(_PREFIX)):
         if name in known or not _NO_SETTING.fullmatch(name):
-            yield _Entry(name, environ[name], f"environment {name}")
+            yield _SourceEntry(name, environ[name], f"environment {name}")
 
 
-def _flags(argv: Sequence[str]) -> Iterator[_Found]:
+def _flags(argv: Sequence[str]) -> Iterator[_SourceItem]:
     """Read `--name VALUE` and `--name=VALUE`."""
     left = list(argv)
     while left:
@@ -247,16 +247,16 @@ def _flags(argv: Sequence[str]) -> Iterator[_Found]:
         if not flag.startswith("--"):
             yield FieldError(label, "is no flag; write --name VALUE or --name=VALUE")
         elif equals or flag in ("--print-config", "--help"):
-            yield _Entry(flag, text, label)
+            yield _SourceEntry(flag, text, label)
         else:
             is_value = bool(left) and not left[0].startswith("--")
-            yield _Entry(flag, left.pop(0) if is_value else None, label)
+            yield _SourceEntry(flag, left.pop(0) if is_value else None, label)
 
 
 def _unknown(key: str, names: Iterable[str]) -> str:
     plain = re.sub("[.-]", "_", key).lower()
     removed = next((_REMOVED[it] for it in _REMOVED if plain.endswith(it)), "")
-    inside = _inside(key, names)
+    inside = _settings_in(key, names)
     if removed:
         return removed
     if inside:
@@ -271,24 +271,26 @@ def _unknown(key: str, names: Iterable[str]) -> str:
 def _is_section(name: str, node: yaml.MappingNode, names: Collection[str]) -> bool:
     """Say whether it is one, or one that is misspelt: what stands in it is told by its name."""
     if not node.value:  # nothing would be told
-        return bool(_inside(name, names))
+        return bool(_settings_in(name, names))
     sections = {it for path in names for it in (path.rpartition(".")[0], *path.split(".")[:-1])}
     return bool(difflib.get_close_matches(name, sections, n=1, cutoff=0.8))
 
 
-def _inside(section: str, names: Iterable[str]) -> list[str]:
+def _settings_in(section: str, names: Iterable[str]) -> list[str]:
     return [name for name in names if name.startswith(f"{section}.")]
 
 
-def _told(text: str, fault: ErrorDetails) -> str:
+def _value_fault(text: str, fault: ErrorDetails) -> str:
     """Say what is wrong with *text*."""
-    said = _said(fault)
-    if said.startswith("'"):  # it names the part of the text that is wrong
-        return said
-    return f"{text!r} {said}" if said.startswith("should") else f"{text!r}: {said}"
+    fault_text = _fault_text(fault)
+    if fault_text.startswith("'"):  # it names the part of the text that is wrong
+        return fault_text
+    return (
+        f"{text!r} {fault_text}" if fault_text.startswith("should") else f"{text!r}: {fault_text}"
+    )
 
 
-def _said(fault: ErrorDetails) -> str:
+def _fault_text(fault: ErrorDetails) -> str:
     return fault["msg"].removeprefix("Value error, ").removeprefix("Input ")
 
 

@@ -12,7 +12,7 @@ an object. Nothing in this module knows Kubernetes or waits.
 from collections.abc import Iterable
 from typing import NamedTuple
 
-__all__ = ["ConfigError", "FieldError", "InvariantError", "TrainerKaiError", "Unmet"]
+__all__ = ["ConfigError", "FieldError", "FieldWarning", "InvariantError", "TrainerKaiError"]
 
 
 class TrainerKaiError(Exception):
@@ -29,7 +29,7 @@ class FieldError(NamedTuple):
         return f"{self.path}: {self.message}" if self.path else self.message
 
 
-class Unmet(FieldError):
+class FieldWarning(FieldError):
     """What is wrong with a wish: the object is good, and nobody but who wishes it is harmed."""
 
 

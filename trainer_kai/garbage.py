@@ -10,17 +10,17 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["settle", "undisturbed"]
+__all__ = ["freeze_known_objects", "without_collection"]
 
 
-def settle() -> None:
+def freeze_known_objects() -> None:
     """Never again go through what is known by now."""
     gc.collect()
     gc.freeze()
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
+def without_collection() -> Iterator[None]:
     """Look for no garbage, also not in other threads; not to be used twice at a time."""
     gc.disable()
     try:

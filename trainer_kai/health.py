@@ -20,22 +20,24 @@ from prometheus_client.exposition import choose_encoder
 from trainer_kai.clock import Clock
 from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.metrics import Metrics
-from trainer_kai.settings import Health as Place
+from trainer_kai.settings import HealthSettings as Place
 
-__all__ = ["Check", "Denial", "Guard", "Health", "HealthServer", "Picture"]
+__all__ = ["CallerGuard", "Denial", "Health", "HealthCheck", "HealthServer", "SnapshotSource"]
 
-Check: TypeAlias = Callable[[], str | None]  # why it fails, or None
-Picture: TypeAlias = Callable[[], AsyncIterator[bytes]]
+HealthCheck: TypeAlias = Callable[[], str | None]  # why it fails, or None
+SnapshotSource: TypeAlias = Callable[[], AsyncIterator[bytes]]
 
 
 class Denial(NamedTuple):
     """Why a caller is not answered: the status of HTTP, and a sentence."""
 
     status: int
-    why: str
+    message: str
 
 
-Guard: TypeAlias = Callable[[str, str], Awaitable[Denial | None]]  # asked with a token and a path
+CallerGuard: TypeAlias = Callable[
+    [str, str], Awaitable[Denial | None]
+]  # asked with a token and a path
 
 _STARTED: Final = "started"
 _TICK_S: Final = 0.1  # between two looks at how late the event loop is
@@ -47,11 +49,11 @@ class Health:
 
     def __init__(self) -> None:
         self._missing: dict[str, str | None] = {_STARTED: "not yet"}
-        self._needs: dict[str, Check] = {}
-        self._checks: dict[str, Check] = {}
-        self.picture: Picture | None = None
+        self._needs: dict[str, HealthCheck] = {}
+        self._checks: dict[str, HealthCheck] = {}
+        self.snapshot_source: SnapshotSource | None = None
         """What `/snapshot` answers, piece by piece; None where there is no such thing."""
-        self.guard: Guard | None = None
+        self.guard: CallerGuard | None = None
         """What says whether a bearer of a token may read a path; None before it can be asked."""
 
     def started(self) -> None:
@@ -66,18 +68,18 @@ class Health:
         """Say that this condition holds."""
         self._missing[name] = None
 
-    def not_ready(self, name: str, why: str) -> None:
+    def not_ready(self, name: str, reason: str) -> None:
         """Say that this condition is needed and does not hold; the first call makes it known."""
-        self._missing[name] = why
+        self._missing[name] = reason
 
-    def needs(self, name: str, why_not: Check) -> None:
+    def add_condition(self, name: str, not_ready_reason: HealthCheck) -> None:
         """Have a condition asked for whenever somebody wants to know: *why_not* says what lacks."""
         if name in self._needs:
             message = f"there is a condition of the name {name} already"
             raise ValueError(message)
-        self._needs[name] = why_not
+        self._needs[name] = not_ready_reason
 
-    def check(self, name: str, check: Check) -> None:
+    def add_check(self, name: str, check: HealthCheck) -> None:
         """Have the process restarted when *check* returns why it should be."""
         if name in self._checks:
             message = f"there is a check of the name {name} already"
@@ -86,18 +88,20 @@ class Health:
 
     def part(self, name: str) -> "Health":
         """Return what one of several programs in this process is handed: its names begin so."""
-        return _Part(self, name)
+        return _HealthPart(self, name)
 
     def readiness(self) -> dict[str, str | None]:
         """Return each condition and why it does not hold, or None."""
-        return self._missing | {name: why_not() or None for name, why_not in self._needs.items()}
+        return self._missing | {
+            name: not_ready_reason() or None for name, not_ready_reason in self._needs.items()
+        }
 
     def liveness(self) -> dict[str, str | None]:
         """Ask each check."""
         return {name: check() for name, check in self._checks.items()}
 
 
-class _Part(Health):
+class _HealthPart(Health):
     """The conditions and checks of one program among those of the process."""
 
     def __init__(self, whole: Health, name: str) -> None:
@@ -105,12 +109,12 @@ class _Part(Health):
         self._name = name
 
     @property
-    def picture(self) -> Picture | None:
-        return self._whole.picture
+    def snapshot_source(self) -> SnapshotSource | None:
+        return self._whole.snapshot_source
 
-    @picture.setter
-    def picture(self, picture: Picture | None) -> None:
-        self._whole.picture = picture
+    @snapshot_source.setter
+    def snapshot_source(self, picture: SnapshotSource | None) -> None:
+        self._whole.snapshot_source = picture
 
     def started(self) -> None:
         """Say nothing: only the process knows when all of them are set up."""
@@ -121,17 +125,17 @@ class _Part(Health):
     def ready(self, name: str) -> None:
         self._whole.ready(f"{self._name}: {name}")
 
-    def not_ready(self, name: str, why: str) -> None:
-        self._whole.not_ready(f"{self._name}: {name}", why)
+    def not_ready(self, name: str, reason: str) -> None:
+        self._whole.not_ready(f"{self._name}: {name}", reason)
 
-    def needs(self, name: str, why_not: Check) -> None:
-        self._whole.needs(f"{self._name}: {name}", why_not)
+    def add_condition(self, name: str, not_ready_reason: HealthCheck) -> None:
+        self._whole.add_condition(f"{self._name}: {name}", not_ready_reason)
 
-    def check(self, name: str, check: Check) -> None:
-        self._whole.check(f"{self._name}: {name}", check)
+    def add_check(self, name: str, check: HealthCheck) -> None:
+        self._whole.add_check(f"{self._name}: {name}", check)
 
     def part(self, name: str) -> Health:
-        return _Part(self._whole, f"{self._name}: {name}")
+        return _HealthPart(self._whole, f"{self._name}: {name}")
 
     def readiness(self) -> dict[str, str | None]:
         return self._whole.readiness()
@@ -142,7 +146,7 @@ class _Part(Health):
 
 _HEALTH: Final = web.AppKey("health", Health)
 _METRICS: Final = web.AppKey("metrics", Metrics)
-_PLACE: Final = web.AppKey("place", Place)
+_SETTINGS: Final = web.AppKey("place", Place)
 
 
 class HealthServer:
@@ -151,16 +155,16 @@ class HealthServer:
     As a context manager it answers inside: `await run.enter("health", HealthServer(…))`.
     """
 
-    def __init__(self, health: Health, metrics: Metrics, clock: Clock, place: Place) -> None:
+    def __init__(self, health: Health, metrics: Metrics, clock: Clock, settings: Place) -> None:
         """Listen later at *place*: "" is every interface, and 0 any free port, see `port`."""
         self.port = 0  # where it listens, once started
-        self._place = place
+        self._settings = settings
         self._clock = clock
         self._lag = metrics.loop_lag_seconds
         self._runner = web.AppRunner(
-            _application(health, metrics, place), access_log=None, shutdown_timeout=_GRACE_S
+            _application(health, metrics, settings), access_log=None, shutdown_timeout=_GRACE_S
         )
-        self._watching: asyncio.Task[None] | None = None
+        self._lag_task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         try:
@@ -175,7 +179,7 @@ class HealthServer:
 
     async def start(self) -> None:
         """Listen."""
-        address, port = self._place.address, self._place.port
+        address, port = self._settings.address, self._settings.port
         if not (address or port):  # each family would get a port of its own
             raise ConfigError([FieldError("health.port", "0 needs an address to listen on")])
         await self._runner.setup()
@@ -186,27 +190,27 @@ class HealthServer:
             fault = FieldError("health", f"cannot listen on {where}: {error.strerror or error}")
             raise ConfigError([fault]) from error
         self.port = self._runner.addresses[0][1]
-        self._watching = asyncio.create_task(self._watch_the_loop(), name="loop lag")
+        self._lag_task = asyncio.create_task(self._measure_lag(), name="loop lag")
 
     async def stop(self) -> None:
         """Answer who is being answered, and end."""
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.wait([self._watching])
+        if self._lag_task is not None:
+            self._lag_task.cancel()
+            await asyncio.wait([self._lag_task])
         await self._runner.cleanup()
 
-    async def _watch_the_loop(self) -> None:
+    async def _measure_lag(self) -> None:
         while True:
-            asleep_s = self._clock.monotonic_s()
+            slept_from_s = self._clock.monotonic_s()
             await self._clock.sleep(_TICK_S)
-            self._lag.observe(max(0.0, self._clock.monotonic_s() - asleep_s - _TICK_S))
+            self._lag.observe(max(0.0, self._clock.monotonic_s() - slept_from_s - _TICK_S))
 
 
-def _application(health: Health, metrics: Metrics, place: Place) -> web.Application:
+def _application(health: Health, metrics: Metrics, settings: Place) -> web.Application:
     app = web.Application()
     app[_HEALTH] = health
     app[_METRICS] = metrics
-    app[_PLACE] = place
+    app[_SETTINGS] = settings
     app.router.add_get("/healthz", _healthz)
     app.router.add_get("/readyz", _readyz)
     app.router.add_get("/metrics", _exposition)
@@ -224,17 +228,19 @@ async def _readyz(request: web.Request) -> web.Response:
 
 def _answer(request: web.Request, name: str, found: Mapping[str, str | None]) -> web.Response:
     """Say "ok", or list everything as Kubernetes does when something is wrong or we are asked."""
-    failed = any(why is not None for why in found.values())
+    failed = any(reason is not None for reason in found.values())
     if not failed and "verbose" not in request.query:
         return web.Response(text="ok")
-    lines = [f"[+]{it} ok" if why is None else f"[-]{it}: {why}" for it, why in found.items()]
+    lines = [
+        f"[+]{it} ok" if reason is None else f"[-]{it}: {reason}" for it, reason in found.items()
+    ]
     lines.append(f"{name} check {'failed' if failed else 'passed'}")
     return web.Response(text="\n".join(lines) + "\n", status=503 if failed else 200)
 
 
 async def _exposition(request: web.Request) -> web.Response:
     """Answer in the format that is asked for, compressed if that is understood."""
-    denied = await _denied(request) if request.app[_PLACE].metrics == "authorized" else None
+    denied = await _denied(request) if request.app[_SETTINGS].metrics == "authorized" else None
     if denied is not None:
         return denied
     encode, content_type = choose_encoder(request.headers.get(hdrs.ACCEPT, ""))
@@ -247,8 +253,8 @@ async def _exposition(request: web.Request) -> web.Response:
 
 async def _snapshot(request: web.Request) -> web.StreamResponse:
     """Answer with what is known, where that is asked for, to a user who may have it."""
-    take = request.app[_HEALTH].picture
-    if take is None or request.app[_PLACE].snapshot == "off":
+    take = request.app[_HEALTH].snapshot_source
+    if take is None or request.app[_SETTINGS].snapshot == "off":
         right = "the scheduler has one where its setting health.snapshot is authorized"
         return web.Response(text=f"there is no snapshot of this process: {right}\n", status=404)
     denied = await _denied(request)
@@ -276,4 +282,4 @@ async def _denied(request: web.Request) -> web.Response | None:
     if denial is None:
         return None
     headers = {hdrs.WWW_AUTHENTICATE: "Bearer"} if denial.status == 401 else {}
-    return web.Response(text=f"{denial.why}\n", status=denial.status, headers=headers)
+    return web.Response(text=f"{denial.message}\n", status=denial.status, headers=headers)

@@ -51,14 +51,14 @@ def configure(
     Libraries are heard from warnings on, whatever *level* says: what they tell beyond that holds
     bodies and headers of requests.
     """
-    target = _Target(stream or sys.stderr)
+    target = _SafeStream(stream or sys.stderr)
     structlog.configure(
         processors=_pipeline(clock, layout, colours=target.isatty()),
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.WriteLoggerFactory(cast("TextIO", target)),
         cache_logger_on_first_use=True,
     )
-    logging.basicConfig(handlers=[_Route()], level=logging.WARNING, force=True)
+    logging.basicConfig(handlers=[_LibraryLogHandler()], level=logging.WARNING, force=True)
     logging.captureWarnings(capture=True)
 
 
@@ -77,8 +77,8 @@ def _pipeline(clock: Clock, layout: Layout, *, colours: bool) -> list[Processor]
             exception_formatter=structlog.dev.plain_traceback,
         )
         return [*shared, renderer]
-    told = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
-    return [*shared, structlog.processors.ExceptionRenderer(told), _as_json]
+    exception_as_dict = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+    return [*shared, structlog.processors.ExceptionRenderer(exception_as_dict), _as_json]
 
 
 def _as_json(_: WrappedLogger, __: str, event: EventDict) -> str:
@@ -88,11 +88,12 @@ def _as_json(_: WrappedLogger, __: str, event: EventDict) -> str:
 
 def _cleaned(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
     return {
-        key: value if key == "exc_info" else _shown(key, value, 0) for key, value in event.items()
+        key: value if key == "exc_info" else _redacted(key, value, 0)
+        for key, value in event.items()
     }
 
 
-def _shown(key: str, value: object, depth: int) -> Any:
+def _redacted(key: str, value: object, depth: int) -> Any:
     return "(not shown)" if _SECRET.search(key) else _plain(value, depth)
 
 
@@ -106,7 +107,7 @@ def _plain(value: object, depth: int) -> Any:
         return float(value)
     if isinstance(value, Mapping) and depth < _MAX_DEPTH:
         named = ((_text(key), item) for key, item in value.items())
-        return {key: _shown(key, item, depth + 1) for key, item in named}
+        return {key: _redacted(key, item, depth + 1) for key, item in named}
     if type(value) in (list, tuple, set, frozenset) and depth < _MAX_DEPTH:
         return [_plain(item, depth + 1) for item in cast("list[object]", value)]
     return _text(value)
@@ -120,7 +121,7 @@ def _text(value: object) -> str:
     return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}… ({len(text)} characters)"
 
 
-class _Route(logging.Handler):
+class _LibraryLogHandler(logging.Handler):
     """Sends the records of the standard library's loggers the way of our own."""
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -131,14 +132,14 @@ class _Route(logging.Handler):
         names = ("critical", "error", "warning", "info", "debug")
         levels = logging.getLevelNamesMapping()
         method = next((it for it in names if record.levelno >= levels[it.upper()]), "debug")
-        tell = getattr(logger(record.name), method)
+        log_method = getattr(logger(record.name), method)
         if record.exc_info:
-            tell(text.strip(), exc_info=record.exc_info)
+            log_method(text.strip(), exc_info=record.exc_info)
         else:
-            tell(text.strip())
+            log_method(text.strip())
 
 
-class _Target:
+class _SafeStream:
     """A stream that takes what it can: a full disk or a closed pipe is no reason to stop work."""
 
     def __init__(self, stream: TextIO) -> None:

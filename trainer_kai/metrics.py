@@ -12,7 +12,7 @@ import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics import MetricWrapperBase
 
-__all__ = ["Metric", "Metrics", "QueueMeter", "metrics_of"]
+__all__ = ["Metric", "Metrics", "WorkQueueMeter", "all_metrics"]
 
 M = TypeVar("M", bound=MetricWrapperBase)
 
@@ -56,7 +56,7 @@ class Metric(Generic[M]):
         return live
 
 
-class QueueMeter:
+class WorkQueueMeter:
     """What one work queue tells of itself."""
 
     def __init__(self, metrics: "Metrics", name: str) -> None:
@@ -305,14 +305,14 @@ class Metrics:
         prometheus_client.ProcessCollector(registry=self.registry)
         prometheus_client.PlatformCollector(registry=self.registry)
         prometheus_client.GCCollector(registry=self.registry)
-        for attribute in metrics_of():  # so that what never happened is a zero, not a gap
+        for attribute in all_metrics():  # so that what never happened is a zero, not a gap
             getattr(self, attribute)
 
-    def queue(self, name: str) -> QueueMeter:
+    def work_queue(self, name: str) -> WorkQueueMeter:
         """Return what the work queue of this name tells its numbers to."""
-        return QueueMeter(self, name)
+        return WorkQueueMeter(self, name)
 
 
-def metrics_of() -> dict[str, Metric[Any]]:
+def all_metrics() -> dict[str, Metric[Any]]:
     """Return the whole list, by attribute of `Metrics`."""
     return {name: it for name, it in vars(Metrics).items() if isinstance(it, Metric)}

@@ -18,25 +18,25 @@ from trainer_kai.api.syntax import dns_subdomain_fault, label_name_fault
 
 __all__ = [
     "ACTIONS",
-    "ALWAYS_ON",
-    "OPTIONAL",
+    "ALWAYS_ON_PLUGINS",
+    "OPTIONAL_PLUGINS",
     "PROCESSES",
-    "Admission",
+    "AdmissionSettings",
     "AllSettings",
-    "Health",
-    "Kai",
-    "Leader",
-    "Log",
+    "HealthSettings",
+    "KaiSettings",
+    "LeaderSettings",
+    "LogSettings",
     "PodgrouperSettings",
-    "Policies",
-    "QueueAccess",
+    "PolicySettings",
+    "QueueAccessSettings",
     "SchedulerSettings",
-    "Server",
     "Settings",
-    "Tls",
+    "TlsSettings",
     "Unannotated",
+    "WebhookServerSettings",
     "WebhookSettings",
-    "listed",
+    "split_names",
 ]
 
 # Not `stalegangeviction`: a plan goes by what is written on a group, and the warden of a running
@@ -44,16 +44,23 @@ __all__ = [
 # room, and so who is repaired is not evicted.
 ACTIONS: Final = ("allocate", "consolidation", "reclaim", "preempt")
 # What `scheduler.policies.registry` knows, which the library may not import; a test compares them.
-OPTIONAL: Final = (
+OPTIONAL_PLUGINS: Final = (
     *("priority", "elastic", "nominatednode", "nodeavailability", "resourcetype", "nodeplacement"),
     *("proportion", "minruntime", "podaffinity", "dynamicresources", "topology", "gpupack"),
     *("gpuspread", "gpusharingorder", "numa", "sg-nodelocalgreedy", "sg-multinodegang"),
     "reflectjoborder",
 )
-ALWAYS_ON: Final = ("predicates", "subgrouporder", "taskorder", "kubeflow", "ray", "snapshot")
+ALWAYS_ON_PLUGINS: Final = (
+    "predicates",
+    "subgrouporder",
+    "taskorder",
+    "kubeflow",
+    "ray",
+    "snapshot",
+)
 
 
-def listed(text: str) -> list[str]:
+def split_names(text: str) -> list[str]:
     """Return the names of a setting that has several."""
     return [name.strip() for name in text.split(",") if name.strip()]
 
@@ -65,26 +72,26 @@ def _unknown(name: str, known: Collection[str]) -> str:
 
 
 def _actions(text: str) -> Iterator[str]:
-    unknown = [_unknown(name, ACTIONS) for name in listed(text) if name not in ACTIONS]
+    unknown = [_unknown(name, ACTIONS) for name in split_names(text) if name not in ACTIONS]
     yield from unknown
-    if not unknown and ACTIONS[0] not in listed(text):
+    if not unknown and ACTIONS[0] not in split_names(text):
         yield f"should have {ACTIONS[0]!r}, without which nothing starts"
 
 
 def _disabled(text: str) -> Iterator[str]:
-    for name in listed(text):
-        if name in ALWAYS_ON:
+    for name in split_names(text):
+        if name in ALWAYS_ON_PLUGINS:
             yield f"{name!r} is always on"
-        elif name not in OPTIONAL:
-            yield _unknown(name, sorted(OPTIONAL))
+        elif name not in OPTIONAL_PLUGINS:
+            yield _unknown(name, sorted(OPTIONAL_PLUGINS))
 
 
 def _resources(text: str) -> Iterator[str]:
-    yield from filter(None, map(label_name_fault, listed(text)))
+    yield from filter(None, map(label_name_fault, split_names(text)))
 
 
 def _names(text: str) -> Iterator[str]:
-    for name in listed(text):
+    for name in split_names(text):
         try:
             _kubernetes_name(name)
         except ValueError as error:
@@ -92,7 +99,7 @@ def _names(text: str) -> Iterator[str]:
 
 
 def _classes(text: str) -> Iterator[str]:
-    yield from filter(None, map(dns_subdomain_fault, listed(text)))
+    yield from filter(None, map(dns_subdomain_fault, split_names(text)))
 
 
 def _all(rule: Callable[[str], Iterator[str]]) -> AfterValidator:
@@ -145,7 +152,7 @@ class _Model(BaseModel):
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
-class Log(_Model):
+class LogSettings(_Model):
     """What is written down, and how."""
 
     format: Literal["json", "console"] = "json"
@@ -155,7 +162,7 @@ class Log(_Model):
     """The least important level that is written."""
 
 
-class Health(_Model):
+class HealthSettings(_Model):
     """Where probes and metrics are answered."""
 
     address: str = ""
@@ -171,7 +178,7 @@ class Health(_Model):
     """Whether `/metrics` is answered to all, or only to users whom RBAC lets `get` it."""
 
 
-class Leader(_Model):
+class LeaderSettings(_Model):
     """The Lease by which one of several replicas leads."""
 
     name: _Name
@@ -193,7 +200,7 @@ class Leader(_Model):
     """How long a write of the leader may be under way."""
 
     @pydantic.model_validator(mode="after")
-    def _is_over_in_time(self) -> "Leader":
+    def _check_timing(self) -> "LeaderSettings":
         """Hold what `trainer_kai.kube.lease` asks for, while the settings can still be named."""
         if self.renew_deadline_s <= 1.2 * self.retry_s:
             raise ValueError("renew_deadline_s should be more than 1.2 times retry_s")
@@ -223,24 +230,24 @@ class Settings(_Model):
     kueue: bool = False
     """Whether Kueue runs here, and suspends and resumes the TrainJobs that have its label."""
 
-    log: Log = Log()
-    health: Health = Health()
+    log: LogSettings = LogSettings()
+    health: HealthSettings = HealthSettings()
 
 
-class QueueAccess(_Model):
+class QueueAccessSettings(_Model):
     """Who may use queues, beside what the queues themselves say."""
 
     unannotated: Unannotated = "open"
     """Whether a queue that has no access annotation, up to the top, is `open` or `closed`."""
 
 
-class _Asking(_Model):
+class _QueueAccessPart(_Model):
     """What webhook and scheduler have in common, which ask who may use a queue."""
 
-    queue_access: QueueAccess = QueueAccess()
+    queue_access: QueueAccessSettings = QueueAccessSettings()
 
 
-class Server(_Model):
+class WebhookServerSettings(_Model):
     """Where the API server asks the webhook."""
 
     address: str = ""
@@ -259,7 +266,7 @@ class Server(_Model):
     """How often runtimes are read anew, for a field that their definition did not have before."""
 
 
-class Tls(_Model):
+class TlsSettings(_Model):
     """The certificate of the webhook, and who is told its authority."""
 
     source: Literal["self-managed", "cert-manager", "files"] = "self-managed"
@@ -302,7 +309,7 @@ class Tls(_Model):
     """The authorities, in PEM, of the clients that are answered; empty to answer every client."""
 
     @pydantic.model_validator(mode="after")
-    def _fits_together(self) -> "Tls":
+    def _check_consistency(self) -> "TlsSettings":
         """See that a rotation is over before what it replaces ends, and that files are named."""
         if self.certificate_days * _DAY_S < 6 * self.overlap_s:
             raise ValueError("certificate_days should be at least six times overlap_s")
@@ -317,7 +324,7 @@ class Tls(_Model):
         return self
 
 
-class Admission(_Model):
+class AdmissionSettings(_Model):
     """What of a TrainJob is refused when it is made, and what only told."""
 
     unknown_queue: Literal["warn", "deny"] = "warn"
@@ -330,12 +337,12 @@ class Admission(_Model):
     """Whether nodes come when they are needed (`grows`): then those of today refuse nothing."""
 
 
-class WebhookPart(_Asking):
+class WebhookPart(_QueueAccessPart):
     """What only the webhook has."""
 
-    admission: Admission = Admission()
-    server: Server = Server()
-    tls: Tls = Tls()
+    admission: AdmissionSettings = AdmissionSettings()
+    server: WebhookServerSettings = WebhookServerSettings()
+    tls: TlsSettings = TlsSettings()
 
 
 class WebhookSettings(WebhookPart, Settings):
@@ -345,14 +352,14 @@ class WebhookSettings(WebhookPart, Settings):
 class PodgrouperPart(_Model):
     """What only the podgrouper has."""
 
-    leader: Leader = Leader(name="trainer-kai-podgrouper")
+    leader: LeaderSettings = LeaderSettings(name="trainer-kai-podgrouper")
 
 
 class PodgrouperSettings(PodgrouperPart, Settings):
     """The settings of the podgrouper."""
 
 
-class Policies(_Model):
+class PolicySettings(_Model):
     """What a site chooses about scheduling."""
 
     gpu_placement: Literal["binpack", "spread"] = "binpack"
@@ -377,7 +384,7 @@ class Policies(_Model):
     """Resources of nodes that are whole GPUs, with commas between them."""
 
 
-class Kai(_Model):
+class KaiSettings(_Model):
     """Where a KAI of our scheduler name would run: while one does, ours is paused."""
 
     namespaces: Annotated[str, _all(_names)] = SCHEDULER_NAME  # its default
@@ -387,7 +394,7 @@ class Kai(_Model):
     """Names and partition values of its SchedulingShards, with commas between them."""
 
 
-class SchedulerPart(_Asking):
+class SchedulerPart(_QueueAccessPart):
     """What only the scheduler has."""
 
     priority_classes: Annotated[str, _all(_classes)] = ""
@@ -402,9 +409,9 @@ class SchedulerPart(_Asking):
     debug_check_s: float = Field(default=0, ge=0, allow_inf_nan=False)
     """How often to compare what is known with what a start would know, to debug; 0 is never."""
 
-    leader: Leader = Leader(name="trainer-kai-scheduler")
-    kai: Kai = Kai()
-    policies: Policies = Policies()
+    leader: LeaderSettings = LeaderSettings(name="trainer-kai-scheduler")
+    kai: KaiSettings = KaiSettings()
+    policies: PolicySettings = PolicySettings()
 
 
 class SchedulerSettings(SchedulerPart, Settings):
@@ -418,7 +425,7 @@ class AllSettings(Settings):
     podgrouper: PodgrouperPart = PodgrouperPart()
     scheduler: SchedulerPart = SchedulerPart()
 
-    def of(self, model: type[S], part: _Model) -> S:
+    def settings_for(self, model: type[S], part: _Model) -> S:
         """Return what one of them would be told alone."""
         shared = {name: getattr(self, name) for name in Settings.model_fields}
         return model.model_validate({**shared, **dict(part)})

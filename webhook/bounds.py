@@ -19,10 +19,16 @@ from trainer_kai.api.resource import Resource
 from trainer_kai.api.resources import NODES, PRIORITY_CLASSES, QUEUES, TOPOLOGIES
 from trainer_kai.api.runtime import Runtime, RuntimeSpec
 from trainer_kai.api.topology import Topology, TopologySpec
-from trainer_kai.policy.lint import Bounds, Nodes
-from webhook.kept import Kept
+from trainer_kai.policy.lint import KnownCluster, NodeIndex
+from webhook.kept import BoundedStore
 
-__all__ = ["CLUSTER_RUNTIME_TEXTS", "LONGEST_TEXT", "RUNTIME_TEXTS", "RuntimeText", "Surroundings"]
+__all__ = [
+    "CLUSTER_RUNTIME_TEXTS",
+    "LONGEST_TEXT",
+    "RUNTIME_TEXTS",
+    "ClusterObjects",
+    "RuntimeText",
+]
 
 LONGEST_TEXT: Final = 256 * 1024  # bytes of a runtime or a TrainJob that are looked at
 _TEXTS_BYTES: Final = 64 << 20  # thousands as they are shipped, of 5 to 20 KB
@@ -49,15 +55,15 @@ CLUSTER_RUNTIME_TEXTS: Final = Resource(
 )
 
 
-class Surroundings:
+class ClusterObjects:
     """All of it, as it was told last."""
 
     def __init__(self) -> None:
-        self._nodes: Final = Nodes()
+        self._nodes: Final = NodeIndex()
         self._queues: Final[dict[str, QueueSpec]] = {}
         self._priorities: Final[dict[str, PriorityClass]] = {}
         self._topologies: Final[dict[str, TopologySpec]] = {}
-        self.texts: Final = Kept[bytes](_TEXTS_BYTES, LONGEST_TEXT + _ENTRY_BYTES)
+        self.runtime_texts: Final = BoundedStore[bytes](_TEXTS_BYTES, LONGEST_TEXT + _ENTRY_BYTES)
         """The specs of runtimes."""
         self._listed: Final[set[str]] = set()
 
@@ -100,19 +106,19 @@ class Surroundings:
     def put_runtime(self, runtime: RuntimeText) -> None:
         """Take the text of a runtime as it is now."""
         text = bytes(runtime.spec)
-        self.texts.put(runtime.metadata.key, text, len(text) + _ENTRY_BYTES)
+        self.runtime_texts.put(runtime.metadata.key, text, len(text) + _ENTRY_BYTES)
 
     def drop_runtime(self, key: Key) -> None:
         """Forget a runtime."""
-        self.texts.drop(key)
+        self.runtime_texts.drop(key)
 
-    def all_listed(self, plural: str) -> None:
+    def mark_listed(self, plural: str) -> None:
         """Be told that all of a kind are known."""
         self._listed.add(plural)
 
     def runtime(self, key: Key) -> Runtime | None:
         """Return a runtime, unless it is not known or cannot be read."""
-        text = self.texts.get(key)
+        text = self.runtime_texts.get(key)
         if text is None:
             return None
         try:
@@ -121,13 +127,13 @@ class Surroundings:
             return None
         return Runtime(metadata=Meta(namespace=key.namespace, name=key.name), spec=spec)
 
-    def bounds(self, *, grows: bool) -> Bounds:
+    def lint_bounds(self, *, grows: bool) -> KnownCluster:
         """Return what is known for sure."""
         known = self._listed
-        return Bounds(
+        return KnownCluster(
             nodes=self._nodes if NODES.plural in known else None,
             queues=self._queues if QUEUES.plural in known else None,
             priorities=self._priorities if PRIORITY_CLASSES.plural in known else None,
             topologies=self._topologies if TOPOLOGIES.plural in known else None,
-            grows=grows,
+            autoscales=grows,
         )

@@ -18,10 +18,10 @@ from trainer_kai.api.resources import NAMESPACES
 from trainer_kai.api.runtime import PodGroupPolicy
 from trainer_kai.api.trainjob import RuntimeRef
 from trainer_kai.policy.carried import CARRIED_ANNOTATIONS, CARRIED_LABELS
-from webhook.bounds import Surroundings
-from webhook.kept import Kept, text_bytes
+from webhook.bounds import ClusterObjects
+from webhook.kept import BoundedStore, text_bytes
 from webhook.queuetree import QueueTree
-from webhook.shape import Runtime, SlimTemplate, runtime_of
+from webhook.shape import RuntimeSummary, SlimTemplate, runtime_summary
 
 __all__ = [
     "CARRIED_ANNOTATIONS",
@@ -30,13 +30,13 @@ __all__ = [
     "NAMESPACES",
     "RUNTIMES",
     "TRAINJOBS",
-    "Cache",
+    "AdmissionCache",
     "SlimRuntime",
     "SlimTrainJob",
-    "TrainJob",
-    "kept",
-    "kept_runtime",
+    "TrainJobSummary",
     "runtime_key",
+    "summarize_runtime",
+    "summarize_trainjob",
 ]
 
 
@@ -44,7 +44,7 @@ _TRAINJOBS_BYTES: Final = 48 << 20  # room for 30,000 and more
 _RUNTIMES_BYTES: Final = 32 << 20  # some hundred with 64 replicatedJobs each, or thousands with two
 _TRAINJOB_BYTES: Final = 16 << 10  # of one: names, and durations
 _RUNTIME_BYTES: Final = 128 << 10
-_OBJECT_BYTES: Final = 1_200  # of an entry without its texts, measured; of a replicatedJob, too
+OBJECT_BYTES: Final = 1_200  # of an entry without its texts, measured; of a replicatedJob, too
 _QUEUE_CHARACTERS: Final = 64  # of which no label value has so many: a longer name is refused alike
 
 
@@ -91,7 +91,7 @@ CLUSTER_RUNTIMES: Final = Resource(
 )
 
 
-class TrainJob(NamedTuple):
+class TrainJobSummary(NamedTuple):
     """What is kept of a TrainJob."""
 
     uid: str
@@ -100,22 +100,24 @@ class TrainJob(NamedTuple):
     runtime: Key  # without a namespace it is one of the cluster
 
 
-class Cache:
+class AdmissionCache:
     """TrainJobs, runtimes, the queues that namespaces name; what there is in the cluster."""
 
     def __init__(self) -> None:
         self.queues = QueueTree()
-        self.around = Surroundings()
-        self._trainjobs: Final = Kept[TrainJob](_TRAINJOBS_BYTES, _TRAINJOB_BYTES)
-        self._runtimes: Final = Kept[Runtime](_RUNTIMES_BYTES, _RUNTIME_BYTES)
+        self.cluster = ClusterObjects()
+        self._trainjobs: Final = BoundedStore[TrainJobSummary](_TRAINJOBS_BYTES, _TRAINJOB_BYTES)
+        self._runtimes: Final = BoundedStore[RuntimeSummary](_RUNTIMES_BYTES, _RUNTIME_BYTES)
         self._runtime_queues: dict[Key, str] = {}
-        self._heard: set[Key] = set()  # runtimes that were followed since a list was begun
+        self._watched_since_list: set[Key] = (
+            set()
+        )  # runtimes that were followed since a list was begun
         self._namespaces: dict[str, str] = {}
 
     def put_trainjob(self, found: SlimTrainJob) -> None:
         """Take a TrainJob as it is now."""
-        job = kept(found)
-        self._trainjobs.put(found.metadata.key, job, _bytes_of_trainjob(job))
+        job = summarize_trainjob(found)
+        self._trainjobs.put(found.metadata.key, job, trainjob_bytes(job))
 
     def drop_trainjob(self, key: Key) -> None:
         """Forget a TrainJob."""
@@ -123,22 +125,22 @@ class Cache:
 
     def put_runtime(self, found: SlimRuntime) -> None:
         """Take a runtime as it is now."""
-        self._heard.add(found.metadata.key)
+        self._watched_since_list.add(found.metadata.key)
         self._put_runtime(found)
 
     def drop_runtime(self, key: Key) -> None:
         """Forget a runtime."""
-        self._heard.add(key)
+        self._watched_since_list.add(key)
         self._runtimes.drop(key)
         self._runtime_queues.pop(key, None)
 
-    def hear_of_runtimes(self) -> None:
+    def begin_runtime_list(self) -> None:
         """Begin to note which runtimes are followed: of those a list knows nothing newer."""
-        self._heard.clear()
+        self._watched_since_list.clear()
 
-    def put_unheard(self, found: SlimRuntime) -> None:
+    def put_listed_runtime(self, found: SlimRuntime) -> None:
         """Take a runtime from a list, unless it changed or went since that was begun."""
-        if found.metadata.key not in self._heard:
+        if found.metadata.key not in self._watched_since_list:
             self._put_runtime(found)
 
     def put_namespace(self, meta: Meta) -> None:
@@ -152,11 +154,11 @@ class Cache:
         """Forget a namespace."""
         self._namespaces.pop(name, None)
 
-    def trainjob(self, key: Key) -> TrainJob | None:
+    def trainjob(self, key: Key) -> TrainJobSummary | None:
         """Return what is known of a TrainJob; None also for one that is left out."""
         return self._trainjobs.get(key)
 
-    def runtime(self, key: Key) -> Runtime | None:
+    def runtime(self, key: Key) -> RuntimeSummary | None:
         """Return what is known of a runtime; None also for one that is left out."""
         return self._runtimes.get(key)
 
@@ -170,26 +172,26 @@ class Cache:
         return {QUEUE: queue} if queue else {}
 
     @property
-    def stores(self) -> Mapping[str, Kept[Any]]:
+    def stores(self) -> Mapping[str, BoundedStore[Any]]:
         """Return what is kept of each kind, and how much that takes."""
         return {
             "trainjobs": self._trainjobs,
             "runtimes": self._runtimes,
-            "texts": self.around.texts,
+            "texts": self.cluster.runtime_texts,
         }
 
     def _put_runtime(self, found: SlimRuntime) -> None:
-        key, runtime = found.metadata.key, kept_runtime(found)
-        self._runtimes.put(key, runtime, _bytes_of_runtime(runtime))
+        key, runtime = found.metadata.key, summarize_runtime(found)
+        self._runtimes.put(key, runtime, runtime_bytes(runtime))
         if runtime.queue:
             self._runtime_queues[key] = runtime.queue[:_QUEUE_CHARACTERS]
         else:
             self._runtime_queues.pop(key, None)
 
 
-def kept_runtime(found: SlimRuntime) -> Runtime:
+def summarize_runtime(found: SlimRuntime) -> RuntimeSummary:
     """Return what is kept of a runtime."""
-    return runtime_of(found.spec.pod_group_policy, found.spec.template)
+    return runtime_summary(found.spec.pod_group_policy, found.spec.template)
 
 
 def runtime_key(ref: RuntimeRef, namespace: str) -> Key:
@@ -197,23 +199,23 @@ def runtime_key(ref: RuntimeRef, namespace: str) -> Key:
     return Key(namespace if ref.kind == RUNTIMES.kind else "", ref.name)
 
 
-def kept(found: SlimTrainJob) -> TrainJob:
+def summarize_trainjob(found: SlimTrainJob) -> TrainJobSummary:
     """Return what is kept of a TrainJob."""
     meta = found.metadata
-    return TrainJob(
+    return TrainJobSummary(
         uid=meta.uid,
-        labels=_of(meta.labels, (QUEUE, *CARRIED_LABELS)),
-        annotations=_of(meta.annotations, CARRIED_ANNOTATIONS),
+        labels=_select(meta.labels, (QUEUE, *CARRIED_LABELS)),
+        annotations=_select(meta.annotations, CARRIED_ANNOTATIONS),
         runtime=runtime_key(found.spec.runtime_ref, meta.namespace),
     )
 
 
-def _bytes_of_trainjob(job: TrainJob) -> int:
+def trainjob_bytes(job: TrainJobSummary) -> int:
     texts = (*job.labels.values(), *job.annotations.values(), *job.runtime, job.uid)
-    return _OBJECT_BYTES + text_bytes(texts)
+    return OBJECT_BYTES + text_bytes(texts)
 
 
-def _bytes_of_runtime(runtime: Runtime) -> int:
+def runtime_bytes(runtime: RuntimeSummary) -> int:
     """Return how much a runtime takes, of which names of labels and annotations are ours."""
     metas = [runtime.jobset]
     for job in runtime.jobs:
@@ -221,8 +223,8 @@ def _bytes_of_runtime(runtime: Runtime) -> int:
     texts = [text for it in metas for text in (*it.labels.values(), *it.annotations.values())]
     for job in runtime.jobs:
         texts += job.name, job.template.spec.template.spec.scheduler_name
-    return _OBJECT_BYTES * (1 + len(runtime.jobs)) + text_bytes((runtime.queue, *texts))
+    return OBJECT_BYTES * (1 + len(runtime.jobs)) + text_bytes((runtime.queue, *texts))
 
 
-def _of(given: Mapping[str, str], names: Iterable[str]) -> Mapping[str, str]:
+def _select(given: Mapping[str, str], names: Iterable[str]) -> Mapping[str, str]:
     return {name: given[name] for name in names if name in given}

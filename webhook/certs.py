@@ -14,26 +14,37 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from webhook.rotation import Do, Lives, Step
+from webhook.rotation import CertificateLifetimes, RotationAction, RotationStep
 
-__all__ = ["Content", "Host", "Pair", "carry_out", "host_of", "id_of", "named_in", "signing_keys"]
+__all__ = [
+    "CertificateHost",
+    "SecretContent",
+    "TlsKeyPair",
+    "apply_step",
+    "fingerprint",
+    "hosts_in",
+    "parse_host",
+    "signing_keys",
+]
 
-Host: TypeAlias = str | IPv4Address | IPv6Address  # compared by value, however it was spelt
+CertificateHost: TypeAlias = (
+    str | IPv4Address | IPv6Address
+)  # compared by value, however it was spelt
 _Key: TypeAlias = ec.EllipticCurvePrivateKey
 _Span: TypeAlias = tuple[datetime, datetime]
 
-_EARLY: Final = timedelta(minutes=5)  # for clocks that are behind
-_LEAST_BITS: Final = 256
+_BACKDATING: Final = timedelta(minutes=5)  # for clocks that are behind
+_MIN_KEY_BITS: Final = 256
 
 
-class Pair(NamedTuple):
+class TlsKeyPair(NamedTuple):
     """What a server shows, and its key, as PEM."""
 
     certificate: bytes
     key: bytes
 
 
-class Content(NamedTuple):
+class SecretContent(NamedTuple):
     """What the Secret holds, as PEM: what is shown, whom to trust, and the keys of those."""
 
     certificate: bytes
@@ -43,12 +54,12 @@ class Content(NamedTuple):
     next_key: bytes = b""  # of the one that will sign the next
 
     @property
-    def pair(self) -> Pair:
+    def pair(self) -> TlsKeyPair:
         """Return what a server shows."""
-        return Pair(self.certificate, self.key)
+        return TlsKeyPair(self.certificate, self.key)
 
 
-def host_of(name: str) -> Host:
+def parse_host(name: str) -> CertificateHost:
     """Return what a name or an address means."""
     try:
         return ip_address(name)
@@ -56,12 +67,12 @@ def host_of(name: str) -> Host:
         return name.lower().rstrip(".")
 
 
-def id_of(certificate: x509.Certificate) -> str:
+def fingerprint(certificate: x509.Certificate) -> str:
     """Return what tells one certificate from every other."""
     return certificate.fingerprint(hashes.SHA256()).hex()
 
 
-def named_in(certificate: bytes) -> set[Host]:
+def hosts_in(certificate: bytes) -> set[CertificateHost]:
     """Return the hosts that a certificate names."""
     try:
         leaf = x509.load_pem_x509_certificate(certificate)
@@ -70,53 +81,61 @@ def named_in(certificate: bytes) -> set[Host]:
         return set()
     addresses = names.get_values_for_type(x509.IPAddress)
     single = (it for it in addresses if isinstance(it, IPv4Address | IPv6Address))
-    return {*map(host_of, names.get_values_for_type(x509.DNSName)), *single}
+    return {*map(parse_host, names.get_values_for_type(x509.DNSName)), *single}
 
 
 def signing_keys(
-    content: Content, authorities: Iterable[x509.Certificate]
+    content: SecretContent, authorities: Iterable[x509.Certificate]
 ) -> dict[str, ec.EllipticCurvePrivateKey]:
     """Return the keys of those authorities that can sign with what a Secret holds."""
     keys = [key for pem in (content.authority_key, content.next_key) if (key := _read_key(pem))]
     return {
-        id_of(authority): key
+        fingerprint(authority): key
         for authority in authorities
         for key in keys
         if key.public_key() == authority.public_key()
     }
 
 
-def carry_out(
-    step: Step, content: Content | None, hosts: Sequence[Host], lives: Lives, now: datetime
-) -> Content:
+def apply_step(
+    step: RotationStep,
+    content: SecretContent | None,
+    hosts: Sequence[CertificateHost],
+    lifetimes: CertificateLifetimes,
+    now: datetime,
+) -> SecretContent:
     """Return what the Secret is to hold after a step that changes it."""
-    there = x509.load_pem_x509_certificates(content.authorities) if step.keep and content else []
-    kept = [it for it in there if id_of(it) in step.keep]
+    there = (
+        x509.load_pem_x509_certificates(content.authorities)
+        if step.kept_authorities and content
+        else []
+    )
+    kept = [it for it in there if fingerprint(it) in step.kept_authorities]
     keys = signing_keys(content, kept) if content else {}
-    if step.do is Do.REMAKE:
-        authority, key = _new_authority(lives, now)
-        pair = _signed(hosts, (authority, key), lives, now)
-        return Content(*pair, _pem([*kept, authority]), _private(key))
+    if step.action is RotationAction.REMAKE:
+        authority, key = _new_authority(lifetimes, now)
+        pair = _sign_certificate(hosts, (authority, key), lifetimes, now)
+        return SecretContent(*pair, _pem([*kept, authority]), _private_pem(key))
     assert content is not None, step
-    if step.do is Do.ADD:
-        [signer] = step.keep
-        authority, key = _new_authority(lives, now)
-        own = _private(keys[signer]) if signer in keys else b""
-        return Content(*content.pair, _pem([*kept, authority]), own, _private(key))
-    if step.do is Do.DROP:
+    if step.action is RotationAction.ADD:
+        [signer] = step.kept_authorities
+        authority, key = _new_authority(lifetimes, now)
+        own = _private_pem(keys[signer]) if signer in keys else b""
+        return SecretContent(*content.pair, _pem([*kept, authority]), own, _private_pem(key))
+    if step.action is RotationAction.DROP:
         return content._replace(authorities=_pem(kept), next_key=b"")
-    assert step.do is Do.SIGN, step
-    by = next(it for it in kept if id_of(it) == step.by)
-    pair = _signed(hosts, (by, keys[step.by]), lives, now)
-    own = _private(keys[step.by])
+    assert step.action is RotationAction.SIGN, step
+    issuer = next(it for it in kept if fingerprint(it) == step.signer)
+    pair = _sign_certificate(hosts, (issuer, keys[step.signer]), lifetimes, now)
+    own = _private_pem(keys[step.signer])
     is_renewal = own == content.authority_key
-    return Content(*pair, _pem(kept), own, content.next_key if is_renewal else b"")
+    return SecretContent(*pair, _pem(kept), own, content.next_key if is_renewal else b"")
 
 
-def _new_authority(lives: Lives, now: datetime) -> tuple[x509.Certificate, _Key]:
+def _new_authority(lifetimes: CertificateLifetimes, now: datetime) -> tuple[x509.Certificate, _Key]:
     key = ec.generate_private_key(ec.SECP256R1())
     name = _subject("trainer-kai webhook authority")
-    valid = (now - _early(lives.authority), now + lives.authority)
+    valid = (now - _backdating(lifetimes.authority), now + lifetimes.authority)
     certificate = (
         _builder(name, name, key.public_key(), valid)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -127,27 +146,32 @@ def _new_authority(lives: Lives, now: datetime) -> tuple[x509.Certificate, _Key]
     return certificate, key
 
 
-def _signed(
-    hosts: Sequence[Host], by: tuple[x509.Certificate, _Key], lives: Lives, now: datetime
-) -> Pair:
-    authority, signing_key = by
+def _sign_certificate(
+    hosts: Sequence[CertificateHost],
+    issuer: tuple[x509.Certificate, _Key],
+    lifetimes: CertificateLifetimes,
+    now: datetime,
+) -> TlsKeyPair:
+    authority, signing_key = issuer
     key = ec.generate_private_key(ec.SECP256R1())
-    ends = min(now + lives.certificate, authority.not_valid_after_utc)
-    valid = (now - _early(ends - now), ends)
+    ends = min(now + lifetimes.certificate, authority.not_valid_after_utc)
+    valid = (now - _backdating(ends - now), ends)
     leaf = (
         _builder(_subject(str(hosts[0])), authority.subject, key.public_key(), valid)
-        .add_extension(x509.SubjectAlternativeName([_name(host) for host in hosts]), critical=False)
+        .add_extension(
+            x509.SubjectAlternativeName([_general_name(host) for host in hosts]), critical=False
+        )
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(_key_of(signing_key), critical=False)
+        .add_extension(_authority_key_identifier(signing_key), critical=False)
         .sign(signing_key, hashes.SHA256())
     )
-    return Pair(_pem([leaf]), _private(key))
+    return TlsKeyPair(_pem([leaf]), _private_pem(key))
 
 
-def _early(life: timedelta) -> timedelta:
-    return min(_EARLY, life / 10)
+def _backdating(life: timedelta) -> timedelta:
+    return min(_BACKDATING, life / 10)
 
 
 def _builder(
@@ -168,7 +192,7 @@ def _subject(common_name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name[:64])])
 
 
-def _key_of(key: _Key) -> x509.AuthorityKeyIdentifier:
+def _authority_key_identifier(key: _Key) -> x509.AuthorityKeyIdentifier:
     return x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key())
 
 
@@ -186,7 +210,7 @@ def _usage(*, signs: bool) -> x509.KeyUsage:
     )
 
 
-def _name(host: Host) -> x509.GeneralName:
+def _general_name(host: CertificateHost) -> x509.GeneralName:
     return x509.DNSName(host) if isinstance(host, str) else x509.IPAddress(host)
 
 
@@ -196,7 +220,7 @@ def _read_key(pem: bytes) -> _Key | None:
         key = serialization.load_pem_private_key(pem, None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         return None
-    is_good = isinstance(key, ec.EllipticCurvePrivateKey) and key.key_size >= _LEAST_BITS
+    is_good = isinstance(key, ec.EllipticCurvePrivateKey) and key.key_size >= _MIN_KEY_BITS
     return key if is_good and isinstance(key, ec.EllipticCurvePrivateKey) else None
 
 
@@ -204,7 +228,7 @@ def _pem(certificates: Iterable[x509.Certificate]) -> bytes:
     return b"".join(it.public_bytes(serialization.Encoding.PEM) for it in certificates)
 
 
-def _private(key: _Key) -> bytes:
+def _private_pem(key: _Key) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,

@@ -16,24 +16,31 @@ from typing import Any, Final, cast
 
 from aiohttp import web
 
-from webhook.shares import Shares
+from webhook.shares import OwnerBudget
 
-__all__ = ["LONGEST_BODY", "MOST_CONNECTIONS", "Connections", "Line", "Room", "Step"]
+__all__ = [
+    "LONGEST_BODY",
+    "MOST_CONNECTIONS",
+    "BodyMemory",
+    "ClientConnection",
+    "ConnectionState",
+    "Connections",
+]
 
 LONGEST_BODY: Final = 8 << 20  # the API server takes objects of 3 MiB, and sends the old one along
 MOST_CONNECTIONS: Final = 512  # twice as many as reviews at a time
-_ROOM_BYTES: Final = 64 << 20
-_LEAST_BYTES: Final = 256 << 10  # that a review counts for: so there are at most 256 at a time
+_BODY_MEMORY_BYTES: Final = 64 << 20
+_MIN_BODY_BYTES: Final = 256 << 10  # that a review counts for: so there are at most 256 at a time
 _BUFFER_BYTES: Final = 64 << 10  # of the kernel and of aiohttp, for each connection
 _REQUEST_S: Final = 30.0  # from its headers to the end of its answer
 _IDLE_S: Final = 100.0  # an API server closes what it does not use after 90 s, and so goes first
-_LOOK_S: Final = 0.25
+_SWEEP_S: Final = 0.25
 _GRACE_S: Final = 3.0  # for answers that are under way when the server stops
 
 Handle = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
-class Step(Enum):
+class ConnectionState(Enum):
     """What happens on a connection."""
 
     WAITING = "nothing was asked, or not whole"
@@ -41,7 +48,7 @@ class Step(Enum):
     ANSWERING = "a review is being answered"
 
 
-class Line(web.RequestHandler):
+class ClientConnection(web.RequestHandler):
     """One connection."""
 
     def __init__(self, server: web.Server, peer: str, read_s: float) -> None:
@@ -55,113 +62,115 @@ class Line(web.RequestHandler):
             read_bufsize=_BUFFER_BYTES,
         )
         self.peer: Final = peer
-        self.step = Step.WAITING
-        self.until_s = loop.time() + read_s
-        self.entering: asyncio.Task[None] | None = None
-        self.is_lost: Callable[[], None] = lambda: None
+        self.state = ConnectionState.WAITING
+        self.deadline_s = loop.time() + read_s
+        self.handshake: asyncio.Task[None] | None = None
+        self.on_lost: Callable[[], None] = lambda: None
         self._time: Final = loop.time
         self._read_s: Final = read_s
-        self._opened: asyncio.Transport | None = None
-        self._has_begun = True  # what will be a request has: it has its time
+        self._raw_transport: asyncio.Transport | None = None
+        self._request_begun = True  # what will be a request has: it has its time
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take note of how to end it: aiohttp forgets that as soon as it is asked to close."""
-        self._opened = cast("asyncio.Transport", transport)  # uvloop's is no subclass
-        self.rest()  # an API server may open one before it has a use for it
+        self._raw_transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
+        self.went_idle()  # an API server may open one before it has a use for it
         super().connection_made(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Make room for another one."""
         super().connection_lost(exc)
-        self.is_lost()
+        self.on_lost()
 
     def data_received(self, data: bytes) -> None:
         """Give what begins to come its time."""
-        if not self._has_begun:
-            self._has_begun = True
-            self.until_s = self._time() + self._read_s
+        if not self._request_begun:
+            self._request_begun = True
+            self.deadline_s = self._time() + self._read_s
         super().data_received(data)
 
-    def begin(self) -> None:
+    def headers_received(self) -> None:
         """Be told that the headers of a request are there."""
-        self.step = Step.READING
-        self._has_begun = True
-        self.until_s = self._time() + _REQUEST_S
+        self.state = ConnectionState.READING
+        self._request_begun = True
+        self.deadline_s = self._time() + _REQUEST_S
 
-    def rest(self) -> None:
+    def went_idle(self) -> None:
         """Be told that a request was answered."""
-        self.step = Step.WAITING
-        self._has_begun = False
-        self.until_s = self._time() + _IDLE_S
+        self.state = ConnectionState.WAITING
+        self._request_begun = False
+        self.deadline_s = self._time() + _IDLE_S
 
-    def end(self) -> None:
+    def abort(self) -> None:
         """End it at once."""
-        if self._opened is not None:
-            self._opened.abort()
-        elif self.entering is not None:
-            self.entering.cancel()
+        if self._raw_transport is not None:
+            self._raw_transport.abort()
+        elif self.handshake is not None:
+            self.handshake.cancel()
 
 
-class Room:
+class BodyMemory:
     """Memory for bodies; the next turn has the address that holds least."""
 
     def __init__(self) -> None:
-        self._shares: Final = Shares[Line](_ROOM_BYTES)
+        self._budget: Final = OwnerBudget[ClientConnection](_BODY_MEMORY_BYTES)
         self._waiting: Final[dict[asyncio.Future[None], tuple[str, int]]] = {}
 
-    async def take(self, line: Line, length: int | None, within_s: float) -> None:
+    async def acquire(self, client: ClientConnection, length: int | None, within_s: float) -> None:
         """Wait until there is room for a body; of unknown length it may be the longest.
 
         `TimeoutError` says that there was none in time.
         """
-        amount = max(LONGEST_BODY if length is None else length, _LEAST_BYTES)
-        if not self._makes_room(line.peer, amount):
+        amount = max(LONGEST_BODY if length is None else length, _MIN_BODY_BYTES)
+        if not self._make_room(client.peer, amount):
             async with asyncio.timeout(within_s):
-                await self._wait(line.peer, amount)
-        self._shares.put(line.peer, line, amount)
+                await self._wait(client.peer, amount)
+        self._budget.put(client.peer, client, amount)
         if self._waiting:
             self._wake()
 
-    def give_back(self, line: Line) -> None:
+    def release(self, client: ClientConnection) -> None:
         """Be told that a body is not needed any more."""
-        self._shares.drop(line.peer, line)
+        self._budget.drop(client.peer, client)
         if self._waiting:
             self._wake()
 
     async def _wait(self, peer: str, amount: int) -> None:
         while True:
-            turn = asyncio.get_running_loop().create_future()
-            self._waiting[turn] = (peer, amount)
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiting[waiter] = (peer, amount)
             try:
-                await turn
+                await waiter
             except asyncio.CancelledError:
-                if turn.done() and not turn.cancelled():
+                if waiter.done() and not waiter.cancelled():
                     self._wake()  # the turn was ours, and is another one's now
                 raise
             finally:
-                del self._waiting[turn]
-            if self._makes_room(peer, amount):
+                del self._waiting[waiter]
+            if self._make_room(peer, amount):
                 return
 
-    def _makes_room(self, peer: str, amount: int) -> bool:
-        needed = self._shares.held(peer) + amount
-        if needed > _ROOM_BYTES // 2:
+    def _make_room(self, peer: str, amount: int) -> bool:
+        needed = self._budget.used_by(peer) + amount
+        if needed > _BODY_MEMORY_BYTES // 2:
             return False
-        while not self._shares.has_room(amount):
-            gone = self._shares.surplus(needed, lambda it: it.step is Step.READING)
-            if gone is None:
+        while not self._budget.has_room(amount):
+            evicted = self._budget.next_to_evict(
+                needed, lambda it: it.state is ConnectionState.READING
+            )
+            if evicted is None:
                 return False
-            self._shares.drop(*gone)
-            gone[1].end()
+            self._budget.drop(*evicted)
+            evicted[1].abort()
         return True
 
     def _wake(self) -> None:
         """Let the next one look; it wakes another when it has its room."""
-        waiting = sorted(self._waiting.items(), key=lambda it: self._shares.held(it[1][0]))
-        for turn, (peer, amount) in waiting:
-            is_within = self._shares.held(peer) + amount <= _ROOM_BYTES // 2
-            if not turn.done() and is_within and self._shares.has_room(amount):
-                turn.set_result(None)
+        waiting = sorted(self._waiting.items(), key=lambda it: self._budget.used_by(it[1][0]))
+        for waiter, (peer, amount) in waiting:
+            is_within = self._budget.used_by(peer) + amount <= _BODY_MEMORY_BYTES // 2
+            if not waiter.done() and is_within and self._budget.has_room(amount):
+                waiter.set_result(None)
                 return
 
 
@@ -169,22 +178,24 @@ class Connections:
     """Listens, and lets connections in."""
 
     def __init__(self, handle: Handle, tls: ssl.SSLContext, read_s: float) -> None:
-        self.room: Final = Room()
+        self.body_memory: Final = BodyMemory()
         self._tls: Final = tls
         self._read_s: Final = read_s
-        self._server: Final = web.Server(handle, request_factory=_request)
-        self._shares: Final = Shares[Line](MOST_CONNECTIONS)
-        self._lines: Final[dict[Line, None]] = {}
-        self._listening: socket.socket | None = None
+        self._server: Final = web.Server(handle, request_factory=_make_request)
+        self._budget: Final = OwnerBudget[ClientConnection](MOST_CONNECTIONS)
+        self._clients: Final[dict[ClientConnection, None]] = {}
+        self._listening_socket: socket.socket | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     def listen(self, address: str, port: int) -> int:
         """Begin; return the port. `OSError` says why not."""
-        listening = self._listening = _bound(address, port)
+        listening = self._listening_socket = _listen(address, port)
         listening.settimeout(0)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
         loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(it) for it in (self._accept(listening), self._look())]
+        self._tasks = [
+            loop.create_task(it) for it in (self._accept(listening), self._abort_expired())
+        ]
         bound: int = listening.getsockname()[1]
         return bound
 
@@ -193,18 +204,18 @@ class Connections:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._listening is not None:
-            self._listening.close()
-        for line in [it for it in self._lines if it.transport is None]:
-            line.end()
+        if self._listening_socket is not None:
+            self._listening_socket.close()
+        for client in [it for it in self._clients if it.transport is None]:
+            client.abort()
         self._server.pre_shutdown()
         await self._server.shutdown(_GRACE_S)
 
-    def rest(self, line: Line) -> None:
+    def went_idle(self, client: ClientConnection) -> None:
         """Be told that a request was answered: its connection is the newest that waits."""
-        line.rest()
-        if line in self._lines:
-            self._shares.put(line.peer, line, 1)
+        client.went_idle()
+        if client in self._clients:
+            self._budget.put(client.peer, client, 1)
 
     async def _accept(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -212,54 +223,56 @@ class Connections:
             try:
                 connection, address = await loop.sock_accept(listening)
             except OSError:  # gone again, or there are no more files
-                await asyncio.sleep(_LOOK_S)
+                await asyncio.sleep(_SWEEP_S)
                 continue
-            line = Line(self._server, str(address[0]), self._read_s)
-            if self._makes_room():
-                self._lines[line] = None
-                self._shares.put(line.peer, line, 1)
-                line.is_lost = partial(self._forget, line)
-                line.entering = loop.create_task(self._enter(connection, line))
+            client = ClientConnection(self._server, str(address[0]), self._read_s)
+            if self._make_room():
+                self._clients[client] = None
+                self._budget.put(client.peer, client, 1)
+                client.on_lost = partial(self._forget, client)
+                client.handshake = loop.create_task(self._handshake(connection, client))
             else:
                 connection.close()
             await asyncio.sleep(0)  # connections that are open have a turn
 
-    def _makes_room(self) -> bool:
-        if self._shares.has_room(1):
+    def _make_room(self) -> bool:
+        if self._budget.has_room(1):
             return True
-        gone = self._shares.surplus(0, lambda it: it.step is not Step.ANSWERING)
-        if gone is not None:
-            self._forget(gone[1])
-            gone[1].end()
-        return gone is not None
+        evicted = self._budget.next_to_evict(
+            0, lambda it: it.state is not ConnectionState.ANSWERING
+        )
+        if evicted is not None:
+            self._forget(evicted[1])
+            evicted[1].abort()
+        return evicted is not None
 
-    async def _enter(self, connection: socket.socket, line: Line) -> None:
+    async def _handshake(self, connection: socket.socket, client: ClientConnection) -> None:
         """Shake hands."""
         loop = asyncio.get_running_loop()
         try:
             await loop.connect_accepted_socket(
-                lambda: line, connection, ssl=self._tls, ssl_shutdown_timeout=1.0
+                lambda: client, connection, ssl=self._tls, ssl_shutdown_timeout=1.0
             )
         except (OSError, asyncio.CancelledError):
             connection.close()
-            self._forget(line)
-        line.entering = None
+            self._forget(client)
+        client.handshake = None
 
-    async def _look(self) -> None:
+    async def _abort_expired(self) -> None:
         """End what has had its time."""
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_SWEEP_S)
             now_s = loop.time()
-            for line in [it for it in self._lines if it.until_s < now_s]:
-                line.end()
+            for client in [it for it in self._clients if it.deadline_s < now_s]:
+                client.abort()
 
-    def _forget(self, line: Line) -> None:
-        self._lines.pop(line, None)
-        self._shares.drop(line.peer, line)
+    def _forget(self, client: ClientConnection) -> None:
+        self._clients.pop(client, None)
+        self._budget.drop(client.peer, client)
 
 
-def _bound(address: str, port: int) -> socket.socket:
+def _listen(address: str, port: int) -> socket.socket:
     """Return a socket that listens, on every interface of both families where there are two."""
     if address:
         found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)
@@ -274,9 +287,11 @@ def _bound(address: str, port: int) -> socket.socket:
     )
 
 
-def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
+def _make_request(
+    message: Any, payload: Any, protocol: Any, writer: Any, task: Any
+) -> web.BaseRequest:
     """Make a request whose body may be as long as a review is."""
-    protocol.begin()
+    protocol.headers_received()
     loop = asyncio.get_running_loop()
     return web.BaseRequest(
         message, payload, protocol, writer, task, loop, client_max_size=LONGEST_BODY

@@ -6,46 +6,56 @@ Nothing is written here, neither the certificate nor whom to trust: that is thei
 from collections.abc import Sequence
 from pathlib import Path
 
-from webhook.certs import Pair
-from webhook.keeper import Offer
-from webhook.stored import Asked, Stored, pair_in
-from webhook.trust import valid
+from webhook.certs import TlsKeyPair
+from webhook.keeper import CertificateOffer
+from webhook.stored import CertificateStore, RegisteredConfiguration, read_pair
+from webhook.trust import certificate_validity
 
-__all__ = ["CertManager", "Files"]
+__all__ = ["CertManagerCertificate", "FileCertificate"]
 
 
-class CertManager:
+class CertManagerCertificate:
     """A certificate in a Secret that cert-manager writes."""
 
-    def __init__(self, stored: Stored) -> None:
-        self._stored = stored
+    def __init__(self, certificate_store: CertificateStore) -> None:
+        self._store = certificate_store
 
-    async def turn(self, asked: Sequence[Asked] | None) -> Offer:  # noqa: ARG002 - none of our business
+    async def reconcile(
+        self, configurations: Sequence[RegisteredConfiguration] | None
+    ) -> CertificateOffer:  # noqa: ARG002 - none of our business
         """Read the Secret."""
-        found = await self._stored.secret()
-        what = f"Secret {self._stored.secret_key}"
+        found = await self._store.secret()
+        what = f"Secret {self._store.secret_key}"
         if found is None:
-            return Offer(None, f"{what} is not there; is there a Certificate that names it?")
-        return _offer(pair_in(found), what)
+            return CertificateOffer(
+                None, f"{what} is not there; is there a Certificate that names it?"
+            )
+        return _offer(read_pair(found), what)
 
 
-class Files:
+class FileCertificate:
     """A certificate in files, read each time: what is mounted is exchanged under its name."""
 
     def __init__(self, certificate: str, key: str) -> None:
         self._certificate = Path(certificate)
         self._key = Path(key)
 
-    async def turn(self, asked: Sequence[Asked] | None) -> Offer:  # noqa: ARG002 - none of our business
+    async def reconcile(
+        self, configurations: Sequence[RegisteredConfiguration] | None
+    ) -> CertificateOffer:  # noqa: ARG002 - none of our business
         """Read the files."""
         try:
-            pair = Pair(self._certificate.read_bytes(), self._key.read_bytes())
+            pair = TlsKeyPair(self._certificate.read_bytes(), self._key.read_bytes())
         except OSError as error:
-            return Offer(None, f"{error.filename} cannot be read: {error.strerror}")
+            return CertificateOffer(None, f"{error.filename} cannot be read: {error.strerror}")
         return _offer(pair, f"{self._certificate} with {self._key}")
 
 
-def _offer(pair: Pair, what: str) -> Offer:
+def _offer(pair: TlsKeyPair, what: str) -> CertificateOffer:
     """Offer what can be shown."""
-    fault = valid(pair).fault
-    return Offer(None, f"{what} cannot be shown: {fault}") if fault else Offer(pair)
+    fault = certificate_validity(pair).fault
+    return (
+        CertificateOffer(None, f"{what} cannot be shown: {fault}")
+        if fault
+        else CertificateOffer(pair)
+    )

@@ -19,243 +19,264 @@ from trainer_kai.api.names import RUN_AI
 from trainer_kai.api.resources import QUEUES
 from trainer_kai.clock import Clock
 from trainer_kai.errors import FieldError
-from trainer_kai.kube.actions import Question, is_allowed
-from trainer_kai.kube.client import Client, Patience
+from trainer_kai.kube.actions import AccessRequest, review_access
+from trainer_kai.kube.client import Client, RetryPolicy
 from trainer_kai.kube.errors import ApiError
-from trainer_kai.kube.request import Selection, Target
+from trainer_kai.kube.request import ListTarget, Selection
 from trainer_kai.metrics import Metrics
 from trainer_kai.policy.access import is_closed
-from trainer_kai.policy.groups import Rules
+from trainer_kai.policy.groups import GroupingRules
 from trainer_kai.settings import Unannotated
-from webhook.cache import CLUSTER_RUNTIMES, RUNTIMES, Cache, kept_runtime
-from webhook.linted import Strength, linted
-from webhook.permission import VERB, Answers, UserInfo, Wish, forbidden
-from webhook.resolved import LABEL, RUNTIME, Wanted
-from webhook.review import Answer, Request
-from webhook.shape import Runtime
+from webhook.cache import CLUSTER_RUNTIMES, RUNTIMES, AdmissionCache, summarize_runtime
+from webhook.linted import LintPolicy, lint_result
+from webhook.permission import VERB, AccessCache, QueueAccessRequest, UserInfo, forbidden_fault
+from webhook.resolved import QUEUE_LABEL_PATH, RUNTIME_REF_PATH, RequestedQueue
+from webhook.review import AdmissionRequest, AdmissionResponse
+from webhook.shape import RuntimeSummary
 from webhook.validate_trainjob import (
-    Judged,
-    Known,
-    Submitted,
-    judge_trainjob,
+    TrainJobContext,
+    TrainJobReview,
+    TrainJobValidation,
     read_trainjob,
+    validate_trainjob,
 )
-from webhook.verdict import NOTHING, Verdict, refused
+from webhook.verdict import NO_OBJECTIONS, ValidationResult, denied
 
-__all__ = ["Elsewhere", "Judge", "Strictness", "elsewhere"]
+__all__ = ["AdmissionPolicy", "LiveLookups", "TrainJobHandler", "live_lookups"]
 
-ReadRuntime: TypeAlias = Callable[[Key], Awaitable[Runtime | None]]
-MayUse: TypeAlias = Callable[[Wish], Awaitable[bool]]
-IsThere: TypeAlias = Callable[[str], Awaitable[bool]]
+ReadRuntime: TypeAlias = Callable[[Key], Awaitable[RuntimeSummary | None]]
+MayUse: TypeAlias = Callable[[QueueAccessRequest], Awaitable[bool]]
+HasQueue: TypeAlias = Callable[[str], Awaitable[bool]]
 
-_LONGEST_S: Final = 0.9  # of each read, and of the questions: a person waits for all of them
-_READING: Final = Patience(timeout_s=0.8, total_s=0.8)
+_LOOKUP_S: Final = 0.9  # of each read, and of the questions: a person waits for all of them
+_LOOKUP_PATIENCE: Final = RetryPolicy(timeout_s=0.8, total_s=0.8)
 _FORBIDDEN: Final = 403
-_LATER: Final = 503
+_SERVICE_UNAVAILABLE: Final = 503
 
 
-class Strictness(NamedTuple):
+class AdmissionPolicy(NamedTuple):
     """What a site decides, and what it wants to be refused and not only told."""
 
-    rules: Rules
+    rules: GroupingRules
     unannotated: Unannotated = "open"  # what a queue is that says nothing
-    refuses_unknown_queues: bool = False
-    lint: Strength = Strength()
+    denies_unknown_queues: bool = False
+    lint: LintPolicy = LintPolicy()
 
 
-class Elsewhere(NamedTuple):
+class LiveLookups(NamedTuple):
     """What only the API server knows for sure; each raises `ApiError`."""
 
     runtime: ReadRuntime
     may_use: MayUse
-    has_queue: IsThere
+    has_queue: HasQueue
 
 
-def elsewhere(client: Client, turns: asyncio.Semaphore) -> Elsewhere:
+def live_lookups(client: Client, read_limit: asyncio.Semaphore) -> LiveLookups:
     """Return what asks the API server in bounded time; a runtime, which may be large, in turn."""
-    patient = client.with_patience(_READING)
+    patient = client.with_retry_policy(_LOOKUP_PATIENCE)
 
-    async def runtime(key: Key) -> Runtime | None:
+    async def runtime(key: Key) -> RuntimeSummary | None:
         resource = RUNTIMES if key.namespace else CLUSTER_RUNTIMES
         named = Selection(fields=f"metadata.name={key.name}")  # we may list them in any case
-        async with turns:
-            found = await patient.list(Target(resource, key.namespace, selection=named))
-        return kept_runtime(found[0]) if found else None
+        async with read_limit:
+            found = await patient.list(ListTarget(resource, key.namespace, selection=named))
+        return summarize_runtime(found[0]) if found else None
 
     async def has_queue(name: str) -> bool:
         named = Selection(fields=f"metadata.name={name}")
-        return bool(await patient.list(Target(QUEUES, selection=named)))
+        return bool(await patient.list(ListTarget(QUEUES, selection=named)))
 
-    async def may_use(wish: Wish) -> bool:
-        question = Question(
+    async def may_use(access_request: QueueAccessRequest) -> bool:
+        question = AccessRequest(
             VERB,
             RUN_AI,
             QUEUES.plural,
-            wish.queue,
-            wish.namespace,
-            wish.user,
-            wish.groups,
-            uid=wish.uid,
-            extra=wish.extra,
+            access_request.queue,
+            access_request.namespace,
+            access_request.user,
+            access_request.groups,
+            uid=access_request.uid,
+            extra=access_request.extra,
         )
-        return (await is_allowed(patient, question)).allowed
+        return (await review_access(patient, question)).allowed
 
-    return Elsewhere(runtime, may_use, has_queue)
+    return LiveLookups(runtime, may_use, has_queue)
 
 
-class Judge:
+class TrainJobHandler:
     """Answers the reviews of TrainJobs."""
 
     def __init__(
         self,
-        cache: Cache,
-        strictness: Strictness,
-        live: Elsewhere,
+        cache: AdmissionCache,
+        admission_policy: AdmissionPolicy,
+        live: LiveLookups,
         clock: Clock,
         metrics: Metrics,
         log: FilteringBoundLogger,
     ) -> None:
         self._cache = cache
-        self._strictness = strictness
+        self._policy = admission_policy
         self._live = live
         self._clock = clock
         self._metrics = metrics
         self._log = log
-        self._answers = Answers()
-        self._turns: WeakValueDictionary[Wish, asyncio.Lock] = WeakValueDictionary()
+        self._access_cache = AccessCache()
+        self._locks: WeakValueDictionary[QueueAccessRequest, asyncio.Lock] = WeakValueDictionary()
 
-    def is_needed(self) -> bool:
+    def fails_closed(self) -> bool:
         """Say whether no TrainJob may be made unseen, for it could get into a closed queue."""
-        return self._cache.queues.has_closed or self._strictness.unannotated == "closed"
+        return self._cache.queues.has_closed or self._policy.unannotated == "closed"
 
-    async def answer(self, asked: Request) -> Answer:
+    async def answer(self, request: AdmissionRequest) -> AdmissionResponse:
         """Say what is held against a TrainJob."""
-        case = read_trainjob(asked)
-        if isinstance(case, Answer):
-            return case
-        runtime, trouble = await self._runtime(case)
-        known = Known(
+        review = read_trainjob(request)
+        if isinstance(review, AdmissionResponse):
+            return review
+        runtime, problem = await self._runtime(review)
+        known = TrainJobContext(
             runtime,
-            self._cache.namespace_labels(case.namespace),
+            self._cache.namespace_labels(review.namespace),
             self._cache.queues,
-            self._strictness.refuses_unknown_queues,
+            self._policy.denies_unknown_queues,
         )
-        judged = judge_trainjob(case, known, self._strictness.rules)
-        if judged.missing and await self._has_come(judged.missing):
-            known = known._replace(just_made=judged.missing)
-            judged = judge_trainjob(case, known, self._strictness.rules)
-        verdict = judged.verdict
-        if not verdict.refusals:
-            verdict = verdict.beside(await self._access(asked, case, judged, trouble))
-        if judged.queue:
-            verdict = verdict.beside(self._linted(asked, case, judged.queue))
-        return verdict.answer()
+        validation = validate_trainjob(review, known, self._policy.rules)
+        if validation.missing_queue and await self._queue_exists(validation.missing_queue):
+            known = known._replace(found_live=validation.missing_queue)
+            validation = validate_trainjob(review, known, self._policy.rules)
+        result = validation.result
+        if not result.denials:
+            result = result.combined_with(
+                await self._check_access(request, review, validation, problem)
+            )
+        if validation.queue:
+            result = result.combined_with(self._lint(request, review, validation.queue))
+        return result.response()
 
-    def _linted(self, asked: Request, case: Submitted, queue: str) -> Verdict:
+    def _lint(
+        self, request: AdmissionRequest, review: TrainJobReview, queue: str
+    ) -> ValidationResult:
         """Say what could never start; a mistake of ours in there lets nobody past the rest."""
-        strictness, around = self._strictness, self._cache.around
-        by = strictness.rules, strictness.lint
+        admission_policy, cluster = self._policy, self._cache.cluster
+        policies = admission_policy.rules, admission_policy.lint
         try:
-            return linted(asked, case.runtime, queue, around, by)
+            return lint_result(request, review.runtime, queue, cluster, policies)
         except Exception as error:  # noqa: BLE001 - what else is held against it is told anyway
-            self._log.error("trainjob not linted", namespace=case.namespace, exc_info=error)
-            return NOTHING
+            self._log.error("trainjob not linted", namespace=review.namespace, exc_info=error)
+            return NO_OBJECTIONS
 
-    async def _runtime(self, case: Submitted) -> tuple[Runtime | None, str]:
+    async def _runtime(self, review: TrainJobReview) -> tuple[RuntimeSummary | None, str]:
         """Return the runtime, or why it is not known.
 
         What the cache knows will do, except of a runtime that the same user may have changed a
         moment ago, when that decides which queue the user must be allowed to use.
         """
-        found = self._cache.runtime(case.runtime)
-        if not case.may_change_queue:
+        found = self._cache.runtime(review.runtime)
+        if not review.may_change_queue:
             return found, "it is not known yet"
-        if found is not None and not (self.is_needed() and case.may_hide_queue):
+        if found is not None and not (self.fails_closed() and review.may_hide_queue):
             return found, ""
         reads = self._metrics.admission_live_reads
         try:
-            async with asyncio.timeout(_LONGEST_S):
-                found = await self._live.runtime(case.runtime)
+            async with asyncio.timeout(_LOOKUP_S):
+                found = await self._live.runtime(review.runtime)
         except (ApiError, TimeoutError) as error:
             reads.labels("failed").inc()
-            self._log.warning("runtime not read", runtime=str(case.runtime), error=_said(error))
-            return None, _said(error)
+            self._log.warning(
+                "runtime not read", runtime=str(review.runtime), error=_error_text(error)
+            )
+            return None, _error_text(error)
         reads.labels("gone" if found is None else "found").inc()
-        return found, "" if found else f"there is no runtime {case.runtime}"
+        return found, "" if found else f"there is no runtime {review.runtime}"
 
-    async def _has_come(self, queue: str) -> bool:
+    async def _queue_exists(self, queue: str) -> bool:
         """Say whether a queue is there of which we have not heard: made just before its job."""
         reads = self._metrics.admission_live_reads
         try:
-            async with asyncio.timeout(_LONGEST_S):
+            async with asyncio.timeout(_LOOKUP_S):
                 is_there = await self._live.has_queue(queue)
         except (ApiError, TimeoutError) as error:
             reads.labels("failed").inc()
-            self._log.warning("queue not read", queue=queue, error=_said(error))
+            self._log.warning("queue not read", queue=queue, error=_error_text(error))
             return False
         reads.labels("found" if is_there else "gone").inc()
         return is_there
 
-    async def _access(
-        self, asked: Request, case: Submitted, judged: Judged, trouble: str
-    ) -> Verdict:
+    async def _check_access(
+        self,
+        request: AdmissionRequest,
+        review: TrainJobReview,
+        validation: TrainJobValidation,
+        problem: str,
+    ) -> ValidationResult:
         """Say of which closed queue user or namespace lack the use."""
-        if judged.is_unsure and self.is_needed():
-            return _unknown(RUNTIME, f"it cannot be read which queue it names: {trouble}")
-        wanted = [it for it in judged.wanted if self._is_closed(it.queue)]
-        who = UserInfo()
+        if validation.may_miss_queue and self.fails_closed():
+            return _retry_later(
+                RUNTIME_REF_PATH, f"it cannot be read which queue it names: {problem}"
+            )
+        wanted = [it for it in validation.requested_queues if self._is_closed(it.queue)]
+        user_info = UserInfo()
         if any(it.is_chosen for it in wanted):
             try:
-                who = decode(UserInfo, asked.user_info)
+                user_info = decode(UserInfo, request.user_info)
             except DecodeError as error:
-                return _unknown("request.userInfo", error.fault.message)
-        too_late_s = asyncio.get_running_loop().time() + _LONGEST_S
-        for one in wanted:
-            verdict = await self._use(who, case.namespace, one, too_late_s)
-            if verdict != NOTHING:
-                return verdict  # of one its author learns what is needed
-        return NOTHING
+                return _retry_later("request.userInfo", error.fault.message)
+        deadline_s = asyncio.get_running_loop().time() + _LOOKUP_S
+        for requested in wanted:
+            result = await self._check_queue(user_info, review.namespace, requested, deadline_s)
+            if result != NO_OBJECTIONS:
+                return result  # of one its author learns what is needed
+        return NO_OBJECTIONS
 
     def _is_closed(self, queue: str) -> bool:
-        return is_closed(self._cache.queues.access(queue), self._strictness.unannotated)
+        return is_closed(self._cache.queues.access(queue), self._policy.unannotated)
 
-    async def _use(
-        self, who: UserInfo, namespace: str, wanted: Wanted, too_late_s: float
-    ) -> Verdict:
-        queue, refusals = wanted.queue, []
-        wishes = [Wish.of(who, namespace, queue)] if wanted.is_chosen else []
-        for wish in (*wishes, Wish.of_namespace(namespace, queue)):
+    async def _check_queue(
+        self, user_info: UserInfo, namespace: str, wanted: RequestedQueue, deadline_s: float
+    ) -> ValidationResult:
+        queue, denied_requests = wanted.queue, []
+        access_requests = (
+            [QueueAccessRequest.for_user(user_info, namespace, queue)] if wanted.is_chosen else []
+        )
+        for access_request in (
+            *access_requests,
+            QueueAccessRequest.for_namespace(namespace, queue),
+        ):
             try:
-                async with asyncio.timeout_at(too_late_s):
-                    may_use = await self._may_use(wish)
+                async with asyncio.timeout_at(deadline_s):
+                    may_use = await self._may_use(access_request)
             except (ApiError, TimeoutError) as error:
                 self._metrics.admission_permissions.labels("failed").inc()
-                self._log.warning("permission not asked", queue=queue, error=_said(error))
-                message = f"it cannot be asked whether {wish.name} may use {queue!r}"
-                return _unknown(wanted.path or LABEL, f"{message}: {_said(error)}")
+                self._log.warning("permission not asked", queue=queue, error=_error_text(error))
+                message = f"it cannot be asked whether {access_request.subject} may use {queue!r}"
+                return _retry_later(
+                    wanted.path or QUEUE_LABEL_PATH, f"{message}: {_error_text(error)}"
+                )
             self._metrics.admission_permissions.labels("allowed" if may_use else "refused").inc()
             if not may_use:
-                refusals.append(wish)
-        if not refusals:
-            return NOTHING
-        said = self._cache.queues.access(queue)
-        return refused(forbidden(refusals, said, wanted.path or LABEL), _FORBIDDEN)
+                denied_requests.append(access_request)
+        if not denied_requests:
+            return NO_OBJECTIONS
+        access = self._cache.queues.access(queue)
+        return denied(
+            forbidden_fault(denied_requests, access, wanted.path or QUEUE_LABEL_PATH), _FORBIDDEN
+        )
 
-    async def _may_use(self, wish: Wish) -> bool:
+    async def _may_use(self, access_request: QueueAccessRequest) -> bool:
         """Return what was answered lately, or ask; equal wishes meanwhile wait for that answer."""
-        turn = self._turns.setdefault(wish, asyncio.Lock())
-        async with turn:
-            known = self._answers.recall(wish, self._clock.monotonic_s())
+        lock = self._locks.setdefault(access_request, asyncio.Lock())
+        async with lock:
+            known = self._access_cache.get(access_request, self._clock.monotonic_s())
             if known is None:
-                known = await self._live.may_use(wish)
-                self._answers.keep(wish, self._clock.monotonic_s(), is_allowed=known)
+                known = await self._live.may_use(access_request)
+                self._access_cache.put(access_request, self._clock.monotonic_s(), is_allowed=known)
         return known
 
 
-def _unknown(path: str, message: str) -> Verdict:
+def _retry_later(path: str, message: str) -> ValidationResult:
     """Let no TrainJob into a closed queue unseen; its author tries again."""
-    return refused(FieldError(path, f"{message}; try again"), _LATER)
+    return denied(FieldError(path, f"{message}; try again"), _SERVICE_UNAVAILABLE)
 
 
-def _said(error: Exception) -> str:
-    return str(error) or f"no answer within {_LONGEST_S:g} s"
+def _error_text(error: Exception) -> str:
+    return str(error) or f"no answer within {_LOOKUP_S:g} s"

@@ -9,28 +9,28 @@ from collections.abc import Iterable
 from typing import Final, Generic, TypeVar
 
 from trainer_kai.api.meta import Key
-from webhook.shares import Shares
+from webhook.shares import OwnerBudget
 
-__all__ = ["Kept", "text_bytes"]
+__all__ = ["BoundedStore", "text_bytes"]
 
 V = TypeVar("V")
 
 
-class Kept(Generic[V]):
+class BoundedStore(Generic[V]):
     """Values by key, bounded each and in sum."""
 
-    def __init__(self, most_bytes: int, most_of_one: int) -> None:
-        self._most_of_one: Final = most_of_one
+    def __init__(self, max_bytes: int, max_value_bytes: int) -> None:
+        self._max_value_bytes: Final = max_value_bytes
         self._values: Final[dict[Key, V]] = {}
-        self._shares: Final = Shares[Key](most_bytes)
+        self._budget: Final = OwnerBudget[Key](max_bytes)
         self._left_out: Final[set[Key]] = set()
 
     def put(self, key: Key, value: V, size: int) -> None:
         """Take a value of so many bytes, if there is room for it."""
         self.drop(key)
-        if size <= self._most_of_one and self._makes_room(key.namespace, size):
+        if size <= self._max_value_bytes and self._make_room(key.namespace, size):
             self._values[key] = value
-            self._shares.put(key.namespace, key, size)
+            self._budget.put(key.namespace, key, size)
         else:
             self._left_out.add(key)
 
@@ -38,7 +38,7 @@ class Kept(Generic[V]):
         """Forget a key."""
         self._left_out.discard(key)
         if self._values.pop(key, None) is not None:
-            self._shares.drop(key.namespace, key)
+            self._budget.drop(key.namespace, key)
 
     def get(self, key: Key) -> V | None:
         """Return a value, unless it is not known or was left out."""
@@ -47,7 +47,7 @@ class Kept(Generic[V]):
     @property
     def held_bytes(self) -> int:
         """Return how much is kept."""
-        return self._shares.total
+        return self._budget.total
 
     @property
     def left_out(self) -> int:
@@ -57,14 +57,14 @@ class Kept(Generic[V]):
     def __len__(self) -> int:
         return len(self._values)
 
-    def _makes_room(self, namespace: str, size: int) -> bool:
-        while not self._shares.has_room(size):
-            needed = self._shares.held(namespace) + size
-            gone = self._shares.surplus(needed, lambda key: bool(key.namespace))
-            if gone is None:
+    def _make_room(self, namespace: str, size: int) -> bool:
+        while not self._budget.has_room(size):
+            needed = self._budget.used_by(namespace) + size
+            evicted = self._budget.next_to_evict(needed, lambda key: bool(key.namespace))
+            if evicted is None:
                 return False
-            self.drop(gone[1])
-            self._left_out.add(gone[1])
+            self.drop(evicted[1])
+            self._left_out.add(evicted[1])
         return True
 
 

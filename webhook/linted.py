@@ -10,49 +10,57 @@ from trainer_kai.api.decode import DecodeError, decode
 from trainer_kai.api.meta import Key
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.errors import FieldError
-from trainer_kai.policy.finding import Code, Finding
-from trainer_kai.policy.groups import Rules
+from trainer_kai.policy.finding import Finding, FindingCode
+from trainer_kai.policy.groups import GroupingRules
 from trainer_kai.policy.lint import is_refusable, lint_trainjob
-from webhook.bounds import LONGEST_TEXT, Surroundings
-from webhook.review import Request
-from webhook.verdict import NOTHING, Verdict, all_refused, warned
+from webhook.bounds import LONGEST_TEXT, ClusterObjects
+from webhook.review import AdmissionRequest
+from webhook.verdict import NO_OBJECTIONS, ValidationResult, all_denied, warned
 
-__all__ = ["Strength", "linted"]
+__all__ = ["LintPolicy", "lint_result"]
 
 _CREATE: Final = "CREATE"
 
 
-class Strength(NamedTuple):
+class LintPolicy(NamedTuple):
     """What a site wants of lint."""
 
     is_on: bool = True
-    refuses: bool = False
+    denies: bool = False
     grows: bool = False  # nodes come when there is too little room
 
 
-def linted(
-    asked: Request, runtime: Key, queue: str, around: Surroundings, by: tuple[Rules, Strength]
-) -> Verdict:
+def lint_result(
+    request: AdmissionRequest,
+    runtime: Key,
+    queue: str,
+    cluster: ClusterObjects,
+    policies: tuple[GroupingRules, LintPolicy],
+) -> ValidationResult:
     """Judge a TrainJob that will go to a queue; what cannot be read is judged by others."""
-    rules, strength = by
-    found = around.runtime(runtime)
-    if not strength.is_on or found is None or len(bytes(asked.object)) > LONGEST_TEXT:
-        return NOTHING
+    rules, lint_policy = policies
+    found = cluster.runtime(runtime)
+    if not lint_policy.is_on or found is None or len(bytes(request.object)) > LONGEST_TEXT:
+        return NO_OBJECTIONS
     try:
-        job = decode(TrainJob, asked.object)
+        job = decode(TrainJob, request.object)
     except DecodeError:
-        return NOTHING
-    bounds = around.bounds(grows=strength.grows)
-    findings = [it for it in lint_trainjob(job, found, queue, rules, bounds) if not _is_told(it)]
-    refuses = strength.refuses and asked.operation == _CREATE
-    bad = [it for it in findings if refuses and is_refusable(it)]
-    told = warned(*(_fault(it) for it in findings if it not in bad))
-    return all_refused(map(_fault, bad)).beside(told)
+        return NO_OBJECTIONS
+    bounds = cluster.lint_bounds(grows=lint_policy.grows)
+    findings = [
+        it
+        for it in lint_trainjob(job, found, queue, rules, bounds)
+        if not _is_reported_elsewhere(it)
+    ]
+    denies = lint_policy.denies and request.operation == _CREATE
+    denied = [it for it in findings if denies and is_refusable(it)]
+    warnings = warned(*(_fault(it) for it in findings if it not in denied))
+    return all_denied(map(_fault, denied)).combined_with(warnings)
 
 
-def _is_told(finding: Finding) -> bool:
+def _is_reported_elsewhere(finding: Finding) -> bool:
     """Say whether others tell it: what a TrainJob itself says that cannot be meant."""
-    return finding.code == Code.NOT_UNDERSTOOD and finding.path.startswith("metadata.")
+    return finding.code == FindingCode.INVALID_VALUE and finding.path.startswith("metadata.")
 
 
 def _fault(finding: Finding) -> FieldError:

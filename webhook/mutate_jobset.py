@@ -26,44 +26,51 @@ from trainer_kai.api.names import (
 from trainer_kai.api.owners import trainjob_owner
 from trainer_kai.api.resources import JOBSETS
 from trainer_kai.api.syntax import dns_subdomain_fault
-from trainer_kai.api.wishes import annotation_wish_faults, label_wish_faults
-from trainer_kai.policy.groups import Rules
-from trainer_kai.policy.queues import Asked, Choice, Source, choose
-from trainer_kai.policy.units import Outline, outline
-from webhook.cache import CARRIED_ANNOTATIONS, CARRIED_LABELS, TrainJob
-from webhook.owned import Owned
-from webhook.patch import Draft, Steps
+from trainer_kai.api.wishes import requested_annotation_faults, requested_label_faults
+from trainer_kai.policy.groups import GroupingRules
+from trainer_kai.policy.queues import QueueChoice, QueueSource, RequestedQueues, resolve_queue
+from trainer_kai.policy.units import PodGroupPlan, plan_podgroups
+from webhook.cache import CARRIED_ANNOTATIONS, CARRIED_LABELS, TrainJobSummary
+from webhook.owned import FieldManagers
+from webhook.patch import FieldPath, PatchBuilder
 from webhook.refusals import (
-    asks_for_us,
+    deny_exclusive_placement,
+    deny_oversized_podgroup,
+    deny_queue_name,
+    deny_size,
+    deny_two_schedulers,
     other_schedulers,
-    refuse_both,
-    refuse_exclusive,
-    refuse_left_out,
-    refuse_queue,
-    refuse_size,
+    requests_our_scheduler,
 )
-from webhook.restore import has_lost, keep_claims, pod_template, put_back
-from webhook.review import UNTOUCHED, Answer, Refusal, Request, size_fault, unreadable
+from webhook.restore import needs_restore, pod_template_path, restore_claim_policies, restored
+from webhook.review import (
+    UNCHANGED,
+    AdmissionDenial,
+    AdmissionRequest,
+    AdmissionResponse,
+    size_fault,
+    unreadable_object,
+)
 
-__all__ = ["Facts", "Reviewed", "mutate_jobset", "read_jobset"]
+__all__ = ["JobSetContext", "JobSetReview", "mutate_jobset", "read_jobset"]
 
 _CREATE: Final = "CREATE"
 _UPDATE: Final = "UPDATE"
 _INVALID: Final = 422
-_LABELS: Final[Steps] = ("metadata", "labels")
-_ANNOTATIONS: Final[Steps] = ("metadata", "annotations")
+_LABELS: Final[FieldPath] = ("metadata", "labels")
+_ANNOTATIONS: Final[FieldPath] = ("metadata", "annotations")
 _TRUE: Final = "true"
 
 
-class Facts(NamedTuple):
+class JobSetContext(NamedTuple):
     """What else is known: the TrainJob, unless it is gone; what its runtime and namespace say."""
 
-    trainjob: TrainJob | None
+    trainjob: TrainJobSummary | None
     runtime_queue: str = ""
     namespace: Mapping[str, str] = {}
 
 
-class Reviewed(NamedTuple):
+class JobSetReview(NamedTuple):
     """A JobSet that is ours to answer for."""
 
     is_create: bool
@@ -71,88 +78,108 @@ class Reviewed(NamedTuple):
     old: JobSet | None
     tree: Any
     trainjob: Key
-    owner: OwnerReference
-    ours: Mapping[int, ReplicatedJob]  # by their place in the list
+    owner_reference: OwnerReference
+    our_jobs: Mapping[int, ReplicatedJob]  # by their place in the list
 
 
-def read_jobset(request: Request, rules: Rules) -> Reviewed | Answer:
+def read_jobset(
+    request: AdmissionRequest, rules: GroupingRules
+) -> JobSetReview | AdmissionResponse:
     """Read the JobSet of a review; an answer where there is nothing to decide."""
-    if not _is_asked(request):
-        return UNTOUCHED
+    if not _is_jobset_write(request):
+        return UNCHANGED
     try:
         too_large = size_fault(request.object) or size_fault(request.old_object)
         if too_large:
-            return _unread(request, too_large)
+            return _too_large_response(request, too_large)
         jobset = decode(JobSet, request.object)
         tree = decode(dict, request.object)
     except DecodeError as error:
-        return UNTOUCHED if _is_foreign(request) else unreadable(error)
+        return UNCHANGED if _is_foreign_jobset(request) else unreadable_object(error)
     is_create = request.operation == _CREATE
-    owner = _trainjob_of(jobset.metadata)
+    owner = _trainjob_reference(jobset.metadata)
     managed_here = jobset.spec.managed_by in {"", JOBSET_CONTROLLER}
     if owner is None or not managed_here or jobset.metadata.deletion_timestamp:
-        return _not_ours(tree) if is_create else UNTOUCHED
-    old = None if is_create else _admitted(request)
-    if not is_create and (old is None or not (_is_suspended(jobset, old) or has_lost(jobset, old))):
-        return UNTOUCHED
+        return _foreign_response(tree) if is_create else UNCHANGED
+    old = None if is_create else _admitted_before(request)
+    if not is_create and (
+        old is None or not (_is_suspended(jobset, old) or needs_restore(jobset, old))
+    ):
+        return UNCHANGED
     ours = {
         number: job
         for number, job in enumerate(jobset.spec.replicated_jobs)
         if job.template.spec.template.spec.scheduler_name in {"", rules.scheduler_name}
     }
     if not ours and not (is_create and other_schedulers(jobset)):
-        return _not_ours(tree) if is_create else UNTOUCHED
+        return _foreign_response(tree) if is_create else UNCHANGED
     key = Key(request.namespace or jobset.metadata.namespace, owner.name)
-    return Reviewed(is_create, jobset, old, tree, key, owner, ours)
+    return JobSetReview(is_create, jobset, old, tree, key, owner, ours)
 
 
-def mutate_jobset(case: Reviewed, facts: Facts, rules: Rules) -> Answer:
+def mutate_jobset(
+    review: JobSetReview, context: JobSetContext, rules: GroupingRules
+) -> AdmissionResponse:
     """Decide what to write."""
-    too_many = refuse_size(case.jobset)
+    too_many = deny_size(review.jobset)
     if too_many:
-        return Answer(refusal=too_many) if case.is_create else Answer(warnings=(too_many.message,))
-    owned = Owned(case.tree["metadata"])
-    asked = _asked(case, facts, owned)
-    if case.old is not None and not _is_suspended(case.jobset, case.old):
-        return put_back(case.jobset, case.old, case.tree)
-    choice = choose(asked, rules.default_queue)
-    if case.is_create:
-        verdict = _refused(case, asked, choice, rules)
-        if verdict is not None:
-            return verdict
-    return _written(case, facts, rules, owned, choice)
+        return (
+            AdmissionResponse(denial=too_many)
+            if review.is_create
+            else AdmissionResponse(warnings=(too_many.message,))
+        )
+    managed_fields = FieldManagers(review.tree["metadata"])
+    sources = _queue_sources(review, context, managed_fields)
+    if review.old is not None and not _is_suspended(review.jobset, review.old):
+        return restored(review.jobset, review.old, review.tree)
+    choice = resolve_queue(sources, rules.default_queue)
+    if review.is_create:
+        denied = _denied_response(review, sources, choice, rules)
+        if denied is not None:
+            return denied
+    return _patched_response(review, context, rules, managed_fields, choice)
 
 
-def _written(case: Reviewed, facts: Facts, rules: Rules, owned: Owned, choice: Choice) -> Answer:
+def _patched_response(
+    review: JobSetReview,
+    context: JobSetContext,
+    rules: GroupingRules,
+    managed_fields: FieldManagers,
+    choice: QueueChoice,
+) -> AdmissionResponse:
     """Write all that is ours on a JobSet that is made, or suspended."""
-    draft = Draft(case.tree)
-    if case.old is not None:
-        keep_claims(draft, case.jobset, case.old)
-    warnings = list(_write_queue(draft, case, choice, owned))
-    if case.is_create:
-        _carry(draft, facts)
-    alone = _groups_itself(case, facts, rules, owned)
-    if rules.mode == "external" and not alone:
-        _fill(draft, (*_ANNOTATIONS, SKIP_PODGROUPER), _TRUE)
-    draft.set((*_ANNOTATIONS, ADMITTED), ADMITTED_MARK)
-    plan = _outline(case, draft, rules)
-    if case.is_create:
-        left_out = refuse_left_out(plan)
-        if left_out and not alone:
-            return Answer(refusal=left_out)
-        for number in case.ours:
-            _fill(draft, (*pod_template(number), "spec", "schedulerName"), rules.scheduler_name)
-    for number, job in enumerate(case.jobset.spec.replicated_jobs):
-        steps = (*pod_template(number), *_LABELS, GANG)
-        unit = plan.unit_of(job.name) if number in case.ours and not alone else None
+    patch = PatchBuilder(review.tree)
+    if review.old is not None:
+        restore_claim_policies(patch, review.jobset, review.old)
+    warnings = list(_write_queue(patch, review, choice, managed_fields))
+    if review.is_create:
+        _copy_wishes(patch, context)
+    groups_itself = _groups_itself(review, context, rules, managed_fields)
+    if rules.mode == "external" and not groups_itself:
+        _set_if_empty(patch, (*_ANNOTATIONS, SKIP_PODGROUPER), _TRUE)
+    patch.set((*_ANNOTATIONS, ADMITTED), ADMITTED_MARK)
+    plan = _outline(review, patch, rules)
+    if review.is_create:
+        left_out = deny_oversized_podgroup(plan)
+        if left_out and not groups_itself:
+            return AdmissionResponse(denial=left_out)
+        for number in review.our_jobs:
+            _set_if_empty(
+                patch, (*pod_template_path(number), "spec", "schedulerName"), rules.scheduler_name
+            )
+    for number, job in enumerate(review.jobset.spec.replicated_jobs):
+        field_path = (*pod_template_path(number), *_LABELS, GANG)
+        unit = (
+            plan.podgroup_of(job.name) if number in review.our_jobs and not groups_itself else None
+        )
         if unit is None:
-            draft.remove(steps)  # whoever wrote it: only what is in a group of ours has one
+            patch.remove(field_path)  # whoever wrote it: only what is in a group of ours has one
         else:
-            draft.set(steps, unit.suffix)
-    return Answer(draft.operations, (*warnings, *_warnings(draft, case, plan)))
+            patch.set(field_path, unit.suffix)
+    return AdmissionResponse(patch.operations, (*warnings, *_warnings(patch, review, plan)))
 
 
-def _is_asked(request: Request) -> bool:
+def _is_jobset_write(request: AdmissionRequest) -> bool:
     kind = request.kind
     return (
         (kind.group, kind.version, kind.kind) == (JOBSETS.group, JOBSETS.version, JOBSETS.kind)
@@ -161,43 +188,43 @@ def _is_asked(request: Request) -> bool:
     )
 
 
-def _is_foreign(request: Request) -> bool:
+def _is_foreign_jobset(request: AdmissionRequest) -> bool:
     """Say whether a JobSet that cannot be read is no care of ours: no TrainJob's, not marked."""
     try:
         meta = decode(PartialObject, request.object).metadata
     except DecodeError:
         return False
-    return _trainjob_of(meta) is None and ADMITTED not in meta.annotations
+    return _trainjob_reference(meta) is None and ADMITTED not in meta.annotations
 
 
-def _unread(request: Request, fault: str) -> Answer:
+def _too_large_response(request: AdmissionRequest, fault: str) -> AdmissionResponse:
     """Answer for a JobSet that is too large to be read: one that exists stays as it is."""
     if request.operation != _CREATE:
-        return UNTOUCHED
+        return UNCHANGED
     meta = decode(PartialObject, request.object).metadata
-    if _trainjob_of(meta) is None:
-        return _not_ours({"metadata": {"annotations": dict(meta.annotations)}})
-    return Answer(refusal=Refusal(_INVALID, f"the JobSet {fault}"))
+    if _trainjob_reference(meta) is None:
+        return _foreign_response({"metadata": {"annotations": dict(meta.annotations)}})
+    return AdmissionResponse(denial=AdmissionDenial(_INVALID, f"the JobSet {fault}"))
 
 
-def _not_ours(tree: Any) -> Answer:
+def _foreign_response(tree: Any) -> AdmissionResponse:
     """Answer for a JobSet that is made and left alone: nothing but admission marks one as ours."""
-    draft = Draft(tree)
-    draft.remove((*_ANNOTATIONS, ADMITTED))
-    if not draft.operations:
-        return UNTOUCHED
+    patch = PatchBuilder(tree)
+    patch.remove((*_ANNOTATIONS, ADMITTED))
+    if not patch.operations:
+        return UNCHANGED
     what = "only trainer-kai writes it, on JobSets of TrainJobs that it schedules; it was removed"
-    return Answer(draft.operations, (f"metadata.annotations[{ADMITTED}]: {what}",))
+    return AdmissionResponse(patch.operations, (f"metadata.annotations[{ADMITTED}]: {what}",))
 
 
-def _trainjob_of(meta: Meta) -> OwnerReference | None:
+def _trainjob_reference(meta: Meta) -> OwnerReference | None:
     owner = trainjob_owner(meta)
     if owner is None or dns_subdomain_fault(owner.name):
         return None  # the API server looks at names only afterwards: no TrainJob is called so
     return owner
 
 
-def _admitted(request: Request) -> JobSet | None:
+def _admitted_before(request: AdmissionRequest) -> JobSet | None:
     """Return the JobSet before an update, if it was admitted by us."""
     try:
         old = decode(JobSet, request.old_object)
@@ -211,90 +238,109 @@ def _is_suspended(jobset: JobSet, old: JobSet) -> bool:
     return jobset.spec.suspend or old.spec.suspend
 
 
-def _asked(case: Reviewed, facts: Facts, owned: Owned) -> Asked:
+def _queue_sources(
+    review: JobSetReview, context: JobSetContext, managed_fields: FieldManagers
+) -> RequestedQueues:
     """Return what each place says of the queue, without what admission filled in."""
-    jobs = case.jobset.spec.replicated_jobs
-    return Asked(
-        trainjob=facts.trainjob.labels if facts.trainjob else {},
-        runtime_queue=facts.runtime_queue,
-        jobset=case.jobset.metadata.labels if owned.label(QUEUE) else {},
+    jobs = review.jobset.spec.replicated_jobs
+    return RequestedQueues(
+        trainjob=context.trainjob.labels if context.trainjob else {},
+        runtime_queue=context.runtime_queue,
+        jobset=review.jobset.metadata.labels if managed_fields.sets_label(QUEUE) else {},
         templates=tuple(
             job.template.spec.template.metadata.labels
-            if owned.template_label(job.name, QUEUE)
+            if managed_fields.sets_template_label(job.name, QUEUE)
             else {}
             for job in jobs
         ),
-        namespace=facts.namespace,
+        namespace=context.namespace,
     )
 
 
-def _refused(case: Reviewed, asked: Asked, choice: Choice, rules: Rules) -> Answer | None:
+def _denied_response(
+    review: JobSetReview, sources: RequestedQueues, choice: QueueChoice, rules: GroupingRules
+) -> AdmissionResponse | None:
     """Answer for a JobSet that is left to another scheduler, or that cannot be."""
-    others = other_schedulers(case.jobset)
+    others = other_schedulers(review.jobset)
     if others:
-        ways = asks_for_us(case.jobset, asked, rules.scheduler_name)
-        return Answer(refusal=refuse_both(others, ways)) if ways else _not_ours(case.tree)
-    refusal = refuse_exclusive(case.jobset, case.ours) or refuse_queue(choice)
-    return Answer(refusal=refusal) if refusal else None
+        reasons = requests_our_scheduler(review.jobset, sources, rules.scheduler_name)
+        return (
+            AdmissionResponse(denial=deny_two_schedulers(others, reasons))
+            if reasons
+            else _foreign_response(review.tree)
+        )
+    denial = deny_exclusive_placement(review.jobset, review.our_jobs) or deny_queue_name(choice)
+    return AdmissionResponse(denial=denial) if denial else None
 
 
-def _write_queue(draft: Draft, case: Reviewed, choice: Choice, owned: Owned) -> Iterator[str]:
+def _write_queue(
+    patch: PatchBuilder, review: JobSetReview, choice: QueueChoice, managed_fields: FieldManagers
+) -> Iterator[str]:
     """Write the queue; yield what is worth telling about it."""
-    refusal = refuse_queue(choice)
-    if refusal:  # only while suspended: at creation it is no warning
-        yield f"the queue stays as it is: {refusal.message}"
+    denial = deny_queue_name(choice)
+    if denial:  # only while suspended: at creation it is no warning
+        yield f"the queue stays as it is: {denial.message}"
         return
-    draft.set((*_LABELS, QUEUE), choice.queue)
-    for number, job in case.ours.items():
+    patch.set((*_LABELS, QUEUE), choice.queue)
+    for number, job in review.our_jobs.items():
         given = job.template.spec.template.metadata.labels.get(QUEUE)
-        named_above = choice.source in {Source.TRAINJOB, Source.RUNTIME}
-        outranked = named_above or not owned.template_label(job.name, QUEUE)
+        named_above = choice.source in {QueueSource.TRAINJOB, QueueSource.RUNTIME}
+        outranked = named_above or not managed_fields.sets_template_label(job.name, QUEUE)
         if not given or outranked:
-            draft.set((*pod_template(number), *_LABELS, QUEUE), choice.queue)
+            patch.set((*pod_template_path(number), *_LABELS, QUEUE), choice.queue)
     if choice.others:
         names = ", ".join(choice.others)
         yield f"pod templates name {names}; the whole goes to {choice.queue}: {choice.source.value}"
 
 
-def _carry(draft: Draft, facts: Facts) -> None:
+def _copy_wishes(patch: PatchBuilder, context: JobSetContext) -> None:
     """Write down what the TrainJob asks for, where the JobSet says nothing."""
-    if facts.trainjob is None:
+    if context.trainjob is None:
         return
     for at, names, given in (
-        (_LABELS, CARRIED_LABELS, facts.trainjob.labels),
-        (_ANNOTATIONS, CARRIED_ANNOTATIONS, facts.trainjob.annotations),
+        (_LABELS, CARRIED_LABELS, context.trainjob.labels),
+        (_ANNOTATIONS, CARRIED_ANNOTATIONS, context.trainjob.annotations),
     ):
         for name in names:
-            if name in given and draft.get((*at, name)) is None:
-                draft.set((*at, name), given[name])
+            if name in given and patch.get((*at, name)) is None:
+                patch.set((*at, name), given[name])
 
 
-def _fill(draft: Draft, steps: Steps, value: str) -> None:
-    if not draft.get(steps):
-        draft.set(steps, value)
+def _set_if_empty(patch: PatchBuilder, field_path: FieldPath, value: str) -> None:
+    if not patch.get(field_path):
+        patch.set(field_path, value)
 
 
-def _groups_itself(case: Reviewed, facts: Facts, rules: Rules, owned: Owned) -> bool:
+def _groups_itself(
+    review: JobSetReview,
+    context: JobSetContext,
+    rules: GroupingRules,
+    managed_fields: FieldManagers,
+) -> bool:
     """Say whether the user, and not we, has the pods grouped; that is settled at creation.
 
     Beside an external KAI the annotation may be ours, and "false" asks for KAI's own grouping.
     """
-    if case.old is not None:
-        wish = None if _has_gangs(case.old) else case.old.metadata.annotations.get(SKIP_PODGROUPER)
+    if review.old is not None:
+        requested = (
+            None if _has_gangs(review.old) else review.old.metadata.annotations.get(SKIP_PODGROUPER)
+        )
     else:
-        wish = facts.trainjob.annotations.get(SKIP_PODGROUPER) if facts.trainjob else None
-        given = case.jobset.metadata.annotations.get(SKIP_PODGROUPER)
-        if given is not None and (rules.mode == "bundled" or _is_users(case, owned)):
-            wish = given
-    return wish is not None and (wish == _TRUE or rules.mode == "external")
+        requested = context.trainjob.annotations.get(SKIP_PODGROUPER) if context.trainjob else None
+        given = review.jobset.metadata.annotations.get(SKIP_PODGROUPER)
+        if given is not None and (
+            rules.mode == "bundled" or _is_set_by_user(review, managed_fields)
+        ):
+            requested = given
+    return requested is not None and (requested == _TRUE or rules.mode == "external")
 
 
-def _is_users(case: Reviewed, owned: Owned) -> bool:
+def _is_set_by_user(review: JobSetReview, managed_fields: FieldManagers) -> bool:
     """Tell the user's annotation from ours, when a creation comes a second time."""
-    if owned.is_noted:
-        return owned.annotation(SKIP_PODGROUPER)
-    is_marked = case.jobset.metadata.annotations.get(ADMITTED) == ADMITTED_MARK
-    return not (is_marked and _has_gangs(case.jobset))
+    if managed_fields.is_recorded:
+        return managed_fields.sets_annotation(SKIP_PODGROUPER)
+    is_marked = review.jobset.metadata.annotations.get(ADMITTED) == ADMITTED_MARK
+    return not (is_marked and _has_gangs(review.jobset))
 
 
 def _has_gangs(jobset: JobSet) -> bool:
@@ -302,23 +348,23 @@ def _has_gangs(jobset: JobSet) -> bool:
     return any(GANG in job.template.spec.template.metadata.labels for job in jobs)
 
 
-def _outline(case: Reviewed, draft: Draft, rules: Rules) -> Outline:
+def _outline(review: JobSetReview, patch: PatchBuilder, rules: GroupingRules) -> PodGroupPlan:
     """Plan the JobSet as it will be; a scheduler name that is filled in changes no unit."""
-    meta = replace(case.jobset.metadata, annotations=draft.labels(_ANNOTATIONS))
-    jobset = replace(case.jobset, metadata=meta)
-    return outline(jobset, rules.scheduler_name, staged=rules.mode == "external")
+    meta = replace(review.jobset.metadata, annotations=patch.labels(_ANNOTATIONS))
+    jobset = replace(review.jobset, metadata=meta)
+    return plan_podgroups(jobset, rules.scheduler_name, staged=rules.mode == "external")
 
 
-def _warnings(draft: Draft, case: Reviewed, plan: Outline) -> Iterator[str]:
+def _warnings(patch: PatchBuilder, review: JobSetReview, plan: PodGroupPlan) -> Iterator[str]:
     """Yield what a person should know, each place once."""
-    told = {finding.path: str(finding) for finding in plan.findings}
+    messages = {finding.path: str(finding) for finding in plan.findings}
     faults = [
-        *label_wish_faults(draft.labels(_LABELS), "metadata.labels"),
-        *annotation_wish_faults(draft.labels(_ANNOTATIONS), "metadata.annotations"),
+        *requested_label_faults(patch.labels(_LABELS), "metadata.labels"),
+        *requested_annotation_faults(patch.labels(_ANNOTATIONS), "metadata.annotations"),
     ]
-    for number, job in case.ours.items():
+    for number, job in review.our_jobs.items():
         path = f"spec.replicatedJobs[{number}].template.metadata.annotations"
-        faults += annotation_wish_faults(job.template.metadata.annotations, path)
+        faults += requested_annotation_faults(job.template.metadata.annotations, path)
     for fault in faults:
-        told.setdefault(fault.path, str(fault))
-    yield from told.values()
+        messages.setdefault(fault.path, str(fault))
+    yield from messages.values()

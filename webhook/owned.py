@@ -14,45 +14,47 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Owned"]
+__all__ = ["FieldManagers"]
 
 
-class Owned:
+class FieldManagers:
     """The fields of an object that somebody set."""
 
     def __init__(self, metadata: Mapping[str, Any]) -> None:
         noted = metadata.get("managedFields")
         entries = noted if isinstance(noted, Sequence) else ()
-        self._sets = [it["fieldsV1"] for it in entries if _is_entry(it)]
+        self._field_sets = [it["fieldsV1"] for it in entries if _is_entry(it)]
 
     @property
-    def is_noted(self) -> bool:
+    def is_recorded(self) -> bool:
         """Say whether anything is noted."""
-        return bool(self._sets)
+        return bool(self._field_sets)
 
-    def label(self, name: str) -> bool:
+    def sets_label(self, name: str) -> bool:
         """Say whether somebody set a label of the object."""
-        return self._has("f:metadata", "f:labels", f"f:{name}")
+        return self._contains("f:metadata", "f:labels", f"f:{name}")
 
-    def annotation(self, name: str) -> bool:
+    def sets_annotation(self, name: str) -> bool:
         """Say whether somebody set an annotation of the object."""
-        return self._has("f:metadata", "f:annotations", f"f:{name}")
+        return self._contains("f:metadata", "f:annotations", f"f:{name}")
 
-    def template_label(self, replicated_job: str, name: str) -> bool:
+    def sets_template_label(self, replicated_job: str, name: str) -> bool:
         """Say whether somebody set a label of a replicatedJob's pod template."""
         which = f"k:{msgspec.json.encode({'name': replicated_job}).decode()}"
         template = ("f:template", "f:spec", "f:template", "f:metadata", "f:labels", f"f:{name}")
-        return self._has("f:spec", "f:replicatedJobs", which, *template)
+        return self._contains("f:spec", "f:replicatedJobs", which, *template)
 
-    def _has(self, *path: str) -> bool:
-        return not self._sets or any(_leads(fields, path) for fields in self._sets)
+    def _contains(self, *path: str) -> bool:
+        return not self._field_sets or any(
+            _contains_path(fields, path) for fields in self._field_sets
+        )
 
 
 def _is_entry(entry: Any) -> bool:
     return isinstance(entry, Mapping) and isinstance(entry.get("fieldsV1"), Mapping)
 
 
-def _leads(fields: Any, path: Sequence[str]) -> bool:
+def _contains_path(fields: Any, path: Sequence[str]) -> bool:
     for step in path:
         if not isinstance(fields, Mapping) or step not in fields:
             return False

@@ -8,73 +8,73 @@ are missing, or null, are made with what they are made for; what is so already m
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
-__all__ = ["Draft", "Operation", "Steps", "pointer"]
+__all__ = ["FieldPath", "Operation", "PatchBuilder", "pointer"]
 
 Operation: TypeAlias = Mapping[str, Any]
-Steps: TypeAlias = tuple[str | int, ...]  # keys of maps, indexes of lists
+FieldPath: TypeAlias = tuple[str | int, ...]  # keys of maps, indexes of lists
 
 
-class Draft:
+class PatchBuilder:
     """An object on its way to what it shall be; it changes the tree that it is given."""
 
     def __init__(self, tree: Any) -> None:
         self.tree: Final = tree
         self._operations: list[Operation] = []
-        self._made: dict[int, Any] = {}  # these go out whole, with all that is put in later
+        self._created: dict[int, Any] = {}  # these go out whole, with all that is put in later
 
     @property
     def operations(self) -> tuple[Operation, ...]:
         """Return what leads from the object as it was to the one it is now."""
         return tuple(self._operations)
 
-    def get(self, steps: Steps) -> Any:
+    def get(self, field_path: FieldPath) -> Any:
         """Return what is there, or None."""
         node = self.tree
-        for step in steps:
+        for step in field_path:
             node = _child(node, step)
         return node
 
-    def labels(self, steps: Steps) -> Mapping[str, str]:
+    def labels(self, field_path: FieldPath) -> Mapping[str, str]:
         """Return a map of texts; empty where there is none."""
-        found = self.get(steps) or {}
+        found = self.get(field_path) or {}
         return {name: text for name, text in found.items() if text is not None}
 
-    def set(self, steps: Steps, value: Any) -> None:
+    def set(self, field_path: FieldPath, value: Any) -> None:
         """Let a member of a map be this."""
         node = self.tree
-        for depth, step in enumerate(steps[:-1], 1):
+        for depth, step in enumerate(field_path[:-1], 1):
             child = _child(node, step)
             if child is None:
                 child = {}
-                self._put(node, steps[:depth], child)
-                self._made[id(child)] = child
+                self._put(node, field_path[:depth], child)
+                self._created[id(child)] = child
             node = child
-        if _child(node, steps[-1]) != value:
-            self._put(node, steps, value)
+        if _child(node, field_path[-1]) != value:
+            self._put(node, field_path, value)
 
-    def remove(self, steps: Steps) -> None:
+    def remove(self, field_path: FieldPath) -> None:
         """Let a member of a map be no more."""
-        node = self.get(steps[:-1])
-        if node is None or steps[-1] not in node:
+        node = self.get(field_path[:-1])
+        if node is None or field_path[-1] not in node:
             return
-        del node[steps[-1]]
-        if not self._is_made(node):
-            self._operations.append({"op": "remove", "path": pointer(steps)})
+        del node[field_path[-1]]
+        if not self._is_created(node):
+            self._operations.append({"op": "remove", "path": pointer(field_path)})
 
-    def _put(self, node: Any, steps: Steps, value: Any) -> None:
-        if not self._is_made(node):
+    def _put(self, node: Any, field_path: FieldPath, value: Any) -> None:
+        if not self._is_created(node):
             # To add a member of a map is to replace one that is there; of a list it would insert.
             operation = "replace" if isinstance(node, list) else "add"
-            self._operations.append({"op": operation, "path": pointer(steps), "value": value})
-        node[steps[-1]] = value
+            self._operations.append({"op": operation, "path": pointer(field_path), "value": value})
+        node[field_path[-1]] = value
 
-    def _is_made(self, node: Any) -> bool:
-        return id(node) in self._made
+    def _is_created(self, node: Any) -> bool:
+        return id(node) in self._created
 
 
-def pointer(steps: Steps) -> str:
+def pointer(field_path: FieldPath) -> str:
     """Write a JSON pointer."""
-    return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in steps)
+    return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in field_path)
 
 
 def _child(node: Any, step: str | int) -> Any:

@@ -14,14 +14,19 @@ from typing import Final, NamedTuple
 import msgspec
 
 from trainer_kai.errors import FieldError
-from trainer_kai.policy.access import Said, accounts_of, grant_command, why_closed
+from trainer_kai.policy.access import (
+    EffectiveQueueAccess,
+    closed_reason,
+    grant_command,
+    service_accounts_group,
+)
 
-__all__ = ["VERB", "Answers", "UserInfo", "Wish", "forbidden"]
+__all__ = ["VERB", "AccessCache", "QueueAccessRequest", "UserInfo", "forbidden_fault"]
 
 VERB: Final = "use"
-_YES_S: Final = 60.0
-_NO_S: Final = 5.0  # who has just been granted a queue tries again soon
-_MOST: Final = 4096
+_ALLOWED_S: Final = 60.0
+_DENIED_S: Final = 5.0  # who has just been granted a queue tries again soon
+_MAX_ENTRIES: Final = 4096
 
 
 class UserInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +38,7 @@ class UserInfo(msgspec.Struct, frozen=True, kw_only=True):
     extra: Mapping[str, tuple[str, ...]] = {}
 
 
-class Wish(NamedTuple):
+class QueueAccessRequest(NamedTuple):
     """A user, or a namespace, wants a queue for a workload; equal ones have one answer."""
 
     user: str
@@ -44,57 +49,59 @@ class Wish(NamedTuple):
     queue: str
 
     @classmethod
-    def of(cls, who: UserInfo, namespace: str, queue: str) -> "Wish":
+    def for_user(cls, user_info: UserInfo, namespace: str, queue: str) -> "QueueAccessRequest":
         """Return what a user wants."""
-        extra = tuple(sorted(who.extra.items()))
-        return cls(who.username, who.uid, who.groups, extra, namespace, queue)
+        extra = tuple(sorted(user_info.extra.items()))
+        return cls(user_info.username, user_info.uid, user_info.groups, extra, namespace, queue)
 
     @classmethod
-    def of_namespace(cls, namespace: str, queue: str) -> "Wish":
+    def for_namespace(cls, namespace: str, queue: str) -> "QueueAccessRequest":
         """Return what a namespace wants: all of its service accounts."""
-        return cls("", "", (accounts_of(namespace),), (), namespace, queue)
+        return cls("", "", (service_accounts_group(namespace),), (), namespace, queue)
 
     @property
-    def name(self) -> str:
+    def subject(self) -> str:
         """Return whose wish it is, as it is told."""
         return f"user {self.user!r}" if self.user else f"namespace {self.namespace!r}"
 
 
-class Answers:
+class AccessCache:
     """What was answered lately, as much as there is room for: a yes for longer than a no."""
 
     def __init__(self) -> None:
         self._until: OrderedDict[bytes, tuple[bool, float]] = OrderedDict()
 
-    def recall(self, wish: Wish, now_s: float) -> bool | None:
+    def get(self, access_request: QueueAccessRequest, now_s: float) -> bool | None:
         """Return an answer that still holds."""
-        is_allowed, until_s = self._until.get(_digest(wish), (False, 0.0))
+        is_allowed, until_s = self._until.get(_digest(access_request), (False, 0.0))
         return is_allowed if now_s < until_s else None
 
-    def keep(self, wish: Wish, now_s: float, *, is_allowed: bool) -> None:
+    def put(self, access_request: QueueAccessRequest, now_s: float, *, is_allowed: bool) -> None:
         """Take an answer; the oldest one makes room."""
-        key = _digest(wish)
+        key = _digest(access_request)
         self._until.pop(key, None)
-        self._until[key] = (is_allowed, now_s + (_YES_S if is_allowed else _NO_S))
-        if len(self._until) > _MOST:
+        self._until[key] = (is_allowed, now_s + (_ALLOWED_S if is_allowed else _DENIED_S))
+        if len(self._until) > _MAX_ENTRIES:
             self._until.popitem(last=False)
 
     def __len__(self) -> int:
         return len(self._until)
 
 
-def _digest(wish: Wish) -> bytes:
+def _digest(access_request: QueueAccessRequest) -> bytes:
     """Return what tells a wish from others; itself it may be as long as its user has groups."""
-    return hashlib.sha256(msgspec.json.encode(wish)).digest()
+    return hashlib.sha256(msgspec.json.encode(access_request)).digest()
 
 
-def forbidden(refused: Sequence[Wish], said: Said, path: str) -> FieldError:
+def forbidden_fault(
+    denied: Sequence[QueueAccessRequest], access: EffectiveQueueAccess, path: str
+) -> FieldError:
     """Say which of user and namespace may not use a closed queue, and what grants it to them."""
-    names, first = " and ".join(it.name for it in refused), refused[0]
-    user = next((it.user for it in refused if it.user), "")
+    names, first = " and ".join(it.subject for it in denied), denied[0]
+    user = next((it.user for it in denied if it.user), "")
     grant = grant_command(first.queue, first.namespace, user=user)
     message = (
-        f"{names} may not use the queue {first.queue!r}, which is closed ({why_closed(said)}): "
+        f"{names} may not use the queue {first.queue!r}, which is closed ({closed_reason(access)}): "
         f"name another queue, or have it granted by: {grant}"
     )
     return FieldError(path, message)

@@ -5,11 +5,11 @@ Until all were listed once nothing is said about any: a queue is not missing bec
 
 from typing import Final
 
-from trainer_kai.policy.access import Access, Said, said_of
+from trainer_kai.policy.access import EffectiveQueueAccess, QueueAccessMode, effective_queue_access
 
 __all__ = ["QueueTree"]
 
-_NAMED: Final = 3
+_MAX_NAMED: Final = 3
 
 
 class QueueTree:
@@ -28,7 +28,7 @@ class QueueTree:
         self._parents[name] = parent
         if access is not None:
             self._access[name] = access
-            if access != Access.OPEN:
+            if access != QueueAccessMode.OPEN:
                 self._closing.add(name)
         if parent:
             self._children.setdefault(parent, {})[name] = None
@@ -43,24 +43,24 @@ class QueueTree:
         if not siblings:
             self._children.pop(parent, None)
 
-    def all_listed(self) -> None:
+    def mark_listed(self) -> None:
         """Take note that all there are have been put."""
         self._is_listed = True
 
-    def access(self, name: str) -> Said:
+    def access(self, name: str) -> EffectiveQueueAccess:
         """Return what the queues say of who may use one; of one not heard of, nothing."""
-        return said_of(name, lambda it: self._parents.get(it, ""), self._access.get)
+        return effective_queue_access(name, lambda it: self._parents.get(it, ""), self._access.get)
 
     @property
     def has_closed(self) -> bool:
         """Say whether the annotation of any queue closes it."""
         return bool(self._closing)
 
-    def misses(self, name: str) -> bool:
+    def is_unknown(self, name: str) -> bool:
         """Say whether we have heard of all queues, and not of this one."""
         return self._is_listed and name not in self._parents
 
-    def lack(self, name: str) -> str | None:
+    def unusable_reason(self, name: str) -> str | None:
         """Say why no workload can be in a queue, and what would be right."""
         if not self._is_listed:
             return None
@@ -69,5 +69,5 @@ class QueueTree:
         below = sorted(self._children.get(name, ()))
         if not below:
             return None
-        few = ", ".join((*below[:_NAMED], *(["…"] if len(below) > _NAMED else [])))
+        few = ", ".join((*below[:_MAX_NAMED], *(["…"] if len(below) > _MAX_NAMED else [])))
         return f"that queue has others below it: name one of those ({few})"

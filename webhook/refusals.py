@@ -16,18 +16,18 @@ from trainer_kai.api.names import (
     VOLCANO_GROUP,
 )
 from trainer_kai.api.syntax import label_value_fault
-from trainer_kai.policy.queues import Asked, Choice
-from trainer_kai.policy.units import Outline, size_fault
-from webhook.review import Refusal
+from trainer_kai.policy.queues import QueueChoice, RequestedQueues
+from trainer_kai.policy.units import PodGroupPlan, size_fault
+from webhook.review import AdmissionDenial
 
 __all__ = [
-    "asks_for_us",
+    "deny_exclusive_placement",
+    "deny_oversized_podgroup",
+    "deny_queue_name",
+    "deny_size",
+    "deny_two_schedulers",
     "other_schedulers",
-    "refuse_both",
-    "refuse_exclusive",
-    "refuse_left_out",
-    "refuse_queue",
-    "refuse_size",
+    "requests_our_scheduler",
 ]
 
 _INVALID: Final = 422
@@ -43,13 +43,15 @@ def other_schedulers(jobset: JobSet) -> tuple[str, ...]:
     return tuple(name for name, is_chosen in chosen.items() if is_chosen)
 
 
-def asks_for_us(jobset: JobSet, asked: Asked, scheduler_name: str) -> tuple[str, ...]:
+def requests_our_scheduler(
+    jobset: JobSet, sources: RequestedQueues, scheduler_name: str
+) -> tuple[str, ...]:
     """Return by what a TrainJob, its runtime or its JobSet asks for our scheduler."""
     ways = {
-        f"the label {QUEUE} of the TrainJob": QUEUE in asked.trainjob,
-        "podGroupPolicy.kaiScheduler.queue of the runtime": bool(asked.runtime_queue),
-        f"the label {QUEUE} of the JobSet": QUEUE in asked.jobset,
-        f"the label {QUEUE} of a pod template": any(QUEUE in it for it in asked.templates),
+        f"the label {QUEUE} of the TrainJob": QUEUE in sources.trainjob,
+        "podGroupPolicy.kaiScheduler.queue of the runtime": bool(sources.runtime_queue),
+        f"the label {QUEUE} of the JobSet": QUEUE in sources.jobset,
+        f"the label {QUEUE} of a pod template": any(QUEUE in it for it in sources.templates),
         f"schedulerName: {scheduler_name} in a pod template": any(
             job.template.spec.template.spec.scheduler_name == scheduler_name
             for job in jobset.spec.replicated_jobs
@@ -58,33 +60,35 @@ def asks_for_us(jobset: JobSet, asked: Asked, scheduler_name: str) -> tuple[str,
     return tuple(way for way, is_there in ways.items() if is_there)
 
 
-def refuse_size(jobset: JobSet) -> Refusal | None:
+def deny_size(jobset: JobSet) -> AdmissionDenial | None:
     """Refuse what takes long to plan; the owner of a JobSet is whoever its author says."""
     fault = size_fault(jobset)
-    return Refusal(_INVALID, f"spec.replicatedJobs: {fault}") if fault else None
+    return AdmissionDenial(_INVALID, f"spec.replicatedJobs: {fault}") if fault else None
 
 
-def refuse_left_out(plan: Outline) -> Refusal | None:
+def deny_oversized_podgroup(plan: PodGroupPlan) -> AdmissionDenial | None:
     """Refuse a JobSet of which a part is too large for a group: its pods would be placed singly."""
-    if not plan.left_out:
+    if not plan.too_large:
         return None
-    return Refusal(_INVALID, "; ".join(str(it) for it in plan.findings if it.blocks))
+    return AdmissionDenial(_INVALID, "; ".join(str(it) for it in plan.findings if it.blocks))
 
 
-def refuse_both(others: tuple[str, ...], ours: tuple[str, ...]) -> Refusal:
+def deny_two_schedulers(others: tuple[str, ...], ours: tuple[str, ...]) -> AdmissionDenial:
     """Name both schedulers, and what to remove."""
-    theirs = " and ".join(f"podGroupPolicy.{name}" for name in others)
-    mine = ", ".join(ours)
+    their_policies = " and ".join(f"podGroupPolicy.{name}" for name in others)
+    our_reasons = ", ".join(ours)
     message = (
-        f"two schedulers are asked for: one by {theirs} of the runtime, KAI by {mine}. "
-        f"Remove {theirs} from the runtime to have KAI schedule, or {mine} to have the other one"
+        f"two schedulers are asked for: one by {their_policies} of the runtime, KAI by {our_reasons}. "
+        f"Remove {their_policies} from the runtime to have KAI schedule, or {our_reasons} to have the other one"
     )
-    return Refusal(_INVALID, message)
+    return AdmissionDenial(_INVALID, message)
 
 
-def refuse_exclusive(jobset: JobSet, ours: Mapping[int, ReplicatedJob]) -> Refusal | None:
+def deny_exclusive_placement(
+    jobset: JobSet, ours: Mapping[int, ReplicatedJob]
+) -> AdmissionDenial | None:
     """Refuse exclusive placement by leaders: the other pods are made only once one is bound."""
-    path = next(_exclusive(jobset, ours), None)
+    path = next(_exclusive_placement_paths(jobset, ours), None)
     if path is None:
         return None
     message = (
@@ -93,10 +97,10 @@ def refuse_exclusive(jobset: JobSet, ours: Mapping[int, ReplicatedJob]) -> Refus
         "for a topology, or set "
         f"{NODE_SELECTOR_STRATEGY} as well"
     )
-    return Refusal(_INVALID, message)
+    return AdmissionDenial(_INVALID, message)
 
 
-def _exclusive(jobset: JobSet, ours: Mapping[int, ReplicatedJob]) -> Iterator[str]:
+def _exclusive_placement_paths(jobset: JobSet, ours: Mapping[int, ReplicatedJob]) -> Iterator[str]:
     """Yield where it is said; the strategy counts only beside it, as it does for JobSet."""
     whole = jobset.metadata.annotations
     if EXCLUSIVE_TOPOLOGY in whole:
@@ -109,9 +113,9 @@ def _exclusive(jobset: JobSet, ours: Mapping[int, ReplicatedJob]) -> Iterator[st
             yield f"spec.replicatedJobs[{number}].template.metadata"
 
 
-def refuse_queue(choice: Choice) -> Refusal | None:
+def deny_queue_name(choice: QueueChoice) -> AdmissionDenial | None:
     """Refuse a queue that no label can name; only a runtime's field is not checked before."""
     fault = label_value_fault(choice.queue)
     if fault is None:
         return None
-    return Refusal(_INVALID, f"the queue comes from {choice.source.value}: {fault}")
+    return AdmissionDenial(_INVALID, f"the queue comes from {choice.source.value}: {fault}")

@@ -16,48 +16,48 @@ from typing import Any, Final
 
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.names import GANG, QUEUE
-from webhook.patch import Draft, Steps
-from webhook.review import Answer
+from webhook.patch import FieldPath, PatchBuilder
+from webhook.review import AdmissionResponse
 
-__all__ = ["has_lost", "keep_claims", "pod_template", "put_back"]
+__all__ = ["needs_restore", "pod_template_path", "restore_claim_policies", "restored"]
 
-_LABELS: Final[Steps] = ("metadata", "labels")
+_LABELS: Final[FieldPath] = ("metadata", "labels")
 
 
-def pod_template(number: int) -> Steps:
+def pod_template_path(number: int) -> FieldPath:
     """Return where a replicatedJob has its pod template."""
     return ("spec", "replicatedJobs", number, "template", "spec", "template")
 
 
-def has_lost(jobset: JobSet, old: JobSet) -> bool:
+def needs_restore(jobset: JobSet, old: JobSet) -> bool:
     """Say whether something that we may have written is another one now."""
     is_moved = jobset.metadata.labels.get(QUEUE) != old.metadata.labels.get(QUEUE)
-    return is_moved or any(_changed(jobset, old)) or any(_lost_claims(jobset, old))
+    return is_moved or any(_changed_labels(jobset, old)) or any(_lost_claim_policies(jobset, old))
 
 
-def put_back(jobset: JobSet, old: JobSet, tree: Any) -> Answer:
+def restored(jobset: JobSet, old: JobSet, tree: Any) -> AdmissionResponse:
     """Write what was there: the queue and the marks."""
-    draft = Draft(tree)
+    patch = PatchBuilder(tree)
     queue = old.metadata.labels.get(QUEUE)
     if queue:
-        draft.set((*_LABELS, QUEUE), queue)
-    for number, name, value in _changed(jobset, old):
-        steps = (*pod_template(number), *_LABELS, name)
+        patch.set((*_LABELS, QUEUE), queue)
+    for number, name, value in _changed_labels(jobset, old):
+        field_path = (*pod_template_path(number), *_LABELS, name)
         if value is None:
-            draft.remove(steps)
+            patch.remove(field_path)
         else:
-            draft.set(steps, value)
-    keep_claims(draft, jobset, old)
-    return Answer(draft.operations)
+            patch.set(field_path, value)
+    restore_claim_policies(patch, jobset, old)
+    return AdmissionResponse(patch.operations)
 
 
-def keep_claims(draft: Draft, jobset: JobSet, old: JobSet) -> None:
+def restore_claim_policies(patch: PatchBuilder, jobset: JobSet, old: JobSet) -> None:
     """Write what becomes of the volume claims, as it was filled in."""
-    for number, value in _lost_claims(jobset, old):
-        draft.set(("spec", "volumeClaimPolicies", number, "retentionPolicy"), value)
+    for number, value in _lost_claim_policies(jobset, old):
+        patch.set(("spec", "volumeClaimPolicies", number, "retentionPolicy"), value)
 
 
-def _lost_claims(jobset: JobSet, old: JobSet) -> Iterator[tuple[int, dict[str, Any]]]:
+def _lost_claim_policies(jobset: JobSet, old: JobSet) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield which policies say nothing now, and what they said."""
     pairs = zip(jobset.spec.volume_claim_policies, old.spec.volume_claim_policies, strict=False)
     for number, (now, before) in enumerate(pairs):
@@ -65,7 +65,7 @@ def _lost_claims(jobset: JobSet, old: JobSet) -> Iterator[tuple[int, dict[str, A
             yield number, before.retention_policy
 
 
-def _changed(jobset: JobSet, old: JobSet) -> Iterator[tuple[int, str, str | None]]:
+def _changed_labels(jobset: JobSet, old: JobSet) -> Iterator[tuple[int, str, str | None]]:
     """Yield the labels of pod templates that differ: where, which one, and what it was."""
     before = {job.name: job.template.spec.template.metadata for job in old.spec.replicated_jobs}
     for number, job in enumerate(jobset.spec.replicated_jobs):

@@ -15,16 +15,16 @@ from trainer_kai.api.names import ADMISSION
 from webhook.patch import Operation
 
 __all__ = [
-    "UNTOUCHED",
-    "Answer",
-    "Kind",
+    "UNCHANGED",
+    "AdmissionDenial",
+    "AdmissionRequest",
+    "AdmissionResponse",
     "Malformed",
-    "Refusal",
-    "Request",
-    "answer_bytes",
+    "ReviewedKind",
+    "encode_response",
     "read_review",
     "size_fault",
-    "unreadable",
+    "unreadable_object",
 ]
 
 _API_VERSION: Final = f"{ADMISSION}/v1"
@@ -35,7 +35,7 @@ _WARNING_CHARACTERS: Final = 256
 _MESSAGE_CHARACTERS: Final = 2048
 _MOST_PARTS: Final = 50_000  # objects and lists; one of 64 replicatedJobs has some 20,000
 _MOST_QUOTES: Final = 250_000
-_LEAST_BYTES: Final = 3 * _MOST_PARTS  # of a text with so many parts
+_MIN_COUNTED_BYTES: Final = 3 * _MOST_PARTS  # of a text with so many parts
 _MOST_USER_BYTES: Final = 256 << 10
 _REASONS: Final = {
     400: "BadRequest",
@@ -45,7 +45,7 @@ _REASONS: Final = {
 }
 
 
-class Kind(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class ReviewedKind(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What kind of object a request is about."""
 
     group: str = ""
@@ -53,11 +53,11 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     kind: str = ""
 
 
-class Request(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class AdmissionRequest(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """What the API server asks; objects and who sent them are text."""
 
     uid: str
-    kind: Kind = Kind()
+    kind: ReviewedKind = ReviewedKind()
     sub_resource: str = ""
     operation: str = ""
     namespace: str = ""
@@ -70,7 +70,7 @@ class Request(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 class _Review(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     api_version: str = ""
     kind: str = ""
-    request: Request | None = None
+    request: AdmissionRequest | None = None
 
 
 class Malformed(NamedTuple):
@@ -79,41 +79,41 @@ class Malformed(NamedTuple):
     message: str
 
 
-class Refusal(NamedTuple):
+class AdmissionDenial(NamedTuple):
     """Why something may not be, as a status code and words."""
 
     code: int
     message: str
 
 
-class Answer(NamedTuple):
+class AdmissionResponse(NamedTuple):
     """What becomes of an object: changed, left as it is, or refused."""
 
     operations: tuple[Operation, ...] = ()
     warnings: tuple[str, ...] = ()
-    refusal: Refusal | None = None
+    denial: AdmissionDenial | None = None
 
     @property
     def outcome(self) -> str:
         """Return what it is counted as."""
-        if self.refusal is not None:
+        if self.denial is not None:
             return "denied"
         return "patched" if self.operations else "allowed"
 
 
-UNTOUCHED: Final = Answer()
+UNCHANGED: Final = AdmissionResponse()
 
 
-def read_review(body: bytes) -> Request | Malformed:
+def read_review(body: bytes) -> AdmissionRequest | Malformed:
     """Read a request, or say what is wrong with it."""
     try:
         review = decode(_Review, body)
     except DecodeError as error:
-        return Malformed(_line(f"no AdmissionReview: {error}", _MESSAGE_CHARACTERS))
+        return Malformed(_one_line(f"no AdmissionReview: {error}", _MESSAGE_CHARACTERS))
     if (review.api_version, review.kind) != (_API_VERSION, _KIND):
         found = f"{review.api_version!r} {review.kind!r}"
         message = f"must be {_API_VERSION!r} {_KIND!r}, and is {found}"
-        return Malformed(_line(message, _MESSAGE_CHARACTERS))
+        return Malformed(_one_line(message, _MESSAGE_CHARACTERS))
     if review.request is None:
         return Malformed("request: is missing")
     if not review.request.uid:
@@ -125,7 +125,7 @@ def read_review(body: bytes) -> Request | Malformed:
 
 def size_fault(text: msgspec.Raw) -> str:
     """Say why an object is not read: in memory its parts may take forty times their text."""
-    if memoryview(text).nbytes < _LEAST_BYTES:
+    if memoryview(text).nbytes < _MIN_COUNTED_BYTES:
         return ""
     data = bytes(text)
     parts, quotes = data.count(b"{") + data.count(b"["), data.count(b'"')
@@ -137,32 +137,34 @@ def size_fault(text: msgspec.Raw) -> str:
     )
 
 
-def unreadable(error: DecodeError) -> Answer:
+def unreadable_object(error: DecodeError) -> AdmissionResponse:
     """Refuse an object that is not one of its kind."""
     path = ".".join(part for part in ("request.object", error.fault.path) if part)
-    return Answer(refusal=Refusal(400, f"{path}: {error.fault.message}"))
+    return AdmissionResponse(denial=AdmissionDenial(400, f"{path}: {error.fault.message}"))
 
 
-def answer_bytes(uid: str, answer: Answer) -> bytes:
+def encode_response(uid: str, answer: AdmissionResponse) -> bytes:
     """Write the review that answers a request."""
-    response: dict[str, object] = {"uid": uid, "allowed": answer.refusal is None}
-    if answer.refusal is not None:
-        code, message = answer.refusal
-        status = {"code": code, "message": _line(message, _MESSAGE_CHARACTERS)}
+    response: dict[str, object] = {"uid": uid, "allowed": answer.denial is None}
+    if answer.denial is not None:
+        code, message = answer.denial
+        status = {"code": code, "message": _one_line(message, _MESSAGE_CHARACTERS)}
         response["status"] = {**status, "reason": _REASONS.get(code, "")}
     elif answer.operations:
         text = msgspec.json.encode(answer.operations)
         response["patchType"] = "JSONPatch"
         response["patch"] = base64.b64encode(text).decode()
     if answer.warnings:
-        told = dict.fromkeys(_line(text, _WARNING_CHARACTERS) for text in answer.warnings)
-        response["warnings"] = list(told)[:_WARNINGS]
+        unique_warnings = dict.fromkeys(
+            _one_line(text, _WARNING_CHARACTERS) for text in answer.warnings
+        )
+        response["warnings"] = list(unique_warnings)[:_WARNINGS]
     return msgspec.json.encode(
         {"apiVersion": _API_VERSION, "kind": _KIND, "response": response},
     )
 
 
-def _line(text: str, characters: int) -> str:
+def _one_line(text: str, characters: int) -> str:
     """Fold what may come from others into one line: warnings travel in HTTP headers."""
     text = text[: 4 * characters]  # before it is looked at: it may be as long as a body
     line = " ".join("".join(char if char.isprintable() else " " for char in text).split())

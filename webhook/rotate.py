@@ -13,140 +13,196 @@ from structlog.typing import FilteringBoundLogger
 
 from trainer_kai.clock import Clock
 from trainer_kai.kube.errors import Conflict
-from trainer_kai.settings import Tls
-from webhook.certs import Content, carry_out, named_in
-from webhook.keeper import Offer
-from webhook.rotation import NOT_THERE, Do, Held, Lives, Published, Step, next_step
-from webhook.stored import Asked, Secret, Stored, content_in, host_names, publication, stranger
-from webhook.trust import look
+from trainer_kai.settings import TlsSettings
+from webhook.certs import SecretContent, apply_step, hosts_in
+from webhook.keeper import CertificateOffer
+from webhook.rotation import (
+    NO_SECRET,
+    CertificateLifetimes,
+    PublicationState,
+    RotationAction,
+    RotationStep,
+    SecretState,
+    next_step,
+)
+from webhook.stored import (
+    CertificateStore,
+    RegisteredConfiguration,
+    Secret,
+    ca_bundle_patch,
+    foreign_reason,
+    host_names,
+    read_content,
+)
+from webhook.trust import inspect_content
 
-__all__ = ["SelfManaged"]
+__all__ = ["SelfManagedCertificate"]
 
-_TURNS: Final = 3  # so often what somebody else wrote is replaced,
-_FORGOTTEN_S: Final = 3600.0  # within such a time: who has stopped since is no contestant
+_MAX_OVERWRITES: Final = 3  # so often what somebody else wrote is replaced,
+_OVERWRITE_WINDOW_S: Final = 3600.0  # within such a time: who has stopped since is no contestant
 
 
-class _Since(NamedTuple):
+class _PublishedSince(NamedTuple):
     """What has been published everywhere, beside which certificate, and since when."""
 
     what: tuple[bytes, bytes]
     at_s: float
 
 
-class SelfManaged:
+class SelfManagedCertificate:
     """A certificate that we make ourselves."""
 
     def __init__(
-        self, stored: Stored, settings: Tls, clock: Clock, log: FilteringBoundLogger
+        self,
+        certificate_store: CertificateStore,
+        settings: TlsSettings,
+        clock: Clock,
+        log: FilteringBoundLogger,
     ) -> None:
-        self._stored = stored
+        self._store = certificate_store
         self._clock = clock
         self._log = log
-        self._hosts = host_names(settings, stored.namespace)
-        self._lives = Lives(
+        self._hosts = host_names(settings, certificate_store.namespace)
+        self._lifetimes = CertificateLifetimes(
             timedelta(days=settings.certificate_days), timedelta(days=settings.authority_days)
         )
         self._overlap_s = settings.overlap_s
-        self._good: Content | None = None  # the last that could be shown
-        self._wrote: Content | None = None
-        self._blamed: Content | None = None
-        self._since: _Since | None = None
-        self._told: dict[str, bytes] = {}  # what each configuration was told or seen to have
-        self._lost: dict[str, list[float]] = {}  # when somebody else replaced what we wrote
+        self._last_usable: SecretContent | None = None  # the last that could be shown
+        self._written: SecretContent | None = None
+        self._contested: SecretContent | None = None
+        self._published_since: _PublishedSince | None = None
+        self._published_authorities: dict[
+            str, bytes
+        ] = {}  # what each configuration was told or seen to have
+        self._overwritten_at: dict[
+            str, list[float]
+        ] = {}  # when somebody else replaced what we wrote
 
-    async def turn(self, asked: Sequence[Asked] | None) -> Offer:
+    async def reconcile(
+        self, configurations: Sequence[RegisteredConfiguration] | None
+    ) -> CertificateOffer:
         """Take one step, and return the certificate of the Secret."""
-        found = await self._stored.secret()
-        strange = stranger(found) if found else ""
-        if strange:
+        found = await self._store.secret()
+        foreign = foreign_reason(found) if found else ""
+        if foreign:
             advice = "name another one by tls.secret_name, or say by tls.source whose it is"
-            return Offer(None, f"Secret {self._stored.secret_key} is not ours: {strange}; {advice}")
-        content = content_in(found) if found else None
-        held = look(content, self._hosts) if content else NOT_THERE
+            return CertificateOffer(
+                None, f"Secret {self._store.secret_key} is not ours: {foreign}; {advice}"
+            )
+        content = read_content(found) if found else None
+        state = inspect_content(content, self._hosts) if content else NO_SECRET
         now = self._clock.now()
-        if content and not held.unusable(now):
-            self._good = content
-        step = next_step(held, self._published(content, asked), now, self._lives)
-        if step.do is Do.PUBLISH and content and asked:
-            return await self._publish(content, asked)
-        if content and step.do in (Do.NOTHING, Do.WAIT, Do.PUBLISH):
-            return Offer(content.pair)
-        if content and held.unusable(now) and self._is_contested(content):
-            what = f"Secret {self._stored.secret_key} is written by somebody else, too"
+        if content and not state.unusable_reason(now):
+            self._last_usable = content
+        step = next_step(
+            state, self._publication_state(content, configurations), now, self._lifetimes
+        )
+        if step.action is RotationAction.PUBLISH and content and configurations:
+            return await self._publish(content, configurations)
+        if content and step.action in (
+            RotationAction.NOTHING,
+            RotationAction.WAIT,
+            RotationAction.PUBLISH,
+        ):
+            return CertificateOffer(content.pair)
+        if content and state.unusable_reason(now) and self._is_contested(content):
+            what = f"Secret {self._store.secret_key} is written by somebody else, too"
             advice = "is there another installation, or a clock that is wrong?"
-            return Offer(None, f"{what}, and what he wrote will not do: {step.why}; {advice}")
-        return await self._write(step, self._next(step, content, held), found)
+            return CertificateOffer(
+                None, f"{what}, and what he wrote will not do: {step.reason}; {advice}"
+            )
+        return await self._write(step, self._next_content(step, content, state), found)
 
-    def _next(self, step: Step, content: Content | None, held: Held) -> Content:
+    def _next_content(
+        self, step: RotationStep, content: SecretContent | None, state: SecretState
+    ) -> SecretContent:
         """Return what the Secret is to hold: what all show, where it was lost, or something new."""
         now, hosts = self._clock.now(), self._hosts
-        if self._good and held.unusable(now):
-            good = look(self._good, hosts)
-            if not good.unusable(now) and held.of(good.signer) is None:
-                return self._good
-        if content and held.missing:  # whoever needs the other names would write them back
-            also = named_in(content.certificate)
+        if self._last_usable and state.unusable_reason(now):
+            last_usable_state = inspect_content(self._last_usable, hosts)
+            if (
+                not last_usable_state.unusable_reason(now)
+                and state.authority_by_id(last_usable_state.signer) is None
+            ):
+                return self._last_usable
+        if content and state.missing:  # whoever needs the other names would write them back
+            also = hosts_in(content.certificate)
             hosts = (*hosts, *sorted(also - set(hosts), key=str))
-        return carry_out(step, content, hosts, self._lives, now)
+        return apply_step(step, content, hosts, self._lifetimes, now)
 
-    async def _write(self, step: Step, content: Content, found: Secret | None) -> Offer:
+    async def _write(
+        self, step: RotationStep, content: SecretContent, found: Secret | None
+    ) -> CertificateOffer:
         """Write it; it is shown when it is read again, whoever wrote it in the end."""
         try:
-            await self._stored.write(content, found)
+            await self._store.write(content, found)
         except Conflict:
-            return Offer(None, again=True)
-        self._wrote, self._blamed = content, None
-        said = {"step": step.do.value, "why": step.why}
-        self._log.info("certificate written", secret_name=str(self._stored.secret_key), **said)
-        return Offer(None, again=True)
+            return CertificateOffer(None, retry_soon=True)
+        self._written, self._contested = content, None
+        fields = {"step": step.action.value, "why": step.reason}
+        self._log.info("certificate written", secret_name=str(self._store.secret_key), **fields)
+        return CertificateOffer(None, retry_soon=True)
 
-    async def _publish(self, content: Content, asked: Sequence[Asked]) -> Offer:
+    async def _publish(
+        self, content: SecretContent, configurations: Sequence[RegisteredConfiguration]
+    ) -> CertificateOffer:
         """Tell the configurations whom to trust."""
-        trouble = ""
-        for one in asked:
-            operations = publication(one, content.authorities, self._hosts)
-            if one.names_somebody and self._is_losing(str(one)):
+        problem = ""
+        for configuration in configurations:
+            operations = ca_bundle_patch(configuration, content.authorities, self._hosts)
+            if configuration.has_ca_bundle and self._is_overwritten_often(str(configuration)):
                 advice = "stop that, or name another one by tls.configuration_name"
-                trouble = f"somebody else writes another authority into {one}: {advice}"
+                problem = f"somebody else writes another authority into {configuration}: {advice}"
             elif operations:
-                await self._stored.publish(one, operations)
-                self._told[str(one)] = content.authorities
-                self._log.info("authority published", configuration=str(one))
-        return Offer(content.pair, trouble, again=not trouble)
+                await self._store.publish(configuration, operations)
+                self._published_authorities[str(configuration)] = content.authorities
+                self._log.info("authority published", configuration=str(configuration))
+        return CertificateOffer(content.pair, problem, retry_soon=not problem)
 
-    def _published(self, content: Content | None, asked: Sequence[Asked] | None) -> Published:
+    def _publication_state(
+        self,
+        content: SecretContent | None,
+        configurations: Sequence[RegisteredConfiguration] | None,
+    ) -> PublicationState:
         """Say how far the authorities have come, and note who replaced them."""
-        if content is None or not asked:
-            self._since = None
-            return Published(everywhere=False, settled=False)
-        lacking = [it for it in asked if publication(it, content.authorities, self._hosts)]
-        for one in asked:
-            name = str(one)
-            if one not in lacking:
-                self._told[name] = content.authorities
-            elif self._told.pop(name, b"") == content.authorities and one.names_somebody:
-                self._lose(name)
+        if content is None or not configurations:
+            self._published_since = None
+            return PublicationState(everywhere=False, settled=False)
+        lacking = [
+            it for it in configurations if ca_bundle_patch(it, content.authorities, self._hosts)
+        ]
+        for configuration in configurations:
+            name = str(configuration)
+            if configuration not in lacking:
+                self._published_authorities[name] = content.authorities
+            elif (
+                self._published_authorities.pop(name, b"") == content.authorities
+                and configuration.has_ca_bundle
+            ):
+                self._note_overwrite(name)
         what = content.authorities, content.certificate
         now_s = self._clock.monotonic_s()
         if lacking:
-            self._since = None
-        elif self._since is None or self._since.what != what:
-            self._since = _Since(what, now_s)
-        since_s = self._since.at_s if self._since else now_s
-        return Published(not lacking, now_s - since_s >= self._overlap_s)
+            self._published_since = None
+        elif self._published_since is None or self._published_since.what != what:
+            self._published_since = _PublishedSince(what, now_s)
+        since_s = self._published_since.at_s if self._published_since else now_s
+        return PublicationState(not lacking, now_s - since_s >= self._overlap_s)
 
-    def _is_contested(self, content: Content) -> bool:
+    def _is_contested(self, content: SecretContent) -> bool:
         """Say whether what we wrote was replaced too often by what will not do."""
-        if self._wrote is not None and content not in (self._wrote, self._blamed):
-            self._lose("Secret")
-            self._blamed = content
-        return self._is_losing("Secret")
+        if self._written is not None and content not in (self._written, self._contested):
+            self._note_overwrite("Secret")
+            self._contested = content
+        return self._is_overwritten_often("Secret")
 
-    def _lose(self, name: str) -> None:
-        self._lost.setdefault(name, []).append(self._clock.monotonic_s())
+    def _note_overwrite(self, name: str) -> None:
+        self._overwritten_at.setdefault(name, []).append(self._clock.monotonic_s())
 
-    def _is_losing(self, name: str) -> bool:
+    def _is_overwritten_often(self, name: str) -> bool:
         """Say whether what we wrote was replaced too often of late."""
-        since_s = self._clock.monotonic_s() - _FORGOTTEN_S
-        self._lost[name] = [at_s for at_s in self._lost.get(name, ()) if at_s > since_s]
-        return len(self._lost[name]) > _TURNS
+        since_s = self._clock.monotonic_s() - _OVERWRITE_WINDOW_S
+        self._overwritten_at[name] = [
+            at_s for at_s in self._overwritten_at.get(name, ()) if at_s > since_s
+        ]
+        return len(self._overwritten_at[name]) > _MAX_OVERWRITES

@@ -21,22 +21,24 @@ from typing import Final, NamedTuple
 
 __all__ = [
     "NEVER",
-    "NOT_THERE",
+    "NO_SECRET",
     "Authority",
-    "Do",
-    "Held",
-    "Lives",
-    "Published",
-    "Step",
+    "CertificateLifetimes",
+    "PublicationState",
+    "RotationAction",
+    "RotationStep",
+    "SecretState",
     "next_step",
 ]
 
 NEVER: Final = datetime.min.replace(tzinfo=UTC)
-_DAYS: Final = timedelta(days=30)  # so long before its end a certificate is made anew, at most
-_MOST: Final = 4  # authorities that are kept side by side
+_RENEW_BEFORE: Final = timedelta(
+    days=30
+)  # so long before its end a certificate is made anew, at most
+_MAX_AUTHORITIES: Final = 4  # authorities that are kept side by side
 
 
-class Lives(NamedTuple):
+class CertificateLifetimes(NamedTuple):
     """How long what we make lasts."""
 
     certificate: timedelta
@@ -44,7 +46,7 @@ class Lives(NamedTuple):
 
     def is_due(self, authority: "Authority", now: datetime) -> bool:
         """Say whether an authority should have a successor: it must outlive what it signs."""
-        longest = self.certificate + _DAYS
+        longest = self.certificate + _RENEW_BEFORE
         return now >= authority.ends - min((authority.ends - authority.begins) / 3, longest)
 
 
@@ -54,14 +56,14 @@ class Authority(NamedTuple):
     id: str
     begins: datetime
     ends: datetime
-    signs: bool  # the Secret has a key for it that is good enough
+    can_sign: bool  # the Secret has a key for it that is good enough
 
-    def lasts(self, now: datetime) -> bool:
+    def is_valid_at(self, now: datetime) -> bool:
         """Say whether it is valid."""
         return self.begins <= now < self.ends
 
 
-class Held(NamedTuple):
+class SecretState(NamedTuple):
     """What a Secret holds."""
 
     authorities: tuple[Authority, ...] = ()
@@ -71,37 +73,37 @@ class Held(NamedTuple):
     fault: str = ""  # why the certificate cannot be shown at any time
     missing: str = ""  # the hosts that it should name and does not
 
-    def of(self, name: str) -> Authority | None:
+    def authority_by_id(self, name: str) -> Authority | None:
         """Return the authority of this id."""
         return next((it for it in self.authorities if it.id == name), None)
 
-    def unusable(self, now: datetime) -> str:
+    def unusable_reason(self, now: datetime) -> str:
         """Say why the certificate cannot be shown now, or nothing."""
         if self.fault:
             return self.fault
         if self.missing:
             return f"it does not name {self.missing}"
-        signer = self.of(self.signer)
+        signer = self.authority_by_id(self.signer)
         if signer is None:
             return "none of its authorities signed it"
         if not self.begins <= now < self.ends:
             return f"it is valid from {_date(self.begins)} until {_date(self.ends)}"
-        if not signer.lasts(now):
+        if not signer.is_valid_at(now):
             return f"its authority is valid from {_date(signer.begins)} until {_date(signer.ends)}"
         return ""
 
 
-NOT_THERE: Final = Held(fault="there is none")
+NO_SECRET: Final = SecretState(fault="there is none")
 
 
-class Published(NamedTuple):
+class PublicationState(NamedTuple):
     """How far the authorities of the Secret have come."""
 
     everywhere: bool  # every webhook configuration has exactly them
     settled: bool  # and has had them, beside this certificate, for as long as others need
 
 
-class Do(Enum):
+class RotationAction(Enum):
     """What can be done, one at a time."""
 
     NOTHING = "nothing"
@@ -113,60 +115,74 @@ class Do(Enum):
     PUBLISH = "publish"  # the authorities of the Secret in every webhook configuration
 
 
-class Step(NamedTuple):
+class RotationStep(NamedTuple):
     """What is next."""
 
-    do: Do
-    why: str = ""
-    keep: tuple[str, ...] = ()  # the authorities that stay in the Secret
-    by: str = ""  # who signs
+    action: RotationAction
+    reason: str = ""
+    kept_authorities: tuple[str, ...] = ()  # the authorities that stay in the Secret
+    signer: str = ""  # who signs
 
 
-def next_step(held: Held, published: Published, now: datetime, lives: Lives) -> Step:
+def next_step(
+    state: SecretState, published: PublicationState, now: datetime, lifetimes: CertificateLifetimes
+) -> RotationStep:
     """Return the one thing that is to be done next."""
-    unusable = held.unusable(now)
+    unusable = state.unusable_reason(now)
     if unusable:
-        return _at_once(held, unusable, now)
-    signer = held.of(held.signer)
+        return _immediate_step(state, unusable, now)
+    signer = state.authority_by_id(state.signer)
     assert signer is not None
-    everybody = _ids(held.authorities)
-    successor = _successor(held, now, lives)
+    all_ids = _ids(state.authorities)
+    successor = _successor(state, now, lifetimes)
     if successor and published.everywhere and published.settled:
-        return Step(Do.SIGN, "its authority has a successor", everybody, successor.id)
-    if _is_ending(held, now) and signer.signs and signer.ends > held.ends:
-        return Step(Do.SIGN, f"it is valid until {_date(held.ends)}", everybody, signer.id)
+        return RotationStep(
+            RotationAction.SIGN, "its authority has a successor", all_ids, successor.id
+        )
+    if _is_ending(state, now) and signer.can_sign and signer.ends > state.ends:
+        return RotationStep(
+            RotationAction.SIGN, f"it is valid until {_date(state.ends)}", all_ids, signer.id
+        )
     if not published.everywhere:
-        return Step(Do.PUBLISH)
+        return RotationStep(RotationAction.PUBLISH)
     if successor:
-        return Step(Do.WAIT)
-    if lives.is_due(signer, now) or not signer.signs:
+        return RotationStep(RotationAction.WAIT)
+    if lifetimes.is_due(signer, now) or not signer.can_sign:
         ends = f"its authority is valid until {_date(signer.ends)}"
-        why = ends if signer.signs else "its authority has no key that could sign"
-        return Step(Do.ADD, why, (signer.id,))
-    if len(held.authorities) == 1:
-        return Step(Do.NOTHING)
+        why = ends if signer.can_sign else "its authority has no key that could sign"
+        return RotationStep(RotationAction.ADD, why, (signer.id,))
+    if len(state.authorities) == 1:
+        return RotationStep(RotationAction.NOTHING)
     if published.settled:
-        return Step(Do.DROP, "its new authority is trusted", (signer.id,))
-    return Step(Do.WAIT)
+        return RotationStep(RotationAction.DROP, "its new authority is trusted", (signer.id,))
+    return RotationStep(RotationAction.WAIT)
 
 
-def _at_once(held: Held, why: str, now: datetime) -> Step:
+def _immediate_step(state: SecretState, why: str, now: datetime) -> RotationStep:
     """Have a certificate that can be shown, by an authority that is trusted if there is one."""
-    able = [it for it in held.authorities if it.lasts(now)]
-    signing = sorted((it for it in able if it.signs), key=lambda it: it.id != held.signer)
+    valid_authorities = [it for it in state.authorities if it.is_valid_at(now)]
+    signing = sorted(
+        (it for it in valid_authorities if it.can_sign), key=lambda it: it.id != state.signer
+    )
     if signing:
-        return Step(Do.SIGN, why, _ids(able), signing[0].id)
-    return Step(Do.REMAKE, why, _ids(able[-_MOST + 1 :]))  # others may still show what those signed
+        return RotationStep(RotationAction.SIGN, why, _ids(valid_authorities), signing[0].id)
+    return RotationStep(
+        RotationAction.REMAKE, why, _ids(valid_authorities[-_MAX_AUTHORITIES + 1 :])
+    )  # others may still show what those signed
 
 
-def _successor(held: Held, now: datetime, lives: Lives) -> Authority | None:
+def _successor(
+    state: SecretState, now: datetime, lifetimes: CertificateLifetimes
+) -> Authority | None:
     """Return the authority that is to sign next, unless it waited so long that it ends itself."""
-    others = (it for it in held.authorities if it.signs and it.id != held.signer)
-    return next((it for it in others if it.lasts(now) and not lives.is_due(it, now)), None)
+    others = (it for it in state.authorities if it.can_sign and it.id != state.signer)
+    return next(
+        (it for it in others if it.is_valid_at(now) and not lifetimes.is_due(it, now)), None
+    )
 
 
-def _is_ending(held: Held, now: datetime) -> bool:
-    return now >= held.ends - min((held.ends - held.begins) / 3, _DAYS)
+def _is_ending(state: SecretState, now: datetime) -> bool:
+    return now >= state.ends - min((state.ends - state.begins) / 3, _RENEW_BEFORE)
 
 
 def _ids(authorities: Iterable[Authority]) -> tuple[str, ...]:

@@ -26,16 +26,16 @@ from trainer_kai.policy.units import MOST_JOBS
 
 __all__ = [
     "PATCHES",
-    "Patch",
-    "Runtime",
+    "RuntimeSummary",
+    "SlimRuntimePatch",
     "SlimTemplate",
-    "annotated_by",
-    "label_of_jobset",
-    "label_of_pods",
-    "queue_of_jobset",
-    "queues_of_pods",
-    "runtime_of",
-    "shape",
+    "expected_jobset",
+    "jobset_queue_path",
+    "patched_jobset_queue",
+    "patched_pod_queues",
+    "patches_annotation",
+    "pod_queue_path",
+    "runtime_summary",
 ]
 
 PATCHES: Final = "spec.runtimePatches"
@@ -57,14 +57,14 @@ class _SlimJobSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     template: _SlimPodTemplate = _SlimPodTemplate()
 
 
-class _SlimJobTemplate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class SlimJobTemplate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     metadata: TemplateMeta = TemplateMeta()
     spec: _SlimJobSpec = _SlimJobSpec()
 
 
 class _SlimReplicatedJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     name: str = ""
-    template: _SlimJobTemplate = _SlimJobTemplate()
+    template: SlimJobTemplate = SlimJobTemplate()
 
 
 class _SlimJobSetSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
@@ -82,109 +82,117 @@ class _SlimPatchSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     template: SlimTemplate = SlimTemplate()
 
 
-class Patch(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+class SlimRuntimePatch(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
     """One entry of a TrainJob's runtimePatches."""
 
     training_runtime_spec: _SlimPatchSpec = _SlimPatchSpec()
 
 
-class Runtime(NamedTuple):
+class RuntimeSummary(NamedTuple):
     """What is kept of a runtime."""
 
     queue: str = ""  # by its own field
-    others: tuple[str, ...] = ()  # schedulers that its policies choose
+    other_schedulers: tuple[str, ...] = ()  # schedulers that its policies choose
     jobset: TemplateMeta = TemplateMeta()
     jobs: tuple[ReplicatedJob, ...] = ()
     left_out: int = 0  # so many more replicatedJobs than are planned
 
 
-def runtime_of(policy: PodGroupPolicy | None, template: SlimTemplate) -> Runtime:
+def runtime_summary(policy: PodGroupPolicy | None, template: SlimTemplate) -> RuntimeSummary:
     """Return what is kept of a runtime."""
     policy = policy or PodGroupPolicy()
     chosen = {"coscheduling": policy.coscheduling, "volcano": policy.volcano}
     jobs = template.spec.replicated_jobs
-    return Runtime(
+    return RuntimeSummary(
         queue=policy.kai_scheduler.queue if policy.kai_scheduler else "",
-        others=tuple(name for name, asked in chosen.items() if asked is not None),
-        jobset=_kept(template.metadata),
-        jobs=tuple(map(_kept_job, jobs[:MOST_JOBS])),
+        other_schedulers=tuple(
+            name for name, policy_options in chosen.items() if policy_options is not None
+        ),
+        jobset=_metadata_summary(template.metadata),
+        jobs=tuple(map(_job_summary, jobs[:MOST_JOBS])),
         left_out=max(0, len(jobs) - MOST_JOBS),
     )
 
 
-def shape(runtime: Runtime, patches: Sequence[Patch]) -> JobSet:
+def expected_jobset(runtime: RuntimeSummary, patches: Sequence[SlimRuntimePatch]) -> JobSet:
     """Return the JobSet that will be built, as far as admission looks at it."""
-    overs = [patch.training_runtime_spec.template for patch in patches]
-    by_name = [{job.name: job.template for job in over.spec.replicated_jobs} for over in overs]
-    whole = _laid(runtime.jobset, [over.metadata for over in overs])
+    overlays = [patch.training_runtime_spec.template for patch in patches]
+    by_name = [
+        {job.name: job.template for job in overlay.spec.replicated_jobs} for overlay in overlays
+    ]
+    whole = overlaid_metadata(runtime.jobset, [overlay.metadata for overlay in overlays])
     jobs = [
-        _patched(job, [over[job.name] for over in by_name if job.name in over], runtime.others)
+        _patched_job(
+            job,
+            [overlay[job.name] for overlay in by_name if job.name in overlay],
+            runtime.other_schedulers,
+        )
         for job in runtime.jobs
     ]
     meta = Meta(labels=whole.labels, annotations=whole.annotations)
     return JobSet(metadata=meta, spec=JobSetSpec(replicated_jobs=tuple(jobs)))
 
 
-def label_of_jobset(patches: Sequence[Patch]) -> str:
+def jobset_queue_path(patches: Sequence[SlimRuntimePatch]) -> str:
     """Return the path of the patch that names the queue of the JobSet; "" for none."""
-    for number, over in _last_first(patches):
-        if QUEUE in over.metadata.labels:
+    for number, overlay in _last_first(patches):
+        if QUEUE in overlay.metadata.labels:
             return f"{PATCHES}[{number}].{_SPEC}.metadata.labels[{QUEUE}]"
     return ""
 
 
-def label_of_pods(patches: Sequence[Patch], name: str) -> str:
+def pod_queue_path(patches: Sequence[SlimRuntimePatch], name: str) -> str:
     """Return the path of the patch that names the queue of a replicatedJob's pods; "" for none."""
-    for number, over in _last_first(patches):
-        for at, job in enumerate(over.spec.replicated_jobs):
+    for number, overlay in _last_first(patches):
+        for at, job in enumerate(overlay.spec.replicated_jobs):
             if job.name == name and QUEUE in job.template.spec.template.metadata.labels:
                 path = f"{PATCHES}[{number}].{_SPEC}.spec.replicatedJobs[{at}]"
                 return f"{path}.template.spec.template.metadata.labels[{QUEUE}]"
     return ""
 
 
-def queue_of_jobset(patches: Sequence[Patch]) -> str | None:
+def patched_jobset_queue(patches: Sequence[SlimRuntimePatch]) -> str | None:
     """Return which queue patches name for the JobSet; what is said last holds."""
-    labels = (over.metadata.labels for _, over in _last_first(patches))
+    labels = (overlay.metadata.labels for _, overlay in _last_first(patches))
     return next((it[QUEUE] for it in labels if QUEUE in it), None)
 
 
-def queues_of_pods(patches: Sequence[Patch]) -> dict[str, str]:
+def patched_pod_queues(patches: Sequence[SlimRuntimePatch]) -> dict[str, str]:
     """Return which queues patches name for pods, by replicatedJob."""
     found: dict[str, str] = {}
-    for _, over in _last_first(patches):
-        for job in over.spec.replicated_jobs:
+    for _, overlay in _last_first(patches):
+        for job in overlay.spec.replicated_jobs:
             labels = job.template.spec.template.metadata.labels
             if QUEUE in labels:
                 found.setdefault(job.name, labels[QUEUE])
     return found
 
 
-def annotated_by(patches: Sequence[Patch], name: str) -> bool:
+def patches_annotation(patches: Sequence[SlimRuntimePatch], name: str) -> bool:
     """Say whether some patch carries an annotation, of the JobSet or of a Job."""
     return any(
-        name in over.metadata.annotations
-        or any(name in job.template.metadata.annotations for job in over.spec.replicated_jobs)
-        for _, over in _last_first(patches)
+        name in overlay.metadata.annotations
+        or any(name in job.template.metadata.annotations for job in overlay.spec.replicated_jobs)
+        for _, overlay in _last_first(patches)
     )
 
 
-def _last_first(patches: Sequence[Patch]) -> Iterator[tuple[int, SlimTemplate]]:
+def _last_first(patches: Sequence[SlimRuntimePatch]) -> Iterator[tuple[int, SlimTemplate]]:
     for number in reversed(range(len(patches))):
         yield number, patches[number].training_runtime_spec.template
 
 
-def _laid(base: TemplateMeta, overs: Iterable[TemplateMeta]) -> TemplateMeta:
+def overlaid_metadata(base: TemplateMeta, overlays: Iterable[TemplateMeta]) -> TemplateMeta:
     """Lay labels and annotations over each other; what is said last holds."""
     labels, annotations = dict(base.labels), dict(base.annotations)
-    for over in overs:
-        labels |= _of(over.labels, _LABELS)
-        annotations |= _of(over.annotations, _ANNOTATIONS)
+    for overlay in overlays:
+        labels |= _select(overlay.labels, _LABELS)
+        annotations |= _select(overlay.annotations, _ANNOTATIONS)
     return TemplateMeta(labels=labels, annotations=annotations)
 
 
-def _patched(
-    job: ReplicatedJob, overs: Sequence[_SlimJobTemplate], others: Sequence[str]
+def _patched_job(
+    job: ReplicatedJob, overlays: Sequence[SlimJobTemplate], others: Sequence[str]
 ) -> ReplicatedJob:
     """Return a replicatedJob with what patches say, and the mark of another scheduler's group."""
     template = job.template
@@ -193,33 +201,35 @@ def _patched(
         labels={COSCHEDULING_GROUP: ""} if "coscheduling" in others else {},
         annotations={VOLCANO_GROUP: ""} if "volcano" in others else {},
     )
-    metadata = _laid(pods.metadata, [*(it.spec.template.metadata for it in overs), marks])
-    return _job(
+    metadata = overlaid_metadata(
+        pods.metadata, [*(it.spec.template.metadata for it in overlays), marks]
+    )
+    return replicated_job(
         job.name,
-        _laid(template.metadata, [it.metadata for it in overs]),
+        overlaid_metadata(template.metadata, [it.metadata for it in overlays]),
         PodTemplate(metadata=metadata, spec=pods.spec),
     )
 
 
-def _kept_job(job: _SlimReplicatedJob) -> ReplicatedJob:
+def _job_summary(job: _SlimReplicatedJob) -> ReplicatedJob:
     pods = job.template.spec.template
     spec = PodSpec(scheduler_name=pods.spec.scheduler_name)
-    return _job(
+    return replicated_job(
         job.name,
-        _kept(job.template.metadata),
-        PodTemplate(metadata=_kept(pods.metadata), spec=spec),
+        _metadata_summary(job.template.metadata),
+        PodTemplate(metadata=_metadata_summary(pods.metadata), spec=spec),
     )
 
 
-def _job(name: str, metadata: TemplateMeta, pods: PodTemplate) -> ReplicatedJob:
+def replicated_job(name: str, metadata: TemplateMeta, pods: PodTemplate) -> ReplicatedJob:
     return ReplicatedJob(
         name=name, template=JobTemplate(metadata=metadata, spec=JobSpec(template=pods))
     )
 
 
-def _kept(metadata: TemplateMeta) -> TemplateMeta:
-    return _laid(TemplateMeta(), [metadata])
+def _metadata_summary(metadata: TemplateMeta) -> TemplateMeta:
+    return overlaid_metadata(TemplateMeta(), [metadata])
 
 
-def _of(given: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
+def _select(given: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
     return {name: given[name] for name in names if name in given}

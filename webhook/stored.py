@@ -16,22 +16,22 @@ from trainer_kai.api.names import ADMISSION_REGISTRATION, CERT_MANAGER_PREFIX, T
 from trainer_kai.api.resource import Resource
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.errors import NotFound
-from trainer_kai.kube.request import Write
-from trainer_kai.settings import Tls
-from webhook.certs import Content, Host, Pair, host_of
+from trainer_kai.kube.request import WriteOptions
+from trainer_kai.settings import TlsSettings
+from webhook.certs import CertificateHost, SecretContent, TlsKeyPair, parse_host
 
 __all__ = [
     "CONFIGURATIONS",
     "SECRETS",
-    "Asked",
-    "Configuration",
+    "CertificateStore",
+    "RegisteredConfiguration",
     "Secret",
-    "Stored",
-    "content_in",
+    "WebhookConfiguration",
+    "ca_bundle_patch",
+    "foreign_reason",
     "host_names",
-    "pair_in",
-    "publication",
-    "stranger",
+    "read_content",
+    "read_pair",
 ]
 
 _MANAGER: Final = "trainer-kai-webhook"
@@ -82,7 +82,7 @@ class Webhook(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=Fals
     client_config: ClientConfig = ClientConfig()
 
 
-class Configuration(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class WebhookConfiguration(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A webhook configuration, mutating or validating."""
 
     metadata: Meta
@@ -97,41 +97,41 @@ CONFIGURATIONS: Final = tuple(
         f"{kind.lower()}webhookconfigurations",
         f"{kind}WebhookConfiguration",
         namespaced=False,
-        struct=Configuration,
+        struct=WebhookConfiguration,
     )
     for kind in ("Mutating", "Validating")
 )
 
 
-class Asked(NamedTuple):
+class RegisteredConfiguration(NamedTuple):
     """A configuration by which API servers ask somebody."""
 
-    resource: Resource[Configuration]
-    found: Configuration
+    resource: Resource[WebhookConfiguration]
+    configuration: WebhookConfiguration
 
     def __str__(self) -> str:
-        return f"{self.resource.kind} {self.found.metadata.name}"
+        return f"{self.resource.kind} {self.configuration.metadata.name}"
 
     @property
     def webhooks(self) -> tuple[Webhook, ...]:
         """Return its webhooks."""
-        return self.found.webhooks
+        return self.configuration.webhooks
 
     @property
-    def names_somebody(self) -> bool:
+    def has_ca_bundle(self) -> bool:
         """Say whether it trusts any authority."""
         return any(webhook.client_config.ca_bundle for webhook in self.webhooks)
 
 
-def host_names(settings: Tls, namespace: str) -> tuple[Host, ...]:
+def host_names(settings: TlsSettings, namespace: str) -> tuple[CertificateHost, ...]:
     """Return every name by which the webhook may be called."""
     service = f"{settings.service_name}.{namespace}"
     names = (f"{service}.svc", service, f"{service}.svc.cluster.local", "localhost", "127.0.0.1")
     extra = (name.strip() for name in settings.extra_hosts.split(","))
-    return tuple(dict.fromkeys(map(host_of, (*names, *filter(None, extra)))))
+    return tuple(dict.fromkeys(map(parse_host, (*names, *filter(None, extra)))))
 
 
-def content_in(found: Secret) -> Content | None:
+def read_content(found: Secret) -> SecretContent | None:
     """Read what a Secret holds; None where something is missing or garbled."""
     data = found.data
     try:
@@ -141,15 +141,17 @@ def content_in(found: Secret) -> Content | None:
         }
     except (KeyError, binascii.Error):
         return None
-    return Content(**parts) if parts["certificate"] else None
+    return SecretContent(**parts) if parts["certificate"] else None
 
 
-def pair_in(found: Secret) -> Pair:
+def read_pair(found: Secret) -> TlsKeyPair:
     """Read the certificate of a Secret, whoever wrote it."""
-    return Pair(*(base64.b64decode(found.data.get(name, "")) for name in ("tls.crt", "tls.key")))
+    return TlsKeyPair(
+        *(base64.b64decode(found.data.get(name, "")) for name in ("tls.crt", "tls.key"))
+    )
 
 
-def stranger(found: Secret) -> str:
+def foreign_reason(found: Secret) -> str:
     """Say why a Secret is taken for somebody else's, or nothing: what is not ours is left alone."""
     data = found.data
     foreign = sorted(data.keys() - _FILES.values())
@@ -162,7 +164,9 @@ def stranger(found: Secret) -> str:
     return ""
 
 
-def publication(asked: Asked, authorities: bytes, hosts: Collection[Host]) -> list[dict[str, Any]]:
+def ca_bundle_patch(
+    configuration: RegisteredConfiguration, authorities: bytes, hosts: Collection[CertificateHost]
+) -> list[dict[str, Any]]:
     """Return the operations that tell the webhooks of ours whom to trust.
 
     They hold for the configuration that was read and for no other: a replica that is slow does not
@@ -171,33 +175,33 @@ def publication(asked: Asked, authorities: bytes, hosts: Collection[Host]) -> li
     wanted = base64.b64encode(authorities).decode()
     writes = [
         {"op": "add", "path": f"/webhooks/{number}/clientConfig/caBundle", "value": wanted}
-        for number, webhook in enumerate(asked.webhooks)
+        for number, webhook in enumerate(configuration.webhooks)
         if webhook.client_config.ca_bundle != wanted
-        and host_of(webhook.client_config.host) in hosts
+        and parse_host(webhook.client_config.host) in hosts
     ]
-    version = asked.found.metadata.resource_version
+    version = configuration.configuration.metadata.resource_version
     test = {"op": "test", "path": "/metadata/resourceVersion", "value": version}
     return [test, *writes] if writes else []
 
 
-class Stored:
+class CertificateStore:
     """Reads and writes them."""
 
-    def __init__(self, client: Client, settings: Tls) -> None:
-        self.namespace = settings.namespace or client.access.namespace
+    def __init__(self, client: Client, settings: TlsSettings) -> None:
+        self.namespace = settings.namespace or client.rest_config.namespace
         self.secret_key = Key(self.namespace, settings.secret_name)
         self._client = client
         self._name = settings.configuration_name
 
-    async def configurations(self) -> list[Asked]:
+    async def configurations(self) -> list[RegisteredConfiguration]:
         """Read the configurations that are there."""
         found = []
         for resource in CONFIGURATIONS:
             try:
-                one = await self._client.get(resource, Key("", self._name))
+                found_configuration = await self._client.get(resource, Key("", self._name))
             except NotFound:
                 continue
-            found.append(Asked(resource, one))
+            found.append(RegisteredConfiguration(resource, found_configuration))
         return found
 
     async def secret(self) -> Secret | None:
@@ -207,7 +211,7 @@ class Stored:
         except NotFound:
             return None
 
-    async def write(self, content: Content, found: Secret | None) -> None:
+    async def write(self, content: SecretContent, found: Secret | None) -> None:
         """Write the Secret; a `Conflict` says that somebody was faster."""
         files = {file: getattr(content, part) for part, file in _FILES.items()}
         if not content.next_key:
@@ -219,7 +223,7 @@ class Stored:
             "metadata": {"name": self.secret_key.name, "namespace": self.secret_key.namespace},
             "data": {name: base64.b64encode(pem).decode() for name, pem in files.items()},
         }
-        write = Write(field_manager=_MANAGER)
+        write = WriteOptions(field_manager=_MANAGER)
         if found is None:
             await self._client.create(SECRETS, self.secret_key.namespace, body, write)
             return
@@ -232,8 +236,10 @@ class Stored:
         }
         await self._client.replace(SECRETS, self.secret_key, body, write)
 
-    async def publish(self, asked: Asked, operations: Sequence[Mapping[str, Any]]) -> None:
+    async def publish(
+        self, configuration: RegisteredConfiguration, operations: Sequence[Mapping[str, Any]]
+    ) -> None:
         """Write into a configuration."""
-        key = Key("", asked.found.metadata.name)
-        write = Write(field_manager=_MANAGER)
-        await self._client.run_operations(asked.resource, key, operations, write)
+        key = Key("", configuration.configuration.metadata.name)
+        write = WriteOptions(field_manager=_MANAGER)
+        await self._client.json_patch(configuration.resource, key, operations, write)

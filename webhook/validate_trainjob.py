@@ -20,29 +20,47 @@ from trainer_kai.api.resources import TRAINJOBS
 from trainer_kai.api.runtime import Named
 from trainer_kai.api.syntax import dns_subdomain_fault, label_value_fault
 from trainer_kai.api.trainjob import RuntimeRef
-from trainer_kai.api.wishes import annotation_wish_faults, label_wish_faults
+from trainer_kai.api.wishes import requested_annotation_faults, requested_label_faults
 from trainer_kai.errors import FieldError
-from trainer_kai.policy.groups import Rules
-from trainer_kai.policy.misspelt import TRAINJOBS as READ
-from trainer_kai.policy.misspelt import misspelt
-from trainer_kai.policy.queues import Source
+from trainer_kai.policy.groups import GroupingRules
+from trainer_kai.policy.misspelt import TRAINJOB_KEYS as READ
+from trainer_kai.policy.misspelt import misspelled_keys
+from trainer_kai.policy.queues import QueueSource
 from trainer_kai.policy.units import MOST_JOBS
 from webhook.cache import runtime_key
 from webhook.queuetree import QueueTree
-from webhook.refusals import asks_for_us, other_schedulers, refuse_both, refuse_exclusive
-from webhook.resolved import RUNTIME, Resolved, Wanted, resolve
-from webhook.review import UNTOUCHED, Answer, Refusal, Request, size_fault, unreadable
+from webhook.refusals import (
+    deny_exclusive_placement,
+    deny_two_schedulers,
+    other_schedulers,
+    requests_our_scheduler,
+)
+from webhook.resolved import RUNTIME_REF_PATH, RequestedQueue, TrainJobQueues, resolve
+from webhook.review import (
+    UNCHANGED,
+    AdmissionDenial,
+    AdmissionRequest,
+    AdmissionResponse,
+    size_fault,
+    unreadable_object,
+)
 from webhook.shape import (
     PATCHES,
-    Patch,
-    Runtime,
-    annotated_by,
-    queue_of_jobset,
-    queues_of_pods,
+    RuntimeSummary,
+    SlimRuntimePatch,
+    patched_jobset_queue,
+    patched_pod_queues,
+    patches_annotation,
 )
-from webhook.verdict import NOTHING, Verdict, all_refused, refused, warned
+from webhook.verdict import NO_OBJECTIONS, ValidationResult, all_denied, denied, warned
 
-__all__ = ["Judged", "Known", "Submitted", "judge_trainjob", "read_trainjob"]
+__all__ = [
+    "TrainJobContext",
+    "TrainJobReview",
+    "TrainJobValidation",
+    "read_trainjob",
+    "validate_trainjob",
+]
 
 _CREATE: Final = "CREATE"
 _UPDATE: Final = "UPDATE"
@@ -55,7 +73,7 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False)
     runtime_ref: RuntimeRef = RuntimeRef()
     trainer: Named | None = None
     initializer: Named | None = None
-    runtime_patches: tuple[Patch, ...] = ()
+    runtime_patches: tuple[SlimRuntimePatch, ...] = ()
     suspend: bool = False
     managed_by: str = ""
 
@@ -65,15 +83,15 @@ class _TrainJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     spec: _Spec = _Spec()
 
 
-class _Managed(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+class _ManagedBySpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
     managed_by: str = ""
 
 
-class _ManagedTrainJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    spec: _Managed = _Managed()
+class _ManagedByTrainJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    spec: _ManagedBySpec = _ManagedBySpec()
 
 
-class Submitted(NamedTuple):
+class TrainJobReview(NamedTuple):
     """A TrainJob that may be ours to judge, as it shall be and as it was."""
 
     job: _TrainJob
@@ -90,7 +108,7 @@ class Submitted(NamedTuple):
         """Say whether anything is new that could name a queue."""
         if self.old is None:
             return True
-        return _says(self.job) != _says(self.old)
+        return _named_queues(self.job) != _named_queues(self.old)
 
     @property
     def may_hide_queue(self) -> bool:
@@ -103,80 +121,82 @@ class Submitted(NamedTuple):
         return bool(self.runtime.namespace) and self.may_change_queue and is_hidden
 
 
-class Known(NamedTuple):
+class TrainJobContext(NamedTuple):
     """What else is known: the runtime, unless it cannot be read; what its namespace says."""
 
-    runtime: Runtime | None
+    runtime: RuntimeSummary | None
     namespace: Mapping[str, str]
     queues: QueueTree
-    is_unknown_refused: bool = False  # a queue that is not there
-    just_made: str = ""  # a queue that is there all the same
+    denies_unknown_queues: bool = False  # a queue that is not there
+    found_live: str = ""  # a queue that is there all the same
 
 
-class Judged(NamedTuple):
+class TrainJobValidation(NamedTuple):
     """What is held against it; the queues that are new, which its namespace must be allowed to use.
 
     A chosen one its author must be allowed to use as well.
     """
 
-    verdict: Verdict
-    wanted: tuple[Wanted, ...] = ()
-    is_unsure: bool = False  # the runtime might name a queue, and cannot be read
+    result: ValidationResult
+    requested_queues: tuple[RequestedQueue, ...] = ()
+    may_miss_queue: bool = False  # the runtime might name a queue, and cannot be read
     queue: str = ""  # it goes to, if that is new
-    missing: str = ""  # a queue that it is refused for, as far as we have heard
+    missing_queue: str = ""  # a queue that it is refused for, as far as we have heard
 
 
 _NO_KUEUE: Final = (
     "this site does not run Kueue (setting kueue), so the label keeps nothing: the TrainJob is "
     "evicted like any other when a queue takes back its quota. Leave the label out"
 )
-_UNJUDGED: Final = Judged(NOTHING)
+_NOT_VALIDATED: Final = TrainJobValidation(NO_OBJECTIONS)
 
 
-def read_trainjob(request: Request) -> Submitted | Answer:
+def read_trainjob(request: AdmissionRequest) -> TrainJobReview | AdmissionResponse:
     """Read the TrainJob of a review; an answer where there is nothing to judge."""
     kind = request.kind
     is_trainjob = (kind.group, kind.kind) == (TRAINJOBS.group, TRAINJOBS.kind)
     if not is_trainjob or request.operation not in {_CREATE, _UPDATE} or request.sub_resource:
-        return UNTOUCHED
+        return UNCHANGED
     too_large = size_fault(request.object)
     if too_large:  # what grew so large before we looked stays as it is
         if request.operation == _UPDATE and size_fault(request.old_object):
-            return UNTOUCHED
-        return Answer(refusal=Refusal(_INVALID, f"the TrainJob {too_large}"))
-    old = _old(request)
+            return UNCHANGED
+        return AdmissionResponse(denial=AdmissionDenial(_INVALID, f"the TrainJob {too_large}"))
+    old = _old_trainjob(request)
     try:
         job = decode(_TrainJob, request.object)
     except DecodeError as error:
         is_new = request.operation == _CREATE or old is not None
-        return unreadable(error) if is_new and not _is_foreign(request) else UNTOUCHED
+        return unreadable_object(error) if is_new and not _is_foreign(request) else UNCHANGED
     if not _is_managed_here(job.spec.managed_by) or job.metadata.deletion_timestamp:
-        return UNTOUCHED
-    return Submitted(job, old, request.namespace or job.metadata.namespace)
+        return UNCHANGED
+    return TrainJobReview(job, old, request.namespace or job.metadata.namespace)
 
 
-def judge_trainjob(case: Submitted, known: Known, rules: Rules) -> Judged:
+def validate_trainjob(
+    review: TrainJobReview, context: TrainJobContext, rules: GroupingRules
+) -> TrainJobValidation:
     """Judge what is new in a TrainJob; one that is left to another scheduler is not judged."""
-    now = _resolved(case.job, known, rules)
-    if known.runtime is not None and not _is_ours(now, rules):
-        return _UNJUDGED
-    before = _resolved(case.old, known, rules) if case.old else None
-    verdict = _contradictory(case, now, before, rules).beside(_late(case))
-    verdict = verdict.beside(_misunderstood(case, rules))
-    if not case.may_change_queue:
-        return Judged(verdict)
-    is_unsure = known.runtime is None and case.may_hide_queue
-    wanted = _wanted(case, now, before, is_known=known.runtime is not None)
+    now = _resolved(review.job, context, rules)
+    if context.runtime is not None and not _is_ours(now, rules):
+        return _NOT_VALIDATED
+    before = _resolved(review.old, context, rules) if review.old else None
+    result = _new_contradictions(review, now, before, rules).combined_with(_late_changes(review))
+    result = result.combined_with(_new_warnings(review, rules))
+    if not review.may_change_queue:
+        return TrainJobValidation(result)
+    is_unsure = context.runtime is None and review.may_hide_queue
+    wanted = _new_queues(review, now, before, is_known=context.runtime is not None)
     if before is not None and before.choice.queue == now.choice.queue and not is_unsure:
-        return Judged(verdict, wanted)
-    found = _queue(case, now, known)
+        return TrainJobValidation(result, wanted)
+    found = _validate_queue(review, now, context)
     queue = now.choice.queue
-    is_missing = known.is_unknown_refused and known.queues.misses(queue)
+    is_missing = context.denies_unknown_queues and context.queues.is_unknown(queue)
     missing = queue if is_missing and not dns_subdomain_fault(queue) else ""
-    return Judged(verdict.beside(found), wanted, is_unsure, queue, missing)
+    return TrainJobValidation(result.combined_with(found), wanted, is_unsure, queue, missing)
 
 
-def _old(request: Request) -> _TrainJob | None:
+def _old_trainjob(request: AdmissionRequest) -> _TrainJob | None:
     """Return what it was; what cannot be read settles nothing, as if it had not been."""
     if request.operation == _CREATE:
         return None
@@ -186,15 +206,19 @@ def _old(request: Request) -> _TrainJob | None:
         return None
 
 
-def _says(job: _TrainJob) -> tuple[str | None, str | None, dict[str, str]]:
+def _named_queues(job: _TrainJob) -> tuple[str | None, str | None, dict[str, str]]:
     """Return what a TrainJob says of queues, in all the places where it can."""
     patches = job.spec.runtime_patches
-    return job.metadata.labels.get(QUEUE), queue_of_jobset(patches), queues_of_pods(patches)
+    return (
+        job.metadata.labels.get(QUEUE),
+        patched_jobset_queue(patches),
+        patched_pod_queues(patches),
+    )
 
 
-def _is_foreign(request: Request) -> bool:
+def _is_foreign(request: AdmissionRequest) -> bool:
     try:
-        found = decode(_ManagedTrainJob, request.object)
+        found = decode(_ManagedByTrainJob, request.object)
     except DecodeError:
         return False
     return not _is_managed_here(found.spec.managed_by)
@@ -204,15 +228,15 @@ def _is_managed_here(managed_by: str) -> bool:
     return managed_by in {"", TRAINJOB_CONTROLLER}
 
 
-def _resolved(job: _TrainJob, known: Known, rules: Rules) -> Resolved:
+def _resolved(job: _TrainJob, context: TrainJobContext, rules: GroupingRules) -> TrainJobQueues:
     labels, patches = job.metadata.labels, job.spec.runtime_patches
-    return resolve(labels, patches, known.runtime, known.namespace, rules.default_queue)
+    return resolve(labels, patches, context.runtime, context.namespace, rules.default_queue)
 
 
-def _is_ours(found: Resolved, rules: Rules) -> bool:
+def _is_ours(found: TrainJobQueues, rules: GroupingRules) -> bool:
     """Say whether admission will take the JobSet for ours, or refuse it for asking both."""
     if other_schedulers(found.jobset):
-        return bool(asks_for_us(found.jobset, found.asked, rules.scheduler_name))
+        return bool(requests_our_scheduler(found.jobset, found.sources, rules.scheduler_name))
     names = {it.template.spec.template.spec.scheduler_name for it in _jobs(found.jobset)}
     return not names or bool(names & {"", rules.scheduler_name})
 
@@ -221,23 +245,23 @@ def _jobs(jobset: JobSet) -> tuple[ReplicatedJob, ...]:
     return jobset.spec.replicated_jobs
 
 
-def _contradictory(
-    case: Submitted, now: Resolved, before: Resolved | None, rules: Rules
-) -> Verdict:
+def _new_contradictions(
+    review: TrainJobReview, now: TrainJobQueues, before: TrainJobQueues | None, rules: GroupingRules
+) -> ValidationResult:
     """Refuse what cannot go together, unless it was let in like that."""
-    had = dict(_contradictions(case.old, before, rules)) if case.old and before else {}
-    faults = dict(_contradictions(case.job, now, rules))
-    return all_refused(fault for what, fault in faults.items() if what not in had)
+    had = dict(_contradictions(review.old, before, rules)) if review.old and before else {}
+    faults = dict(_contradictions(review.job, now, rules))
+    return all_denied(fault for what, fault in faults.items() if what not in had)
 
 
 def _contradictions(
-    job: _TrainJob, found: Resolved, rules: Rules
+    job: _TrainJob, found: TrainJobQueues, rules: GroupingRules
 ) -> Iterator[tuple[str, FieldError]]:
     """Yield what the JobSet would be refused for, as a fault of the TrainJob."""
     others = other_schedulers(found.jobset)
-    ways = asks_for_us(found.jobset, found.asked, rules.scheduler_name)
-    if others and ways:
-        yield "both", FieldError(RUNTIME, refuse_both(others, ways).message)
+    reasons = requests_our_scheduler(found.jobset, found.sources, rules.scheduler_name)
+    if others and reasons:
+        yield "both", FieldError(RUNTIME_REF_PATH, deny_two_schedulers(others, reasons).message)
     ours = {
         number: it
         for number, it in enumerate(_jobs(found.jobset))
@@ -246,17 +270,17 @@ def _contradictions(
     if found.runtime.left_out:
         jobs = len(_jobs(found.jobset)) + found.runtime.left_out
         message = f"{jobs} replicatedJobs are more than the {MOST_JOBS} that are planned"
-        yield "size", FieldError(RUNTIME, message)
-    exclusive = refuse_exclusive(found.jobset, ours)
+        yield "size", FieldError(RUNTIME_REF_PATH, message)
+    exclusive = deny_exclusive_placement(found.jobset, ours)
     if exclusive:
-        is_patched = annotated_by(job.spec.runtime_patches, EXCLUSIVE_TOPOLOGY)
-        path = PATCHES if is_patched else RUNTIME
+        is_patched = patches_annotation(job.spec.runtime_patches, EXCLUSIVE_TOPOLOGY)
+        path = PATCHES if is_patched else RUNTIME_REF_PATH
         yield "exclusive", FieldError(path, f"in the JobSet, {exclusive.message}")
 
 
-def _late(case: Submitted) -> Verdict:
+def _late_changes(review: TrainJobReview) -> ValidationResult:
     """Refuse a part that comes or goes later; the API server only compares what is there twice."""
-    return all_refused(_late_faults(case.old.spec, case.job.spec) if case.old else ())
+    return all_denied(_late_faults(review.old.spec, review.job.spec) if review.old else ())
 
 
 def _late_faults(old: _Spec, new: _Spec) -> Iterator[FieldError]:
@@ -274,54 +298,60 @@ def _late_faults(old: _Spec, new: _Spec) -> Iterator[FieldError]:
             yield FieldError(f"spec.{name}", message)
 
 
-def _misunderstood(case: Submitted, rules: Rules) -> Verdict:
+def _new_warnings(review: TrainJobReview, rules: GroupingRules) -> ValidationResult:
     """Warn of what labels and annotations ask for that cannot be meant, or that nobody reads."""
-    had = set(_wishes(case.old.metadata, rules)) if case.old else set()
-    return warned(*(fault for fault in _wishes(case.job.metadata, rules) if fault not in had))
+    had = set(_annotation_faults(review.old.metadata, rules)) if review.old else set()
+    return warned(
+        *(fault for fault in _annotation_faults(review.job.metadata, rules) if fault not in had)
+    )
 
 
-def _wishes(meta: Meta, rules: Rules) -> Iterator[FieldError]:
+def _annotation_faults(meta: Meta, rules: GroupingRules) -> Iterator[FieldError]:
     if KUEUE_QUEUE in meta.labels and not rules.kueue:
         yield FieldError(f"metadata.labels[{KUEUE_QUEUE}]", _NO_KUEUE)
     labels = {name: meta.labels[name] for name in READ.labels if name in meta.labels}
     labels.pop(QUEUE, None)  # that is a rule of its own
-    wishes = (name for name in READ.annotations if name in meta.annotations)
-    annotations = {name: meta.annotations[name] for name in wishes}
-    yield from label_wish_faults(labels, "metadata.labels")
-    yield from annotation_wish_faults(annotations, "metadata.annotations")
-    yield from misspelt(meta.labels, meta.annotations)
+    annotation_names = (name for name in READ.annotations if name in meta.annotations)
+    annotations = {name: meta.annotations[name] for name in annotation_names}
+    yield from requested_label_faults(labels, "metadata.labels")
+    yield from requested_annotation_faults(annotations, "metadata.annotations")
+    yield from misspelled_keys(meta.labels, meta.annotations)
 
 
-def _queue(case: Submitted, now: Resolved, known: Known) -> Verdict:
+def _validate_queue(
+    review: TrainJobReview, now: TrainJobQueues, context: TrainJobContext
+) -> ValidationResult:
     """Judge a queue that is new: that it can be, that it may change now, that it is there."""
     queue, source = now.choice.queue, now.choice.source
-    verdict = NOTHING
-    old = case.old
-    if old is not None and not (old.spec.suspend or case.job.spec.suspend):
+    result = NO_OBJECTIONS
+    old = review.old
+    if old is not None and not (old.spec.suspend or review.job.spec.suspend):
         message = (
             "the queue changes only while the TrainJob is suspended: set spec.suspend to true "
             "before, or in the same update"
         )
-        verdict = refused(FieldError(now.path, message))
-    fault = (label_value_fault(queue) or dns_subdomain_fault(queue)) if now.is_said else None
+        result = denied(FieldError(now.path, message))
+    fault = (label_value_fault(queue) or dns_subdomain_fault(queue)) if now.is_named else None
     if fault:
-        what = "" if source is Source.TRAINJOB else f"{source.value}: "
-        return verdict.beside(refused(FieldError(now.path, f"{what}{fault}")))
-    lack = known.queues.lack(queue)
-    if lack is None or queue == known.just_made:
-        return verdict
-    missing = FieldError(now.path, f"{source.value} is {queue!r}, and {lack}")
-    return verdict.beside(refused(missing) if known.is_unknown_refused else warned(missing))
+        what = "" if source is QueueSource.TRAINJOB else f"{source.value}: "
+        return result.combined_with(denied(FieldError(now.path, f"{what}{fault}")))
+    reason = context.queues.unusable_reason(queue)
+    if reason is None or queue == context.found_live:
+        return result
+    missing = FieldError(now.path, f"{source.value} is {queue!r}, and {reason}")
+    return result.combined_with(
+        denied(missing) if context.denies_unknown_queues else warned(missing)
+    )
 
 
-def _wanted(
-    case: Submitted, now: Resolved, before: Resolved | None, *, is_known: bool
-) -> tuple[Wanted, ...]:
+def _new_queues(
+    review: TrainJobReview, now: TrainJobQueues, before: TrainJobQueues | None, *, is_known: bool
+) -> tuple[RequestedQueue, ...]:
     """Return the queues that are new; while the runtime is not known, only what is named."""
     had = {before.choice.queue, *before.choice.others} if before else set()
-    is_own = bool(case.runtime.namespace)
+    is_own = bool(review.runtime.namespace)
     return tuple(
-        it._replace(is_chosen=bool(it.path) and (is_own or it.path != RUNTIME))
+        it._replace(is_chosen=bool(it.path) and (is_own or it.path != RUNTIME_REF_PATH))
         for it in now.queues
         if it.queue not in had and (is_known or it.path)
     )

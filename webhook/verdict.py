@@ -8,44 +8,46 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from trainer_kai.errors import FieldError
-from webhook.review import UNTOUCHED, Answer, Refusal
+from webhook.review import UNCHANGED, AdmissionDenial, AdmissionResponse
 
-__all__ = ["INVALID", "NOTHING", "Verdict", "all_refused", "refused", "warned"]
+__all__ = ["INVALID", "NO_OBJECTIONS", "ValidationResult", "all_denied", "denied", "warned"]
 
 INVALID: Final = 422
 
 
-class Verdict(NamedTuple):
+class ValidationResult(NamedTuple):
     """Why it may not be, and what is worth telling whatever becomes of it."""
 
-    refusals: tuple[Refusal, ...] = ()
+    denials: tuple[AdmissionDenial, ...] = ()
     warnings: tuple[str, ...] = ()
 
-    def beside(self, other: "Verdict") -> "Verdict":
+    def combined_with(self, other: "ValidationResult") -> "ValidationResult":
         """Return both together."""
-        return Verdict(self.refusals + other.refusals, self.warnings + other.warnings)
+        return ValidationResult(self.denials + other.denials, self.warnings + other.warnings)
 
-    def answer(self) -> Answer:
+    def response(self) -> AdmissionResponse:
         """Return what a review is answered; the first refusal gives the status."""
-        if not self.refusals:
-            return Answer(warnings=self.warnings) if self.warnings else UNTOUCHED
-        message = "; ".join(refusal.message for refusal in self.refusals)
-        return Answer(warnings=self.warnings, refusal=Refusal(self.refusals[0].code, message))
+        if not self.denials:
+            return AdmissionResponse(warnings=self.warnings) if self.warnings else UNCHANGED
+        message = "; ".join(denial.message for denial in self.denials)
+        return AdmissionResponse(
+            warnings=self.warnings, denial=AdmissionDenial(self.denials[0].code, message)
+        )
 
 
-NOTHING: Final = Verdict()
+NO_OBJECTIONS: Final = ValidationResult()
 
 
-def refused(fault: FieldError, code: int = INVALID) -> Verdict:
+def denied(fault: FieldError, code: int = INVALID) -> ValidationResult:
     """Refuse for one fault."""
-    return Verdict(refusals=(Refusal(code, str(fault)),))
+    return ValidationResult(denials=(AdmissionDenial(code, str(fault)),))
 
 
-def all_refused(faults: Iterable[FieldError]) -> Verdict:
+def all_denied(faults: Iterable[FieldError]) -> ValidationResult:
     """Refuse for as many faults as there are."""
-    return Verdict(refusals=tuple(Refusal(INVALID, str(fault)) for fault in faults))
+    return ValidationResult(denials=tuple(AdmissionDenial(INVALID, str(fault)) for fault in faults))
 
 
-def warned(*faults: FieldError) -> Verdict:
+def warned(*faults: FieldError) -> ValidationResult:
     """Let through what should be known."""
-    return Verdict(warnings=tuple(map(str, faults)))
+    return ValidationResult(warnings=tuple(map(str, faults)))

@@ -12,10 +12,10 @@ from e2e.cluster.resources import PODS, PVCS, STORAGE_CLASSES, Obj
 from e2e.cluster.stages import SELECTED_NODE
 from e2e.cluster.timeline import State, Timeline
 
-__all__ = ["bind_until"]
+__all__ = ["bind_pods_until"]
 
 
-async def bind_until(
+async def bind_pods_until(
     cluster: Cluster,
     timeline: Timeline,
     nodes: Sequence[str],
@@ -38,7 +38,7 @@ async def bind_until(
                 continue
             node = chosen[name] if name in chosen else chosen.setdefault(name, next(next_node))
             wanted = _claims(pod)
-            claims = [obj for obj in timeline.of(PVCS) if obj["metadata"]["name"] in wanted]
+            claims = [obj for obj in timeline.objects(PVCS) if obj["metadata"]["name"] in wanted]
             for claim in claims:
                 await _choose_node(cluster, claim, node, waiting)
             ready = len(claims) == len(wanted) and all(_is_bound(claim) for claim in claims)

@@ -6,15 +6,21 @@ import yaml
 
 from e2e.cluster.resources import Obj
 
-__all__ = ["as_text", "lasting"]
+__all__ = ["as_text", "stable_fields"]
 
 _COMMAND: Final = "# Recorded from the real chain by `make fixtures`; not for editing.\n"
-_FLEETING: Final = ("creationTimestamp", "generation", "managedFields", "resourceVersion", "uid")
+_UNSTABLE_FIELDS: Final = (
+    "creationTimestamp",
+    "generation",
+    "managedFields",
+    "resourceVersion",
+    "uid",
+)
 
 
-def lasting(obj: Obj) -> Obj:
+def stable_fields(obj: Obj) -> Obj:
     """Return an object without its status and all that differs from run to run."""
-    metadata = {key: value for key, value in obj["metadata"].items() if key not in _FLEETING}
+    metadata = {key: value for key, value in obj["metadata"].items() if key not in _UNSTABLE_FIELDS}
     if "namespace" in metadata:
         metadata["namespace"] = "default"
     for owner in metadata.get("ownerReferences", ()):

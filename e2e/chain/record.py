@@ -14,11 +14,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from e2e.chain.lasting import as_text, lasting
+from e2e.chain.lasting import as_text, stable_fields
 from e2e.chain.record_corners import record_corners
 from e2e.chain.record_pods import record_pods
 from e2e.cluster import resources
-from e2e.cluster.binaries import ensure_chain
+from e2e.cluster.binaries import ensure_built
 from e2e.cluster.bringup import Options, running_cluster
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import CLUSTER_RUNTIMES, JOBSETS, NAMESPACES, Obj
@@ -85,7 +85,7 @@ async def record(cluster: Cluster) -> Mapping[Path, str]:
     files = {case.file: text for case, text in zip(cases, texts, strict=True)}
     for runtime in runtimes:
         file = Path("runtimes") / f"{runtime['metadata']['name']}.yaml"
-        files[file] = as_text(lasting(runtime))
+        files[file] = as_text(stable_fields(runtime))
     return files
 
 
@@ -97,7 +97,7 @@ async def _record(cluster: Cluster, number: int, case: RecordedCase) -> str:
     await cluster.until_found(JOBSETS, namespace, "job")
     built = await cluster.api.get(JOBSETS, namespace, "job")
     await cluster.api.delete(NAMESPACES, None, namespace)
-    return as_text(lasting(submitted), lasting(built))
+    return as_text(stable_fields(submitted), stable_fields(built))
 
 
 async def main() -> None:
@@ -118,7 +118,7 @@ async def main() -> None:
 
 if __name__ == "__main__":
     try:
-        ensure_chain()  # outside the event loop, which would keep Ctrl-C from it
+        ensure_built()  # outside the event loop, which would keep Ctrl-C from it
         asyncio.run(main())
     except KeyboardInterrupt:
         sys.exit(130)

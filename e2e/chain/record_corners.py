@@ -9,7 +9,7 @@ from typing import Final
 
 import yaml
 
-from e2e.chain.lasting import as_text, lasting
+from e2e.chain.lasting import as_text, stable_fields
 from e2e.cluster import resources
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import JOBSETS, NAMESPACES, RUNTIMES, TRAINJOBS, Obj, Resource
@@ -42,7 +42,7 @@ async def _record(cluster: Cluster, name: str, corner: Obj) -> str:
     await cluster.until_found(JOBSETS, namespace, "job")
     built = await cluster.api.get(JOBSETS, namespace, "job")
     await cluster.api.delete(NAMESPACES, None, namespace)
-    return as_text(lasting(runtime), lasting(submitted), lasting(built))
+    return as_text(stable_fields(runtime), stable_fields(submitted), stable_fields(built))
 
 
 def _object(resource: Resource, namespace: str, name: str, spec: Obj) -> Obj:

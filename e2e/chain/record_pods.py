@@ -21,7 +21,7 @@ __all__ = ["record_pods"]
 _NAMESPACE: Final = "record-pods"
 _PATIENCE_S: Final = 60.0
 _UID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_LASTING: Final = (  # what differs from run to run, and what stands in its place
+_STABLE_FIELDS: Final = (  # what differs from run to run, and what stands in its place
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"), "2026-01-05T09:00:00Z"),
     (re.compile(r'(?<="resourceVersion":")\d+'), "1000"),
     (re.compile(r"(?<=kube-api-access-)[a-z0-9]{5}"), "bcdfg"),
@@ -44,7 +44,7 @@ async def record_pods(cluster: Cluster) -> Mapping[Path, str]:
         texts = [await _text(cluster, pod) for pod in (second, first)]
     await cluster.api.delete(NAMESPACES, None, _NAMESPACE)
     files = (Path("pods") / "pending.json", Path("pods") / "running.json")
-    return {file: _lasting(text) for file, text in zip(files, texts, strict=True)}
+    return {file: _stable_text(text) for file, text in zip(files, texts, strict=True)}
 
 
 async def _pods(cluster: Cluster) -> list[Obj]:
@@ -67,8 +67,8 @@ async def _text(cluster: Cluster, pod: Obj) -> str:
         return "\n".join([line.decode() async for line in lines]) + "\n"
 
 
-def _lasting(text: str) -> str:
-    for found, instead in _LASTING:
+def _stable_text(text: str) -> str:
+    for found, instead in _STABLE_FIELDS:
         text = found.sub(instead, text)
     uids = dict.fromkeys(_UID.findall(text))
     for number, uid in enumerate(uids):

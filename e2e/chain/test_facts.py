@@ -2,7 +2,7 @@
 
 import asyncio
 
-from e2e.chain.carry import bind_until
+from e2e.chain.carry import bind_pods_until
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import JOBS, JOBSETS, PODS, TRAINJOBS, Obj, Resource
 from e2e.cluster.timeline import State, Timeline
@@ -17,7 +17,7 @@ async def test_deleting_its_pods_destroys_a_trainjob(cluster: Cluster, namespace
     async with cluster.timeline(TRAINJOBS, JOBS, PODS, namespace=namespace) as seen:
         await _run_eight_pods(cluster, seen, namespace)
 
-        names = [pod["metadata"]["name"] for pod in seen.of(PODS)]
+        names = [pod["metadata"]["name"] for pod in seen.objects(PODS)]
         await asyncio.gather(*(cluster.api.delete(PODS, namespace, name) for name in names))
         await seen.until(lambda _: condition(_only(seen, TRAINJOBS), "Failed"), "TrainJob Failed")
 
@@ -29,14 +29,14 @@ async def test_suspending_and_resuming_loses_nothing(cluster: Cluster, namespace
     """Suspend takes every pod away and resume brings every pod back, with no failure counted."""
     async with cluster.timeline(TRAINJOBS, JOBS, PODS, namespace=namespace) as seen:
         await _run_eight_pods(cluster, seen, namespace)
-        first = {pod["metadata"]["uid"] for pod in seen.of(PODS)}
+        first = {pod["metadata"]["uid"] for pod in seen.objects(PODS)}
 
         await _suspend(cluster, namespace, suspended=True)
-        await seen.until(lambda _: not seen.of(PODS), "every pod is gone")
+        await seen.until(lambda _: not seen.objects(PODS), "every pod is gone")
         await _suspend(cluster, namespace, suspended=False)
         await seen.until(lambda _: _count_pending(seen) == PODS_WANTED, "all pods are back")
 
-    assert not first & {pod["metadata"]["uid"] for pod in seen.of(PODS)}
+    assert not first & {pod["metadata"]["uid"] for pod in seen.objects(PODS)}
     seen.never(_anything_failed, "a failure was counted or a TrainJob failed")
 
 
@@ -47,15 +47,15 @@ async def test_a_condition_of_somebody_else_survives(cluster: Cluster, namespace
     status = {"conditions": [{**noted, "lastTransitionTime": "2026-01-01T00:00:00Z"}]}
     async with cluster.timeline(TRAINJOBS, PODS, namespace=namespace) as seen:
         await cluster.api.create(job)
-        await seen.until(lambda _: len(seen.of(PODS)) == 1, "the pod exists")
+        await seen.until(lambda _: len(seen.objects(PODS)) == 1, "the pod exists")
         body = {key: job[key] for key in ("apiVersion", "kind", "metadata")} | {"status": status}
         path = f"{TRAINJOBS.path(namespace, 'job')}/status"
         query = {"fieldManager": "somebody-else"}
         await cluster.api.request("PATCH", path, body, query=query, content_type=_APPLY)
         await _suspend(cluster, namespace, suspended=True)
-        await seen.until(lambda _: not seen.of(PODS), "the pod is gone")
+        await seen.until(lambda _: not seen.objects(PODS), "the pod is gone")
         await _suspend(cluster, namespace, suspended=False)
-        await seen.until(lambda _: len(seen.of(PODS)) == 1, "the pod is back")
+        await seen.until(lambda _: len(seen.objects(PODS)) == 1, "the pod is back")
 
     written = [condition(m.obj, "Noted") for m in seen.moments if m.key.resource == TRAINJOBS]
     assert written[written.index(True) :] == [True] * written.count(True)
@@ -69,7 +69,7 @@ async def test_volume_claims_keep_a_trainjob_from_being_suspended(
     job = Submission("job", "torchtune-llama3.2-1b", namespace, num_nodes=1).trainjob()
     async with cluster.timeline(PODS, namespace=namespace) as seen:
         await cluster.api.create(job)
-        await seen.until(lambda _: bool(seen.of(PODS)), "a pod exists")
+        await seen.until(lambda _: bool(seen.objects(PODS)), "a pod exists")
         mark = await cluster.audit.mark()
         await _suspend(cluster, namespace, suspended=True)
         async with asyncio.timeout(20):
@@ -78,7 +78,7 @@ async def test_volume_claims_keep_a_trainjob_from_being_suspended(
 
     jobsets, _ = await cluster.api.list(JOBSETS, namespace)
     assert [it["spec"].get("suspend", False) for it in jobsets] == [False]
-    assert seen.of(PODS)
+    assert seen.objects(PODS)
 
 
 async def _answers(cluster: Cluster, mark: int, namespace: str) -> list[int]:
@@ -90,7 +90,7 @@ async def _answers(cluster: Cluster, mark: int, namespace: str) -> list[int]:
 async def _run_eight_pods(cluster: Cluster, seen: Timeline, namespace: str) -> None:
     submission = Submission("job", "torch-distributed", namespace, num_nodes=PODS_WANTED, gpus=1)
     await cluster.api.create(submission.trainjob())
-    await bind_until(cluster, seen, ["node-0"], _all_running)
+    await bind_pods_until(cluster, seen, ["node-0"], _all_running)
 
 
 async def _suspend(cluster: Cluster, namespace: str, *, suspended: bool) -> None:
@@ -110,9 +110,9 @@ def _anything_failed(state: State) -> bool:
 
 
 def _count_pending(seen: Timeline) -> int:
-    return sum(pod["status"]["phase"] == "Pending" for pod in seen.of(PODS))
+    return sum(pod["status"]["phase"] == "Pending" for pod in seen.objects(PODS))
 
 
 def _only(seen: Timeline, resource: Resource) -> Obj:
-    (obj,) = seen.of(resource)
+    (obj,) = seen.objects(resource)
     return obj

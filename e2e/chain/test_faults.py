@@ -7,7 +7,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from e2e.chain.carry import bind_until
+from e2e.chain.carry import bind_pods_until
 from e2e.cluster.api import Api, ApiError
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.nodes import GPU, GPU_MEMORY_LABEL, RACK_LABEL, NodeShape
@@ -34,7 +34,7 @@ async def test_every_program_can_be_killed_and_started_again(worn_cluster: Clust
         patches = pod_annotations({"node": {RUN_SECONDS: "0"}})
         job = Submission("job", "torch-distributed", patches=patches)
         await worn_cluster.api.create(job.trainjob())
-        await bind_until(worn_cluster, seen, ["node-0"], _is_complete)
+        await bind_pods_until(worn_cluster, seen, ["node-0"], _is_complete)
 
 
 async def test_stop_asks_before_it_insists(worn_cluster: Cluster) -> None:
@@ -50,7 +50,7 @@ async def test_stop_asks_before_it_insists(worn_cluster: Cluster) -> None:
     await _release_nodes(worn_cluster)  # for the next one
 
 
-async def test_a_frozen_api_server_answers_nobody(worn_cluster: Cluster) -> None:
+async def test_a_frozen_api_server_answers_no_request(worn_cluster: Cluster) -> None:
     """SIGSTOP keeps the connection open and silent; SIGCONT answers what was asked meanwhile."""
     apiserver = worn_cluster.process("kube-apiserver")
     apiserver.pause()
@@ -80,7 +80,7 @@ async def test_the_proxy_delays_and_cuts(cluster: Cluster, namespace: str) -> No
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-async def test_the_proxy_refuses_what_it_is_told_to(
+async def test_the_proxy_refuses_the_given_requests(
     status: int, cluster: Cluster, namespace: str
 ) -> None:
     """A burst refuses so many requests of the chosen kind, as a busy API server would."""
@@ -204,7 +204,7 @@ async def test_nodes_are_as_they_were_ordered(cluster: Cluster) -> None:
 
 
 async def _kubectl(cluster: Cluster, kubeconfig: Path, *arguments: str) -> str:
-    kubectl = cluster.ground.programs / "kubectl"
+    kubectl = cluster.layout.programs / "kubectl"
     process = await asyncio.create_subprocess_exec(
         kubectl,
         f"--kubeconfig={kubeconfig}",

@@ -2,9 +2,9 @@
 
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import CRDS
-from tests.support.schemas import beside, crd_schema
+from tests.support.schemas import crd_schema, unread_properties
 from trainer_kai.api.resources import CLUSTER_RUNTIMES, JOBSETS, RUNTIMES, TRAINJOBS
-from trainer_kai.cli.fields import BESIDE
+from trainer_kai.cli.fields import UNREAD_FIELDS
 
 _NOT_READ = {"Named"}  # policies of which we read only that they are there
 
@@ -16,9 +16,11 @@ async def test_known_fields_are_those_of_the_crds(cluster: Cluster) -> None:
     by_name = {crd["metadata"]["name"]: crd for crd in crds}
     for resource in (CLUSTER_RUNTIMES, JOBSETS, RUNTIMES, TRAINJOBS):
         crd = by_name[f"{resource.plural}.{resource.group}"]
-        for name, names in beside(resource.struct, crd_schema(crd, resource.version)).items():
+        for name, names in unread_properties(
+            resource.struct, crd_schema(crd, resource.version)
+        ).items():
             found.setdefault(name, set()).update(names)
 
     assert len(found) > 40
     expected = {name: names for name, names in found.items() if name not in _NOT_READ}
-    assert {name: set(BESIDE[name].split()) for name in expected} == expected
+    assert {name: set(UNREAD_FIELDS[name].split()) for name in expected} == expected

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from e2e.cluster import registry
-from e2e.cluster.binaries import ensure_chain
+from e2e.cluster.binaries import ensure_built
 from e2e.cluster.bringup import Options, running_cluster
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.identity import Identity
@@ -52,7 +52,7 @@ _ENDINGS = [
 _CUTS = [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.soak)]
 
 
-class Held:
+class HeldCluster:
     """A cluster in another process, and what it had running and open."""
 
     def __init__(self, holder: "subprocess.Popen[str]") -> None:
@@ -75,14 +75,14 @@ class Held:
 
 
 @pytest.fixture
-def held() -> Iterator[Held]:
+def held_cluster() -> Iterator[HeldCluster]:
     """Return a ready cluster held by a process of its own."""
-    ensure_chain()
+    ensure_built()
     holding = tethered([sys.executable, "-c", _HOLD])  # or a killed test run would leave it
     with subprocess.Popen(
         holding, stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as holder:
-        held = Held(holder)
+        held = HeldCluster(holder)
         try:
             yield held
         finally:
@@ -103,19 +103,23 @@ async def test_the_chain_is_ready_soon(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("number", _ENDINGS, ids=lambda number: number.name)
-async def test_no_process_outlives_its_holder(held: Held, number: signal.Signals) -> None:
+async def test_no_process_outlives_its_holder(
+    held_cluster: HeldCluster, number: signal.Signals
+) -> None:
     """Whatever ends the holder, kill -9 included, ends every process and frees every port."""
-    assert len(held.processes) == 6
-    assert all(process.alive for process in held.processes)
-    assert len(held.open_ports) == 7
+    assert len(held_cluster.processes) == 6
+    assert all(process.alive for process in held_cluster.processes)
+    assert len(held_cluster.open_ports) == 7
 
-    held.holder.send_signal(number)
-    await asyncio.to_thread(held.holder.wait)
+    held_cluster.holder.send_signal(number)
+    await asyncio.to_thread(held_cluster.holder.wait)
 
-    await _until(lambda: not any(process.alive for process in held.processes), "all are gone")
-    assert held.open_ports == []
+    await _until(
+        lambda: not any(process.alive for process in held_cluster.processes), "all are gone"
+    )
+    assert held_cluster.open_ports == []
     registry.sweep()
-    assert held.note.name not in registry.known()
+    assert held_cluster.note.name not in registry.known()
 
 
 async def test_clusters_started_by_hand_live_side_by_side(tmp_path: Path) -> None:
@@ -207,7 +211,7 @@ async def _until(true: Callable[[], bool], what: str) -> None:
 @contextlib.contextmanager
 def _own_cache(folder: Path) -> Iterator[None]:
     """Count only this test's clusters, but use the programs that are built already."""
-    chain = ensure_chain().folder
+    chain = ensure_built().folder
     (folder / "chain").mkdir()
     (folder / "chain" / chain.name).symlink_to(chain)
     with pytest.MonkeyPatch.context() as patch:

@@ -1,6 +1,6 @@
 """Volumes of a shipped runtime whose claims wait for their first consumer, on the bare chain."""
 
-from e2e.chain.carry import bind_until
+from e2e.chain.carry import bind_pods_until
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import (
     CLUSTER_RUNTIMES,
@@ -26,10 +26,10 @@ async def test_torchtune_waits_for_its_first_consumer(cluster: Cluster, namespac
 
     async with cluster.timeline(TRAINJOBS, PODS, PVCS, namespace=namespace) as seen:
         await cluster.api.create(submission.trainjob())
-        await seen.until(lambda _: len(seen.of(PODS)) == 2, "both initializers exist")
-        await bind_until(cluster, seen, ["node-3"], _is_complete)
+        await seen.until(lambda _: len(seen.objects(PODS)) == 2, "both initializers exist")
+        await bind_pods_until(cluster, seen, ["node-3"], _is_complete)
 
-    claim = seen.of(PVCS)[0]
+    claim = seen.objects(PVCS)[0]
     volume = await cluster.api.get(PVS, None, claim["spec"]["volumeName"])
     affinity = volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"][0]
     assert affinity["matchExpressions"][0]["values"] == ["node-3"]

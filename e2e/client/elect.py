@@ -17,19 +17,19 @@ from trainer_kai.clock import SystemClock
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.connect import process_client
 from trainer_kai.kube.lease import Fence
-from trainer_kai.kube.locate import find_access
+from trainer_kai.kube.locate import find_rest_config
 from trainer_kai.kube.runner import Runner, main
-from trainer_kai.kube.standard import elector
+from trainer_kai.kube.standard import leader_elector
 from trainer_kai.log import configure, logger
 from trainer_kai.metrics import Metrics
-from trainer_kai.settings import Leader
+from trainer_kai.settings import LeaderSettings
 
-__all__ = ["ACTS", "LEASE", "TIMING"]
+__all__ = ["LEASE", "TIMING", "WRITES"]
 
-ACTS: Final = "acts"
+WRITES: Final = "acts"
 CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap", True, PartialObject)  # noqa: FBT003
 LEASE: Final = "elect"
-TIMING: Final = Leader(name=LEASE, lease_s=3, renew_deadline_s=2, retry_s=0.3, write_s=0.8)
+TIMING: Final = LeaderSettings(name=LEASE, lease_s=3, renew_deadline_s=2, retry_s=0.3, write_s=0.8)
 _PAUSE_S: Final = 0.05
 
 
@@ -42,33 +42,35 @@ class Candidate:
         self._identity = identity
         self._freeze_at = freeze_at
         self._clock = SystemClock()
-        self._acts = 0
+        self._writes = 0
 
     async def program(self, run: Runner) -> None:
         """Stand for election until told to stop."""
-        access = await find_access({}, self._clock, kubeconfig=self._kubeconfig)
+        access = await find_rest_config({}, self._clock, kubeconfig=self._kubeconfig)
         client = await run.enter("client", process_client(access, self._clock))
         settings = TIMING.model_copy(update={"namespace": self._namespace})
-        candidate = elector(client, settings, Metrics(), logger(__name__), name=self._identity)
+        candidate = leader_elector(
+            client, settings, Metrics(), logger(__name__), name=self._identity
+        )
 
         run.start("lead", lambda: candidate.lead(lambda fence: self._act(client, fence)))
 
     async def _act(self, client: Client, fence: Fence) -> None:
         """Write over and over, whatever is there: only the fence keeps two from writing."""
-        fenced = client.behind(fence)
+        fenced = client.with_fence(fence)
         while True:
             await asyncio.shield(self._write(fenced))
             await self._clock.sleep(_PAUSE_S)
 
     async def _write(self, client: Client) -> None:
-        self._acts += 1
-        data: dict[str, Any] = {"by": self._identity, "act": f"{self._acts}"}
-        if self._acts == self._freeze_at:
+        self._writes += 1
+        data: dict[str, Any] = {"by": self._identity, "act": f"{self._writes}"}
+        if self._writes == self._freeze_at:
             os.kill(os.getpid(), signal.SIGSTOP)
-        await client.merge(CONFIG_MAPS, Key(self._namespace, ACTS), {"data": data})
+        await client.merge_patch(CONFIG_MAPS, Key(self._namespace, WRITES), {"data": data})
 
 
 if __name__ == "__main__":
     configure(SystemClock())
-    where, whose, who, *when = sys.argv[1:]
-    sys.exit(main(Candidate(where, whose, who, *map(int, when)).program))
+    where, namespace_of, identity, *when = sys.argv[1:]
+    sys.exit(main(Candidate(where, namespace_of, identity, *map(int, when)).program))

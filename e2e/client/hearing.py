@@ -8,38 +8,47 @@ from typing import Final, TypeVar
 
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import CONFIG_MAPS as PLAIN_CONFIG_MAPS
-from tests.support.heard import Heard
+from tests.support.heard import WatchRecorder
 from trainer_kai.api.meta import Key, Object, PartialObject
 from trainer_kai.api.resource import Resource
 from trainer_kai.clock import SystemClock
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.connect import process_client
-from trainer_kai.kube.locate import find_access
-from trainer_kai.kube.request import Target
-from trainer_kai.kube.watch import Pace, Watch
+from trainer_kai.kube.locate import find_rest_config
+from trainer_kai.kube.request import ListTarget
+from trainer_kai.kube.watch import Watch, WatchTiming
 
-__all__ = ["CONFIG_MAPS", "QUICK", "client_of", "config_map", "hearing", "true_state"]
+__all__ = [
+    "CONFIG_MAPS",
+    "QUICK",
+    "client_of",
+    "config_map",
+    "recorded_watch",
+    "versions_on_server",
+]
 
 T = TypeVar("T", bound=Object)
 
 CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap", True, PartialObject)  # noqa: FBT003
-QUICK: Final = Pace(first_wait_s=0.05, longest_wait_s=0.5)
+QUICK: Final = WatchTiming(first_wait_s=0.05, longest_wait_s=0.5)
 
 
 @asynccontextmanager
 async def client_of(kubeconfig: Path) -> AsyncIterator[Client]:
     """Return our client, as a process has it."""
     clock = SystemClock()
-    access = await find_access({}, clock, kubeconfig=str(kubeconfig))
+    access = await find_rest_config({}, clock, kubeconfig=str(kubeconfig))
     async with process_client(access, clock) as client:
         yield client
 
 
 @asynccontextmanager
-async def hearing(client: Client, target: Target[T], pace: Pace = QUICK) -> AsyncIterator[Heard[T]]:
+async def recorded_watch(
+    client: Client, target: ListTarget[T], pace: WatchTiming = QUICK
+) -> AsyncIterator[WatchRecorder[T]]:
     """Watch, and be synced to begin with; an error of the watch is one of the test."""
-    heard: Heard[T] = Heard()
-    watch = Watch(client, target, heard, pace=pace)
+    heard: WatchRecorder[T] = WatchRecorder()
+    watch = Watch(client, target, heard, timing=pace)
     async with asyncio.TaskGroup() as group:
         following = group.create_task(watch.run(heard.change, heard.has_synced))
         await heard.until(lambda: heard.synced > 0, "the first list")
@@ -53,7 +62,7 @@ def config_map(namespace: str, name: str, **data: str) -> dict[str, object]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
 
 
-async def true_state(cluster: Cluster, namespace: str) -> dict[Key, str]:
+async def versions_on_server(cluster: Cluster, namespace: str) -> dict[Key, str]:
     """Return key and version of every object there is, as another client sees it."""
     found, _ = await cluster.api.list(PLAIN_CONFIG_MAPS, namespace)
     return {

@@ -24,10 +24,10 @@ from e2e.cluster.cluster import Cluster
 from e2e.cluster.commands import kubeconfig_path
 from e2e.cluster.resources import SERVICE_ACCOUNTS
 from trainer_kai.errors import ConfigError, TrainerKaiError
-from trainer_kai.kube.client import Client, Patience
+from trainer_kai.kube.client import Client, RetryPolicy
 from trainer_kai.kube.connect import command_client
 from trainer_kai.kube.errors import Forbidden, Unauthorized, Unavailable
-from trainer_kai.kube.request import Target
+from trainer_kai.kube.request import ListTarget
 
 Kubeconfig: TypeAlias = dict[str, Any]
 Connect: TypeAlias = Callable[[Path], AbstractAsyncContextManager[Client]]
@@ -44,18 +44,18 @@ BOTH: Final = pytest.mark.parametrize(
 )
 
 
-async def _told(connect: Connect, kubeconfig: Path) -> TrainerKaiError:
+async def _message_for(connect: Connect, kubeconfig: Path) -> TrainerKaiError:
     """Return what comes of an attempt that must fail, as one line."""
     with pytest.raises(TrainerKaiError) as raised:
-        await _ask(connect, kubeconfig)
+        await _request(connect, kubeconfig)
     assert "\n" not in str(raised.value)
     return raised.value
 
 
-async def _ask(connect: Connect, kubeconfig: Path) -> None:
+async def _request(connect: Connect, kubeconfig: Path) -> None:
     async with connect(kubeconfig) as given:
-        client = given.with_patience(Patience(total_s=0.5))
-        await client.list(Target(CONFIG_MAPS, "default"))
+        client = given.with_retry_policy(RetryPolicy(total_s=0.5))
+        await client.list(ListTarget(CONFIG_MAPS, "default"))
 
 
 def _changed(cluster: Cluster, file: Path, where: str, fields: Kubeconfig) -> Path:
@@ -73,11 +73,11 @@ async def test_a_wrong_authority(connect: Connect, cluster: Cluster, tmp_path: P
     fields = {"certificate-authority-data": other}
     kubeconfig = _changed(cluster, tmp_path / "config", "cluster", fields)
 
-    told = await _told(connect, kubeconfig)
+    report = await _message_for(connect, kubeconfig)
 
-    assert isinstance(told, ConfigError)
-    assert str(told).startswith(f"context chain of {kubeconfig}: certificate-authority: ")
-    assert "give the authority that this cluster has now" in str(told)
+    assert isinstance(report, ConfigError)
+    assert str(report).startswith(f"context chain of {kubeconfig}: certificate-authority: ")
+    assert "give the authority that this cluster has now" in str(report)
 
 
 @BOTH
@@ -86,11 +86,11 @@ async def test_a_wrong_name(connect: Connect, cluster: Cluster, tmp_path: Path) 
     fields = {"tls-server-name": "elsewhere.example"}
     kubeconfig = _changed(cluster, tmp_path / "config", "cluster", fields)
 
-    told = await _told(connect, kubeconfig)
+    report = await _message_for(connect, kubeconfig)
 
-    assert isinstance(told, ConfigError)
-    assert "tls-server-name: " in str(told)
-    assert "set it to a name that the certificate is for" in str(told)
+    assert isinstance(report, ConfigError)
+    assert "tls-server-name: " in str(report)
+    assert "set it to a name that the certificate is for" in str(report)
 
 
 @BOTH
@@ -99,11 +99,11 @@ async def test_an_unreachable_server(connect: Connect, cluster: Cluster, tmp_pat
     server = f"https://127.0.0.1:{cluster.free_port()}"
     kubeconfig = _changed(cluster, tmp_path / "config", "cluster", {"server": server})
 
-    told = await _told(connect, kubeconfig)
+    report = await _message_for(connect, kubeconfig)
 
-    assert isinstance(told, Unavailable)
-    assert not told.was_sent
-    assert f"cannot connect to {server}, from context chain of {kubeconfig}" in str(told)
+    assert isinstance(report, Unavailable)
+    assert not report.was_sent
+    assert f"cannot connect to {server}, from context chain of {kubeconfig}" in str(report)
 
 
 @BOTH
@@ -112,15 +112,15 @@ async def test_an_expired_token(connect: Connect, cluster: Cluster, tmp_path: Pa
     account = await cluster.api.get(SERVICE_ACCOUNTS, "default", "default")
     uid = account["metadata"]["uid"]
     for lifetime_s, is_good in ((600, True), (-600, False)):
-        token = _service_account_token(cluster.ground.service_accounts, uid, lifetime_s)
+        token = _service_account_token(cluster.layout.service_accounts, uid, lifetime_s)
         kubeconfig = _changed(cluster, tmp_path / "config", "user", {"token": token})
-        told = await _told(connect, kubeconfig)
+        report = await _message_for(connect, kubeconfig)
         if is_good:  # so that it is the date and nothing else that is wrong with the other
-            assert isinstance(told, Forbidden)
+            assert isinstance(report, Forbidden)
         else:
-            assert isinstance(told, Unauthorized)
-            assert "renew it, or log in again" in str(told)
-            assert f"context chain of {kubeconfig}" in str(told)
+            assert isinstance(report, Unauthorized)
+            assert "renew it, or log in again" in str(report)
+            assert f"context chain of {kubeconfig}" in str(report)
 
 
 @BOTH
@@ -128,14 +128,14 @@ async def test_a_forbidden_resource(connect: Connect, cluster: Cluster) -> None:
     """RBAC says no: who may not do what, and what would allow it."""
     kubeconfig = await cluster.service_account_kubeconfig("default", "default")
 
-    told = await _told(connect, kubeconfig)
+    report = await _message_for(connect, kubeconfig)
 
-    assert isinstance(told, Forbidden)
+    assert isinstance(report, Forbidden)
     for part in (
         'User "system:serviceaccount:default:default" cannot list resource "configmaps"',
         "a role and its binding have to grant it",
     ):
-        assert part in str(told)
+        assert part in str(report)
 
 
 async def test_an_account_stands_in_its_namespace(cluster: Cluster, namespace: str) -> None:
@@ -144,7 +144,7 @@ async def test_an_account_stands_in_its_namespace(cluster: Cluster, namespace: s
 
     for kubeconfig, where in ((account, namespace), (cluster.kubeconfig, "default")):
         async with _command(kubeconfig) as client:
-            assert client.access.namespace == where
+            assert client.rest_config.namespace == where
 
 
 def _service_account_token(keys: KeyPair, uid: str, lifetime_s: int) -> str:

@@ -13,7 +13,7 @@ from e2e.cluster import resources
 from e2e.cluster.cluster import Cluster
 from trainer_kai.api.meta import Key, PartialObject
 from trainer_kai.api.resource import Resource
-from trainer_kai.kube.actions import Question, bind, is_allowed
+from trainer_kai.kube.actions import AccessRequest, bind, review_access
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.discovery import Discovery
 from trainer_kai.kube.errors import (
@@ -23,7 +23,7 @@ from trainer_kai.kube.errors import (
     NotFound,
     Unavailable,
 )
-from trainer_kai.kube.request import Deletion, Target, Write
+from trainer_kai.kube.request import DeleteOptions, ListTarget, WriteOptions
 
 PODS: Final = Resource("", "v1", "pods", "Pod", True, PartialObject)  # noqa: FBT003
 NODES: Final = Resource("", "v1", "nodes", "Node", False, PartialObject)  # noqa: FBT003
@@ -40,7 +40,7 @@ async def client(cluster: Cluster) -> AsyncIterator[Client]:
 async def test_an_object_is_made_once(client: Client, namespace: str) -> None:
     """A second one of that name is a refusal of its own kind; a dry run makes none."""
     key, body = Key(namespace, "a"), config_map(namespace, "a")
-    await client.create(CONFIG_MAPS, namespace, body, Write(dry_run=True))
+    await client.create(CONFIG_MAPS, namespace, body, WriteOptions(dry_run=True))
     with pytest.raises(NotFound, match=f"GET /api/v1/namespaces/{namespace}/configmaps/a: 404"):
         await client.get(CONFIG_MAPS, key)
 
@@ -57,14 +57,14 @@ async def test_what_was_read_before_a_change_cannot_be_written(
     """Replacing an object, and patching one with a version, fail once it has changed."""
     key = Key(namespace, "a")
     made = await client.create(CONFIG_MAPS, namespace, config_map(namespace, "a"))
-    await client.merge(CONFIG_MAPS, key, {"data": {"k": "v"}})
+    await client.merge_patch(CONFIG_MAPS, key, {"data": {"k": "v"}})
     stale = config_map(namespace, "a")
     stale["metadata"] = {"name": "a", "resourceVersion": made.metadata.resource_version}
 
     with pytest.raises(Conflict):
         await client.replace(CONFIG_MAPS, key, stale)
     with pytest.raises(Conflict):
-        await client.merge(CONFIG_MAPS, key, stale)
+        await client.merge_patch(CONFIG_MAPS, key, stale)
 
 
 async def test_applied_fields_have_an_owner(
@@ -72,19 +72,19 @@ async def test_applied_fields_have_an_owner(
 ) -> None:
     """What one manager owns another takes only by force; what is left out next time is removed."""
     key = Key(namespace, "a")
-    ours, theirs = Write(field_manager="ours"), Write(field_manager="theirs")
+    ours, theirs = WriteOptions(field_manager="ours"), WriteOptions(field_manager="theirs")
     await client.apply(CONFIG_MAPS, key, {"data": {"k": "ours", "only": "ours"}}, ours)
 
     with pytest.raises(Conflict, match='conflict with "ours"'):
         await client.apply(CONFIG_MAPS, key, {"data": {"k": "theirs"}}, theirs)
-    forced = Write(field_manager="theirs", force=True)
+    forced = WriteOptions(field_manager="theirs", force=True)
     await client.apply(CONFIG_MAPS, key, {"data": {"k": "theirs"}}, forced)
     await client.apply(CONFIG_MAPS, key, {"data": {}}, ours)
 
     found = await cluster.api.get(resources.CONFIG_MAPS, namespace, "a")
     assert found["data"] == {"k": "theirs"}
     with pytest.raises(ValueError, match="needs a field manager"):
-        await client.apply(CONFIG_MAPS, key, {}, Write())
+        await client.apply(CONFIG_MAPS, key, {}, WriteOptions())
 
 
 async def test_operations_are_conditional(client: Client, namespace: str) -> None:
@@ -96,15 +96,15 @@ async def test_operations_are_conditional(client: Client, namespace: str) -> Non
     right = {"op": "test", "path": "/data/k", "value": "v"}
 
     with pytest.raises(Invalid):
-        await client.run_operations(CONFIG_MAPS, key, [wrong, change])
-    await client.run_operations(CONFIG_MAPS, key, [right, change])
+        await client.json_patch(CONFIG_MAPS, key, [wrong, change])
+    await client.json_patch(CONFIG_MAPS, key, [right, change])
 
 
 async def test_unknown_fields_are_refused_when_asked_to(client: Client, namespace: str) -> None:
     """Strict writes find typing errors; the others drop what nobody knows."""
     body = {**config_map(namespace, "a"), "dta": {}}
     with pytest.raises(Invalid, match='unknown field "dta"'):
-        await client.create(CONFIG_MAPS, namespace, body, Write(strict=True))
+        await client.create(CONFIG_MAPS, namespace, body, WriteOptions(strict=True))
 
     await client.create(CONFIG_MAPS, namespace, body)
 
@@ -113,12 +113,12 @@ async def test_only_the_very_object_is_deleted(client: Client, namespace: str) -
     """A deletion with a uid leaves a successor of that name alone."""
     key, body = Key(namespace, "a"), config_map(namespace, "a")
     first = await client.create(CONFIG_MAPS, namespace, body)
-    await client.delete(CONFIG_MAPS, key, Deletion(uid=first.metadata.uid))
+    await client.delete(CONFIG_MAPS, key, DeleteOptions(uid=first.metadata.uid))
     second = await client.create(CONFIG_MAPS, namespace, body)
 
     with pytest.raises(Conflict):
-        await client.delete(CONFIG_MAPS, key, Deletion(uid=first.metadata.uid))
-    await client.delete(CONFIG_MAPS, key, Deletion(uid=second.metadata.uid, dry_run=True))
+        await client.delete(CONFIG_MAPS, key, DeleteOptions(uid=first.metadata.uid))
+    await client.delete(CONFIG_MAPS, key, DeleteOptions(uid=second.metadata.uid, dry_run=True))
 
     assert await client.get(CONFIG_MAPS, key) == second
 
@@ -131,9 +131,9 @@ async def test_a_status_is_a_part_of_its_own(
     key = Key(namespace, "a")
     status = {"status": {"nominatedNodeName": "node-0"}}
 
-    await client.merge(PODS, key, status)
+    await client.merge_patch(PODS, key, status)
     assert "nominatedNodeName" not in (await _read(cluster, namespace, "a"))["status"]
-    await client.merge(PODS, key, status, Write(subresource="status"))
+    await client.merge_patch(PODS, key, status, WriteOptions(subresource="status"))
     assert (await _read(cluster, namespace, "a"))["status"]["nominatedNodeName"] == "node-0"
 
 
@@ -145,7 +145,9 @@ async def test_only_the_very_pod_is_bound(cluster: Cluster, client: Client, name
     with pytest.raises(Conflict):
         await bind(client, key, "node-0", uid="somebody-else")
     uid, version = made["metadata"]["uid"], made["metadata"]["resourceVersion"]
-    changed = await client.merge(PODS, key, {"metadata": {"labels": {"example.com/new": "1"}}})
+    changed = await client.merge_patch(
+        PODS, key, {"metadata": {"labels": {"example.com/new": "1"}}}
+    )
     with pytest.raises(Conflict):
         await bind(client, key, "node-0", uid=uid, version=version)
     version, notes = changed.metadata.resource_version, {"example.com/why": "test"}
@@ -181,8 +183,10 @@ async def test_authorizers_answer_with_the_namespace_in_mind(
     await cluster.api.request("POST", f"{rbac}/rolebindings", binding)
 
     async def may(queue: str, where: str) -> bool:
-        question = Question("use", "scheduling.run.ai", "queues", queue, where, groups=(group,))
-        return (await is_allowed(client, question)).allowed
+        question = AccessRequest(
+            "use", "scheduling.run.ai", "queues", queue, where, groups=(group,)
+        )
+        return (await review_access(client, question)).allowed
 
     async with asyncio.timeout(10):
         while not await may("team-a", namespace):  # the authorizer reads its rules by a watch
@@ -234,7 +238,7 @@ async def test_a_repeatable_write_survives_a_lost_answer(cluster: Cluster, names
         client_of(cluster.proxied_kubeconfig(proxy)) as through,
     ):
         proxy.cut(10, applies=lambda method, _path: method == "PATCH")
-        write = Write(field_manager="ours")
+        write = WriteOptions(field_manager="ours")
         applied = await through.apply(CONFIG_MAPS, Key(namespace, "a"), {"data": {"k": "v"}}, write)
 
         assert proxy.is_cut
@@ -263,7 +267,7 @@ async def test_latency_is_not_added_up(cluster: Cluster, namespace: str) -> None
 async def through_list(cluster: Cluster, namespace: str) -> set[str]:
     """Return the names that another client sees."""
     async with client_of(cluster.kubeconfig) as client:
-        maps = await client.list(Target(CONFIG_MAPS, namespace))
+        maps = await client.list(ListTarget(CONFIG_MAPS, namespace))
     return {item.metadata.name for item in maps}
 
 

@@ -13,15 +13,15 @@ from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import CONFIG_MAPS
 from trainer_kai.api.meta import Key
 from trainer_kai.clock import SystemClock
-from trainer_kai.kube.events import EventApi, EventSettings, Recorder, Regarding
+from trainer_kai.kube.events import EventApi, EventObject, EventRecorder, EventSettings
 
 
 @asynccontextmanager
-async def recording(cluster: Cluster) -> AsyncIterator[tuple[Recorder, list[str]]]:
+async def recording(cluster: Cluster) -> AsyncIterator[tuple[EventRecorder, list[str]]]:
     """Run a recorder, and send all that was posted when it ends."""
     outcomes: list[str] = []
     async with client_of(cluster.kubeconfig) as client:
-        recorder = Recorder(
+        recorder = EventRecorder(
             EventApi(client),
             EventSettings("kai-scheduler", "e2e"),
             SystemClock(),
@@ -35,12 +35,12 @@ async def recording(cluster: Cluster) -> AsyncIterator[tuple[Recorder, list[str]
         await asyncio.wait([running])
 
 
-async def the_map(cluster: Cluster, namespace: str) -> Regarding:
+async def the_map(cluster: Cluster, namespace: str) -> EventObject:
     """Return an object of the namespace to say something about."""
     key = Key(namespace, "kube-root-ca.crt")
     await cluster.until_found(CONFIG_MAPS, namespace, key.name)
     found = await cluster.api.get(CONFIG_MAPS, namespace, key.name)
-    return Regarding("v1", "ConfigMap", *key, found["metadata"]["uid"])
+    return EventObject("v1", "ConfigMap", *key, found["metadata"]["uid"])
 
 
 async def test_the_same_words_are_one_event_with_a_count(cluster: Cluster, namespace: str) -> None:
@@ -56,17 +56,17 @@ async def test_the_same_words_are_one_event_with_a_count(cluster: Cluster, names
         recorder.post(regarding, "Waiting", "no node has room", "Warning")
 
     shown = await kubectl(cluster, "describe", "configmap", regarding.name, "-n", namespace)
-    said = next(line for line in shown.splitlines() if "no node has room" in line)
+    output = next(line for line in shown.splitlines() if "no node has room" in line)
     assert outcomes == ["posted"] * 3
-    assert said.split()[:2] == ["Warning", "Waiting"]
-    assert "(x8 over " in said
-    assert said.endswith("kai-scheduler  no node has room")
+    assert output.split()[:2] == ["Warning", "Waiting"]
+    assert "(x8 over " in output
+    assert output.endswith("kai-scheduler  no node has room")
     assert "ä" * 510 + "…" in shown
 
 
 async def test_what_is_said_about_the_cluster_stands_in_default(cluster: Cluster) -> None:
     """A node has no namespace of its own."""
-    node = Regarding("v1", "Node", "", "node-0", "node-0")
+    node = EventObject("v1", "Node", "", "node-0", "node-0")
     async with recording(cluster) as (recorder, outcomes):
         recorder.post(node, "Reserved", "eight GPUs are kept")
 
@@ -79,7 +79,7 @@ async def test_what_is_said_about_the_cluster_stands_in_default(cluster: Cluster
 
 async def test_a_namespace_that_is_gone_costs_one_try(cluster: Cluster) -> None:
     """Nobody can read it any more."""
-    gone = Regarding("v1", "Pod", "never-was", "a", "uid")
+    gone = EventObject("v1", "Pod", "never-was", "a", "uid")
     async with recording(cluster) as (recorder, outcomes):
         recorder.post(gone, "Waiting", "x")
 
@@ -88,7 +88,7 @@ async def test_a_namespace_that_is_gone_costs_one_try(cluster: Cluster) -> None:
 
 async def kubectl(cluster: Cluster, *words: str) -> str:
     """Ask as a user does."""
-    command = [str(cluster.ground.programs / "kubectl"), "--kubeconfig", str(cluster.kubeconfig)]
+    command = [str(cluster.layout.programs / "kubectl"), "--kubeconfig", str(cluster.kubeconfig)]
     done = await asyncio.to_thread(
         subprocess.run, [*command, *words], capture_output=True, text=True, check=True
     )

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import pytest
 
-from e2e.client.elect import ACTS, LEASE, TIMING
+from e2e.client.elect import LEASE, TIMING, WRITES
 from e2e.client.faketime import DateOf
 from e2e.client.hearing import config_map
 from e2e.cluster.cluster import Cluster
@@ -26,13 +26,13 @@ from tests.support.tree import ROOT
 pytestmark = pytest.mark.serial  # time-outs of leaders are measured
 
 HOUR_S = 3600
-Enter: TypeAlias = Callable[..., Process]
+StartCandidate: TypeAlias = Callable[..., Process]
 
 
 @asynccontextmanager
 async def election(
     cluster: Cluster, namespace: str, folder: Path
-) -> AsyncIterator[tuple[Timeline, Enter]]:
+) -> AsyncIterator[tuple[Timeline, StartCandidate]]:
     """Let candidates enter, record what they write, and end them."""
     entered: list[Process] = []
 
@@ -45,7 +45,7 @@ async def election(
         entered.append(process)
         return process
 
-    await cluster.api.create(config_map(namespace, ACTS))
+    await cluster.api.create(config_map(namespace, WRITES))
     try:
         async with cluster.timeline(CONFIG_MAPS, LEASES, namespace=namespace) as seen:
             yield seen, enter
@@ -63,33 +63,33 @@ def moments_of(seen: Timeline, resource: Resource, name: str) -> list[Moment]:
     ]
 
 
-def acts(seen: Timeline) -> list[tuple[str, float]]:
+def writes_of(seen: Timeline) -> list[tuple[str, float]]:
     """Return who acted, and when the witness saw it."""
-    found = moments_of(seen, CONFIG_MAPS, ACTS)
+    found = moments_of(seen, CONFIG_MAPS, WRITES)
     return [(by, it.at_s) for it in found if (by := it.obj.get("data", {}).get("by"))]
 
 
-def reigns(seen: Timeline) -> list[str]:
+def leadership_spans(seen: Timeline) -> list[str]:
     """Return who acted one after the other; a name that comes back is a leader that came back."""
-    return [by for by, _ in itertools.groupby(by for by, _ in acts(seen))]
+    return [by for by, _ in itertools.groupby(by for by, _ in writes_of(seen))]
 
 
 def holders(seen: Timeline) -> list[str]:
     """Return who held the Lease one after the other, without what makes each unique."""
-    names = map(_holder, moments_of(seen, LEASES, LEASE))
+    names = map(_holder_of, moments_of(seen, LEASES, LEASE))
     return [name for name, _ in itertools.groupby(names)]
 
 
-def _holder(moment: Moment) -> str:
+def _holder_of(moment: Moment) -> str:
     name: str = moment.obj["spec"].get("holderIdentity", "")
     return name.partition("_")[0]
 
 
 async def acting(seen: Timeline, identity: str, times: int = 5) -> None:
     """Wait until somebody acted so often from now on."""
-    before = sum(by == identity for by, _ in acts(seen))
+    before = sum(by == identity for by, _ in writes_of(seen))
     await seen.until(
-        lambda _: sum(by == identity for by, _ in acts(seen)) >= before + times,
+        lambda _: sum(by == identity for by, _ in writes_of(seen)) >= before + times,
         f"{identity} acts",
     )
 
@@ -113,15 +113,15 @@ async def test_a_frozen_leader_does_not_act_when_it_wakes_up(
         await b.stop()
         await acting(seen, "a")
 
-    assert reigns(seen) == ["a", "b", "a"]
-    last_of_a = max(at_s for by, at_s in acts(seen)[: acts_until(seen, "b")] if by == "a")
-    first_of_b = next(at_s for by, at_s in acts(seen) if by == "b")
+    assert leadership_spans(seen) == ["a", "b", "a"]
+    last_of_a = max(at_s for by, at_s in writes_of(seen)[: until_writes(seen, "b")] if by == "a")
+    first_of_b = next(at_s for by, at_s in writes_of(seen) if by == "b")
     assert first_of_b - last_of_a >= TIMING.lease_s - TIMING.renew_deadline_s - TIMING.write_s
 
 
-def acts_until(seen: Timeline, identity: str) -> int:
+def until_writes(seen: Timeline, identity: str) -> int:
     """Return how many acts there were before the first of somebody."""
-    return next(n for n, (by, _) in enumerate(acts(seen)) if by == identity)
+    return next(n for n, (by, _) in enumerate(writes_of(seen)) if by == identity)
 
 
 @pytest.mark.parametrize(
@@ -146,10 +146,10 @@ async def test_how_soon_the_next_one_leads(
         await (a.stop() if number == signal.SIGTERM else a.kill())
         await acting(seen, "b")
 
-    assert reigns(seen) == ["a", "b"]
+    assert leadership_spans(seen) == ["a", "b"]
     assert holders(seen) == (["a", "", "b"] if number == signal.SIGTERM else ["a", "b"])
-    left_s = max(it.at_s for it in moments_of(seen, LEASES, LEASE) if _holder(it) != "b")
-    first_of_b = next(at_s for by, at_s in acts(seen) if by == "b")
+    left_s = max(it.at_s for it in moments_of(seen, LEASES, LEASE) if _holder_of(it) != "b")
+    first_of_b = next(at_s for by, at_s in writes_of(seen) if by == "b")
     assert least_s <= first_of_b - left_s <= most_s
     ended = [line for line in a.tail(3) if '"process ends", "code": 0' in line]
     assert len(ended) == (number == signal.SIGTERM)
@@ -174,7 +174,7 @@ async def test_dates_that_jump_change_nothing(
                 date.jump_to(hours * HOUR_S)
                 await acting(seen, "a", 60)  # that takes longer than the lease
 
-    assert (reigns(seen), holders(seen)) == (["a"], ["a"])
+    assert (leadership_spans(seen), holders(seen)) == (["a"], ["a"])
     renewed = [it.obj["spec"]["renewTime"] for it in moments_of(seen, LEASES, LEASE)]
     assert renewed != sorted(renewed)  # its date did go back
 

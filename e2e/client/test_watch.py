@@ -11,40 +11,40 @@ from e2e.client.hearing import (
     QUICK,
     client_of,
     config_map,
-    hearing,
-    true_state,
+    recorded_watch,
+    versions_on_server,
 )
 from e2e.cluster import resources
 from e2e.cluster.cluster import Cluster
-from tests.support.heard import Heard
+from tests.support.heard import WatchRecorder
 from trainer_kai.api.meta import Key, PartialObject
 from trainer_kai.api.resource import Resource
-from trainer_kai.kube.known import What
-from trainer_kai.kube.request import Selection, Target
-from trainer_kai.kube.watch import Pace, Watch
+from trainer_kai.kube.known import DeltaType
+from trainer_kai.kube.request import ListTarget, Selection
+from trainer_kai.kube.watch import Watch, WatchTiming
 
-Maps = Heard[PartialObject]
+Maps = WatchRecorder[PartialObject]
 _SILENCE_S: Final = 3.0  # longer than a busy machine may stand still
 
 
-def _maps(namespace: str, **selection: str) -> Target[PartialObject]:
-    return Target(CONFIG_MAPS, namespace, Selection(**selection))
+def _maps(namespace: str, **selection: str) -> ListTarget[PartialObject]:
+    return ListTarget(CONFIG_MAPS, namespace, Selection(**selection))
 
 
 def _is(heard: Maps, truth: dict[Key, str]) -> bool:
     return {key: found.metadata.resource_version for key, found in heard.state.items()} == truth
 
 
-def _told(heard: Maps, since: int) -> list[tuple[What, str]]:
-    return [(change.what, change.key.name) for change in heard.changes[since:]]
+def _recorded(heard: Maps, since: int) -> list[tuple[DeltaType, str]]:
+    return [(change.type, change.key.name) for change in heard.changes[since:]]
 
 
-async def test_changes_are_told_in_order(cluster: Cluster, namespace: str) -> None:
+async def test_changes_come_in_order(cluster: Cluster, namespace: str) -> None:
     """What is made, changed and deleted is told as that, each once."""
     api = cluster.api
     async with (
         client_of(cluster.kubeconfig) as client,
-        hearing(client, _maps(namespace)) as heard,
+        recorded_watch(client, _maps(namespace)) as heard,
     ):
         since = len(heard.changes)
         await api.create(config_map(namespace, "a"))
@@ -53,8 +53,8 @@ async def test_changes_are_told_in_order(cluster: Cluster, namespace: str) -> No
         await api.create(config_map(namespace, "a"))
         await heard.until(lambda: len(heard.changes) >= since + 4, "four changes")
 
-        wanted = [What.ADDED, What.MODIFIED, What.DELETED, What.ADDED]
-        assert _told(heard, since) == [(what, "a") for what in wanted]
+        wanted = [DeltaType.ADDED, DeltaType.MODIFIED, DeltaType.DELETED, DeltaType.ADDED]
+        assert _recorded(heard, since) == [(what, "a") for what in wanted]
 
 
 async def test_lists_are_read_in_pages(cluster: Cluster, namespace: str) -> None:
@@ -62,10 +62,10 @@ async def test_lists_are_read_in_pages(cluster: Cluster, namespace: str) -> None
     await cluster.api.create_all([config_map(namespace, f"m-{n}") for n in range(25)])
     async with (
         client_of(cluster.kubeconfig) as client,
-        hearing(client, _maps(namespace), Pace(page_items=10)) as heard,
+        recorded_watch(client, _maps(namespace), WatchTiming(page_items=10)) as heard,
     ):
         assert heard.reads == ["PAGE"] * 3
-        assert _is(heard, await true_state(cluster, namespace))
+        assert _is(heard, await versions_on_server(cluster, namespace))
 
         await cluster.api.create(config_map(namespace, "late"))
         await heard.until(lambda: Key(namespace, "late") in heard.state, "the new one")
@@ -77,8 +77,8 @@ async def test_selectors_let_objects_come_and_go(cluster: Cluster, namespace: st
     await api.create(config_map(namespace, "a"))
     async with (
         client_of(cluster.kubeconfig) as client,
-        hearing(client, _maps(namespace, labels="team=a")) as heard,
-        hearing(client, _maps(namespace, fields="metadata.name=a")) as named,
+        recorded_watch(client, _maps(namespace, labels="team=a")) as heard,
+        recorded_watch(client, _maps(namespace, fields="metadata.name=a")) as named,
     ):
         assert heard.state == {}
         assert set(named.state) == {Key(namespace, "a")}
@@ -90,7 +90,7 @@ async def test_selectors_let_objects_come_and_go(cluster: Cluster, namespace: st
         await api.merge(resources.CONFIG_MAPS, namespace, "a", labels)
         await heard.until(lambda: len(heard.changes) == 2, "it matches no more")
 
-        assert _told(heard, 0) == [(What.ADDED, "a"), (What.DELETED, "a")]
+        assert _recorded(heard, 0) == [(DeltaType.ADDED, "a"), (DeltaType.DELETED, "a")]
 
 
 async def test_only_metadata_is_sent_when_that_is_asked_for(
@@ -99,8 +99,8 @@ async def test_only_metadata_is_sent_when_that_is_asked_for(
     """A kind can be followed at a fraction of its size."""
     api = cluster.api
     async with client_of(cluster.kubeconfig) as client:
-        only = Target(CONFIG_MAPS, namespace, only_metadata=True)
-        async with hearing(client, only) as heard, cluster.proxy() as proxy:
+        only = ListTarget(CONFIG_MAPS, namespace, only_metadata=True)
+        async with recorded_watch(client, only) as heard, cluster.proxy() as proxy:
             await api.create(config_map(namespace, "large", text="x" * 500_000))
             await heard.until(lambda: Key(namespace, "large") in heard.state, "it is told")
 
@@ -115,15 +115,15 @@ async def test_the_api_server_may_be_killed_and_restarted(worn_cluster: Cluster)
     """Whoever writes on meanwhile is heard in the end, each change once."""
     async with (
         client_of(worn_cluster.kubeconfig) as client,
-        hearing(client, _maps("default")) as heard,
+        recorded_watch(client, _maps("default")) as heard,
     ):
         for round_number in range(2):
             await _churn(worn_cluster, f"before-{round_number}")
             await worn_cluster.restart_api_server()
             await _churn(worn_cluster, f"after-{round_number}")
-        truth = await true_state(worn_cluster, "default")
+        truth = await versions_on_server(worn_cluster, "default")
         await heard.until(lambda: _is(heard, truth), "the same state as the API server's")
-        assert heard.troubles
+        assert heard.failures
 
 
 async def _churn(cluster: Cluster, prefix: str) -> None:
@@ -145,7 +145,7 @@ async def test_a_gap_in_history_is_closed_by_a_diff(worn_cluster: Cluster) -> No
     async with (
         worn_cluster.proxy() as proxy,
         client_of(worn_cluster.proxied_kubeconfig(proxy)) as client,
-        hearing(client, _maps("default")) as heard,
+        recorded_watch(client, _maps("default")) as heard,
     ):
         since = len(heard.changes)
         returned = heard.state[Key("default", "returns")].metadata.uid
@@ -160,19 +160,19 @@ async def test_a_gap_in_history_is_closed_by_a_diff(worn_cluster: Cluster) -> No
         await proxy.open()
         await heard.until(lambda: heard.synced == 2, "a second list")
 
-        assert any("410" in trouble for trouble in heard.troubles), heard.troubles
-        assert _is(heard, await true_state(worn_cluster, "default"))
-        assert sorted(_told(heard, since), key=str) == sorted(
+        assert any("410" in trouble for trouble in heard.failures), heard.failures
+        assert _is(heard, await versions_on_server(worn_cluster, "default"))
+        assert sorted(_recorded(heard, since), key=str) == sorted(
             [
-                (What.MODIFIED, "changes"),
-                (What.DELETED, "goes"),
-                (What.DELETED, "returns"),
-                (What.ADDED, "returns"),
-                (What.ADDED, "comes"),
+                (DeltaType.MODIFIED, "changes"),
+                (DeltaType.DELETED, "goes"),
+                (DeltaType.DELETED, "returns"),
+                (DeltaType.ADDED, "returns"),
+                (DeltaType.ADDED, "comes"),
             ],
             key=str,
         )
-        gone = [c for c in heard.changes[since:] if c.what is What.DELETED]
+        gone = [c for c in heard.changes[since:] if c.type is DeltaType.DELETED]
         assert [c.uid for c in gone if c.key.name == "returns"] == [returned]
         assert {c.object for c in gone} == {None}
 
@@ -182,7 +182,7 @@ async def test_a_stream_may_break_in_the_middle_of_a_line(cluster: Cluster, name
     async with (
         cluster.proxy() as proxy,
         client_of(cluster.proxied_kubeconfig(proxy)) as client,
-        hearing(client, _maps(namespace)) as heard,
+        recorded_watch(client, _maps(namespace)) as heard,
     ):
         since = len(heard.changes)
         proxy.cut(100_000, applies=lambda _method, path: "watch=true" in path)
@@ -190,20 +190,20 @@ async def test_a_stream_may_break_in_the_middle_of_a_line(cluster: Cluster, name
         await heard.until(lambda: len(heard.changes) > since, "the event")
 
         assert proxy.is_cut
-        assert len(heard.troubles) == 1
+        assert len(heard.failures) == 1
         assert heard.synced == 1
-        assert _told(heard, since) == [(What.ADDED, "long")]
+        assert _recorded(heard, since) == [(DeltaType.ADDED, "long")]
 
 
 async def test_an_object_may_be_larger_than_two_mebibytes(cluster: Cluster, namespace: str) -> None:
     """On the wire an object of one mebibyte can be six: listed and followed all the same."""
     big = config_map(namespace, "big", text="<" * 900_000)  # each is sent as \u003c
     async with client_of(cluster.kubeconfig) as client:
-        async with hearing(client, _maps(namespace)) as heard:
+        async with recorded_watch(client, _maps(namespace)) as heard:
             await cluster.api.create(big)
             await heard.until(lambda: Key(namespace, "big") in heard.state, "it is told")
-            assert heard.troubles == []
-        async with hearing(client, _maps(namespace)) as later:
+            assert heard.failures == []
+        async with recorded_watch(client, _maps(namespace)) as later:
             assert Key(namespace, "big") in later.state
 
 
@@ -212,14 +212,14 @@ async def test_latency_delays_and_loses_nothing(cluster: Cluster, namespace: str
     async with (
         cluster.proxy() as proxy,
         client_of(cluster.proxied_kubeconfig(proxy)) as client,
-        hearing(client, _maps(namespace)) as heard,
+        recorded_watch(client, _maps(namespace)) as heard,
     ):
         proxy.delay(0.05)
         await cluster.api.create_all([config_map(namespace, f"m-{n}") for n in range(200)])
-        truth = await true_state(cluster, namespace)
+        truth = await versions_on_server(cluster, namespace)
         async with asyncio.timeout(5):
             await heard.until(lambda: _is(heard, truth), "all of them")
-        assert heard.troubles == []
+        assert heard.failures == []
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
@@ -230,7 +230,7 @@ async def test_a_burst_of_refusals_is_waited_out(
     async with (
         cluster.proxy() as proxy,
         client_of(cluster.proxied_kubeconfig(proxy)) as client,
-        hearing(client, _maps(namespace)) as heard,
+        recorded_watch(client, _maps(namespace)) as heard,
     ):
         proxy.burst(status, 3, applies=lambda method, _path: method == "GET", retry_after_s=0)
         proxy.reset()
@@ -244,10 +244,10 @@ async def test_a_burst_of_refusals_is_waited_out(
 
 async def test_a_frozen_api_server_is_taken_for_dead(worn_cluster: Cluster) -> None:
     """A connection that stays open and silent is given up, and the next one goes on from there."""
-    pace = Pace(first_wait_s=0.05, longest_wait_s=0.5, silence_s=_SILENCE_S)
+    pace = WatchTiming(first_wait_s=0.05, longest_wait_s=0.5, silence_s=_SILENCE_S)
     async with (
         client_of(worn_cluster.kubeconfig) as client,
-        hearing(client, _maps("default"), pace) as heard,
+        recorded_watch(client, _maps("default"), pace) as heard,
         asyncio.TaskGroup() as group,
     ):
         await worn_cluster.api.create(config_map("default", "busy"))
@@ -255,13 +255,13 @@ async def test_a_frozen_api_server_is_taken_for_dead(worn_cluster: Cluster) -> N
         first = len(heard.changes)
         busy = first + int(_SILENCE_S * 15)  # for longer than it may be silent
         await heard.until(lambda: len(heard.changes) > busy, "a watch that is never silent")
-        assert heard.troubles == []
+        assert heard.failures == []
 
         worn_cluster.process("kube-apiserver").pause()
-        await heard.until(lambda: len(heard.troubles) >= 1, "it is missed")
+        await heard.until(lambda: len(heard.failures) >= 1, "it is missed")
         worn_cluster.process("kube-apiserver").resume()
-        told = len(heard.changes)
-        await heard.until(lambda: len(heard.changes) > told + 10, "further changes")
+        report = len(heard.changes)
+        await heard.until(lambda: len(heard.changes) > report + 10, "further changes")
 
         assert heard.synced == 1
         writing.cancel()
@@ -278,11 +278,11 @@ async def _keep_busy(cluster: Cluster, name: str) -> None:
 async def test_a_kind_that_comes_later_is_waited_for(worn_cluster: Cluster) -> None:
     """A watch of a kind that nobody serves yet says so, and begins when its CRD is there."""
     gadgets = Resource("example.com", "v1", "gadgets", "Gadget", False, PartialObject)  # noqa: FBT003
-    heard: Maps = Heard()
+    heard: Maps = WatchRecorder()
     async with client_of(worn_cluster.kubeconfig) as client, asyncio.TaskGroup() as group:
-        watch = Watch(client, Target(gadgets), heard, pace=QUICK)
+        watch = Watch(client, ListTarget(gadgets), heard, timing=QUICK)
         following = group.create_task(watch.run(heard.change, heard.has_synced))
-        await heard.until(lambda: len(heard.troubles) >= 2, "it is missed")
+        await heard.until(lambda: len(heard.failures) >= 2, "it is missed")
         assert "is their CRD installed?" in watch.trouble
         assert heard.synced == 0
 

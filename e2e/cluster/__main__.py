@@ -9,7 +9,7 @@ from aiohttp import ClientError
 
 from e2e.cluster import commands
 from e2e.cluster.api import ApiError
-from e2e.cluster.binaries import ensure_chain
+from e2e.cluster.binaries import ensure_built
 from e2e.cluster.toolchain import BuildError
 
 
@@ -43,7 +43,7 @@ def _run(asked: argparse.Namespace) -> None:
         case "logs":
             commands.logs(asked.name, asked.program, asked.lines)
         case "build":
-            print(ensure_chain().folder)
+            print(ensure_built().folder)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -13,17 +13,17 @@ from e2e.cluster.kubeconfig import ADMIN, Credentials
 from e2e.cluster.resources import BY_KIND, PODS, SERVICE_ACCOUNTS, Obj, Resource
 from e2e.cluster.together import together
 
-__all__ = ["Api", "ApiError", "once_heard"]
+__all__ = ["Api", "ApiError", "retry_while_stale"]
 
 _CONNECTIONS = 64
 _IN_FLIGHT = 32
 _TOKEN_S = 30 * 24 * 3600  # as long as the cluster's certificates
 _APPLY = "application/apply-patch+yaml"
-_NOT_YET = (404, 429, 503)  # unknown; its storage is being set up; not served yet
+_NOT_READY = (404, 429, 503)  # unknown; its storage is being set up; not served yet
 _DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 _MERGE = "application/merge-patch+json"
-_UNHEARD = "must be created before the TrainJob"  # what Trainer's webhook says of its runtime
-_HEARD_S = 30.0
+_STALE_MESSAGE = "must be created before the TrainJob"  # what Trainer's webhook says of its runtime
+_STALE_S = 30.0
 
 
 class ApiError(Exception):
@@ -43,9 +43,11 @@ class ApiError(Exception):
         super().__init__(f"{request}: {status} {self.reason}: {answer.get('message') or body}")
 
 
-async def once_heard(attempt: Callable[[], Coroutine[object, object, Obj]], unheard: str) -> Obj:
+async def retry_while_stale(
+    attempt: Callable[[], Coroutine[object, object, Obj]], unheard: str
+) -> Obj:
     """Try until it is not refused in these words: who refuses hears of what is there by a watch."""
-    until = asyncio.get_running_loop().time() + _HEARD_S
+    until = asyncio.get_running_loop().time() + _STALE_S
     while True:
         try:
             return await attempt()
@@ -140,7 +142,7 @@ class Api:
             try:
                 await self.request("GET", path)
             except ApiError as error:
-                if error.status not in _NOT_YET:
+                if error.status not in _NOT_READY:
                     raise
                 await asyncio.sleep(0.05)
             else:
@@ -163,7 +165,9 @@ class Api:
         Trainer's webhook hears of a runtime some time after it is there: a TrainJob waits for that.
         """
         path = BY_KIND[obj["kind"]].path(obj["metadata"].get("namespace"))
-        return await once_heard(lambda: self.request("POST", path, obj, query=query), _UNHEARD)
+        return await retry_while_stale(
+            lambda: self.request("POST", path, obj, query=query), _STALE_MESSAGE
+        )
 
     async def create_all(self, objects: Iterable[Obj], in_flight: int = _IN_FLIGHT) -> None:
         """Create many objects, some at a time."""

@@ -19,7 +19,7 @@ from e2e.cluster.progress import Progress
 from e2e.cluster.tether import tethered
 from e2e.cluster.toolchain import BuildError, find_go, go_environment, run
 
-__all__ = ["BuildError", "Chain", "chain_key", "ensure_chain"]
+__all__ = ["BuildError", "BuiltPrograms", "build_key", "ensure_built"]
 
 _KUBERNETES = "k8s.io/kubernetes"
 _VERSION_FLAG = "-X k8s.io/component-base/version.gitVersion="  # else the API server reports none
@@ -27,7 +27,7 @@ _FLAGS = ("-trimpath", "-ldflags", f"-s -w {_VERSION_FLAG}")
 _TARGETS = ("tool", "./cmd/etcd")
 
 
-class Chain(NamedTuple):
+class BuiltPrograms(NamedTuple):
     """The built programs and what they are furnished with."""
 
     folder: Path
@@ -41,7 +41,7 @@ class Chain(NamedTuple):
         return Catalog.read(self.folder / "catalog.json")
 
 
-def chain_key(source: Path) -> str:
+def build_key(source: Path) -> str:
     """Return a name that changes with the sources of the binaries and the catalog."""
     digest = hashlib.sha256(platform.machine().encode())
     digest.update(repr((_FLAGS, _TARGETS)).encode())
@@ -51,17 +51,17 @@ def chain_key(source: Path) -> str:
     return digest.hexdigest()[:16]
 
 
-def ensure_chain() -> Chain:
+def ensure_built() -> BuiltPrograms:
     """Return the chain's programs, building what the cache does not hold; say what takes time."""
     root = cache_root() / "chain"
-    finished = root / chain_key(chain_source())
+    finished = root / build_key(chain_source())
     if finished.is_dir():
-        return Chain(finished)
+        return BuiltPrograms(finished)
     root.mkdir(parents=True, exist_ok=True)
     with _alone(root / "build.lock"):
         if not finished.is_dir():
             _build_into(finished)
-    return Chain(finished)
+    return BuiltPrograms(finished)
 
 
 def _build_into(finished: Path) -> None:
@@ -123,13 +123,13 @@ class _Build(NamedTuple):
         ) as running:
             assert running.stderr is not None
             try:
-                said = list(_counted(running.stderr, progress, total))
+                output = list(_counted(running.stderr, progress, total))
                 code = running.wait()
             except BaseException:
                 running.terminate()  # the tether ends Go and the compilers it started
                 raise
         if code != 0:
-            print("".join(said[-20:]), file=sys.stderr)
+            print("".join(output[-20:]), file=sys.stderr)
             message = f"go build failed with exit status {code}; its last lines are above"
             raise BuildError(message)
 

@@ -8,13 +8,13 @@ from typing import Final
 
 from e2e.cluster import furnish
 from e2e.cluster.api import Api
-from e2e.cluster.binaries import Chain, ensure_chain
+from e2e.cluster.binaries import BuiltPrograms, ensure_built
 from e2e.cluster.catalog import Catalog
 from e2e.cluster.certificates import Authority, write_service_account_keys
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.kubeconfig import Credentials, make_tokens
 from e2e.cluster.ports import PortBlock, reserve_ports
-from e2e.cluster.programs import Ground
+from e2e.cluster.programs import ClusterLayout
 from e2e.cluster.registry import Note, RunFolder, sweep
 from e2e.cluster.together import together
 
@@ -48,13 +48,13 @@ async def running_cluster(options: Options | None = None) -> AsyncIterator[Clust
     When it is left by an error, or was told `keep_logs`, its logs go to the kept-logs folder.
     """
     options = options or Options()
-    chain = ensure_chain()
+    chain = ensure_built()
     sweep()
     began = time.monotonic()
     with RunFolder(options.name) as folder, closing(reserve_ports()) as ports:
-        ground, credentials = _lay_ground(folder, chain, ports)
+        layout, credentials = _make_layout(folder, chain, ports)
         async with Api.connect(credentials) as api:
-            cluster = Cluster(folder, ground, credentials, ports, api)
+            cluster = Cluster(folder, layout, credentials, ports, api)
             note = Note.of_us(folder.name, api.url, by_hand=options.by_hand)
             try:
                 start = _Start(cluster, note, lambda word: options.say(_timed(word, began)))
@@ -65,20 +65,22 @@ async def running_cluster(options: Options | None = None) -> AsyncIterator[Clust
                 await cluster.end()
 
 
-def _lay_ground(folder: RunFolder, chain: Chain, ports: PortBlock) -> tuple[Ground, Credentials]:
+def _make_layout(
+    folder: RunFolder, chain: BuiltPrograms, ports: PortBlock
+) -> tuple[ClusterLayout, Credentials]:
     run = folder.path
     (run / "logs").mkdir()
     authority = Authority.create(run / "pki")
-    ground = Ground(
+    layout = ClusterLayout(
         run=run,
         programs=chain.folder / "bin",
-        ports={name: ports.take() for name in _PORTS},
+        ports={name: ports.next_port() for name in _PORTS},
         authority=authority.path,
         serving=authority.serve_loopback(run / "pki" / "serving"),
         service_accounts=write_service_account_keys(run / "pki"),
     )
-    url = ground.url("kube-apiserver", "https")
-    return ground, Credentials(url, authority.pem, make_tokens())
+    url = layout.url("kube-apiserver", "https")
+    return layout, Credentials(url, authority.pem, make_tokens())
 
 
 class _Start:
@@ -91,15 +93,17 @@ class _Start:
 
     async def run(self, catalog: Catalog, credentials: Credentials, *, scheduler: bool) -> None:
         cluster = self._cluster
-        furnish.write_files(cluster.ground, catalog, credentials)
+        furnish.write_files(cluster.layout, catalog, credentials)
         await self._programs("etcd")
         await self._programs("kube-apiserver")
         await cluster.api.create_all(furnish.namespaces())
-        await cluster.guarded(furnish.install_crds(cluster.api, catalog))
+        await cluster.while_alive(furnish.install_crds(cluster.api, catalog))
         self._say("CRDs are served")
         # The controller manager learns the kinds it collects when it starts: after the CRDs.
         await self._programs("kube-controller-manager", "jobset", "trainer", "kwok")
-        await cluster.guarded(furnish.furnish(cluster.api, cluster.ground, catalog, credentials))
+        await cluster.while_alive(
+            furnish.bootstrap(cluster.api, cluster.layout, catalog, credentials)
+        )
         self._say("webhooks, runtimes and storage classes are installed")
         if scheduler:
             await self._programs("kube-scheduler")

@@ -15,7 +15,7 @@ from e2e.cluster.kubeconfig import ADMIN, Credentials, write_kubeconfig
 from e2e.cluster.nodes import NodeShape, make_nodes
 from e2e.cluster.ports import PortBlock
 from e2e.cluster.process import Process
-from e2e.cluster.programs import Ground, all_programs
+from e2e.cluster.programs import ClusterLayout, all_programs
 from e2e.cluster.proxy import FaultProxy
 from e2e.cluster.registry import RunFolder
 from e2e.cluster.resources import CRDS, NODES, Obj, Resource
@@ -34,20 +34,20 @@ class Cluster:
     def __init__(
         self,
         folder: RunFolder,
-        ground: Ground,
+        layout: ClusterLayout,
         credentials: Credentials,
         ports: PortBlock,
         api: Api,
     ) -> None:
         self.name = folder.name
-        self.ground = ground
+        self.layout = layout
         self.api = api
         self._folder = folder
         self._credentials = credentials
         self._ports = ports
         self._processes = {
-            name: Process(program, ground.run / "logs" / f"{name}.log")
-            for name, program in all_programs(ground).items()
+            name: Process(program, layout.run / "logs" / f"{name}.log")
+            for name, program in all_programs(layout).items()
         }
 
     @property
@@ -61,12 +61,12 @@ class Cluster:
 
     def free_port(self) -> int:
         """Return a port of this cluster that nobody uses, for a server of the test's own."""
-        return self._ports.take()
+        return self._ports.next_port()
 
     @property
     def kubeconfig(self) -> Path:
         """Return the administrator's kubeconfig."""
-        return self.ground.kubeconfig(ADMIN)
+        return self.layout.kubeconfig(ADMIN)
 
     def connect(self, url: str = "", token: str = "") -> Api:
         """Return a connection of the test's own: through a proxy, or as somebody else."""
@@ -92,7 +92,7 @@ class Cluster:
         nodes = make_nodes(count, shape, prefix=prefix, racks=racks)
         await self.api.create_all(nodes)
         names = [node["metadata"]["name"] for node in nodes]
-        await self.guarded(self._until_usable(set(names)))
+        await self.while_alive(self._until_usable(set(names)))
         return names
 
     async def _until_usable(self, names: set[str]) -> None:
@@ -102,7 +102,7 @@ class Cluster:
                 return
             await asyncio.sleep(0.05)
 
-    async def guarded(self, work: Coroutine[object, object, None]) -> None:
+    async def while_alive(self, work: Coroutine[object, object, None]) -> None:
         """Do what every program of the chain is needed for; fail as soon as one is gone."""
         task = asyncio.create_task(work)
         deadline = time.monotonic() + _READY_S
@@ -131,17 +131,17 @@ class Cluster:
     async def proxy(self) -> AsyncIterator[FaultProxy]:
         """Run a proxy in front of the API server that can delay, cut and refuse."""
         port = self.free_port()
-        proxy = FaultProxy(self.api.url, port, self.ground.serving, self.ground.authority)
+        proxy = FaultProxy(self.api.url, port, self.layout.serving, self.layout.authority)
         try:
             async with proxy:
                 yield proxy
         finally:
-            self._ports.give_back(port)
+            self._ports.put_back(port)
 
     @property
     def audit(self) -> AuditLog:
         """Return the API server's record of writes."""
-        return AuditLog(self.ground.run / "logs" / "audit.jsonl", self.api)
+        return AuditLog(self.layout.run / "logs" / "audit.jsonl", self.api)
 
     async def ready(self, name: str) -> None:
         """Wait until a program that was started again answers."""
@@ -150,7 +150,7 @@ class Cluster:
             return
         try:
             async with asyncio.timeout(_READY_S):
-                while not await self._answers(process.program.ready_url):
+                while not await self._is_answering(process.program.ready_url):
                     process.check()
                     await asyncio.sleep(0.03)
         except TimeoutError:
@@ -162,7 +162,7 @@ class Cluster:
 
         The restart is needed because the API server keeps a window of events of its own.
         """
-        etcd = self.ground.url("etcd")
+        etcd = self.layout.url("etcd")
         answer = await self.api.request("POST", f"{etcd}/v3/kv/range", {"key": "AA=="})
         compaction = {"revision": answer["header"]["revision"], "physical": True}
         await self.api.request("POST", f"{etcd}/v3/kv/compaction", compaction)
@@ -176,7 +176,7 @@ class Cluster:
         await self.process("kube-apiserver").kill()
         self.process("kube-apiserver").start()
         await self.ready("kube-apiserver")
-        await self.guarded(self._until_served())
+        await self.while_alive(self._until_served())
 
     async def _until_served(self) -> None:
         """Wait until what is defined can be read: an API server that starts answers 429.
@@ -189,7 +189,7 @@ class Cluster:
             kind = f"{spec['group']}/{version}/{spec['names']['plural']}"
             await self.api.until_found(f"/apis/{kind}?labelSelector=nobody")
 
-    async def _answers(self, url: str) -> bool:
+    async def _is_answering(self, url: str) -> bool:
         try:
             await self.api.request("GET", url)
         except (ApiError, aiohttp.ClientError):
@@ -209,7 +209,7 @@ class Cluster:
 
     def _write_kubeconfig(self, user: str, token: str, server: str) -> Path:
         text = self._credentials.kubeconfig(user, token, server)
-        return write_kubeconfig(self.ground.kubeconfig(user), text)
+        return write_kubeconfig(self.layout.kubeconfig(user), text)
 
 
 def _is_usable(node: Obj) -> bool:

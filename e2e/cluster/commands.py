@@ -12,7 +12,7 @@ from pathlib import Path
 
 from e2e.cluster import registry
 from e2e.cluster.api import Api
-from e2e.cluster.binaries import ensure_chain
+from e2e.cluster.binaries import ensure_built
 from e2e.cluster.kubeconfig import ADMIN, Credentials, write_kubeconfig
 from e2e.cluster.registry import Note
 from e2e.cluster.supervise import READY
@@ -30,7 +30,7 @@ class CommandError(Exception):
 def up(name: str, nodes: int, gpus: int, *, kube_scheduler: bool) -> None:
     """Start a cluster that stays, and say how to reach it."""
     registry.sweep()
-    chain = ensure_chain()
+    chain = ensure_built()
     scheduler = "kube-scheduler" if kube_scheduler else "none"
     arguments = [str(os.getpid()), name, str(nodes), str(gpus), scheduler]
     with tempfile.TemporaryFile("w+") as errors:

@@ -10,10 +10,10 @@ from e2e.cluster import stages
 from e2e.cluster.api import Api
 from e2e.cluster.catalog import Catalog
 from e2e.cluster.kubeconfig import Credentials, tokens_csv, write_kubeconfig
-from e2e.cluster.programs import Ground
+from e2e.cluster.programs import ClusterLayout
 from e2e.cluster.resources import SERVICE_ACCOUNTS, Obj, namespace
 
-__all__ = ["CACHE_INITIALIZER", "furnish", "install_crds", "namespaces", "write_files"]
+__all__ = ["CACHE_INITIALIZER", "bootstrap", "install_crds", "namespaces", "write_files"]
 
 # The data cache runtime names this ServiceAccount; its overlay makes one in `default`.
 CACHE_INITIALIZER: Final = "kubeflow-trainer-cache-initializer"
@@ -32,21 +32,21 @@ _AUDIT_POLICY: Final = {
 }
 
 
-def write_files(ground: Ground, catalog: Catalog, credentials: Credentials) -> None:
+def write_files(layout: ClusterLayout, catalog: Catalog, credentials: Credentials) -> None:
     """Write every file the programs read."""
-    tokens = ground.run / "tokens.csv"
+    tokens = layout.run / "tokens.csv"
     tokens.touch(mode=0o600)
     tokens.write_text(tokens_csv(credentials.tokens))
     for user in credentials.tokens:
-        write_kubeconfig(ground.kubeconfig(user), credentials.kubeconfig(user))
-    _write_json(ground, "audit-policy.json", _AUDIT_POLICY)
-    _write_json(ground, "jobset.yaml", _jobset_config(ground))
-    _write_json(ground, "trainer.yaml", _trainer_config(ground))
+        write_kubeconfig(layout.kubeconfig(user), credentials.kubeconfig(user))
+    _write_json(layout, "audit-policy.json", _AUDIT_POLICY)
+    _write_json(layout, "jobset.yaml", _jobset_config(layout))
+    _write_json(layout, "trainer.yaml", _trainer_config(layout))
     documents = [json.dumps(stage) for stage in stages.all_stages(catalog.kwok)]
-    (ground.run / "stages.yaml").write_text("\n---\n".join(documents))
-    certificates = ground.run / "trainer-tmp" / "k8s-webhook-server" / "serving-certs"
+    (layout.run / "stages.yaml").write_text("\n---\n".join(documents))
+    certificates = layout.run / "trainer-tmp" / "k8s-webhook-server" / "serving-certs"
     certificates.mkdir(parents=True)
-    for file in ground.serving:
+    for file in layout.serving:
         (certificates / file.name).symlink_to(file)
 
 
@@ -63,14 +63,16 @@ async def install_crds(api: Api, catalog: Catalog) -> None:
         await api.until_found(f"/apis/{spec['group']}/{version}/{spec['names']['plural']}")
 
 
-async def furnish(api: Api, ground: Ground, catalog: Catalog, credentials: Credentials) -> None:
+async def bootstrap(
+    api: Api, layout: ClusterLayout, catalog: Catalog, credentials: Credentials
+) -> None:
     """Create everything else. The managers must answer already: their webhooks see all of it."""
     bundle = base64.b64encode(credentials.authority_pem).decode()
     await api.create_all(
-        _with_urls(catalog.jobset_webhooks, ground.url("jobset-webhook", "https"), bundle)
+        _with_urls(catalog.jobset_webhooks, layout.url("jobset-webhook", "https"), bundle)
     )
     await api.create_all(
-        _with_urls(catalog.trainer_webhooks, ground.url("trainer-webhook", "https"), bundle)
+        _with_urls(catalog.trainer_webhooks, layout.url("trainer-webhook", "https"), bundle)
     )
     await api.create_all(stages.storage_classes(catalog.kwok))
     # The controller manager's first visible deed, without which no pod can be created.
@@ -109,31 +111,31 @@ def _service_account(namespace: str, name: str) -> Obj:
     return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
 
 
-def _manager_config(ground: Ground, name: str, group: str) -> dict[str, Any]:
+def _manager_config(layout: ClusterLayout, name: str, group: str) -> dict[str, Any]:
     return {
         "apiVersion": f"config.{group}/v1alpha1",
         "kind": "Configuration",
-        "health": {"healthProbeBindAddress": f"127.0.0.1:{ground.ports[f'{name}-health']}"},
+        "health": {"healthProbeBindAddress": f"127.0.0.1:{layout.ports[f'{name}-health']}"},
         "metrics": {"bindAddress": "0"},
-        "webhook": {"host": "127.0.0.1", "port": ground.ports[f"{name}-webhook"]},
+        "webhook": {"host": "127.0.0.1", "port": layout.ports[f"{name}-webhook"]},
         "leaderElection": {"leaderElect": False},
         "clientConnection": {"qps": 1000, "burst": 2000},
     }
 
 
-def _jobset_config(ground: Ground) -> dict[str, Any]:
-    config = _manager_config(ground, "jobset", "jobset.x-k8s.io")
-    config["webhook"]["certDir"] = str(ground.serving.certificate.parent)
+def _jobset_config(layout: ClusterLayout) -> dict[str, Any]:
+    config = _manager_config(layout, "jobset", "jobset.x-k8s.io")
+    config["webhook"]["certDir"] = str(layout.serving.certificate.parent)
     config["internalCertManagement"] = {"enable": False}
     return config
 
 
-def _trainer_config(ground: Ground) -> dict[str, Any]:
-    config = _manager_config(ground, "trainer", "trainer.kubeflow.org")
+def _trainer_config(layout: ClusterLayout) -> dict[str, Any]:
+    config = _manager_config(layout, "trainer", "trainer.kubeflow.org")
     config["certManagement"] = {"enable": False}
     config["controller"] = {"groupKindConcurrency": {"TrainJob.trainer.kubeflow.org": 5}}
     return config
 
 
-def _write_json(ground: Ground, name: str, content: dict[str, Any]) -> None:
-    (ground.run / name).write_text(json.dumps(content, indent=1))
+def _write_json(layout: ClusterLayout, name: str, content: dict[str, Any]) -> None:
+    (layout.run / name).write_text(json.dumps(content, indent=1))

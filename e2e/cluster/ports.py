@@ -24,14 +24,14 @@ class PortBlock:
         self._free = list(range(first, first + BLOCK_SIZE))
         self._lock = lock
 
-    def take(self) -> int:
+    def next_port(self) -> int:
         """Return the lowest unused port of the block."""
         if not self._free:
             message = f"all {BLOCK_SIZE} ports of this cluster are taken"
             raise RuntimeError(message)
         return self._free.pop(0)
 
-    def give_back(self, port: int) -> None:
+    def put_back(self, port: int) -> None:
         """Let a port be taken again, after all others."""
         self._free.append(port)
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from e2e.cluster.certificates import KeyPair
 
-__all__ = ["Ground", "Program", "all_programs"]
+__all__ = ["ClusterLayout", "Program", "all_programs"]
 
 
 class Program(NamedTuple):
@@ -18,7 +18,7 @@ class Program(NamedTuple):
     ready_url: str | None = None
 
 
-class Ground(NamedTuple):
+class ClusterLayout(NamedTuple):
     """Where one cluster stands: its run folder, the programs, its ports and certificates."""
 
     run: Path
@@ -37,7 +37,7 @@ class Ground(NamedTuple):
         return self.run / "kubeconfigs" / f"{user}.yaml"
 
 
-def all_programs(ground: Ground) -> dict[str, Program]:
+def all_programs(layout: ClusterLayout) -> dict[str, Program]:
     """Return every program of the chain by its name."""
     makers = (
         _etcd,
@@ -48,17 +48,17 @@ def all_programs(ground: Ground) -> dict[str, Program]:
         _trainer,
         _kwok,
     )
-    programs = [maker(ground) for maker in makers]
+    programs = [maker(layout) for maker in makers]
     return {program.name: program for program in programs}
 
 
-def _etcd(ground: Ground) -> Program:
-    client, peer = ground.url("etcd"), ground.url("etcd-peer")
+def _etcd(layout: ClusterLayout) -> Program:
+    client, peer = layout.url("etcd"), layout.url("etcd-peer")
     return Program(
         "etcd",
         [
-            str(ground.programs / "etcd"),
-            f"--data-dir={ground.run / 'etcd'}",
+            str(layout.programs / "etcd"),
+            f"--data-dir={layout.run / 'etcd'}",
             f"--listen-client-urls={client}",
             f"--advertise-client-urls={client}",
             f"--listen-peer-urls={peer}",
@@ -72,42 +72,42 @@ def _etcd(ground: Ground) -> Program:
     )
 
 
-def _kube_apiserver(ground: Ground) -> Program:
+def _kube_apiserver(layout: ClusterLayout) -> Program:
     return Program(
         "kube-apiserver",
         [
-            str(ground.programs / "kube-apiserver"),
-            f"--etcd-servers={ground.url('etcd')}",
+            str(layout.programs / "kube-apiserver"),
+            f"--etcd-servers={layout.url('etcd')}",
             "--bind-address=127.0.0.1",
             "--advertise-address=127.0.0.1",
-            f"--secure-port={ground.ports['kube-apiserver']}",
-            f"--tls-cert-file={ground.serving.certificate}",
-            f"--tls-private-key-file={ground.serving.key}",
-            f"--client-ca-file={ground.authority}",
-            f"--token-auth-file={ground.run / 'tokens.csv'}",
+            f"--secure-port={layout.ports['kube-apiserver']}",
+            f"--tls-cert-file={layout.serving.certificate}",
+            f"--tls-private-key-file={layout.serving.key}",
+            f"--client-ca-file={layout.authority}",
+            f"--token-auth-file={layout.run / 'tokens.csv'}",
             "--service-account-issuer=https://kubernetes.default.svc",
-            f"--service-account-key-file={ground.service_accounts.certificate}",
-            f"--service-account-signing-key-file={ground.service_accounts.key}",
+            f"--service-account-key-file={layout.service_accounts.certificate}",
+            f"--service-account-signing-key-file={layout.service_accounts.key}",
             "--service-cluster-ip-range=10.0.0.0/16",
             "--authorization-mode=RBAC",
             "--endpoint-reconciler-type=none",
             "--allow-privileged",
-            f"--audit-policy-file={ground.run / 'audit-policy.json'}",
-            f"--audit-log-path={ground.run / 'logs' / 'audit.jsonl'}",
+            f"--audit-policy-file={layout.run / 'audit-policy.json'}",
+            f"--audit-log-path={layout.run / 'logs' / 'audit.jsonl'}",
             "--audit-log-maxsize=0",  # one file for good: a mark is a place in it
         ],
-        ready_url=f"{ground.url('kube-apiserver', 'https')}/readyz",
+        ready_url=f"{layout.url('kube-apiserver', 'https')}/readyz",
     )
 
 
-def _kube_controller_manager(ground: Ground) -> Program:
+def _kube_controller_manager(layout: ClusterLayout) -> Program:
     return Program(
         "kube-controller-manager",
         [
-            str(ground.programs / "kube-controller-manager"),
-            f"--kubeconfig={ground.kubeconfig('kube-controller-manager')}",
-            f"--service-account-private-key-file={ground.service_accounts.key}",
-            f"--root-ca-file={ground.authority}",
+            str(layout.programs / "kube-controller-manager"),
+            f"--kubeconfig={layout.kubeconfig('kube-controller-manager')}",
+            f"--service-account-private-key-file={layout.service_accounts.key}",
+            f"--root-ca-file={layout.authority}",
             "--leader-elect=false",
             "--secure-port=0",
             "--kube-api-qps=1000",
@@ -117,12 +117,12 @@ def _kube_controller_manager(ground: Ground) -> Program:
     )
 
 
-def _kube_scheduler(ground: Ground) -> Program:
+def _kube_scheduler(layout: ClusterLayout) -> Program:
     return Program(
         "kube-scheduler",
         [
-            str(ground.programs / "kube-scheduler"),
-            f"--kubeconfig={ground.kubeconfig('kube-scheduler')}",
+            str(layout.programs / "kube-scheduler"),
+            f"--kubeconfig={layout.kubeconfig('kube-scheduler')}",
             "--leader-elect=false",
             "--bind-address=127.0.0.1",
             "--secure-port=0",
@@ -132,39 +132,39 @@ def _kube_scheduler(ground: Ground) -> Program:
     )
 
 
-def _jobset(ground: Ground) -> Program:
+def _jobset(layout: ClusterLayout) -> Program:
     return Program(
         "jobset",
         [
-            str(ground.programs / "jobset"),
-            f"--config={ground.run / 'jobset.yaml'}",
-            f"--kubeconfig={ground.kubeconfig('jobset')}",
+            str(layout.programs / "jobset"),
+            f"--config={layout.run / 'jobset.yaml'}",
+            f"--kubeconfig={layout.kubeconfig('jobset')}",
         ],
-        ready_url=f"{ground.url('jobset-health')}/readyz",
+        ready_url=f"{layout.url('jobset-health')}/readyz",
     )
 
 
-def _trainer(ground: Ground) -> Program:
+def _trainer(layout: ClusterLayout) -> Program:
     return Program(
         "trainer",
         [
-            str(ground.programs / "trainer-controller-manager"),
-            f"--config={ground.run / 'trainer.yaml'}",
-            f"--kubeconfig={ground.kubeconfig('trainer')}",
+            str(layout.programs / "trainer-controller-manager"),
+            f"--config={layout.run / 'trainer.yaml'}",
+            f"--kubeconfig={layout.kubeconfig('trainer')}",
         ],
         # It looks for its certificate below TMPDIR and has no flag for it.
-        environment={"TMPDIR": str(ground.run / "trainer-tmp")},
-        ready_url=f"{ground.url('trainer-health')}/readyz",
+        environment={"TMPDIR": str(layout.run / "trainer-tmp")},
+        ready_url=f"{layout.url('trainer-health')}/readyz",
     )
 
 
-def _kwok(ground: Ground) -> Program:
+def _kwok(layout: ClusterLayout) -> Program:
     return Program(
         "kwok",
         [
-            str(ground.programs / "kwok"),
-            f"--kubeconfig={ground.kubeconfig('kwok')}",
-            f"--config={ground.run / 'stages.yaml'}",
+            str(layout.programs / "kwok"),
+            f"--kubeconfig={layout.kubeconfig('kwok')}",
+            f"--config={layout.run / 'stages.yaml'}",
             "--manage-all-nodes=true",
             "--node-lease-duration-seconds=40",
         ],

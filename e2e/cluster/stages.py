@@ -34,7 +34,7 @@ WAITING_CLASS: Final = "kwok-local"  # its volumes wait for a pod's node and the
 
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 _DEFAULT_CLASS = "kwok-volume"
-_TOLD: Final = (READY_SECONDS, RUN_SECONDS, FAIL_SECONDS)
+_ANNOTATED: Final = (READY_SECONDS, RUN_SECONDS, FAIL_SECONDS)
 _READY: Final = '.status.conditions.[] | select( .type == "Ready" ) | .status'
 
 
@@ -63,33 +63,33 @@ def storage_classes(kwok: Mapping[str, Obj]) -> list[Obj]:
 
 def _pod_stages(kwok: Mapping[str, Obj]) -> list[Obj]:
     is_ready = _matches(_READY, "In", "True")
-    told = {name: _matches(f'.metadata.annotations["{name}"]', "Exists") for name in _TOLD}
-    untold = {name: {**match, "operator": "DoesNotExist"} for name, match in told.items()}
+    report = {name: _matches(f'.metadata.annotations["{name}"]', "Exists") for name in _ANNOTATED}
+    untold = {name: {**match, "operator": "DoesNotExist"} for name, match in report.items()}
     return [
         _stage(kwok["pod-ready"], "pod-ready", [_IS_PENDING, untold[READY_SECONDS]]),
         _stage(
             kwok["pod-ready"],
             "pod-started",
-            [_IS_PENDING, told[READY_SECONDS]],
+            [_IS_PENDING, report[READY_SECONDS]],
             template=_not_ready_yet,
         ),
         _stage(
             kwok["pod-ready"],
             "pod-ready-later",
-            [_IS_RUNNING, {**is_ready, "operator": "NotIn"}, told[READY_SECONDS]],
+            [_IS_RUNNING, {**is_ready, "operator": "NotIn"}, report[READY_SECONDS]],
             delay=READY_SECONDS,
             template=lambda _: _READY_LATER,
         ),
         _stage(
             kwok["pod-complete"],
             "pod-complete",
-            [_IS_RUNNING, is_ready, told[RUN_SECONDS], untold[FAIL_SECONDS]],
+            [_IS_RUNNING, is_ready, report[RUN_SECONDS], untold[FAIL_SECONDS]],
             delay=RUN_SECONDS,
         ),
         _stage(
             kwok["pod-container-running-failed"],
             "pod-failed",
-            [_IS_RUNNING, is_ready, told[FAIL_SECONDS]],
+            [_IS_RUNNING, is_ready, report[FAIL_SECONDS]],
             delay=FAIL_SECONDS,
         ),
     ]

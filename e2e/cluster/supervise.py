@@ -34,7 +34,7 @@ async def supervise(name: str, nodes: int, gpus: int, *, kube_scheduler: bool) -
         outlive_parent()
         _say(f"{READY} {cluster.name}")  # fails, and ends the cluster, when `up` is gone
         sys.stdout.close()
-        while cluster.ground.run.is_dir():  # a folder that somebody removed cannot be found again
+        while cluster.layout.run.is_dir():  # a folder that somebody removed cannot be found again
             await asyncio.sleep(1)
 
 

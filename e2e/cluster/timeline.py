@@ -58,7 +58,7 @@ class Timeline:
         self._resources = resources
         self._namespace = namespace
         self._watches: list[asyncio.Task[None]] = []
-        self._moved = asyncio.Condition()
+        self._has_moved = asyncio.Condition()
         self._gap: str | None = None
         self._starts: dict[Resource, int] = {}
         self._recorded: dict[Resource, set[int]] = {}  # the versions of the events that arrived
@@ -86,7 +86,7 @@ class Timeline:
                 watch.cancel()
             await asyncio.gather(*self._watches, return_exceptions=True)
 
-    def of(self, resource: Resource) -> list[Obj]:
+    def objects(self, resource: Resource) -> list[Obj]:
         """Return the objects of one kind as they are now."""
         return [obj for key, obj in self.state.items() if key.resource == resource]
 
@@ -108,9 +108,9 @@ class Timeline:
                 seen = len(self.moments)
                 yield dict(self.state)
                 continue  # the consumer may have waited: look again before sleeping
-            async with asyncio.timeout(deadline - time.monotonic()), self._moved:
+            async with asyncio.timeout(deadline - time.monotonic()), self._has_moved:
                 if seen == len(self.moments):
-                    await self._moved.wait()
+                    await self._has_moved.wait()
 
     async def until(
         self, true_of: Callable[[State], bool], what: str, timeout_s: float = 30.0
@@ -211,8 +211,8 @@ class Timeline:
         self.moments.append(Moment(time.monotonic() - self._began, version, kind, key, obj))
 
     async def _wake(self) -> None:
-        async with self._moved:
-            self._moved.notify_all()
+        async with self._has_moved:
+            self._has_moved.notify_all()
 
     def _check(self) -> None:
         if self._gap is not None:

@@ -20,7 +20,7 @@ from typing import Final, NoReturn
 from rich.console import Console
 
 from e2e.cluster.api import ApiError
-from e2e.cluster.binaries import ensure_chain
+from e2e.cluster.binaries import ensure_built
 from e2e.cluster.bringup import Options, running_cluster
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.nodes import NodeShape
@@ -28,7 +28,7 @@ from e2e.cluster.process import ProgramDied
 from e2e.cluster.resources import PODS, TRAINJOBS
 from e2e.cluster.timeline import Gap, Timeline
 from e2e.cluster.toolchain import BuildError
-from e2e.demo.plot import ACTS, LATE, NAMESPACE, TEAMS, TENANTS, Task
+from e2e.demo.plot import ACTS, LATE, NAMESPACE, TEAMS, TENANTS, DemoTrainJob
 from e2e.demo.rows import Ended, ended, is_over, nodes_of, rows_of
 from e2e.demo.screen import Screen, show_ended
 from e2e.front.install import PODGROUPS, apply, install
@@ -36,11 +36,11 @@ from e2e.front.processes import (
     PODGROUPER,
     SCHEDULER,
     WEBHOOK,
-    OurProcess,
+    ProductProcess,
     running,
     webhook_port,
 )
-from e2e.front.queues import let_use
+from e2e.front.queues import grant_queue_use
 
 _PIPED_WIDTH: Final = 110
 _PATIENCE_S: Final = 90.0
@@ -74,16 +74,16 @@ What our processes log (also webhook and podgrouper):
 
 async def show(console: Console, *, hold: bool) -> bool:
     """Bring the chain up, submit, watch, and say what was seen; whether all is Complete."""
-    _end_when_told()
+    _end_on_signal()
     console.print("[bold]A real Kubeflow Trainer control plane on this machine[/]")
     options = Options(name="demo", say=lambda line: console.print(line, highlight=False))
     async with running_cluster(options) as cluster:
         await cluster.add_nodes(4, NodeShape(gpus=8))
-        async with _ours(cluster) as processes:
+        async with _run_processes(cluster) as processes:
             for queue in TEAMS:
                 await apply(cluster, queue)
             for name in TENANTS:
-                await let_use(cluster, name, NAMESPACE)
+                await grant_queue_use(cluster, name, NAMESPACE)
             console.print("       webhook, podgrouper and scheduler are at work")
             console.print(_SCENE, highlight=False)
             async with cluster.timeline(TRAINJOBS, PODS, PODGROUPS) as seen:
@@ -96,7 +96,7 @@ async def show(console: Console, *, hold: bool) -> bool:
             return is_well
 
 
-def _end_when_told() -> None:
+def _end_on_signal() -> None:
     """Let SIGTERM end us as Ctrl-C does; a second one ends us no sooner."""
     loop, this = asyncio.get_running_loop(), asyncio.current_task()
     assert this is not None
@@ -109,11 +109,11 @@ def _end_when_told() -> None:
 
 
 @asynccontextmanager
-async def _ours(cluster: Cluster) -> AsyncIterator[list[OurProcess]]:
+async def _run_processes(cluster: Cluster) -> AsyncIterator[list[ProductProcess]]:
     """Install our manifests and run our processes, each under its own account."""
     await install(cluster, port=webhook_port(cluster))
     async with AsyncExitStack() as stack:
-        logs = cluster.ground.run / "logs"
+        logs = cluster.layout.run / "logs"
         parts = (WEBHOOK, PODGROUPER, SCHEDULER)
         processes = [
             await stack.enter_async_context(running(cluster, part, logs)) for part in parts
@@ -125,19 +125,19 @@ async def _ours(cluster: Cluster) -> AsyncIterator[list[OurProcess]]:
         yield processes
 
 
-def _have_begun(processes: Iterable[OurProcess]) -> bool:
-    said = "\n".join(line for process in processes for line in process.lines())
-    return all(phrase in said for phrase in _BEGUN)
+def _have_begun(processes: Iterable[ProductProcess]) -> bool:
+    output = "\n".join(line for process in processes for line in process.lines())
+    return all(phrase in output for phrase in _BEGUN)
 
 
-def _check(processes: Iterable[OurProcess]) -> None:
+def _check(processes: Iterable[ProductProcess]) -> None:
     """Fail with the words of a process that has ended."""
     for process in processes:
         process.process.check()
 
 
 async def _play(
-    cluster: Cluster, seen: Timeline, console: Console, processes: Sequence[OurProcess]
+    cluster: Cluster, seen: Timeline, console: Console, processes: Sequence[ProductProcess]
 ) -> float:
     """Submit one act after the other and show it, until all is over; how long that took."""
     acts = [*ACTS]
@@ -146,7 +146,7 @@ async def _play(
     with Screen(console, began_s) as screen:
         try:
             async for state in seen.follow(lambda now: is_over(now, count), _PATIENCE_S):
-                while acts and all(nodes_of(state, job) for job in acts[0].after):
+                while acts and all(nodes_of(state, job) for job in acts[0].after_scheduled):
                     await _submit(cluster, console, acts.pop(0).tasks)
                 screen.show(rows_of(state))
         except TimeoutError:
@@ -155,7 +155,7 @@ async def _play(
     return time.monotonic() - began_s
 
 
-async def _submit(cluster: Cluster, console: Console, tasks: Sequence[Task]) -> None:
+async def _submit(cluster: Cluster, console: Console, tasks: Sequence[DemoTrainJob]) -> None:
     for job, words in tasks:
         await cluster.api.create(job.trainjob())
         console.print(f"       TrainJob {job.name}: {words}", highlight=False)
@@ -178,14 +178,16 @@ def _conclude(console: Console, rows: Sequence[Ended], took_s: float) -> bool:
     return True
 
 
-async def _hold(cluster: Cluster, console: Console, processes: Sequence[OurProcess]) -> NoReturn:
+async def _hold(
+    cluster: Cluster, console: Console, processes: Sequence[ProductProcess]
+) -> NoReturn:
     """Leave everything up, with somebody who waits, until we are to end."""
     await _submit(cluster, console, [LATE])
     snapshot = processes[-1].ready_url.replace("/readyz", "/snapshot")
     words = _TO_TRY.format(
         pid=os.getpid(),
         kubeconfig=shlex.quote(str(cluster.kubeconfig)),
-        kubectl=shlex.quote(str(ensure_chain().program("kubectl"))),
+        kubectl=shlex.quote(str(ensure_built().program("kubectl"))),
         waits=LATE.submission.name,
         snapshot=snapshot,
     )
@@ -203,7 +205,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--hold", action="store_true", help="stay up until Ctrl-C or SIGTERM")
     hold: bool = parser.parse_args(arguments).hold
     try:
-        ensure_chain()  # outside the event loop, which would keep Ctrl-C from it
+        ensure_built()  # outside the event loop, which would keep Ctrl-C from it
         width = None if sys.stdout.isatty() else _PIPED_WIDTH
         return 0 if asyncio.run(show(Console(width=width), hold=hold)) else 1
     except (KeyboardInterrupt, asyncio.CancelledError):

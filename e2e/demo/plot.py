@@ -7,21 +7,21 @@ from e2e.cluster.trainjobs import Submission, pod_annotations
 from e2e.front.ours import QUEUE
 from e2e.front.queues import queue
 
-__all__ = ["ACTS", "LATE", "NAMESPACE", "TEAMS", "TENANTS", "Act", "Task"]
+__all__ = ["ACTS", "LATE", "NAMESPACE", "TEAMS", "TENANTS", "DemoStep", "DemoTrainJob"]
 
 
-class Task(NamedTuple):
+class DemoTrainJob(NamedTuple):
     """A TrainJob, and what a spectator has to know about it."""
 
     submission: Submission
     words: str
 
 
-class Act(NamedTuple):
+class DemoStep(NamedTuple):
     """Tasks that are submitted together, once those named have pods on nodes."""
 
-    after: tuple[str, ...]
-    tasks: tuple[Task, ...]
+    after_scheduled: tuple[str, ...]
+    tasks: tuple[DemoTrainJob, ...]
 
 
 TEAMS: Final = (
@@ -64,21 +64,27 @@ _TUNE: Final = Submission(
 )
 
 ACTS: Final = (
-    Act((), (Task(_torch("night", "guests", 2, "9s"), "torch, 2 nodes with 8 GPUs"),)),
-    Act(("night",), (Task(_torch("llm", "team-a", 2, "12s"), "torch, 2 nodes with 8 GPUs"),)),
-    Act(
+    DemoStep((), (DemoTrainJob(_torch("night", "guests", 2, "9s"), "torch, 2 nodes with 8 GPUs"),)),
+    DemoStep(
+        ("night",), (DemoTrainJob(_torch("llm", "team-a", 2, "12s"), "torch, 2 nodes with 8 GPUs"),)
+    ),
+    DemoStep(
         ("llm",),  # nothing is idle any more: moe must be given back what guests have
         (
-            Task(_MOE, "DeepSpeed, 2 nodes with 4 GPUs, and a launcher once those are Ready"),
-            Task(_TUNE, "torchtune, 2 initializers without GPUs, then a node with 2"),
+            DemoTrainJob(
+                _MOE, "DeepSpeed, 2 nodes with 4 GPUs, and a launcher once those are Ready"
+            ),
+            DemoTrainJob(_TUNE, "torchtune, 2 initializers without GPUs, then a node with 2"),
         ),
     ),
-    Act(
+    DemoStep(
         ("moe",),
         (
-            Task(_torch("sft", "team-a", 1, "5s"), "torch, 1 node with 8 GPUs"),
-            Task(_torch("eval", "team-b", 1, "5s"), "torch, 1 node with 8 GPUs"),
+            DemoTrainJob(_torch("sft", "team-a", 1, "5s"), "torch, 1 node with 8 GPUs"),
+            DemoTrainJob(_torch("eval", "team-b", 1, "5s"), "torch, 1 node with 8 GPUs"),
         ),
     ),
 )
-LATE: Final = Task(_torch("big", "team-a", 3, "5s"), "3 nodes with 8 GPUs: more than team-a may")
+LATE: Final = DemoTrainJob(
+    _torch("big", "team-a", 3, "5s"), "3 nodes with 8 GPUs: more than team-a may"
+)

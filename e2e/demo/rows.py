@@ -8,7 +8,7 @@ from e2e.cluster.resources import PODS, TRAINJOBS, Obj
 from e2e.cluster.timeline import Moment, State, replay
 from e2e.cluster.trainjobs import condition
 from e2e.front.install import PODGROUPS
-from e2e.front.ours import GROUP, QUEUE
+from e2e.front.ours import PODGROUP, QUEUE
 
 __all__ = ["Ended", "Row", "ended", "is_over", "nodes_of", "rows_of"]
 
@@ -16,7 +16,7 @@ _ENDS = ("Complete", "Failed")
 _RESERVED = "trainer-kai.dev/reserved"
 _STAGE = "trainer-kai.dev/stage"
 _RECORD = "trainer-kai.dev/evicted-by"
-_LEAVES = "leaves"
+_SUBGROUPS = "leaves"
 
 
 class Row(NamedTuple):
@@ -27,7 +27,7 @@ class Row(NamedTuple):
     stage: str
     pods: str
     state: str
-    why: str
+    reason: str
 
     @property
     def is_under_way(self) -> bool:
@@ -41,25 +41,25 @@ class Ended(NamedTuple):
     job: str
     queue: str
     waited: str
-    told: str
+    message: str
     nodes: str
     state: str
 
 
-class _Story:
+class _JobHistory:
     """A TrainJob from its first moment on."""
 
     def __init__(self, came_s: float) -> None:
         self._came_s = came_s
         self._placed_s: float | None = None
-        self._told = ""
+        self._message = ""
         self._nodes: set[str] = set()
 
-    def go_on(self, at_s: float, row: Row, nodes: Sequence[str]) -> None:
+    def see(self, at_s: float, row: Row, nodes: Sequence[str]) -> None:
         """Take note of how it is at a moment."""
         self._row = row
-        if row.state == _LEAVES or not self._told:
-            self._told = row.why
+        if row.state == _SUBGROUPS or not self._message:
+            self._message = row.reason
         self._nodes.update(nodes)
         if nodes and self._placed_s is None:
             self._placed_s = at_s
@@ -69,10 +69,10 @@ class _Story:
         row = self._row
         waited = "-" if self._placed_s is None else f"{self._placed_s - self._came_s:.1f} s"
         nodes = ", ".join(sorted(self._nodes)) or "-"
-        return Ended(row.job, row.queue, waited, self._told or "-", nodes, row.state)
+        return Ended(row.job, row.queue, waited, self._message or "-", nodes, row.state)
 
 
-class _Part(NamedTuple):
+class _PodGroupStatus(NamedTuple):
     """A group with its pods."""
 
     group: Obj
@@ -87,8 +87,8 @@ class _Part(NamedTuple):
     @property
     def needed(self) -> int:
         """Return how many pods have to be placed before any may run."""
-        leaves = [it for it in self.group["spec"].get("subGroups", ()) if "minMember" in it]
-        return sum(it["minMember"] for it in leaves) or int(self.group["spec"]["minMember"])
+        podsets = [it for it in self.group["spec"].get("subGroups", ()) if "minMember" in it]
+        return sum(it["minMember"] for it in podsets) or int(self.group["spec"]["minMember"])
 
     @property
     def placed(self) -> int:
@@ -102,20 +102,20 @@ class _Part(NamedTuple):
         return len(done) >= self.needed
 
     @property
-    def verdict(self) -> str:
+    def reason(self) -> str:
         """Return why it waits; "" where it does not."""
         conditions = self.group.get("status", {}).get("schedulingConditions") or ()
         last = [it["reasons"][-1] for it in conditions if it.get("reasons")]
         return f"{last[-1]['reason']}: {last[-1]['message']}" if last else ""
 
     @property
-    def held(self) -> str:
+    def reserved(self) -> str:
         """Return what is held for pods that are still to come."""
-        slots = json.loads(self.group["metadata"]["annotations"].get(_RESERVED) or "{}")
+        reserved_places = json.loads(self.group["metadata"]["annotations"].get(_RESERVED) or "{}")
         return "; ".join(
             f"a place on {' and '.join(it['nodes'])} is held for its "
-            f"{leaf.rpartition('-replica-')[0]}"
-            for leaf, it in slots.items()
+            f"{podset.rpartition('-replica-')[0]}"
+            for podset, it in reserved_places.items()
         )
 
 
@@ -135,7 +135,7 @@ def nodes_of(state: State, job: str) -> list[str]:
     """Return where the pods of a TrainJob are that have a node."""
     return [
         pod["spec"]["nodeName"]
-        for part in _parts(state, job)
+        for part in _podgroup_statuses(state, job)
         for pod in part.pods
         if "nodeName" in pod["spec"]
     ]
@@ -143,39 +143,39 @@ def nodes_of(state: State, job: str) -> list[str]:
 
 def ended(history: Sequence[Moment]) -> list[Ended]:
     """Return what became of each TrainJob, from all that was seen."""
-    stories: dict[str, _Story] = {}
+    stories: dict[str, _JobHistory] = {}
     for moment, state in replay(history):
         for row in rows_of(state):
-            story = stories.setdefault(row.job, _Story(moment.at_s))
-            story.go_on(moment.at_s, row, nodes_of(state, row.job))
+            story = stories.setdefault(row.job, _JobHistory(moment.at_s))
+            story.see(moment.at_s, row, nodes_of(state, row.job))
     return [story.end() for story in stories.values()]
 
 
 def _row(state: State, job: Obj) -> Row:
     name, labels = job["metadata"]["name"], job["metadata"].get("labels", {})
     record = job["metadata"].get("annotations", {}).get(_RECORD)
-    queue, parts = labels.get(QUEUE, "-"), _parts(state, name)
+    queue, parts = labels.get(QUEUE, "-"), _podgroup_statuses(state, name)
     if not parts:
         return Row(name, queue, "-", "-", _end(job) or "accepted", "")
     last = parts[0].stage[1]
     if record and not _end(job):
-        return Row(name, queue, "-", "-", _LEAVES, json.loads(record)["why"])
+        return Row(name, queue, "-", "-", _SUBGROUPS, json.loads(record)["why"])
     if _end(job):
         return Row(name, queue, f"{last}/{last}", "-", _end(job), "")
     level = min((part.stage[0] for part in parts if not part.is_over), default=last)
     now = [part for part in parts if part.stage[0] == level]
     placed, needed = sum(part.placed for part in now), sum(part.needed for part in now)
     going = "runs" if placed >= needed else "starts" if placed else "waits"
-    verdicts = [part.verdict for part in now if part.verdict and not placed]
-    held = [part.held for part in now if part.held and placed < needed]
-    why = "; ".join(verdicts or held)
+    reasons = [part.reason for part in now if part.reason and not placed]
+    held = [part.reserved for part in now if part.reserved and placed < needed]
+    why = "; ".join(reasons or held)
     return Row(name, queue, f"{level}/{last}", f"{placed} of {needed}", going, why)
 
 
-def _parts(state: State, job: str) -> list[_Part]:
+def _podgroup_statuses(state: State, job: str) -> list[_PodGroupStatus]:
     pods = [obj for key, obj in state.items() if key.resource == PODS]
     return [
-        _Part(group, [pod for pod in pods if _group_of(pod) == key.name])
+        _PodGroupStatus(group, [pod for pod in pods if _group_of(pod) == key.name])
         for key, group in state.items()
         if key.resource == PODGROUPS
         and any(owner["name"] == job for owner in group["metadata"].get("ownerReferences", ()))
@@ -183,7 +183,7 @@ def _parts(state: State, job: str) -> list[_Part]:
 
 
 def _group_of(pod: Obj) -> str:
-    name: str = pod["metadata"].get("annotations", {}).get(GROUP, "")
+    name: str = pod["metadata"].get("annotations", {}).get(PODGROUP, "")
     return name
 
 

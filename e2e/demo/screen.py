@@ -64,7 +64,7 @@ class Screen:
     def _say(self, row: Row) -> None:
         after_s = time.monotonic() - self._began_s
         pods = f"stage {row.stage}, {row.pods} pods" if row.is_under_way else ""
-        line = f"{after_s:5.1f} s  {row.job:<5}  {row.state:<8}  {pods:<21}  {row.why}"
+        line = f"{after_s:5.1f} s  {row.job:<5}  {row.state:<8}  {pods:<21}  {row.reason}"
         self.console.print(line.rstrip(), highlight=False, soft_wrap=True)
 
 

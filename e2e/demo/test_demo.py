@@ -12,7 +12,7 @@ import pytest
 from aiohttp import ClientError
 
 from e2e.cluster.api import Api
-from e2e.cluster.binaries import ensure_chain
+from e2e.cluster.binaries import ensure_built
 from e2e.cluster.commands import credentials
 from e2e.cluster.identity import Identity
 from e2e.cluster.registry import Note
@@ -20,7 +20,7 @@ from e2e.cluster.resources import PODS, TRAINJOBS
 from e2e.cluster.tether import tethered
 from e2e.cluster.timeline import Gap, Moment, Timeline, replay
 from e2e.front.install import PODGROUPS
-from e2e.front.ours import GROUP
+from e2e.front.ours import PODGROUP
 from trainer_kai.api.names import JOBSET_NAME
 
 _JOBS = ("night", "llm", "moe", "tune", "sft", "eval")
@@ -34,14 +34,14 @@ class _Run(NamedTuple):
     status: int | None
     text: str
     moments: list[Moment]
-    everyone: set[Identity]
+    processes: set[Identity]
 
 
 async def test_the_demo_ends_with_everything_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Piped, it is plain text; who waited was told why, and nobody is left."""
-    (tmp_path / "chain").symlink_to(ensure_chain().folder.parent)
+    (tmp_path / "chain").symlink_to(ensure_built().folder.parent)
     monkeypatch.setenv("TRAINER_KAI_CACHE", str(tmp_path))
     run = await _run(tmp_path / "clusters" / "demo")
 
@@ -52,16 +52,16 @@ async def test_the_demo_ends_with_everything_complete(
     [took_s] = re.findall(r"All 6 TrainJobs are Complete after ([0-9.]+) s", run.text)
     assert float(took_s) <= 90
     assert re.search(r" night +leaves +default/moe gets its room", run.text), run.text
-    assert _was_promised(run.moments, "moe", at_the_cost_of="night")
-    assert "ExceedsLimit" in _told(run.moments, "sft")
-    assert "NoCapacity" in _told(run.moments, "eval")
+    assert _was_nominated(run.moments, "moe", at_the_cost_of="night")
+    assert "ExceedsLimit" in _messages(run.moments, "sft")
+    assert "NoCapacity" in _messages(run.moments, "eval")
     _check_the_launcher(run.moments)
-    assert len(run.everyone) == 7
-    assert [who for who in run.everyone if who.alive] == []
+    assert len(run.processes) == 7
+    assert [who for who in run.processes if who.alive] == []
     assert list((tmp_path / "clusters").iterdir()) == []
 
 
-def _was_promised(moments: Iterable[Moment], job: str, *, at_the_cost_of: str) -> bool:
+def _was_nominated(moments: Iterable[Moment], job: str, *, at_the_cost_of: str) -> bool:
     """Look for when its pods had nodes to come to, none was there yet, and another was to leave.
 
     It may last too short a time to be told in a verdict.
@@ -72,13 +72,13 @@ def _was_promised(moments: Iterable[Moment], job: str, *, at_the_cost_of: str) -
             for key, obj in state.items()
             if key.resource == PODS and obj["metadata"]["labels"].get(JOBSET_NAME) == job
         ]
-        leaves = [
+        podsets = [
             _EVICTED_BY in obj["metadata"].get("annotations", {})
             for key, obj in state.items()
             if key.resource == TRAINJOBS and key.name == at_the_cost_of
         ]
         is_promised = any("nominatedNodeName" in pod["status"] for pod in mine)
-        if is_promised and leaves == [True] and not any("nodeName" in it["spec"] for it in mine):
+        if is_promised and podsets == [True] and not any("nodeName" in it["spec"] for it in mine):
             return True
     return False
 
@@ -88,28 +88,28 @@ def _check_the_launcher(moments: Iterable[Moment]) -> None:
     held, ran_on = "", ""
     for moment, state in replay(sorted(moments, key=lambda it: it.version)):
         if moment.key.resource == PODGROUPS and moment.key.name.startswith("pg-moe-"):
-            slots = moment.obj["metadata"]["annotations"].get(_RESERVED, "")
+            reserved_places = moment.obj["metadata"]["annotations"].get(_RESERVED, "")
             launchers = [key for key in state if key.name.startswith("moe-launcher-")]
-            held = slots if slots and not launchers else held
+            held = reserved_places if reserved_places and not launchers else held
         if moment.key.name.startswith("moe-launcher-"):
             ran_on = moment.obj["spec"].get("nodeName", ran_on)
     assert ran_on
     assert f'"launcher-replica-0":{{"nodes":{{"{ran_on}":1}},"cause":"anticipated"}}' in held
 
 
-def _told(moments: Iterable[Moment], job: str) -> set[str]:
+def _messages(moments: Iterable[Moment], job: str) -> set[str]:
     """Return every verdict that a TrainJob was given while no pod of it had a node."""
-    told = set()
+    report = set()
     for moment, state in replay(sorted(moments, key=lambda it: it.version)):
         if moment.key.resource != PODGROUPS or not moment.key.name.startswith(f"pg-{job}-"):
             continue
         pods = [obj for key, obj in state.items() if key.resource == PODS]
-        mine = [it for it in pods if it["metadata"]["annotations"].get(GROUP) == moment.key.name]
+        mine = [it for it in pods if it["metadata"]["annotations"].get(PODGROUP) == moment.key.name]
         for condition in moment.obj.get("status", {}).get("schedulingConditions") or ():
             assert mine
             if not any("nodeName" in pod["spec"] for pod in mine):
-                told.add(condition["reasons"][-1]["reason"])
-    return told
+                report.add(condition["reasons"][-1]["reason"])
+    return report
 
 
 async def _run(folder: Path) -> _Run:
@@ -118,7 +118,7 @@ async def _run(folder: Path) -> _Run:
         *tethered([sys.executable, "-m", "e2e.demo"]),
         stdout=asyncio.subprocess.PIPE,
     )
-    watching = asyncio.create_task(_everyone(folder, demo))
+    watching = asyncio.create_task(_all_processes(folder, demo))
     lines: list[str] = []
     await _read(demo, lines, until="TrainJob ")
     async with Api.connect(credentials(Note.read(folder))) as api:
@@ -137,7 +137,7 @@ async def _read(demo: asyncio.subprocess.Process, lines: list[str], until: str =
             return
 
 
-async def _everyone(folder: Path, demo: asyncio.subprocess.Process) -> set[Identity]:
+async def _all_processes(folder: Path, demo: asyncio.subprocess.Process) -> set[Identity]:
     """Return the demo and every program it was ever seen to run."""
     seen: set[Identity] = set()
     while demo.returncode is None:

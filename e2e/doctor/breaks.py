@@ -21,7 +21,7 @@ from e2e.cluster.resources import (
     Obj,
     Resource,
 )
-from e2e.doctor.clinic import Clinic
+from e2e.doctor.clinic import DoctorInstallation
 from e2e.front.install import (
     CLUSTER_ROLES,
     PODGROUPS,
@@ -32,35 +32,35 @@ from e2e.front.install import (
 )
 from e2e.front.processes import NAMESPACE
 from e2e.manifests.test_runtime_field import PATCH, runtime
-from tests.support.papers import make
+from tests.support.papers import make_certificates
 from tests.support.world import queue
 from trainer_kai.api.names import ACCESS
 
-__all__ = ["BROKEN", "OURS", "another_kai"]
+__all__ = ["BROKEN", "WEBHOOK_CONFIGURATION", "another_scheduler"]
 
-OURS: Final = "kai-trainer"
+WEBHOOK_CONFIGURATION: Final = "kai-trainer"
 _SECRET: Final = "trainer-kai-webhook-tls"  # noqa: S105 - a name
 _JSON_PATCH: Final = "application/json-patch+json"
 
 
 @asynccontextmanager
-async def no_configuration(clinic: Clinic) -> AsyncIterator[None]:
+async def no_configuration(clinic: DoctorInstallation) -> AsyncIterator[None]:
     """Let nobody ask the webhook."""
-    async with clinic.without(MUTATING_WEBHOOKS, None, OURS):
+    async with clinic.without(MUTATING_WEBHOOKS, None, WEBHOOK_CONFIGURATION):
         yield
     await clinic.until_injected()
 
 
 @asynccontextmanager
-async def nobody_judges(clinic: Clinic) -> AsyncIterator[None]:
+async def no_trainjob_review(clinic: DoctorInstallation) -> AsyncIterator[None]:
     """Let TrainJobs be taken as they are."""
-    async with clinic.without(VALIDATING_WEBHOOKS, None, OURS):
+    async with clinic.without(VALIDATING_WEBHOOKS, None, WEBHOOK_CONFIGURATION):
         yield
-    await clinic.until_judged()
+    await clinic.until_reviewed()
 
 
 @asynccontextmanager
-async def no_dry_runs(clinic: Clinic) -> AsyncIterator[None]:
+async def no_dry_runs(clinic: DoctorInstallation) -> AsyncIterator[None]:
     """Make the webhook refuse: it may not read TrainJobs any more."""
 
     def lose(role: Any) -> None:
@@ -68,38 +68,38 @@ async def no_dry_runs(clinic: Clinic) -> AsyncIterator[None]:
             if "trainjobs" in rule["resources"]:
                 rule["verbs"].remove("get")
 
-    async with clinic.changed(CLUSTER_ROLES, "trainer-kai-webhook", lose):
+    async with clinic.with_change(CLUSTER_ROLES, "trainer-kai-webhook", lose):
         await clinic.until_refused("cannot be read")
         yield
     await clinic.until_injected()
 
 
 @asynccontextmanager
-async def no_right_to_bind(clinic: Clinic) -> AsyncIterator[None]:
+async def no_right_to_bind(clinic: DoctorInstallation) -> AsyncIterator[None]:
     """Take a rule from the scheduler."""
 
     def lose(role: Any) -> None:
         role["rules"] = [it for it in role["rules"] if it["resources"] != ["pods/binding"]]
 
-    async with clinic.changed(CLUSTER_ROLES, "trainer-kai-scheduler", lose):
+    async with clinic.with_change(CLUSTER_ROLES, "trainer-kai-scheduler", lose):
         yield
 
 
 @asynccontextmanager
-async def a_field_dropped(clinic: Clinic) -> AsyncIterator[None]:
+async def a_field_dropped(clinic: DoctorInstallation) -> AsyncIterator[None]:
     """Have a definition of PodGroups that does not know a field."""
 
     def lose(crd: Any) -> None:
         schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
         del schema["properties"]["spec"]["properties"]["preemptionDelay"]
 
-    async with clinic.changed(CRDS, "podgroups.scheduling.run.ai", lose):
+    async with clinic.with_change(CRDS, "podgroups.scheduling.run.ai", lose):
         await _until_known(clinic, is_known=False)
         yield
     await _until_known(clinic, is_known=True)
 
 
-async def _until_known(clinic: Clinic, *, is_known: bool) -> None:
+async def _until_known(clinic: DoctorInstallation, *, is_known: bool) -> None:
     """Wait until the API server goes by the definition: it serves the kind anew."""
     group: Obj = {
         "apiVersion": PODGROUPS.api_version,
@@ -108,45 +108,45 @@ async def _until_known(clinic: Clinic, *, is_known: bool) -> None:
         "spec": {"minMember": 1, "preemptionDelay": "1s"},
     }
     path, query = PODGROUPS.path("default"), {"dryRun": "All", "fieldValidation": "Strict"}
-    said = None
+    output = None
     async with asyncio.timeout(30):
-        while said is not is_known:
+        while output is not is_known:
             await asyncio.sleep(0.05)
             try:
                 await clinic.cluster.api.request("POST", path, group, query=query)
-                said = True
+                output = True
             except ApiError as error:
                 if "unknown field" not in str(error):
                     raise
-                said = False
+                output = False
 
 
 @asynccontextmanager
-async def queues_in_a_circle(clinic: Clinic) -> AsyncIterator[None]:
+async def queue_cycle(clinic: DoctorInstallation) -> AsyncIterator[None]:
     """Make two queues each other's parent."""
-    async with clinic.beside(QUEUES, queue("one", parent="two"), queue("two", parent="one")):
+    async with clinic.with_objects(QUEUES, queue("one", parent="two"), queue("two", parent="one")):
         yield
 
 
 @asynccontextmanager
-async def an_orphan(clinic: Clinic) -> AsyncIterator[None]:
+async def a_queue_without_parent(clinic: DoctorInstallation) -> AsyncIterator[None]:
     """Give a queue a parent that does not exist."""
-    async with clinic.beside(QUEUES, queue("orphan", parent="nobody")):
+    async with clinic.with_objects(QUEUES, queue("orphan", parent="nobody")):
         yield
 
 
 @asynccontextmanager
-async def children_above_their_parent(clinic: Clinic) -> AsyncIterator[None]:
+async def children_above_their_parent(clinic: DoctorInstallation) -> AsyncIterator[None]:
     """Let two children own more than their parent."""
     parent = queue("parent", 8, annotations={ACCESS: "open"})
-    async with clinic.beside(QUEUES, parent, *(queue(it, 6, parent="parent") for it in "ab")):
+    async with clinic.with_objects(QUEUES, parent, *(queue(it, 6, parent="parent") for it in "ab")):
         yield
 
 
 @asynccontextmanager
-async def said_by_no_queue(clinic: Clinic) -> AsyncIterator[None]:
+async def no_queue_annotated(clinic: DoctorInstallation) -> AsyncIterator[None]:
     """Let a queue be open because neither it nor its parent says who may use it."""
-    async with clinic.changed(QUEUES, "default-queue", _without_annotations):
+    async with clinic.with_change(QUEUES, "default-queue", _without_annotations):
         yield
 
 
@@ -155,60 +155,60 @@ def _without_annotations(found: Any) -> None:
 
 
 @asynccontextmanager
-async def no_default_queue(clinic: Clinic) -> AsyncIterator[None]:
+async def no_default_queue(clinic: DoctorInstallation) -> AsyncIterator[None]:
     """Let what names no queue go to one that is not there."""
     async with clinic.without(QUEUES, None, "default-queue"):
         yield
 
 
 @asynccontextmanager
-async def another_kai(clinic: Clinic) -> AsyncIterator[None]:
+async def another_scheduler(clinic: DoctorInstallation) -> AsyncIterator[None]:
     """Have another scheduler hold a Lease of our scheduler's name; ours is paused."""
     now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
     spec = {"holderIdentity": "kai-0", "leaseDurationSeconds": 60, "renewTime": now}
     lease = {"metadata": {"namespace": NAMESPACE, "name": "kai-scheduler-default"}, "spec": spec}
-    async with clinic.beside(LEASES, lease):
+    async with clinic.with_objects(LEASES, lease):
         yield
-    await clinic.until_led()
+    await clinic.until_leaders()
 
 
 @asynccontextmanager
-async def no_policy(clinic: Clinic) -> AsyncIterator[None]:
+async def no_policy(clinic: DoctorInstallation) -> AsyncIterator[None]:
     """Let records of evictions be written by all users."""
     async with clinic.without(RULES, None, "trainer-kai-podgroups"):
         yield
 
 
 @asynccontextmanager
-async def no_binding(clinic: Clinic) -> AsyncIterator[None]:
+async def no_binding(clinic: DoctorInstallation) -> AsyncIterator[None]:
     """Let a policy be bound to nothing."""
     async with clinic.without(RULE_BINDINGS, None, "trainer-kai-jobsets"):
         yield
 
 
 @asynccontextmanager
-async def a_policy_that_only_warns(clinic: Clinic) -> AsyncIterator[None]:
+async def a_policy_that_only_warns(clinic: DoctorInstallation) -> AsyncIterator[None]:
     """Let a policy refuse nothing."""
 
     def warn(binding: Any) -> None:
         binding["spec"]["validationActions"] = ["Warn"]
 
-    async with clinic.changed(RULE_BINDINGS, "trainer-kai-trainjobs", warn):
+    async with clinic.with_change(RULE_BINDINGS, "trainer-kai-trainjobs", warn):
         yield
 
 
 @asynccontextmanager
-async def nobody_leads(clinic: Clinic) -> AsyncIterator[None]:
+async def no_leader(clinic: DoctorInstallation) -> AsyncIterator[None]:
     """Kill the podgrouper."""
     await clinic.podgrouper.kill()
     await clinic.until_stale("trainer-kai-podgrouper")
     yield
     await clinic.podgrouper.start()
-    await clinic.until_led()
+    await clinic.until_leaders()
 
 
 @asynccontextmanager
-async def webhook_away(clinic: Clinic) -> AsyncIterator[None]:
+async def webhook_away(clinic: DoctorInstallation) -> AsyncIterator[None]:
     """Kill the webhook."""
     await clinic.webhook.kill()
     yield
@@ -217,10 +217,12 @@ async def webhook_away(clinic: Clinic) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def expired(clinic: Clinic) -> AsyncIterator[None]:
+async def expired(clinic: DoctorInstallation) -> AsyncIterator[None]:
     """Kill the webhook, and leave it a certificate that is long over."""
     async with webhook_away(clinic):
-        pair = make(("localhost", "127.0.0.1"), datetime.now(UTC) - timedelta(days=400))
+        pair = make_certificates(
+            ("localhost", "127.0.0.1"), datetime.now(UTC) - timedelta(days=400)
+        )
         files = {"tls.crt": pair.certificate, "tls.key": pair.key, "ca.crt": pair.authority}
         data = {name: base64.b64encode(it).decode() for name, it in files.items()}
         found = await clinic.cluster.api.get(SECRETS, NAMESPACE, _SECRET)
@@ -230,14 +232,14 @@ async def expired(clinic: Clinic) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def half_patched(clinic: Clinic) -> AsyncIterator[None]:
+async def half_patched(clinic: DoctorInstallation) -> AsyncIterator[None]:
     """Let only one of the two kinds of runtimes name a queue."""
     async with _patched(clinic, RUNTIMES):
         yield
 
 
 @asynccontextmanager
-async def upgraded(clinic: Clinic) -> AsyncIterator[None]:
+async def upgraded(clinic: DoctorInstallation) -> AsyncIterator[None]:
     """Let a runtime name its queue, and then apply Trainer's definitions anew."""
     api = clinic.cluster.api
     async with _patched(clinic, RUNTIMES), _patched(clinic, CLUSTER_RUNTIMES):
@@ -247,7 +249,7 @@ async def upgraded(clinic: Clinic) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def _patched(clinic: Clinic, resource: Resource) -> AsyncIterator[None]:
+async def _patched(clinic: DoctorInstallation, resource: Resource) -> AsyncIterator[None]:
     """Have a definition patched for a while."""
     name = f"{resource.plural}.{resource.group}"
     operations = yaml.safe_load(PATCH.read_text())
@@ -259,7 +261,7 @@ async def _patched(clinic: Clinic, resource: Resource) -> AsyncIterator[None]:
     await clinic.cluster.api.merge(CRDS, None, name, versions)
 
 
-async def _make_when_kept(clinic: Clinic, body: Obj) -> None:
+async def _make_when_kept(clinic: DoctorInstallation, body: Obj) -> None:
     """Make a runtime as soon as the definition knows the field."""
     query = {"fieldValidation": "Strict"}
     path = CLUSTER_RUNTIMES.path()
@@ -274,16 +276,16 @@ async def _make_when_kept(clinic: Clinic, body: Obj) -> None:
 
 
 @asynccontextmanager
-async def no_classes(clinic: Clinic) -> AsyncIterator[None]:
+async def no_classes(clinic: DoctorInstallation) -> AsyncIterator[None]:
     """Take a priority class away."""
     async with clinic.without(PRIORITY_CLASSES, None, "train"):
         yield
 
 
-_Break: TypeAlias = Callable[[Clinic], AbstractAsyncContextManager[None]]
+_Breakage: TypeAlias = Callable[[DoctorInstallation], AbstractAsyncContextManager[None]]
 
 # how it is broken -> state, and a part of what is said, of all that is wrong, by check
-BROKEN: Final[dict[str, tuple[_Break, dict[str, tuple[str, str]]]]] = {
+BROKEN: Final[dict[str, tuple[_Breakage, dict[str, tuple[str, str]]]]] = {
     "no webhook configuration": (
         no_configuration,
         {
@@ -293,7 +295,7 @@ BROKEN: Final[dict[str, tuple[_Break, dict[str, tuple[str, str]]]]] = {
         },
     ),
     "no validating configuration": (
-        nobody_judges,
+        no_trainjob_review,
         {
             "validating webhooks": ("fault", "there is no ValidatingWebhookConfiguration"),
             "a wrong TrainJob": ("fault", "one with a queue that cannot be is taken"),
@@ -315,11 +317,11 @@ BROKEN: Final[dict[str, tuple[_Break, dict[str, tuple[str, str]]]]] = {
         {"kind podgroups": ("fault", "spec.preemptionDelay is dropped when it is written")},
     ),
     "queues in a circle": (
-        queues_in_a_circle,
+        queue_cycle,
         {"queues": ("fault", "is above itself")},
     ),
     "a parent is missing": (
-        an_orphan,
+        a_queue_without_parent,
         {"queues": ("fault", "queue orphan has the parent nobody, which does not exist")},
     ),
     "children above their parent": (
@@ -327,7 +329,7 @@ BROKEN: Final[dict[str, tuple[_Break, dict[str, tuple[str, str]]]]] = {
         {"queues": ("warning", "the children of parent own 12 gpu, and it 8")},
     ),
     "queues that say nothing of who may use them": (
-        said_by_no_queue,
+        no_queue_annotated,
         {"queue access": ("warning", "not annotated: default-queue (no namespace)")},
     ),
     "no default queue": (
@@ -351,7 +353,7 @@ BROKEN: Final[dict[str, tuple[_Break, dict[str, tuple[str, str]]]]] = {
         {"policies": ("fault", "trainer-kai-trainjobs is bound without the action Deny")},
     ),
     "nobody leads": (
-        nobody_leads,
+        no_leader,
         {"lease of podgrouper": ("fault", "has not renewed trainer-kai/trainer-kai-podgrouper")},
     ),
     "the webhook is away": (

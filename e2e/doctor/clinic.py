@@ -20,7 +20,7 @@ from e2e.front.processes import (
     PODGROUPER,
     SCHEDULER,
     WEBHOOK,
-    OurProcess,
+    ProductProcess,
     running,
     webhook_port,
 )
@@ -28,12 +28,12 @@ from tests.support.tree import ROOT
 from trainer_kai.api.names import ADMITTED
 from trainer_kai.cli.doctor import trials
 
-__all__ = ["Clinic", "Told", "clinic_on"]
+__all__ = ["DoctorInstallation", "DoctorOutput", "run_doctor_installation"]
 
 _SOON_S: Final = 30.0
 
 
-class Told(NamedTuple):
+class DoctorOutput(NamedTuple):
     """What the command said."""
 
     code: int
@@ -41,21 +41,21 @@ class Told(NamedTuple):
     err: str
 
     @property
-    def wrong(self) -> dict[str, tuple[str, str]]:
+    def not_ok(self) -> dict[str, tuple[str, str]]:
         """Return what is not ok: state and sentence, by check."""
         findings = json.loads(self.out)["findings"]
         return {it["check"]: (it["state"], it["is"]) for it in findings if it["state"] != "ok"}
 
 
-class Clinic(NamedTuple):
+class DoctorInstallation(NamedTuple):
     """A chain with all processes of ours."""
 
     cluster: Cluster
-    webhook: OurProcess
-    podgrouper: OurProcess
-    scheduler: OurProcess
+    webhook: ProductProcess
+    podgrouper: ProductProcess
+    scheduler: ProductProcess
 
-    async def told(self, *arguments: str, kubeconfig: Path | None = None) -> Told:
+    async def run_doctor(self, *arguments: str, kubeconfig: Path | None = None) -> DoctorOutput:
         """Ask the doctor, as the administrator or as somebody else."""
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
@@ -69,38 +69,38 @@ class Clinic(NamedTuple):
             },
         )
         out, err = await process.communicate()
-        return Told(process.returncode or 0, out.decode(), err.decode())
+        return DoctorOutput(process.returncode or 0, out.decode(), err.decode())
 
-    async def wrong(self) -> dict[str, tuple[str, str]]:
+    async def findings(self) -> dict[str, tuple[str, str]]:
         """Return what the doctor finds wrong; the exit code has to say the same."""
-        told = await self.told("-o", "json")
-        assert told.err == ""
-        is_tried = told.wrong.get("a TrainJob", ("ok", ""))[0] != "unknown"
-        is_faulty = any(state == "fault" for state, _ in told.wrong.values())
-        assert told.code == (1 if is_faulty else 0 if is_tried else 2)
-        return told.wrong
+        report = await self.run_doctor("-o", "json")
+        assert report.err == ""
+        is_tried = report.not_ok.get("a TrainJob", ("ok", ""))[0] != "unknown"
+        is_faulty = any(state == "fault" for state, _ in report.not_ok.values())
+        assert report.code == (1 if is_faulty else 0 if is_tried else 2)
+        return report.not_ok
 
     async def until_refused(self, words: str) -> None:
         """Wait until a JobSet is refused like this: the API server follows what was changed."""
         async with asyncio.timeout(_SOON_S):
-            while words not in str(await self._tried()):
+            while words not in str(await self._try_jobset()):
                 await asyncio.sleep(0.1)
 
     async def until_injected(self) -> None:
         """Wait until a JobSet is injected again."""
         async with asyncio.timeout(_SOON_S):
-            while ADMITTED not in str(await self._tried()):
+            while ADMITTED not in str(await self._try_jobset()):
                 await asyncio.sleep(0.1)
 
-    async def until_judged(self) -> None:
+    async def until_reviewed(self) -> None:
         """Wait until a TrainJob that cannot work is refused again."""
         async with asyncio.timeout(_SOON_S):
             while True:
-                told = await self.told("-o", "json")
-                if "a wrong TrainJob" not in told.wrong:
+                report = await self.run_doctor("-o", "json")
+                if "a wrong TrainJob" not in report.not_ok:
                     return
 
-    async def _tried(self) -> Obj | ApiError:
+    async def _try_jobset(self) -> Obj | ApiError:
         body = trials.jobset("default")
         path = JOBSETS.path("default")
         try:
@@ -113,16 +113,16 @@ class Clinic(NamedTuple):
         """Wait until a Lease is older than it may be."""
         async with asyncio.timeout(_SOON_S):
             while True:
-                if _is_over(await self.cluster.api.get(LEASES, NAMESPACE, name)):
+                if _is_expired(await self.cluster.api.get(LEASES, NAMESPACE, name)):
                     return
                 await asyncio.sleep(0.1)
 
-    async def until_led(self) -> None:
+    async def until_leaders(self) -> None:
         """Wait until somebody who lives holds both Leases."""
         async with asyncio.timeout(_SOON_S):
             while True:
                 leases, _ = await self.cluster.api.list(LEASES, NAMESPACE)
-                if sum(map(_is_held, leases)) == 2:
+                if sum(map(_has_holder, leases)) == 2:
                     return
                 await asyncio.sleep(0.1)
 
@@ -136,10 +136,10 @@ class Clinic(NamedTuple):
         try:
             yield
         finally:
-            await self.cluster.api.request("POST", resource.path(namespace), anew(found))
+            await self.cluster.api.request("POST", resource.path(namespace), as_new(found))
 
     @asynccontextmanager
-    async def beside(self, resource: Resource, *objects: Obj) -> AsyncIterator[None]:
+    async def with_objects(self, resource: Resource, *objects: Obj) -> AsyncIterator[None]:
         """Have more objects for a while."""
         for obj in objects:
             typed = {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
@@ -153,7 +153,7 @@ class Clinic(NamedTuple):
                 await self.cluster.api.delete(resource, metadata.get("namespace"), metadata["name"])
 
     @asynccontextmanager
-    async def changed(
+    async def with_change(
         self, resource: Resource, name: str, change: Callable[[Any], None]
     ) -> AsyncIterator[None]:
         """Have an object of no namespace otherwise for a while."""
@@ -170,7 +170,7 @@ class Clinic(NamedTuple):
         """Write an object whole, over whatever it is by now."""
         while True:
             there = await self.cluster.api.get(resource, None, name)
-            written = anew(obj)
+            written = as_new(obj)
             written["metadata"]["resourceVersion"] = there["metadata"]["resourceVersion"]
             try:
                 await self.cluster.api.request("PUT", resource.path(None, name), written)
@@ -181,18 +181,18 @@ class Clinic(NamedTuple):
                 return
 
 
-def _is_held(lease: Obj) -> bool:
+def _has_holder(lease: Obj) -> bool:
     """Say whether somebody holds a Lease; whoever died does not, though his name stands there."""
-    return bool(lease["spec"].get("holderIdentity")) and not _is_over(lease)
+    return bool(lease["spec"].get("holderIdentity")) and not _is_expired(lease)
 
 
-def _is_over(lease: Obj) -> bool:
+def _is_expired(lease: Obj) -> bool:
     """Say whether a Lease was renewed longer ago than it lasts."""
     age = datetime.now(UTC) - datetime.fromisoformat(lease["spec"]["renewTime"])
     return age.total_seconds() > float(lease["spec"]["leaseDurationSeconds"])
 
 
-def anew(obj: Obj) -> Obj:
+def as_new(obj: Obj) -> Obj:
     """Return an object to write, whatever it was written over."""
     kept = {"name", "namespace", "labels", "annotations"}
     metadata = {name: it for name, it in obj["metadata"].items() if name in kept}
@@ -200,7 +200,7 @@ def anew(obj: Obj) -> Obj:
 
 
 @asynccontextmanager
-async def clinic_on(name: str, folder: Path) -> AsyncIterator[Clinic]:
+async def run_doctor_installation(name: str, folder: Path) -> AsyncIterator[DoctorInstallation]:
     """Run a chain with all processes, set up by the manifests."""
     async with running_cluster(Options(name=name)) as cluster, AsyncExitStack() as stack:
         await cluster.add_nodes(1)
@@ -209,6 +209,6 @@ async def clinic_on(name: str, folder: Path) -> AsyncIterator[Clinic]:
             await stack.enter_async_context(running(cluster, part, folder))
             for part in (WEBHOOK, PODGROUPER, SCHEDULER)
         ]
-        clinic = Clinic(cluster, *parts)
-        await clinic.until_led()
+        clinic = DoctorInstallation(cluster, *parts)
+        await clinic.until_leaders()
         yield clinic

@@ -22,9 +22,9 @@ from e2e.cluster.resources import (
     Obj,
 )
 from e2e.conftest import failed
-from e2e.doctor.breaks import BROKEN, OURS, another_kai
-from e2e.doctor.clinic import Clinic, clinic_on
-from tests.support.papers import make
+from e2e.doctor.breaks import BROKEN, WEBHOOK_CONFIGURATION, another_scheduler
+from e2e.doctor.clinic import DoctorInstallation, run_doctor_installation
+from tests.support.papers import make_certificates
 
 _PATIENCE_S: Final = 90.0
 _UNTRUSTED: Final = "certificate signed by unknown authority"
@@ -33,22 +33,22 @@ _UNTRUSTED: Final = "certificate signed by unknown authority"
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def clinic(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Clinic]:
+) -> AsyncIterator[DoctorInstallation]:
     """Return an installation that all tests here share."""
-    async with clinic_on("test-doctor", tmp_path_factory.mktemp("doctor")) as shared:
+    async with run_doctor_installation("test-doctor", tmp_path_factory.mktemp("doctor")) as shared:
         yield shared
         if failed(request.config):
             shared.cluster.keep_logs()
 
 
-async def test_a_sound_installation(clinic: Clinic) -> None:
+async def test_a_sound_installation(clinic: DoctorInstallation) -> None:
     """Every line is ok, and the exit code is 0; nothing is left behind."""
-    told = await clinic.told()
-    document = await clinic.told("-o", "json")
+    report = await clinic.run_doctor()
+    document = await clinic.run_doctor("-o", "json")
     jobsets, _ = await clinic.cluster.api.list(JOBSETS)
 
-    assert (told.code, told.err) == (0, "")
-    lines = told.out.splitlines()
+    assert (report.code, report.err) == (0, "")
+    lines = report.out.splitlines()
     assert [it for it in lines[:-2] if not it.startswith(("ok   ", "     "))] == []
     assert re.fullmatch(r"\d+ checks: \d+ ok", lines[-1])
     assert document.code == 0
@@ -57,32 +57,34 @@ async def test_a_sound_installation(clinic: Clinic) -> None:
 
 
 @pytest.mark.parametrize("name", BROKEN)
-async def test_a_broken_installation(clinic: Clinic, name: str) -> None:
+async def test_a_broken_installation(clinic: DoctorInstallation, name: str) -> None:
     """What is broken is named, and nothing else is; what hangs on it may be unknown."""
     broken, wanted = BROKEN[name]
 
     async with broken(clinic):
-        told = await clinic.wrong()
+        report = await clinic.findings()
 
-    found = {check: it for check, it in told.items() if it[0] != "unknown"}
+    found = {check: it for check, it in report.items() if it[0] != "unknown"}
     assert found.keys() == wanted.keys(), found
     for check, (state, sentence) in wanted.items():
         assert found[check][0] == state
         assert sentence in found[check][1]
 
 
-async def test_a_wrong_authority_in_the_configuration(clinic: Clinic) -> None:
+async def test_a_wrong_authority_in_the_configuration(clinic: DoctorInstallation) -> None:
     """The API server does not trust the webhook, and says so, until a new process puts it right."""
-    wrong = make(("localhost",), datetime.now(UTC)).authority
+    wrong = make_certificates(("localhost",), datetime.now(UTC)).authority
     bundle = base64.b64encode(wrong).decode()
     api = clinic.cluster.api
 
     async def spoil() -> None:
-        found = await api.get(MUTATING_WEBHOOKS, None, OURS)
+        found = await api.get(MUTATING_WEBHOOKS, None, WEBHOOK_CONFIGURATION)
         if any(hook["clientConfig"].get("caBundle") != bundle for hook in found["webhooks"]):
             for hook in found["webhooks"]:
                 hook["clientConfig"]["caBundle"] = bundle
-            await api.merge(MUTATING_WEBHOOKS, None, OURS, {"webhooks": found["webhooks"]})
+            await api.merge(
+                MUTATING_WEBHOOKS, None, WEBHOOK_CONFIGURATION, {"webhooks": found["webhooks"]}
+            )
 
     async def keep_spoiling() -> None:
         while True:  # the webhook puts it right meanwhile, until it has done so too often
@@ -91,26 +93,28 @@ async def test_a_wrong_authority_in_the_configuration(clinic: Clinic) -> None:
 
     await spoil()
     await clinic.until_injected()  # who runs puts it right
-    told: dict[str, tuple[str, str]] = {}
+    report: dict[str, tuple[str, str]] = {}
     async with asyncio.timeout(_PATIENCE_S), asyncio.TaskGroup() as group:
         spoiling = group.create_task(keep_spoiling())
         # it may be right just when the doctor looks
-        while _UNTRUSTED not in told.get("authority", ("", ""))[1] or "a TrainJob" not in told:
+        while _UNTRUSTED not in report.get("authority", ("", ""))[1] or "a TrainJob" not in report:
             await clinic.until_refused(_UNTRUSTED)
-            told = await clinic.wrong()
+            report = await clinic.findings()
         spoiling.cancel()
     await clinic.webhook.stop()  # who gave up for an hour begins anew
     await clinic.webhook.start()
     await clinic.until_injected()
 
-    assert told["authority"][0] == "fault"
-    assert "does not trust the webhook" in told["authority"][1]
-    assert _UNTRUSTED in told["authority"][1]
-    assert told["a TrainJob"][0] == "fault"
-    assert await clinic.wrong() == {}
+    assert report["authority"][0] == "fault"
+    assert "does not trust the webhook" in report["authority"][1]
+    assert _UNTRUSTED in report["authority"][1]
+    assert report["a TrainJob"][0] == "fault"
+    assert await clinic.findings() == {}
 
 
-async def test_whoever_may_read_nothing_is_told_so(clinic: Clinic) -> None:
+async def test_a_user_without_permissions_is_told_which_are_missing(
+    clinic: DoctorInstallation,
+) -> None:
     """What he may not is named; nothing is at fault, and nobody can say whether it works."""
     metadata = {"namespace": "default", "name": "visitor"}
     await clinic.cluster.api.create(
@@ -118,24 +122,24 @@ async def test_whoever_may_read_nothing_is_told_so(clinic: Clinic) -> None:
     )
     kubeconfig = await clinic.cluster.service_account_kubeconfig("default", "visitor")
 
-    told = await clinic.told(kubeconfig=kubeconfig)
+    report = await clinic.run_doctor(kubeconfig=kubeconfig)
 
-    assert (told.code, told.err) == (2, "")
-    assert "cannot tell: you may not list nodes" in told.out
-    assert re.search(r"\d+ checks: \d+ unknown, 1 ok", told.out)
+    assert (report.code, report.err) == (2, "")
+    assert "cannot tell: you may not list nodes" in report.out
+    assert re.search(r"\d+ checks: \d+ unknown, 1 ok", report.out)
 
 
-async def test_a_namespace_that_stays_out_is_no_fault(clinic: Clinic) -> None:
+async def test_a_namespace_that_stays_out_is_no_fault(clinic: DoctorInstallation) -> None:
     """It is tried where TrainJobs are ours."""
     api = clinic.cluster.api
     await api.merge(NAMESPACES, None, "default", _inject("disabled"))
-    found = await clinic.wrong()
+    found = await clinic.findings()
     await api.merge(NAMESPACES, None, "default", _inject(None))
 
     assert found == {}
 
 
-async def test_a_namespace_that_is_not_there_is_no_place_to_try(clinic: Clinic) -> None:
+async def test_a_namespace_that_is_not_there_is_no_place_to_try(clinic: DoctorInstallation) -> None:
     """Whoever misspells it is told what there is; one that is going is passed over."""
     api = clinic.cluster.api
     going = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "aa-going"}}
@@ -143,10 +147,10 @@ async def test_a_namespace_that_is_not_there_is_no_place_to_try(clinic: Clinic) 
     await api.merge(NAMESPACES, None, "aa-going", {"metadata": {"finalizers": ["e2e.test/stays"]}})
     await api.delete(NAMESPACES, None, "aa-going")
     await api.merge(NAMESPACES, None, "default", _inject("disabled"))
-    found = await clinic.wrong()
+    found = await clinic.findings()
     await api.merge(NAMESPACES, None, "default", _inject(None))
-    misspelt = await clinic.told("--try-in", "defualt")
-    too_late = await clinic.told("--try-in", "aa-going")
+    misspelt = await clinic.run_doctor("--try-in", "defualt")
+    too_late = await clinic.run_doctor("--try-in", "aa-going")
     await api.merge(NAMESPACES, None, "aa-going", {"metadata": {"finalizers": None}})
 
     assert found == {}
@@ -156,15 +160,15 @@ async def test_a_namespace_that_is_not_there_is_no_place_to_try(clinic: Clinic) 
     assert "the namespace aa-going is being deleted" in too_late.err
 
 
-async def test_another_kai_that_lives(clinic: Clinic) -> None:
+async def test_another_kai_that_lives(clinic: DoctorInstallation) -> None:
     """Two schedulers of one name; ours lets go as soon as it sees the other."""
-    async with another_kai(clinic):
-        found = await clinic.wrong()
+    async with another_scheduler(clinic):
+        found = await clinic.findings()
 
-    state, said = found.pop("another scheduler")
+    state, output = found.pop("another scheduler")
     assert state == "fault"
     lease = "trainer-kai/kai-scheduler-default"
-    assert said.startswith(f"another scheduler holds Lease {lease} (holder kai-0)")
+    assert output.startswith(f"another scheduler holds Lease {lease} (holder kai-0)")
     assert found.keys() <= {"lease of scheduler"}
 
 

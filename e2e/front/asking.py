@@ -14,15 +14,15 @@ from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import MUTATING_WEBHOOKS
 from e2e.front.record_reviews import REVIEWS
 
-__all__ = ["Load", "bundle_of", "load_on", "shown_at"]
+__all__ = ["ReviewLoad", "certificate_shown_at", "review_load", "trusted_bundle"]
 
 _LOOPBACK: Final = "127.0.0.1"
 _POLL_S: Final = 0.2  # how late an API server hears of a change
-_FRESH: Final = 5  # each so-manieth review comes by a connection of its own
-_LATEST_S: Final = 10.0
+_NEW_CONNECTION_EVERY: Final = 5  # each so-manieth review comes by a connection of its own
+_TIMEOUT_S: Final = 10.0
 
 
-class Load:
+class ReviewLoad:
     """Reviews at a fixed rate, and what became of them."""
 
     def __init__(self, cluster: Cluster, ports: Sequence[int]) -> None:
@@ -37,7 +37,7 @@ class Load:
     async def trust(self, stack: AsyncExitStack) -> None:
         """Follow the configuration; whom it names newly is trusted by new connections only."""
         while True:
-            bundle = await bundle_of(self._cluster)
+            bundle = await trusted_bundle(self._cluster)
             if bundle and bundle not in self.bundles[-1:]:
                 sessions = [await _session(stack, bundle, is_fresh=it) for it in (False, True)]
                 self._sessions = sessions
@@ -59,7 +59,7 @@ class Load:
     async def _ask(self, number: int) -> None:
         port = self._ports[number % len(self._ports)]
         kept, fresh = self._sessions
-        session = kept if number // len(self._ports) % _FRESH else fresh
+        session = kept if number // len(self._ports) % _NEW_CONNECTION_EVERY else fresh
         try:
             async with session.post(
                 f"https://{_LOOPBACK}:{port}/mutate/pod", data=self._body
@@ -73,9 +73,11 @@ class Load:
 
 
 @asynccontextmanager
-async def load_on(cluster: Cluster, ports: Sequence[int], per_s: int) -> AsyncIterator[Load]:
+async def review_load(
+    cluster: Cluster, ports: Sequence[int], per_s: int
+) -> AsyncIterator[ReviewLoad]:
     """Ask until the end of the block."""
-    load = Load(cluster, ports)
+    load = ReviewLoad(cluster, ports)
     async with AsyncExitStack() as stack:
         tasks = [asyncio.create_task(load.trust(stack)), asyncio.create_task(load.run(per_s))]
         try:
@@ -88,14 +90,14 @@ async def load_on(cluster: Cluster, ports: Sequence[int], per_s: int) -> AsyncIt
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def bundle_of(cluster: Cluster) -> str:
+async def trusted_bundle(cluster: Cluster) -> str:
     """Return whom the API server trusts, in base64."""
     found = await cluster.api.get(MUTATING_WEBHOOKS, None, "kai-trainer")
     bundles = {it["clientConfig"].get("caBundle", "") for it in found["webhooks"]}
     return str(bundles.pop()) if len(bundles) == 1 else ""
 
 
-async def shown_at(port: int) -> str:
+async def certificate_shown_at(port: int) -> str:
     """Return the certificate that is shown there, as PEM."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -112,7 +114,7 @@ async def _session(stack: AsyncExitStack, bundle: str, *, is_fresh: bool) -> aio
     connector = aiohttp.TCPConnector(
         ssl=ssl.create_default_context(cadata=pem), force_close=is_fresh, limit=0
     )
-    timeout = aiohttp.ClientTimeout(total=_LATEST_S)
+    timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
     return await stack.enter_async_context(
         aiohttp.ClientSession(connector=connector, timeout=timeout)
     )

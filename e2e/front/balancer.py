@@ -22,7 +22,7 @@ class Balancer:
         self.passed: Counter[int] = Counter()  # connections, by the port of the replica
         self._port = port
         self._replicas = [*replicas]
-        self._turn = 0
+        self._next_index = 0
         self._streams: set[asyncio.StreamWriter] = set()
 
     async def __aenter__(self) -> Self:
@@ -46,8 +46,8 @@ class Balancer:
         await asyncio.gather(self._copy(reader, far_writer), self._copy(far_reader, writer))
 
     def _next(self) -> int:
-        self._turn += 1
-        return self._replicas[self._turn % len(self._replicas)]
+        self._next_index += 1
+        return self._replicas[self._next_index % len(self._replicas)]
 
     def _leave_out(self, replica: int) -> None:
         if replica in self._replicas and len(self._replicas) > 1:

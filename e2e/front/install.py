@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from e2e.cluster.binaries import ensure_chain
+from e2e.cluster.binaries import ensure_built
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import (
     CRDS,
@@ -42,7 +42,7 @@ __all__ = [
     "RULE_BINDINGS",
     "TOPOLOGIES",
     "WEBHOOKS",
-    "Ran",
+    "CommandResult",
     "apply",
     "apply_all",
     "build",
@@ -115,7 +115,7 @@ _BY_KIND: Final = {resource.kind: resource for resource in _INSTALLED}
 _APPLY: Final = "application/apply-patch+yaml"
 
 
-class Ran(NamedTuple):
+class CommandResult(NamedTuple):
     """What came of a command."""
 
     status: int
@@ -142,7 +142,7 @@ async def apply_all(cluster: Cluster, objects: list[Obj], port: int | None = Non
     objects.sort(key=lambda obj: list(_BY_KIND).index(obj["kind"]))
     definitions = [obj for obj in objects if obj["kind"] == CRDS.kind]
     stored = [await apply(cluster, obj) for obj in definitions]
-    await cluster.guarded(_until_served(cluster, definitions))
+    await cluster.while_alive(_until_served(cluster, definitions))
     return stored + [await apply(cluster, obj) for obj in objects[len(definitions) :]]
 
 
@@ -161,15 +161,15 @@ async def kubectl(*arguments: str, given: str = "") -> str:
     return ran.out
 
 
-async def run_kubectl(*arguments: str, given: str = "") -> Ran:
+async def run_kubectl(*arguments: str, given: str = "") -> CommandResult:
     """Run the chain's kubectl, whatever comes of it."""
-    program = str(ensure_chain().folder / "bin" / "kubectl")
+    program = str(ensure_built().folder / "bin" / "kubectl")
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
         program, *arguments, stdin=pipe, stdout=pipe, stderr=pipe
     )
     out, err = await process.communicate(given.encode())
-    return Ran(process.returncode or 0, out.decode(), err.decode())
+    return CommandResult(process.returncode or 0, out.decode(), err.decode())
 
 
 def documents(text: str) -> list[Obj]:

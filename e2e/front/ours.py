@@ -11,36 +11,36 @@ from e2e.cluster.stages import RUN_SECONDS
 from e2e.cluster.timeline import State, Timeline
 from e2e.cluster.trainjobs import condition, pod_annotations, replicated_jobs
 from e2e.front.install import PODGROUPS
-from e2e.front.processes import OurProcess
+from e2e.front.processes import ProductProcess
 from tests.support.groupbinder import bindable
 
 __all__ = [
-    "GROUP",
-    "LEAF",
+    "PODGROUP",
     "QUEUE",
-    "Front",
-    "carry",
-    "finishing",
+    "SUBGROUP",
+    "WebhookInstallation",
+    "bind_by_podgroups",
+    "finishing_pods",
     "groups_in",
     "is_complete",
+    "podgroup_summary",
     "pods_in",
-    "shape",
 ]
 
-GROUP = "pod-group-name"
-LEAF = "kai.scheduler/subgroup-name"
+PODGROUP = "pod-group-name"
+SUBGROUP = "kai.scheduler/subgroup-name"
 QUEUE = "kai.scheduler/queue"
 
 
-class Front(NamedTuple):
+class WebhookInstallation(NamedTuple):
     """A chain, and our processes on it."""
 
     cluster: Cluster
-    webhook: OurProcess
-    podgrouper: OurProcess
+    webhook: ProductProcess
+    podgrouper: ProductProcess
 
 
-async def carry(
+async def bind_by_podgroups(
     cluster: Cluster,
     seen: Timeline,
     done: Callable[[State], bool],
@@ -77,22 +77,22 @@ def is_complete(state: State) -> bool:
     return bool(jobs) and all(condition(job, "Complete") for job in jobs)
 
 
-def shape(group: Obj) -> str:
+def podgroup_summary(group: Obj) -> str:
     """Write down who is in a group: how many of whom must be there, and who comes later."""
-    leaves = {
+    podsets = {
         one["name"]: one["minMember"]
         for one in group["spec"].get("subGroups", ())
         if "minMember" in one
     }
-    if not leaves:
+    if not podsets:
         return f"{group['spec']['minMember']}"
     counts: Counter[str] = Counter()
-    for name, minimum in leaves.items():
+    for name, minimum in podsets.items():
         counts[name.rpartition("-replica-")[0]] += minimum
     return " + ".join(f"{count} {name}" for name, count in counts.items())
 
 
-def finishing(runtime: Obj, run_for: str = "1s") -> Mapping[str, Obj]:
+def finishing_pods(runtime: Obj, run_for: str = "1s") -> Mapping[str, Obj]:
     """Return the patch that lets pods finish; not MPI workers, whom their launcher ends."""
     names = replicated_jobs(runtime)
     ending = [name for name in names if "launcher" not in names or name == "launcher"]

@@ -12,14 +12,14 @@ from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import TRAINJOBS, Obj
 from e2e.front.install import apply
 
-__all__ = ["Person", "Told", "grant", "grant_namespace", "grant_queue", "person"]
+__all__ = ["ApiAnswer", "ApiUser", "api_user", "grant", "grant_namespace", "grant_queue"]
 
 _RBAC: Final = "rbac.authorization.k8s.io"
 _MERGE: Final = "application/merge-patch+json"
 _WARNING: Final = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 
 
-class Told(NamedTuple):
+class ApiAnswer(NamedTuple):
     """What came back."""
 
     status: int
@@ -27,7 +27,7 @@ class Told(NamedTuple):
     warnings: list[str]
 
 
-class Person:
+class ApiUser:
     """Somebody by his name, through the administrator's connection."""
 
     def __init__(self, name: str, url: str, session: aiohttp.ClientSession) -> None:
@@ -35,33 +35,37 @@ class Person:
         self._url = url
         self._session = session
 
-    async def create(self, job: Obj, *, dry: bool = True) -> Told:
+    async def create(self, job: Obj, *, dry: bool = True) -> ApiAnswer:
         """Make a TrainJob, or see what would be said."""
         path = TRAINJOBS.path(job["metadata"]["namespace"])
         return await self._send("POST", path, job, dry=dry, content_type="application/json")
 
-    async def change(self, namespace: str, name: str, fields: Obj, *, dry: bool = False) -> Told:
+    async def change(
+        self, namespace: str, name: str, fields: Obj, *, dry: bool = False
+    ) -> ApiAnswer:
         """Merge something into a TrainJob."""
         path = TRAINJOBS.path(namespace, name)
         return await self._send("PATCH", path, fields, dry=dry, content_type=_MERGE)
 
     async def _send(
         self, method: str, path: str, body: Obj, *, dry: bool, content_type: str
-    ) -> Told:
+    ) -> ApiAnswer:
         query = {"dryRun": "All"} if dry else {}
         headers = {"Content-Type": content_type}
         async with self._session.request(
             method, self._url + path, data=json.dumps(body), params=query, headers=headers
         ) as response:
             answer: Mapping[str, Any] = await response.json()
-            said = response.headers.getall("Warning", [])
-            warnings = [json.loads(f'"{text}"') for line in said for text in _WARNING.findall(line)]
+            output = response.headers.getall("Warning", [])
+            warnings = [
+                json.loads(f'"{text}"') for line in output for text in _WARNING.findall(line)
+            ]
             message = "" if response.status < 400 else str(answer.get("message"))
-            return Told(response.status, message, warnings)
+            return ApiAnswer(response.status, message, warnings)
 
 
 @asynccontextmanager
-async def person(cluster: Cluster, name: str, *namespaces: str) -> AsyncIterator[Person]:
+async def api_user(cluster: Cluster, name: str, *namespaces: str) -> AsyncIterator[ApiUser]:
     """Yield somebody who may write TrainJobs in some namespaces, and nothing else."""
     rules = [
         {
@@ -74,7 +78,7 @@ async def person(cluster: Cluster, name: str, *namespaces: str) -> AsyncIterator
     headers = {"Authorization": f"Bearer {cluster.api.token}", "Impersonate-User": name}
     connector = aiohttp.TCPConnector(ssl=cluster.api.tls)
     async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
-        yield Person(name, cluster.api.url, session)
+        yield ApiUser(name, cluster.api.url, session)
 
 
 async def grant_queue(cluster: Cluster, queue: str, who: str, namespace: str) -> None:

@@ -30,8 +30,8 @@ __all__ = [
     "PODGROUPER",
     "SCHEDULER",
     "WEBHOOK",
-    "OurProcess",
-    "Part",
+    "ProcessSpec",
+    "ProductProcess",
     "running",
     "webhook_port",
 ]
@@ -51,7 +51,7 @@ _LEADING: Final = {  # quicker than usual, for a Lease that is missing is waited
 }
 
 
-class Part(NamedTuple):
+class ProcessSpec(NamedTuple):
     """One of our processes: its module, and its ServiceAccount."""
 
     name: str
@@ -61,7 +61,7 @@ class Part(NamedTuple):
     arguments: tuple[str, ...] = ()
 
 
-WEBHOOK: Final = Part(
+WEBHOOK: Final = ProcessSpec(
     "webhook",
     "webhook",
     "trainer-kai-webhook",
@@ -72,9 +72,11 @@ WEBHOOK: Final = Part(
         "TRAINER_KAI_TLS_NAMESPACE": NAMESPACE,
     },
 )
-PODGROUPER: Final = Part("podgrouper", "trainer_kai.podgrouper", "trainer-kai-podgrouper", _LEADING)
-SCHEDULER: Final = Part("scheduler", "scheduler", "trainer-kai-scheduler", _LEADING)
-ALL: Final = Part(
+PODGROUPER: Final = ProcessSpec(
+    "podgrouper", "trainer_kai.podgrouper", "trainer-kai-podgrouper", _LEADING
+)
+SCHEDULER: Final = ProcessSpec("scheduler", "scheduler", "trainer-kai-scheduler", _LEADING)
+ALL: Final = ProcessSpec(
     "all",
     "trainer_kai.cli",
     SCHEDULER.account,
@@ -86,13 +88,13 @@ ALL: Final = Part(
     ("run", "all"),
 )
 # Whoever is the webhook, and how it is told its port.
-_SERVES: Final = {
+_LISTENING: Final = {
     "webhook": "TRAINER_KAI_SERVER_PORT",
     "all": "TRAINER_KAI_WEBHOOK_SERVER_PORT",
 }
 
 
-class OurProcess:
+class ProductProcess:
     """A process of ours that can be started again after it was stopped or killed."""
 
     def __init__(self, process: Process, ready_url: str) -> None:
@@ -114,21 +116,21 @@ class OurProcess:
 
     async def ready(self) -> None:
         """Wait until it says that it is ready; fail with its words when it does not."""
-        said = "nothing"
+        output = "nothing"
         deadline = time.monotonic() + _READY_S
         async with aiohttp.ClientSession() as session:
             while time.monotonic() < deadline:
                 self.process.check()
                 try:
                     async with session.get(self.ready_url) as response:
-                        said = await response.text()
+                        output = await response.text()
                         if response.status == 200:
                             return
                 except aiohttp.ClientError as error:
-                    said = str(error)
+                    output = str(error)
                 await asyncio.sleep(0.03)
         last = "\n".join(self.process.tail(15))
-        raise TimeoutError(f"{self.process.name} did not get ready: {said}\n{last}")
+        raise TimeoutError(f"{self.process.name} did not get ready: {output}\n{last}")
 
     def lines(self) -> list[str]:
         """Return what it logged."""
@@ -138,11 +140,11 @@ class OurProcess:
 @asynccontextmanager
 async def running(
     cluster: Cluster,
-    part: Part,
+    part: ProcessSpec,
     folder: Path,
     settings: Mapping[str, str] | None = None,
     server: str = "",
-) -> AsyncIterator[OurProcess]:
+) -> AsyncIterator[ProductProcess]:
     """Run a process until the end of the block; *settings* are environment variables.
 
     Its log lies in *folder*. It reaches the cluster, or the proxy that *server* names, with a token
@@ -156,12 +158,12 @@ async def running(
         "TRAINER_KAI_HEALTH_PORT": f"{health}",
         "TRAINER_KAI_HEALTH_SNAPSHOT": "authorized",  # as in `local`, for callers who may get it
         **part.environment,
-        **({_SERVES[part.name]: f"{webhook_port(cluster)}"} if part.name in _SERVES else {}),
+        **({_LISTENING[part.name]: f"{webhook_port(cluster)}"} if part.name in _LISTENING else {}),
         **(settings or {}),
     }
     argv = [sys.executable, "-m", part.module, *part.arguments, "--kubeconfig", str(kubeconfig)]
     process = Process(Program(part.name, argv, environment), folder / f"{part.name}.log")
-    ours = OurProcess(process, f"http://{_LOOPBACK}:{health}/readyz")
+    ours = ProductProcess(process, f"http://{_LOOPBACK}:{health}/readyz")
     try:
         await ours.start()
         yield ours

@@ -8,12 +8,12 @@ from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import Obj
 from e2e.front.install import CLUSTER_ROLES, QUEUES, apply
 
-__all__ = ["CLOSED", "grants", "let_use", "may_use", "queue"]
+__all__ = ["CLOSED", "grant_queue_use", "grants", "may_use", "queue"]
 
 CLOSED: Final = {"trainer-kai.dev/access": "closed"}
 _FREE: Final = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-_HEARD_S: Final = 20.0
+_AUTHORIZED_S: Final = 20.0
 
 
 def queue(name: str, quota: int, limit: int = -1, parent: str = "") -> Obj:
@@ -49,12 +49,12 @@ def grants(name: str, namespace: str) -> Iterator[Obj]:
     }
 
 
-async def let_use(cluster: Cluster, name: str, *namespaces: str) -> None:
+async def grant_queue_use(cluster: Cluster, name: str, *namespaces: str) -> None:
     """Grant a queue to namespaces, and wait until the API server says that they may use it."""
     for namespace in namespaces:
         for obj in grants(name, namespace):
             await apply(cluster, obj)
-        async with asyncio.timeout(_HEARD_S):
+        async with asyncio.timeout(_AUTHORIZED_S):
             while not await may_use(cluster, name, namespace):
                 await asyncio.sleep(0.05)
 

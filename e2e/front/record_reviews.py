@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from e2e.client.hearing import client_of
-from e2e.cluster.binaries import ensure_chain
+from e2e.cluster.binaries import ensure_built
 from e2e.cluster.bringup import Options, running_cluster
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import MUTATING_WEBHOOKS, TRAINJOBS, VALIDATING_WEBHOOKS
@@ -27,25 +27,25 @@ from tests.support.tree import ROOT
 from trainer_kai.clock import SystemClock
 from trainer_kai.log import logger
 from trainer_kai.metrics import Metrics
-from trainer_kai.policy.groups import Rules
-from trainer_kai.settings import Server as Place
-from webhook.app import Desk, Reply, Server, Way, reader
-from webhook.cache import Cache
-from webhook.judge import Judge, Strictness, elsewhere
+from trainer_kai.policy.groups import GroupingRules
+from trainer_kai.settings import WebhookServerSettings as Place
+from webhook.app import HttpReply, ReviewRouter, Route, WebhookServer, trainjob_reader
+from webhook.cache import AdmissionCache
+from webhook.judge import AdmissionPolicy, TrainJobHandler, live_lookups
 
 __all__ = ["REVIEWS", "record"]
 
 REVIEWS: Final = ROOT / "tests" / "webhook" / "reviews"
-_RULES: Final = Rules("bundled", "kai-scheduler", "default-queue")
+_RULES: Final = GroupingRules("bundled", "kai-scheduler", "default-queue")
 _QUEUE: Final = "kai.scheduler/queue"
 
 
-class _Recorder(Desk):
+class _Recorder(ReviewRouter):
     """Keeps the first body of each kind of review."""
 
     bodies: dict[str, bytes]
 
-    async def answer(self, path: str, body: bytes) -> Reply:
+    async def answer(self, path: str, body: bytes) -> HttpReply:
         request = msgspec.json.decode(body)["request"]
         name = f"{path.rpartition('/')[2]}-{request['operation'].lower()}"
         if name == "jobset-update":
@@ -63,25 +63,30 @@ async def record(cluster: Cluster) -> dict[str, bytes]:
     """Return the body of a review of each kind, by name."""
     port = webhook_port(cluster)
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    tls.load_cert_chain(*cluster.ground.serving)
+    tls.load_cert_chain(*cluster.layout.serving)
     clock = SystemClock()
     async with client_of(cluster.kubeconfig) as client:
         log = logger(__name__)
         desk = _Recorder(
-            Cache(), _RULES, reader(client, asyncio.Semaphore(1)), clock, Metrics(), log
-        )
-        judge = Judge(
-            Cache(),
-            Strictness(_RULES),
-            elsewhere(client, asyncio.Semaphore(1)),
+            AdmissionCache(),
+            _RULES,
+            trainjob_reader(client, asyncio.Semaphore(1)),
             clock,
             Metrics(),
             log,
         )
-        desk.add("/validate/trainjob", Way("trainjob", judge.answer, judge.is_needed))
+        judge = TrainJobHandler(
+            AdmissionCache(),
+            AdmissionPolicy(_RULES),
+            live_lookups(client, asyncio.Semaphore(1)),
+            clock,
+            Metrics(),
+            log,
+        )
+        desk.add_route("/validate/trainjob", Route("trainjob", judge.answer, judge.fails_closed))
         desk.bodies = {}
         place = Place(address="127.0.0.1", port=port, drain_s=0)
-        async with Server(desk, place, tls, clock, lambda: None):
+        async with WebhookServer(desk, place, tls, clock, lambda: None):
             await install(cluster, port=port)
             await _trust(cluster)
             await make_namespace(cluster, "team")
@@ -90,7 +95,7 @@ async def record(cluster: Cluster) -> dict[str, bytes]:
 
 
 async def _trust(cluster: Cluster) -> None:
-    bundle = base64.b64encode(cluster.ground.authority.read_bytes()).decode()
+    bundle = base64.b64encode(cluster.layout.authority.read_bytes()).decode()
     for kind, number in ((MUTATING_WEBHOOKS, 3), (VALIDATING_WEBHOOKS, 2)):
         path = kind.path(None, "kai-trainer")
         patch = [
@@ -132,7 +137,7 @@ async def main() -> None:
 
 if __name__ == "__main__":
     try:
-        ensure_chain()  # outside the event loop, which would keep Ctrl-C from it
+        ensure_built()  # outside the event loop, which would keep Ctrl-C from it
         asyncio.run(main())
     except KeyboardInterrupt:
         sys.exit(130)

@@ -8,7 +8,7 @@ from typing import Any
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import CLUSTER_RUNTIMES, PODS, RUNTIMES, Obj
 
-__all__ = ["make_runtime", "pods_of", "steady"]
+__all__ = ["make_runtime", "pods_of", "without_random"]
 
 _JOBSET = "jobset.sigs.k8s.io/jobset-name"
 _UID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
@@ -62,20 +62,20 @@ async def pods_of(cluster: Cluster, namespace: str, jobset: str) -> list[str]:
     while True:
         pods, _ = await cluster.api.list(PODS, namespace, labelSelector=f"{_JOBSET}={jobset}")
         if len(pods) == 2:
-            return sorted(_steady(pod, namespace) for pod in pods)
+            return sorted(_pod_without_random(pod, namespace) for pod in pods)
         await asyncio.sleep(0.05)
 
 
-def _steady(pod: Obj, namespace: str) -> str:
+def _pod_without_random(pod: Obj, namespace: str) -> str:
     meta = pod["metadata"]
     kept = {
         "labels": {k: v for k, v in meta["labels"].items() if not k.endswith("job-key")},
         "annotations": {k: v for k, v in meta["annotations"].items() if not k.endswith("job-key")},
         "spec": {**pod["spec"], "volumes": [], "containers": pod["spec"]["containers"][0]["name"]},
     }
-    return steady(kept, namespace)
+    return without_random(kept, namespace)
 
 
-def steady(obj: Obj, namespace: str) -> str:
+def without_random(obj: Obj, namespace: str) -> str:
     """Write an object without its namespace and without what is random."""
     return _RANDOM.sub("RANDOM", json.dumps(obj, sort_keys=True).replace(namespace, "NAMESPACE"))

@@ -50,19 +50,19 @@ async def second_webhook(
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=0)
     await runner.setup()
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    serving = cluster.ground.serving
+    serving = cluster.layout.serving
     tls.load_cert_chain(serving.certificate, serving.key)
     await web.TCPSite(runner, "127.0.0.1", port, ssl_context=tls).start()
     await cluster.api.create(_configuration(cluster, namespace, port))
     try:
-        await _until_asked(cluster, namespace, asked)
+        await _until_called(cluster, namespace, asked)
         yield asked
     finally:
         await cluster.api.delete(MUTATING_WEBHOOKS, None, _NAME)
         await runner.cleanup()
 
 
-async def _until_asked(cluster: Cluster, namespace: str, asked: Counter[str]) -> None:
+async def _until_called(cluster: Cluster, namespace: str, asked: Counter[str]) -> None:
     """Wait until the API server knows the webhook; what was asked until then does not count."""
     pod = {
         "apiVersion": PODS.api_version,
@@ -78,7 +78,7 @@ async def _until_asked(cluster: Cluster, namespace: str, asked: Counter[str]) ->
 
 
 def _configuration(cluster: Cluster, namespace: str, port: int) -> Obj:
-    authority = base64.b64encode(cluster.ground.authority.read_bytes()).decode()
+    authority = base64.b64encode(cluster.layout.authority.read_bytes()).decode()
     rules = [
         {"apiGroups": [group], "apiVersions": ["*"], "resources": [kinds], "operations": ["CREATE"]}
         for group, kinds in (("jobset.x-k8s.io", "jobsets"), ("", "pods"))

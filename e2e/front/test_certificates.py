@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from cryptography import x509
 
-from e2e.cluster.api import ApiError, once_heard
+from e2e.cluster.api import ApiError, retry_while_stale
 from e2e.cluster.bringup import Options, running_cluster
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import (
@@ -23,12 +23,12 @@ from e2e.cluster.resources import (
 )
 from e2e.cluster.trainjobs import Submission
 from e2e.conftest import failed, make_namespace, next_name
-from e2e.front.asking import Load, bundle_of, load_on, shown_at
+from e2e.front.asking import ReviewLoad, certificate_shown_at, review_load, trusted_bundle
 from e2e.front.install import install
-from e2e.front.processes import NAMESPACE, WEBHOOK, OurProcess, running, webhook_port
+from e2e.front.processes import NAMESPACE, WEBHOOK, ProductProcess, running, webhook_port
 from e2e.front.trying import jobset_of
-from webhook.certs import Content, carry_out, host_of
-from webhook.rotation import Do, Lives, Step
+from webhook.certs import SecretContent, apply_step, parse_host
+from webhook.rotation import CertificateLifetimes, RotationAction, RotationStep
 
 _CONFIGURATIONS = (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)
 NAME = "trainer-kai-webhook-tls"
@@ -69,10 +69,10 @@ async def test_both_are_rotated_under_load(chain: Cluster, room: str, tmp_path: 
     other = chain.free_port()
     ports = [webhook_port(chain), other]
     async with replicas(chain, tmp_path, QUICKLY, {"TRAINER_KAI_SERVER_PORT": f"{other}"}):
-        first = await shown_at(other)
-        assert [await shown_at(port) for port in ports] == [first, first]
+        first = await certificate_shown_at(other)
+        assert [await certificate_shown_at(port) for port in ports] == [first, first]
         owner = await owner_in(chain, room)
-        async with load_on(chain, ports, 100) as load:
+        async with review_load(chain, ports, 100) as load:
             asked = asyncio.create_task(asking_the_api_server(chain, owner))
             certificates = await watched(chain, load)
             asked.cancel()
@@ -97,12 +97,12 @@ async def test_an_expired_one_is_replaced(chain: Cluster, room: str, tmp_path: P
     async with replicas(chain, tmp_path, {}):
         await owner_in(chain, room)
         await chain.until_found(JOBSETS, room, "job")
-        shown = await shown_at(webhook_port(chain))
+        shown = await certificate_shown_at(webhook_port(chain))
 
     stored = await chain.api.get(SECRETS, NAMESPACE, NAME)
     assert shown.encode() != expired.certificate
     assert stored["data"]["tls.crt"] == encoded(shown.encode())
-    assert stored["data"]["ca.crt"] == encoded(expired.authorities) == await bundle_of(chain)
+    assert stored["data"]["ca.crt"] == encoded(expired.authorities) == await trusted_bundle(chain)
 
 
 async def test_what_cert_manager_writes_is_followed(
@@ -115,14 +115,14 @@ async def test_what_cert_manager_writes_is_followed(
     settings = {"TRAINER_KAI_TLS_SOURCE": "cert-manager", "TRAINER_KAI_TLS_CHECK_S": "0.5"}
     async with replicas(chain, tmp_path, settings) as (process,):
         owner = await owner_in(chain, room)
-        before = await shown_at(webhook_port(chain))
+        before = await certificate_shown_at(webhook_port(chain))
         await chain.api.merge(SECRETS, NAMESPACE, NAME, {"data": secret(second)["data"]})
         await trust(chain, encoded(second.authorities))
         written = await versions(chain)
         await until_shown(chain, second)
         await process.ready()
         last = jobset_of(owner, "after")
-        await once_heard(
+        await retry_while_stale(
             lambda: chain.api.create(last, dryRun="All"), "certificate signed by unknown authority"
         )
 
@@ -146,7 +146,7 @@ async def test_files_are_followed(chain: Cluster, room: str, tmp_path: Path) -> 
         "TRAINER_KAI_TLS_CHECK_S": "0.5",
     }
     async with replicas(chain, tmp_path, settings):
-        before = await shown_at(webhook_port(chain))
+        before = await certificate_shown_at(webhook_port(chain))
         (tmp_path / "next").symlink_to("1")
         (tmp_path / "next").rename(tmp_path / "data")
         await until_shown(chain, second)
@@ -161,7 +161,7 @@ async def test_files_are_followed(chain: Cluster, room: str, tmp_path: Path) -> 
 @asynccontextmanager
 async def replicas(
     chain: Cluster, folder: Path, settings: Mapping[str, str], *others: Mapping[str, str]
-) -> AsyncIterator[list[OurProcess]]:
+) -> AsyncIterator[list[ProductProcess]]:
     """Run replicas that begin at once; the first is the one that the API server asks."""
     whose: list[tuple[str, Mapping[str, str]]] = [("webhook", settings)]
     whose += [(f"webhook-{number}", {**settings, **more}) for number, more in enumerate(others, 2)]
@@ -173,7 +173,7 @@ async def replicas(
         yield list(await asyncio.gather(*started))
 
 
-async def watched(chain: Cluster, load: Load) -> list[str]:
+async def watched(chain: Cluster, load: ReviewLoad) -> list[str]:
     """Return the certificates of the Secret, one after the other, until the authority is new."""
     seen: list[str] = []
     async with asyncio.timeout(90):
@@ -201,10 +201,10 @@ async def owner_in(chain: Cluster, namespace: str) -> Obj:
     return await chain.api.create(Submission("job", "torch-distributed", namespace, 1).trainjob())
 
 
-async def until_shown(chain: Cluster, content: Content) -> None:
+async def until_shown(chain: Cluster, content: SecretContent) -> None:
     """Wait until a new connection gets this certificate."""
     async with asyncio.timeout(20):
-        while (await shown_at(webhook_port(chain))).encode() != content.certificate:
+        while (await certificate_shown_at(webhook_port(chain))).encode() != content.certificate:
             await asyncio.sleep(0.1)
 
 
@@ -224,14 +224,16 @@ async def trust(chain: Cluster, bundle: str) -> None:
         await chain.api.merge(kind, None, "kai-trainer", {"webhooks": found["webhooks"]})
 
 
-def made(now: datetime | None = None) -> Content:
+def made(now: datetime | None = None) -> SecretContent:
     """Return a certificate of 90 days for loopback, with an authority of its own."""
-    lives = Lives(timedelta(days=90), timedelta(days=3650))
-    hosts = [host_of("127.0.0.1"), host_of(f"trainer-kai-webhook.{NAMESPACE}.svc")]
-    return carry_out(Step(Do.REMAKE), None, hosts, lives, now or datetime.now(UTC))
+    lives = CertificateLifetimes(timedelta(days=90), timedelta(days=3650))
+    hosts = [parse_host("127.0.0.1"), parse_host(f"trainer-kai-webhook.{NAMESPACE}.svc")]
+    return apply_step(
+        RotationStep(RotationAction.REMAKE), None, hosts, lives, now or datetime.now(UTC)
+    )
 
 
-def secret(content: Content) -> Obj:
+def secret(content: SecretContent) -> Obj:
     """Return a Secret that holds it."""
     names_ = ("tls.crt", "tls.key", "ca.crt", "ca.key")
     return {

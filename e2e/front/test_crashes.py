@@ -12,7 +12,14 @@ from e2e.cluster.resources import EVENTS, JOBSETS, PODS, Obj
 from e2e.cluster.timeline import State
 from e2e.cluster.trainjobs import Submission
 from e2e.front.install import PODGROUPS
-from e2e.front.ours import GROUP, LEAF, Front, groups_in, pods_in, shape
+from e2e.front.ours import (
+    PODGROUP,
+    SUBGROUP,
+    WebhookInstallation,
+    groups_in,
+    podgroup_summary,
+    pods_in,
+)
 from e2e.size import SEED, size
 
 _JOBS: Final = size(60, 200)
@@ -48,7 +55,7 @@ _KINDS: Final = (
 
 
 @pytest.mark.sized
-async def test_crashes_lose_nothing_and_double_nothing(own_front: Front) -> None:
+async def test_crashes_lose_nothing_and_double_nothing(own_front: WebhookInstallation) -> None:
     """Each unit has exactly one group, each pod is in it, and nobody is warned of anything else."""
     cluster = own_front.cluster
     kinds = list(itertools.islice(itertools.cycle(_KINDS), _JOBS))
@@ -70,21 +77,21 @@ async def test_crashes_lose_nothing_and_double_nothing(own_front: Front) -> None
         await seen.until(lambda state: _assigned(state) >= pods, "all pods are assigned", 60)
 
     assert crashes >= _CRASHES
-    assert len(seen.of(PODS)) == pods
+    assert len(seen.objects(PODS)) == pods
     expected = Counter({job.name: 0 for job in jobs})
     made: dict[str, list[str]] = {name: [] for name in expected}
-    for group in seen.of(PODGROUPS):
-        made[group["metadata"]["labels"][_OWNER]].append(shape(group))
+    for group in seen.objects(PODGROUPS):
+        made[group["metadata"]["labels"][_OWNER]].append(podgroup_summary(group))
     for job, kind in zip(jobs, kinds, strict=True):
         assert sorted(made[job.name]) == sorted(kind.groups)
     assert len({m.key for m in seen.moments if m.key.resource == PODGROUPS}) == groups
-    known = {group["metadata"]["name"] for group in seen.of(PODGROUPS)}
-    assert all(pod["metadata"]["annotations"][GROUP] in known for pod in seen.of(PODS))
+    known = {group["metadata"]["name"] for group in seen.objects(PODGROUPS)}
+    assert all(pod["metadata"]["annotations"][PODGROUP] in known for pod in seen.objects(PODS))
     events, _ = await cluster.api.list(EVENTS)
     assert [it["note"] for it in events if it["type"] == "Warning" and not _is_expected(it)] == []
 
 
-async def _crash(front: Front, over: asyncio.Event) -> int:
+async def _crash(front: WebhookInstallation, over: asyncio.Event) -> int:
     """Kill one or the other every now and then, and start it again; return how often."""
     chance = random.Random(SEED)  # noqa: S311 - which one, and when: no secret
     count = 0
@@ -104,6 +111,6 @@ def _jobsets(state: State) -> list[Obj]:
 
 def _assigned(state: State) -> int:
     return sum(
-        GROUP in pod["metadata"].get("annotations", {}) and LEAF in pod["metadata"]["labels"]
+        PODGROUP in pod["metadata"].get("annotations", {}) and SUBGROUP in pod["metadata"]["labels"]
         for pod in pods_in(state)
     )

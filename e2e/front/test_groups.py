@@ -11,71 +11,82 @@ from e2e.cluster.timeline import State, Timeline
 from e2e.cluster.trainjobs import Submission, condition, pod_annotations
 from e2e.conftest import make_namespace, next_name
 from e2e.front.install import PODGROUPS
-from e2e.front.ours import GROUP, LEAF, QUEUE, Front, carry, groups_in, pods_in, shape
+from e2e.front.ours import (
+    PODGROUP,
+    QUEUE,
+    SUBGROUP,
+    WebhookInstallation,
+    bind_by_podgroups,
+    groups_in,
+    podgroup_summary,
+    pods_in,
+)
 from e2e.front.processes import NAMESPACE, SCHEDULER
-from e2e.front.trying import make_left_alone
+from e2e.front.trying import make_unmanaged_trainjob
 
 _APPLY = "application/apply-patch+yaml"
 _ATTEMPT = "jobset.sigs.k8s.io/restart-attempt"
 _MADE: Final = (JOBSETS, PODS, PODGROUPS)  # for a TrainJob
 
 
-async def test_the_queue_follows_at_resume(front: Front, room: str) -> None:
+async def test_the_queue_follows_at_resume(front: WebhookInstallation, room: str) -> None:
     """While it is suspended the label may change; the same group goes on in the new queue."""
     job = Submission("job", "torch-distributed", room, 2, labels={QUEUE: "team-a"})
-    async with _seen(front.cluster, room) as seen:
+    async with _uids(front.cluster, room) as seen:
         await front.cluster.api.create(job.trainjob())
         await seen.until(lambda state: _are_assigned(state, 2), "both pods are in the group")
-        (before,) = seen.of(PODGROUPS)
+        (before,) = seen.objects(PODGROUPS)
         await _merge(front.cluster, room, {"spec": {"suspend": True}})
-        await seen.until(lambda _: not seen.of(PODS), "the pods are gone")
+        await seen.until(lambda _: not seen.objects(PODS), "the pods are gone")
         await _merge(front.cluster, room, {"metadata": {"labels": {QUEUE: "team-b"}}})
         await _merge(front.cluster, room, {"spec": {"suspend": False}})
         await seen.until(lambda state: _are_assigned(state, 2), "both pods are back")
         await seen.until(lambda state: _queues(state) == ["team-b"], "the group moved")
 
-    (after,) = seen.of(PODGROUPS)
+    (after,) = seen.objects(PODGROUPS)
     assert before["spec"]["queue"] == "team-a"
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
-    assert {pod["metadata"]["labels"][QUEUE] for pod in seen.of(PODS)} == {"team-b"}
+    assert {pod["metadata"]["labels"][QUEUE] for pod in seen.objects(PODS)} == {"team-b"}
 
 
-async def test_what_others_wrote_survives(front: Front, room: str) -> None:
+async def test_what_others_wrote_survives(front: WebhookInstallation, room: str) -> None:
     """A reservation, an assigned topology and a back-off stay when the queue of a group changes."""
     job = Submission("job", "torch-distributed", room, 2, labels={QUEUE: "team-a"})
-    async with _seen(front.cluster, room) as seen:
+    async with _uids(front.cluster, room) as seen:
         await front.cluster.api.create(job.trainjob())
         await seen.until(lambda state: _are_assigned(state, 2), "both pods are in the group")
         theirs = {
             "metadata": {"annotations": {"trainer-kai.dev/reserved": "{}"}},
             "spec": {"schedulingBackoff": 1, "topologyConstraint": {"topology": "rooms"}},
         }
-        await _apply_as_scheduler(front.cluster, seen.of(PODGROUPS)[0], theirs)
+        await _apply_as_scheduler(front.cluster, seen.objects(PODGROUPS)[0], theirs)
         await _merge(front.cluster, room, {"spec": {"suspend": True}})
-        await seen.until(lambda _: not seen.of(PODS), "the pods are gone")
+        await seen.until(lambda _: not seen.objects(PODS), "the pods are gone")
         await _merge(front.cluster, room, {"metadata": {"labels": {QUEUE: "team-b"}}})
         await _merge(front.cluster, room, {"spec": {"suspend": False}})
         await seen.until(lambda state: _queues(state) == ["team-b"], "the group moved")
 
-    (group,) = seen.of(PODGROUPS)
+    (group,) = seen.objects(PODGROUPS)
     assert group["metadata"]["annotations"]["trainer-kai.dev/reserved"] == "{}"
     assert group["spec"]["schedulingBackoff"] == 1
     assert group["spec"]["topologyConstraint"] == {"topology": "rooms"}
 
 
-async def test_drift_is_put_right_and_a_deleted_group_comes_back(front: Front, room: str) -> None:
+async def test_drift_is_put_right_and_a_deleted_group_comes_back(
+    front: WebhookInstallation, room: str
+) -> None:
     """Who edits our fields, or deletes a group, changes nothing for long."""
     job = Submission("job", "deepspeed-distributed", room, 3)
-    async with _seen(front.cluster, room) as seen:
+    async with _uids(front.cluster, room) as seen:
         await front.cluster.api.create(job.trainjob())
         await seen.until(lambda state: _are_assigned(state, 2), "the first pods are in the group")
-        (group,) = seen.of(PODGROUPS)
+        (group,) = seen.objects(PODGROUPS)
         name = group["metadata"]["name"]
         edit = {"spec": {"minSubGroup": 1, "queue": "mine"}}
         await front.cluster.api.merge(PODGROUPS, room, name, edit)
         await seen.settle()  # else it is as it was because the edit has not been seen yet
         await seen.until(
-            lambda _: seen.of(PODGROUPS)[0]["spec"] == group["spec"], "it is as it was"
+            lambda _: seen.objects(PODGROUPS)[0]["spec"] == group["spec"], "it is as it was"
         )
         await front.cluster.api.delete(PODGROUPS, room, name)
         await seen.until(
@@ -83,36 +94,36 @@ async def test_drift_is_put_right_and_a_deleted_group_comes_back(front: Front, r
         )
         await seen.until(lambda state: len(groups_in(state)) == 1, "it is back")
 
-    assert seen.of(PODGROUPS)[0]["spec"] == group["spec"]
+    assert seen.objects(PODGROUPS)[0]["spec"] == group["spec"]
 
 
-async def test_a_restart_keeps_the_group(front: Front, room: str) -> None:
+async def test_a_restart_keeps_the_group(front: WebhookInstallation, room: str) -> None:
     """A JobSet that starts again brings new pods into the same group, while old ones are going."""
     runtime = await _runtime(front.cluster, room, {"failurePolicy": {"maxRestarts": 2}})
     job = Submission("job", runtime, room, 2, kind="TrainingRuntime", patches=_failing("2s"))
-    async with _seen(front.cluster, room) as seen:
+    async with _uids(front.cluster, room) as seen:
         await front.cluster.api.create(job.trainjob())
-        await carry(front.cluster, seen, lambda state: _newest(state) == "1", 60)
+        await bind_by_podgroups(front.cluster, seen, lambda state: _newest(state) == "1", 60)
         await seen.until(lambda state: _attempts(state) == {"1"}, "only new pods are left", 60)
 
-    (group,) = seen.of(PODGROUPS)
-    names = {pod["metadata"]["annotations"][GROUP] for pod in seen.of(PODS)}
+    (group,) = seen.objects(PODGROUPS)
+    names = {pod["metadata"]["annotations"][PODGROUP] for pod in seen.objects(PODS)}
     assert names == {group["metadata"]["name"]}
     assert len({m.obj["metadata"]["uid"] for m in seen.moments if m.key.resource == PODGROUPS}) == 1
-    assert shape(group) == "2 node"
+    assert podgroup_summary(group) == "2 node"
 
 
-async def test_a_namesake_is_another(front: Front, room: str) -> None:
+async def test_a_namesake_is_another(front: WebhookInstallation, room: str) -> None:
     """A TrainJob that is deleted and made again, at once or later, shares no group with others.
 
     How many pods the one made at once has is not asked: the Job controller counts what it expects
     by the name of a Job, and after such a change it can wait five minutes before it makes any.
     """
     job = Submission("job", "torch-distributed", room, 2)
-    async with _seen(front.cluster, room) as seen:
+    async with _uids(front.cluster, room) as seen:
         await front.cluster.api.create(job.trainjob())
         await seen.until(lambda state: _are_assigned(state, 2), "both pods are in the group")
-        old = seen.of(JOBSETS)[0]["metadata"]["uid"]
+        old = seen.objects(JOBSETS)[0]["metadata"]["uid"]
         await front.cluster.api.delete(TRAINJOBS, room, "job")
         await front.cluster.api.create(job.trainjob())
         await seen.until(lambda state: _is_all_of_another(state, old), "the new one is there")
@@ -124,27 +135,27 @@ async def test_a_namesake_is_another(front: Front, room: str) -> None:
     for moment in seen.moments:
         if moment.key.resource == PODS:
             meta = moment.obj["metadata"]
-            assert meta["annotations"][GROUP].endswith(_maker_of(moment.obj))
+            assert meta["annotations"][PODGROUP].endswith(_manager_of(moment.obj))
 
 
-async def test_a_part_without_replicas_is_left_out(front: Front, room: str) -> None:
+async def test_a_part_without_replicas_is_left_out(front: WebhookInstallation, room: str) -> None:
     """Replicas 0 and numNodes 0 make no group, and nothing waits for them."""
     empty = Submission("empty", "torch-distributed", room, 0)
-    async with _seen(front.cluster, room) as seen:
+    async with _uids(front.cluster, room) as seen:
         await front.cluster.api.create(empty.trainjob())
         made = Submission("job", "torch-distributed", room, 2)
-        owner = await make_left_alone(front.cluster, made)
+        owner = await make_unmanaged_trainjob(front.cluster, made)
         await front.cluster.api.create(_unusual_jobset(room, owner))
         await seen.until(lambda state: _has_pods(state, 2), "both pods of the JobSet exist")
         await seen.until(lambda state: len(groups_in(state)) == 1, "its group exists")
         await seen.until(lambda state: _is_done(state, "empty"), "no nodes are done at once")
 
-    (jobset,) = [obj for obj in seen.of(JOBSETS) if obj["metadata"]["name"] == "job"]
+    (jobset,) = [obj for obj in seen.objects(JOBSETS) if obj["metadata"]["name"] == "job"]
     assert [job["replicas"] for job in jobset["spec"]["replicatedJobs"]] == [1, 0]
-    assert [shape(group) for group in seen.of(PODGROUPS)] == ["2 node"]
+    assert [podgroup_summary(group) for group in seen.objects(PODGROUPS)] == ["2 node"]
 
 
-async def test_deletion_needs_nobody_of_us(worn_front: Front) -> None:
+async def test_deletion_needs_nobody_of_us(worn_front: WebhookInstallation) -> None:
     """With all our processes dead a TrainJob is deleted as without us, in all three ways."""
     api = worn_front.cluster.api
     ways = ("Foreground", "Background", "Orphan")
@@ -152,7 +163,7 @@ async def test_deletion_needs_nobody_of_us(worn_front: Front) -> None:
         rooms = {}
         for how in ways:
             await make_namespace(worn_front.cluster, how.lower())
-            seen = _seen(worn_front.cluster, how.lower())
+            seen = _uids(worn_front.cluster, how.lower())
             rooms[how] = await stack.enter_async_context(seen)
             job = Submission("job", "deepspeed-distributed", how.lower(), 3)
             await api.create(job.trainjob())
@@ -167,13 +178,13 @@ async def test_deletion_needs_nobody_of_us(worn_front: Front) -> None:
             is_over = _has_no_trainjob if how == "Orphan" else _is_empty
             await seen.until(is_over, f"it is gone, {how}")
 
-    kept = {how: [len(seen.of(it)) for it in _MADE] for how, seen in rooms.items()}
+    kept = {how: [len(seen.objects(it)) for it in _MADE] for how, seen in rooms.items()}
     assert kept == {"Foreground": [0, 0, 0], "Background": [0, 0, 0], "Orphan": [1, 2, 1]}
     await worn_front.webhook.start()
     await worn_front.podgrouper.start()
 
 
-async def test_pods_made_without_admission_are_assigned(worn_front: Front) -> None:
+async def test_pods_made_without_admission_are_assigned(worn_front: WebhookInstallation) -> None:
     """While the webhook is dead pods are made all the same; the podgrouper assigns ours.
 
     Forged ones are not, though they carry all our labels: without an owner, with a Job of somebody
@@ -182,24 +193,26 @@ async def test_pods_made_without_admission_are_assigned(worn_front: Front) -> No
     cluster, room = worn_front.cluster, next_name()
     await make_namespace(cluster, room)
     job = Submission("job", "deepspeed-distributed", room, 3)
-    async with _seen(cluster, room) as seen:
+    async with _uids(cluster, room) as seen:
         await cluster.api.create(job.trainjob())
         await seen.until(lambda state: _are_assigned(state, 2), "the first pods are in the group")
         await worn_front.webhook.kill()
-        real = seen.of(PODS)[0]
+        real = seen.objects(PODS)[0]
         idle = _controller(await cluster.api.create(_idle_job(room)))
         for owners in ([], [idle], real["metadata"]["ownerReferences"]):
             await cluster.api.create(_forged(real, room, owners))
-        await carry(cluster, seen, lambda state: any(map(_is_launcher, _assigned(state))))
+        await bind_by_podgroups(
+            cluster, seen, lambda state: any(map(_is_launcher, _assigned(state)))
+        )
     _check_never_assigned(seen)
-    (group,) = seen.of(PODGROUPS)
-    launcher = next(filter(_is_launcher, seen.of(PODS)))
-    assert launcher["metadata"]["labels"][LEAF] == "launcher-replica-0"
-    assert launcher["metadata"]["annotations"][GROUP] == group["metadata"]["name"]
+    (group,) = seen.objects(PODGROUPS)
+    launcher = next(filter(_is_launcher, seen.objects(PODS)))
+    assert launcher["metadata"]["labels"][SUBGROUP] == "launcher-replica-0"
+    assert launcher["metadata"]["annotations"][PODGROUP] == group["metadata"]["name"]
     await worn_front.webhook.start()
 
 
-def _seen(cluster: Cluster, namespace: str) -> Timeline:
+def _uids(cluster: Cluster, namespace: str) -> Timeline:
     return cluster.timeline(TRAINJOBS, JOBSETS, JOBS, PODGROUPS, PODS, namespace=namespace)
 
 
@@ -220,14 +233,14 @@ def _are_assigned(state: State, count: int) -> bool:
     pods = [pod for pod in pods_in(state) if not pod["metadata"].get("deletionTimestamp")]
     known = {group["metadata"]["name"] for group in groups_in(state)}
     return len(pods) == count and all(
-        pod["metadata"].get("annotations", {}).get(GROUP) in known
-        and LEAF in pod["metadata"]["labels"]
+        pod["metadata"].get("annotations", {}).get(PODGROUP) in known
+        and SUBGROUP in pod["metadata"]["labels"]
         for pod in pods
     )
 
 
 def _assigned(state: State) -> list[Obj]:
-    return [pod for pod in pods_in(state) if GROUP in pod["metadata"].get("annotations", {})]
+    return [pod for pod in pods_in(state) if PODGROUP in pod["metadata"].get("annotations", {})]
 
 
 def _is_launcher(pod: Obj) -> bool:
@@ -237,8 +250,8 @@ def _is_launcher(pod: Obj) -> bool:
 def _check_never_assigned(seen: Timeline) -> None:
     forged = [m.obj["metadata"] for m in seen.moments if m.key.name.startswith("forged-")]
     assert len({meta["name"] for meta in forged}) == 3
-    assert not any(GROUP in meta.get("annotations", {}) for meta in forged)
-    assert not any(LEAF in meta["labels"] for meta in forged)
+    assert not any(PODGROUP in meta.get("annotations", {}) for meta in forged)
+    assert not any(SUBGROUP in meta["labels"] for meta in forged)
 
 
 def _has_pods(state: State, count: int) -> bool:
@@ -260,11 +273,11 @@ def _is_all_of_another(state: State, old: str) -> bool:
         len(uids) == 1
         and uids != [old]
         and any(group["metadata"]["name"].endswith(uids[0]) for group in groups_in(state))
-        and all(_maker_of(pod) == uids[0] for pod in pods_in(state))
+        and all(_manager_of(pod) == uids[0] for pod in pods_in(state))
     )
 
 
-def _maker_of(pod: Obj) -> str:
+def _manager_of(pod: Obj) -> str:
     uid: str = pod["metadata"]["labels"]["jobset.sigs.k8s.io/jobset-uid"]
     return uid
 
@@ -372,7 +385,7 @@ def _forged(template: Obj, namespace: str, owners: list[Obj]) -> Obj:
     labels = {
         key: text
         for key, text in template["metadata"]["labels"].items()
-        if key != LEAF and "batch.kubernetes.io" not in key
+        if key != SUBGROUP and "batch.kubernetes.io" not in key
     }
     return {
         "apiVersion": "v1",

@@ -10,8 +10,8 @@ import pytest_asyncio
 
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.trainjobs import Submission
-from e2e.front.install import Ran, run_kubectl
-from e2e.front.ours import Front
+from e2e.front.install import CommandResult, run_kubectl
+from e2e.front.ours import WebhookInstallation
 from e2e.front.processes import WEBHOOK, running
 
 GPU: Final = "nvidia.com/gpu"
@@ -21,7 +21,9 @@ LARGE: Final = (
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def denying(front: Front, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Front]:
+async def denying(
+    front: WebhookInstallation, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[WebhookInstallation]:
     """Return the shared chain with a webhook that refuses what could never start."""
     settings = {"TRAINER_KAI_ADMISSION_LINT": "deny"}
     await front.webhook.stop()
@@ -33,7 +35,7 @@ async def denying(front: Front, tmp_path_factory: pytest.TempPathFactory) -> Asy
         await front.webhook.start()
 
 
-async def created(cluster: Cluster, namespace: str, gpus: int) -> Ran:
+async def created(cluster: Cluster, namespace: str, gpus: int) -> CommandResult:
     """Return what kubectl says of a TrainJob whose pods ask for so many GPUs, without making it."""
     job = Submission("job", "torch-distributed", namespace).trainjob()
     job["spec"]["trainer"] = {"resourcesPerNode": {"limits": {GPU: gpus}}}
@@ -41,17 +43,17 @@ async def created(cluster: Cluster, namespace: str, gpus: int) -> Ran:
     return await run_kubectl(*of, given=json.dumps(job))
 
 
-async def until_told(cluster: Cluster, namespace: str) -> Ran:
+async def until_warned(cluster: Cluster, namespace: str) -> CommandResult:
     """Ask until the webhook knows nodes and runtime."""
     async with asyncio.timeout(30):
-        while LARGE not in (said := await created(cluster, namespace, 99)).err:
+        while LARGE not in (output := await created(cluster, namespace, 99)).err:
             await asyncio.sleep(0.2)
-    return said
+    return output
 
 
-async def test_kubectl_shows_what_could_never_start(front: Front, room: str) -> None:
+async def test_kubectl_shows_what_could_never_start(front: WebhookInstallation, room: str) -> None:
     """It is made all the same, and of one that could start nothing is said."""
-    large = await until_told(front.cluster, room)
+    large = await until_warned(front.cluster, room)
     small = await created(front.cluster, room, 8)
 
     assert large.err.startswith(f"Warning: {LARGE}")
@@ -61,9 +63,9 @@ async def test_kubectl_shows_what_could_never_start(front: Front, room: str) -> 
     assert small.err == ""
 
 
-async def test_a_site_may_refuse_it(denying: Front, room: str) -> None:
+async def test_a_site_may_refuse_it(denying: WebhookInstallation, room: str) -> None:
     """One that could start is made."""
-    large = await until_told(denying.cluster, room)
+    large = await until_warned(denying.cluster, room)
     small = await created(denying.cluster, room, 8)
 
     assert large.status == 1

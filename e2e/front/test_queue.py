@@ -12,9 +12,9 @@ from e2e.cluster.resources import CRDS, EVENTS, JOBS, JOBSETS, NAMESPACES, PODS,
 from e2e.cluster.timeline import Timeline
 from e2e.cluster.trainjobs import Submission
 from e2e.front.install import MANIFESTS
-from e2e.front.ours import QUEUE, Front
+from e2e.front.ours import QUEUE, WebhookInstallation
 from e2e.front.runtimes import make_runtime
-from e2e.front.trying import until_named
+from e2e.front.trying import until_queue_known
 
 FIELD: Final = MANIFESTS / "components" / "runtime-queue-field" / "patch.yaml"
 KINDS: Final = ("trainingruntimes", "clustertrainingruntimes")
@@ -43,7 +43,7 @@ ROWS: Final = (
 )
 
 
-async def test_who_names_the_queue(front: Front, room: str) -> None:
+async def test_who_names_the_queue(front: WebhookInstallation, room: str) -> None:
     """The TrainJob, the runtime's field, its template, its pods, the namespace, in this order."""
     await _add_field(front.cluster)
     labels = {"metadata": {"labels": {QUEUE: "of-namespace"}}}
@@ -51,54 +51,60 @@ async def test_who_names_the_queue(front: Front, room: str) -> None:
     for row in ROWS:
         await make_runtime(front.cluster, room, row.name, **row.runtime)
     known = Submission("probe", "field", room, 1, kind="TrainingRuntime")
-    await until_named(front.cluster, known, "of-runtime")  # its watch is older than the field
+    await until_queue_known(front.cluster, known, "of-runtime")  # its watch is older than the field
     async with front.cluster.timeline(JOBSETS, JOBS, PODS, namespace=room) as seen:
         for row in ROWS:
             job = Submission(row.name, row.name, room, 1, kind="TrainingRuntime", labels=row.labels)
             await front.cluster.api.create(job.trainjob())
-        await seen.until(lambda _: len(seen.of(PODS)) == len(ROWS), "all pods exist")
+        await seen.until(lambda _: len(seen.objects(PODS)) == len(ROWS), "all pods exist")
 
-    assert {row.name: _said(seen, row.name) for row in ROWS} == {row.name: row.want for row in ROWS}
+    assert {row.name: _queues_of(seen, row.name) for row in ROWS} == {
+        row.name: row.want for row in ROWS
+    }
 
 
-async def test_where_nobody_names_one_there_is_a_default(front: Front, room: str) -> None:
+async def test_where_nobody_names_one_there_is_a_default(
+    front: WebhookInstallation, room: str
+) -> None:
     """It is written down like any other."""
     async with front.cluster.timeline(JOBSETS, JOBS, PODS, namespace=room) as seen:
         await front.cluster.api.create(Submission("job", "torch-distributed", room, 1).trainjob())
-        await seen.until(lambda _: len(seen.of(PODS)) == 1, "the pod exists")
+        await seen.until(lambda _: len(seen.objects(PODS)) == 1, "the pod exists")
 
-    assert _said(seen, "job") == ("default-queue",) * 4
+    assert _queues_of(seen, "job") == ("default-queue",) * 4
 
 
 async def test_a_label_that_changes_while_suspended_counts_at_resume(
-    front: Front, room: str
+    front: WebhookInstallation, room: str
 ) -> None:
     """It is changed, then taken away; each time the new pods say so, and Trainer is never stuck."""
     await make_runtime(front.cluster, room, **JOBSET)
     job = Submission("job", "own", room, 1, kind="TrainingRuntime", labels={QUEUE: "team-a"})
-    said = []
+    output = []
     async with front.cluster.timeline(JOBSETS, JOBS, PODS, EVENTS, namespace=room) as seen:
         await front.cluster.api.create(job.trainjob())
         for later in ("team-b", None, ""):
-            await seen.until(lambda _: len(seen.of(PODS)) == 1, "the pod exists")
+            await seen.until(lambda _: len(seen.objects(PODS)) == 1, "the pod exists")
             await seen.settle()  # what it was made of may be seen later than it
-            said.append(_said(seen, "job"))
+            output.append(_queues_of(seen, "job"))
             await _merge(front.cluster, room, {"spec": {"suspend": True}})
-            await seen.until(lambda _: not seen.of(PODS), "the pod is gone")
+            await seen.until(lambda _: not seen.objects(PODS), "the pod is gone")
             await _merge(front.cluster, room, {"metadata": {"labels": {QUEUE: later}}})
             await _merge(front.cluster, room, {"spec": {"suspend": False}})
-        await seen.until(lambda _: len(seen.of(PODS)) == 1, "the pod exists")
-    said.append(_said(seen, "job"))
+        await seen.until(lambda _: len(seen.objects(PODS)) == 1, "the pod exists")
+    output.append(_queues_of(seen, "job"))
 
-    assert said == [(queue,) * 4 for queue in ("team-a", "team-b", "of-jobset", "of-jobset")]
-    assert [it for it in seen.of(EVENTS) if it.get("type") == "Warning"] == []
+    assert output == [(queue,) * 4 for queue in ("team-a", "team-b", "of-jobset", "of-jobset")]
+    assert [it for it in seen.objects(EVENTS) if it.get("type") == "Warning"] == []
 
 
-def _said(seen: Timeline, name: str) -> tuple[str, ...]:
+def _queues_of(seen: Timeline, name: str) -> tuple[str, ...]:
     """Return the queue of the JobSet, of its template, of the Job's template, of the pod."""
-    (jobset,) = (it for it in seen.of(JOBSETS) if it["metadata"]["name"] == name)
-    (job,) = (it for it in seen.of(JOBS) if it["metadata"]["name"] == f"{name}-node-0")
-    (pod,) = (it for it in seen.of(PODS) if it["metadata"]["name"].startswith(f"{name}-node-0-0-"))
+    (jobset,) = (it for it in seen.objects(JOBSETS) if it["metadata"]["name"] == name)
+    (job,) = (it for it in seen.objects(JOBS) if it["metadata"]["name"] == f"{name}-node-0")
+    (pod,) = (
+        it for it in seen.objects(PODS) if it["metadata"]["name"].startswith(f"{name}-node-0-0-")
+    )
     (replicated,) = jobset["spec"]["replicatedJobs"]
     templates: tuple[Obj, ...] = (
         replicated["template"]["spec"]["template"],

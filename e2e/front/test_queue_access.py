@@ -13,8 +13,8 @@ from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import NAMESPACES, VALIDATING_WEBHOOKS, Obj
 from e2e.conftest import make_namespace, next_name
 from e2e.front.install import QUEUES
-from e2e.front.ours import QUEUE, Front
-from e2e.front.person import Person, grant_namespace, grant_queue, person
+from e2e.front.ours import QUEUE, WebhookInstallation
+from e2e.front.person import ApiUser, api_user, grant_namespace, grant_queue
 from e2e.front.processes import WEBHOOK, running
 from e2e.front.runtimes import make_runtime
 from e2e.front.test_validate import job, make_queues, until_known
@@ -25,7 +25,9 @@ FORBIDDEN: Final = "may not use the queue 'team-a', which is closed"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def strict(front: Front, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Front]:
+async def strict(
+    front: WebhookInstallation, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[WebhookInstallation]:
     """Return the shared chain with a webhook for which queues are closed that say nothing."""
     settings = {
         "TRAINER_KAI_QUEUE_ACCESS_UNANNOTATED": "closed",
@@ -49,21 +51,21 @@ async def _annotate(cluster: Cluster, access: str | None) -> None:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def ann(strict: Front, room: str) -> AsyncIterator[Person]:
+async def ann(strict: WebhookInstallation, room: str) -> AsyncIterator[ApiUser]:
     """Return a user who may write TrainJobs here, and use no closed queue."""
-    async with person(strict.cluster, "ann", room) as somebody:
+    async with api_user(strict.cluster, "ann", room) as somebody:
         await make_queues(strict.cluster)
         await until_known(somebody, room)
         yield somebody
 
 
 async def test_a_binding_grants_a_queue_in_one_namespace(
-    strict: Front, room: str, ann: Person
+    strict: WebhookInstallation, room: str, ann: ApiUser
 ) -> None:
     """There and nowhere else, to one person and to no other; soon after it is made."""
     other = next_name()
     await make_namespace(strict.cluster, other)
-    async with person(strict.cluster, "ann", other), person(strict.cluster, "eve", room) as eve:
+    async with api_user(strict.cluster, "ann", other), api_user(strict.cluster, "eve", room) as eve:
         await until_known(eve, room)
         before = await ann.create(job(room, labels=MINE))
         await grant_queue(strict.cluster, "team-a", "ann", room)
@@ -74,7 +76,7 @@ async def test_a_binding_grants_a_queue_in_one_namespace(
         async with asyncio.timeout(20):
             while (await ann.create(job(room, labels=MINE))).status != 201:
                 await asyncio.sleep(0.2)
-        said = [
+        output = [
             await ann.create(job(other, labels=MINE)),
             await eve.create(job(room, labels=MINE)),
             await ann.create(job(room, labels={QUEUE: "nowhere"})),
@@ -87,13 +89,15 @@ async def test_a_binding_grants_a_queue_in_one_namespace(
     assert (half.status, half.warnings) == (403, [])
     assert f": namespace {room!r} {FORBIDDEN}" in half.message
     assert half.message.endswith(f"trainer-kai queue allow team-a -n {room}")
-    assert [it.status for it in said] == [403, 403, 422]
-    assert f"user 'ann' and namespace {other!r} {FORBIDDEN}" in said[0].message
-    assert f": user 'eve' {FORBIDDEN}" in said[1].message
-    assert "there is no such queue" in said[2].message
+    assert [it.status for it in output] == [403, 403, 422]
+    assert f"user 'ann' and namespace {other!r} {FORBIDDEN}" in output[0].message
+    assert f": user 'eve' {FORBIDDEN}" in output[1].message
+    assert "there is no such queue" in output[2].message
 
 
-async def test_every_way_into_a_queue_is_asked_about(strict: Front, room: str, ann: Person) -> None:
+async def test_every_way_into_a_queue_is_asked_about(
+    strict: WebhookInstallation, room: str, ann: ApiUser
+) -> None:
     """Label, patches of JobSet and pods, a runtime of one's own; not what others chose."""
     own = {"runtime": "own", "kind": "TrainingRuntime"}
     pods = {"name": "node", "template": {"spec": {"template": {"metadata": {"labels": MINE}}}}}
@@ -111,24 +115,24 @@ async def test_every_way_into_a_queue_is_asked_about(strict: Front, room: str, a
         ({**own, "runtime": "by-pods"}, 403),
         ({}, 201),
     ]
-    said = [await ann.create(job(room, **parts)) for parts, _ in ways]
+    output = [await ann.create(job(room, **parts)) for parts, _ in ways]
     await strict.cluster.api.merge(NAMESPACES, None, room, {"metadata": {"labels": MINE}})
     by_namespace = await ann.create(job(room))
 
-    assert [it.status for it in said] == [status for _, status in ways]
-    assert all(f": user 'ann' {FORBIDDEN}" in it.message for it in said[:-1])
+    assert [it.status for it in output] == [status for _, status in ways]
+    assert all(f": user 'ann' {FORBIDDEN}" in it.message for it in output[:-1])
     assert (by_namespace.status, by_namespace.warnings) == (201, [])
 
 
 async def test_who_changes_something_else_is_not_asked_about(
-    strict: Front, room: str, ann: Person
+    strict: WebhookInstallation, room: str, ann: ApiUser
 ) -> None:
     """A controller suspends, patches and resumes what another user put into a queue."""
     patch = {"manager": "example.com/a", "trainingRuntimeSpec": {"template": {}}}
     made = job(room, labels=MINE, spec={"suspend": True})
     await grant_namespace(strict.cluster, "team-a", room)
     await _until_let_in(strict.cluster, made)
-    said = [
+    output = [
         await ann.change(room, "job", fields)
         for fields in (
             {"metadata": {"labels": {"any": "thing"}}},
@@ -145,12 +149,12 @@ async def test_who_changes_something_else_is_not_asked_about(
         )
     ]
 
-    assert [it.status for it in said] == [200, 200, 200, 200, 403, 200, 200]
-    assert f": user 'ann' {FORBIDDEN}" in said[4].message
+    assert [it.status for it in output] == [200, 200, 200, 200, 403, 200, 200]
+    assert f": user 'ann' {FORBIDDEN}" in output[4].message
 
 
 async def test_while_we_are_away_only_what_could_name_a_queue_waits(
-    strict: Front, room: str, ann: Person
+    strict: WebhookInstallation, room: str, ann: ApiUser
 ) -> None:
     """With the failure policy Fail; who suspends, also with a patch as Kueue's, needs us not."""
     other: Obj = {"manager": "example.com/a", "trainingRuntimeSpec": {"template": {}}}
@@ -175,11 +179,11 @@ async def test_while_we_are_away_only_what_could_name_a_queue_waits(
             async with asyncio.timeout(10):
                 while (await ann.create(job(room, "later"))).status == 201:
                     await asyncio.sleep(0.1)
-            said = [(await ann.change(room, "job", it)).status == 200 for it, _ in changes]
+            output = [(await ann.change(room, "job", it)).status == 200 for it, _ in changes]
     finally:
         await strict.webhook.start()
 
-    assert said == [goes for _, goes in changes]
+    assert output == [goes for _, goes in changes]
 
 
 async def _until_let_in(cluster: Cluster, made: Obj, **query: str) -> None:

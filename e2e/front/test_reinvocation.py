@@ -12,8 +12,8 @@ from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import JOBS, JOBSETS, PODS, TRAINJOBS, Obj
 from e2e.cluster.trainjobs import Submission
 from e2e.front.install import PODGROUPS, run_kubectl
-from e2e.front.ours import GROUP, LEAF, QUEUE, Front, groups_in
-from e2e.front.processes import OurProcess
+from e2e.front.ours import PODGROUP, QUEUE, SUBGROUP, WebhookInstallation, groups_in
+from e2e.front.processes import ProductProcess
 from e2e.front.second import LABEL, SIDECAR, second_webhook
 
 _ADMITTED: Final = "trainer-kai.dev/admitted"
@@ -21,7 +21,7 @@ _LABELS: Final = {QUEUE: "team-b"}
 _CHAIN: Final = ("trainer", "jobset", "kube-controller-manager")  # they go on as without anybody
 
 
-async def test_who_is_changed_after_us_is_seen_again(front: Front, room: str) -> None:
+async def test_who_is_changed_after_us_is_seen_again(front: WebhookInstallation, room: str) -> None:
     """Ours is asked a second time: what the TrainJob says is back, and what was added stays."""
     cluster, job = front.cluster, Submission("job", "torch-distributed", room, 2, labels=_LABELS)
     async with (
@@ -31,29 +31,29 @@ async def test_who_is_changed_after_us_is_seen_again(front: Front, room: str) ->
         before = await _reviews(front.webhook)
         await cluster.api.create(job.trainjob())
         await seen.until(
-            lambda state: len(groups_in(state)) == 1 and len(seen.of(PODS)) == 2, "all is made"
+            lambda state: len(groups_in(state)) == 1 and len(seen.objects(PODS)) == 2, "all is made"
         )
         after = await _reviews(front.webhook)
 
-    (jobset,), (group,) = seen.of(JOBSETS), seen.of(PODGROUPS)
+    (jobset,), (group,) = seen.objects(JOBSETS), seen.objects(PODGROUPS)
     template = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
     assert jobset["metadata"]["labels"] == _LABELS
     assert jobset["metadata"]["annotations"] == {_ADMITTED: "v1"}
     assert group["spec"]["queue"] == "team-b"
-    for pod in (template, *seen.of(PODS)):
+    for pod in (template, *seen.objects(PODS)):
         assert [it["name"] for it in pod["spec"]["containers"]] == ["node", SIDECAR]
         assert pod["spec"]["schedulerName"] == "kai-scheduler"
         assert pod["metadata"]["labels"].items() >= {LABEL: "yes", **_LABELS}.items()
-    for pod in seen.of(PODS):
-        assert pod["metadata"]["annotations"][GROUP] == group["metadata"]["name"]
-        assert pod["metadata"]["labels"][LEAF] == "node-replica-0"
+    for pod in seen.objects(PODS):
+        assert pod["metadata"]["annotations"][PODGROUP] == group["metadata"]["name"]
+        assert pod["metadata"]["labels"][SUBGROUP] == "node-replica-0"
     assert (asked["JobSet"], asked["Pod"]) == (1, 2)
     counts = {kind: after.get(kind, 0) - before.get(kind, 0) for kind in ("JobSet", "Pod")}
     assert counts["Pod"] == 4
     assert counts["JobSet"] >= 2  # Trainer may have applied it once more
 
 
-async def _reviews(webhook: OurProcess) -> dict[str, int]:
+async def _reviews(webhook: ProductProcess) -> dict[str, int]:
     """Return how many creations were reviewed so far, by kind; nothing else is under way."""
     url = webhook.ready_url.replace("/readyz", "/metrics")
     async with aiohttp.ClientSession() as session, session.get(url) as answer:
@@ -65,14 +65,14 @@ async def _reviews(webhook: OurProcess) -> dict[str, int]:
     return found
 
 
-async def test_diff_and_dry_run_show_what_would_be(front: Front, room: str) -> None:
+async def test_diff_and_dry_run_show_what_would_be(front: WebhookInstallation, room: str) -> None:
     """By kubectl, of a TrainJob and of its JobSet; and nothing is written by anybody."""
     cluster = front.cluster
     job = Submission("job", "torch-distributed", room, 2, labels=_LABELS).trainjob()
     job["spec"]["suspend"] = True
     owner = await cluster.api.create(job)
     async with cluster.timeline(TRAINJOBS, JOBSETS, PODGROUPS, namespace=room) as seen:
-        await seen.until(lambda _: len(seen.of(JOBSETS)) == 1, "the TrainJob is taken up")
+        await seen.until(lambda _: len(seen.objects(JOBSETS)) == 1, "the TrainJob is taken up")
     mark = await cluster.audit.mark()
     other = {**job, "metadata": {**job["metadata"], "labels": {QUEUE: "team-a"}}}
     fresh = {**job, "metadata": {**job["metadata"], "name": "fresh"}}

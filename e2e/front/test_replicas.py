@@ -14,7 +14,7 @@ from e2e.cluster.timeline import State
 from e2e.cluster.trainjobs import Submission, condition
 from e2e.front.balancer import Balancer
 from e2e.front.install import PODGROUPS, install
-from e2e.front.ours import GROUP, QUEUE, pods_in
+from e2e.front.ours import PODGROUP, QUEUE, pods_in
 from e2e.front.processes import PODGROUPER, SCHEDULER, WEBHOOK, running, webhook_port
 from e2e.size import size
 
@@ -53,8 +53,8 @@ async def test_a_replica_that_dies_costs_nothing(tmp_path: Path) -> None:
 
     assert min(before.values()) > 0
     assert len(before) == 2
-    assert len(seen.of(TRAINJOBS)) == _JOBS
-    assert not any(condition(job, "Failed") for job in seen.of(TRAINJOBS))
+    assert len(seen.objects(TRAINJOBS)) == _JOBS
+    assert not any(condition(job, "Failed") for job in seen.objects(TRAINJOBS))
     groups = Counter(
         it.obj["metadata"]["ownerReferences"][0]["name"]
         for it in history
@@ -63,7 +63,7 @@ async def test_a_replica_that_dies_costs_nothing(tmp_path: Path) -> None:
     assert groups == Counter(job["metadata"]["name"] for job in jobs)
     last = {it.key: it.obj for it in history if it.key.resource == PODS}
     assert len(last) == _JOBS
-    assert all(GROUP in pod["metadata"]["annotations"] for pod in last.values())
+    assert all(PODGROUP in pod["metadata"]["annotations"] for pod in last.values())
 
 
 def _submission(number: int) -> Submission:

@@ -8,13 +8,13 @@ from e2e.cluster.resources import CLUSTER_RUNTIMES, JOBSETS, PODS, RUNTIMES, Obj
 from e2e.cluster.timeline import Timeline
 from e2e.cluster.trainjobs import Submission
 from e2e.front.install import MANIFESTS, PODGROUPS, kubectl
-from e2e.front.ours import QUEUE, Front
-from e2e.front.trying import until_named
+from e2e.front.ours import QUEUE, WebhookInstallation
+from e2e.front.trying import until_queue_known
 
 _PATCH = MANIFESTS / "components" / "runtime-queue-field" / "patch.yaml"
 
 
-async def test_the_field_of_a_runtime_names_the_queue(own_front: Front) -> None:
+async def test_the_field_of_a_runtime_names_the_queue(own_front: WebhookInstallation) -> None:
     """It goes all the way down, for both kinds of runtime; a TrainJob's own label outranks it."""
     cluster = own_front.cluster
     for resource in (RUNTIMES, CLUSTER_RUNTIMES):
@@ -30,19 +30,19 @@ async def test_the_field_of_a_runtime_names_the_queue(own_front: Front) -> None:
         await cluster.api.create(job.trainjob(), dryRun="All")  # Trainer has heard of its runtime
     # Our watches from before the patch do not see the field: those kinds are read anew.
     local = Submission("of-local", "with-queue", kind="TrainingRuntime")
-    await until_named(cluster, Submission("of-cluster", "with-queue"), "team-f")
-    await until_named(cluster, local, "team-g")
+    await until_queue_known(cluster, Submission("of-cluster", "with-queue"), "team-f")
+    await until_queue_known(cluster, local, "team-g")
     async with cluster.timeline(JOBSETS, PODGROUPS, PODS) as seen:
         for job in jobs:
             await cluster.api.create(job.trainjob())
-        await seen.until(lambda _: len(seen.of(PODS)) == len(jobs), "all pods exist")
-        await seen.until(lambda _: len(seen.of(PODGROUPS)) == len(jobs), "all groups exist")
+        await seen.until(lambda _: len(seen.objects(PODS)) == len(jobs), "all pods exist")
+        await seen.until(lambda _: len(seen.objects(PODGROUPS)) == len(jobs), "all groups exist")
 
     wanted = {"by-field": "team-f", "by-local": "team-g", "by-label": "team-a"}
     assert _labels(seen, JOBSETS) == wanted
     assert _labels(seen, PODS) == wanted
     assert _labels(seen, PODGROUPS) == wanted
-    assert {group["spec"]["queue"] for group in seen.of(PODGROUPS)} == set(wanted.values())
+    assert {group["spec"]["queue"] for group in seen.objects(PODGROUPS)} == set(wanted.values())
 
 
 async def _patch_definition(cluster: Cluster, resource: Resource) -> None:
@@ -80,7 +80,7 @@ async def _runtime(cluster: Cluster, resource: Resource, queue: str) -> Obj:
 def _labels(seen: Timeline, resource: Resource) -> dict[str, str]:
     """Return the queue labels of all objects of a kind, by TrainJob."""
     found = {}
-    for obj in seen.of(resource):
+    for obj in seen.objects(resource):
         labels = obj["metadata"]["labels"]
         job = labels.get("jobset.sigs.k8s.io/jobset-name", obj["metadata"]["name"])
         found[job] = labels[QUEUE]

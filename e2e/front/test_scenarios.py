@@ -11,20 +11,30 @@ from e2e.cluster.timeline import State, Timeline
 from e2e.cluster.trainjobs import Submission
 from e2e.conftest import make_namespace, next_name
 from e2e.front.install import PODGROUPS
-from e2e.front.ours import GROUP, QUEUE, Front, carry, finishing, groups_in, pods_in
+from e2e.front.ours import (
+    PODGROUP,
+    QUEUE,
+    WebhookInstallation,
+    bind_by_podgroups,
+    finishing_pods,
+    groups_in,
+    pods_in,
+)
 
 _UID = "jobset.sigs.k8s.io/jobset-uid"
 
 
-async def test_a_trainjob_that_is_made_suspended_is_ready_to_go(front: Front, room: str) -> None:
+async def test_a_trainjob_that_is_made_suspended_is_ready_to_go(
+    front: WebhookInstallation, room: str
+) -> None:
     """Everything is injected at creation; there is no group before it is let go, and one then."""
     job = Submission("job", "torch-distributed", room, 2, labels={QUEUE: "team-a"}).trainjob()
     job["spec"]["suspend"] = True
-    async with _seen(front.cluster, room) as seen:
+    async with _uids(front.cluster, room) as seen:
         await front.cluster.api.create(job)
-        await seen.until(lambda _: len(seen.of(JOBSETS)) == 1, "the JobSet exists")
+        await seen.until(lambda _: len(seen.objects(JOBSETS)) == 1, "the JobSet exists")
         await asyncio.sleep(1)
-        assert seen.of(PODGROUPS) == seen.of(PODS) == []
+        assert seen.objects(PODGROUPS) == seen.objects(PODS) == []
         await front.cluster.api.merge(TRAINJOBS, room, "job", {"spec": {"suspend": False}})
         await seen.until(lambda state: _are_in_groups(state, 2), "both pods are in their group")
 
@@ -32,10 +42,12 @@ async def test_a_trainjob_that_is_made_suspended_is_ready_to_go(front: Front, ro
     template = made["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
     assert template["spec"]["schedulerName"] == "kai-scheduler"
     assert template["metadata"]["labels"] == {QUEUE: "team-a", "trainer-kai.dev/gang": "Main"}
-    assert seen.of(PODGROUPS)[0]["spec"]["queue"] == "team-a"
+    assert seen.objects(PODGROUPS)[0]["spec"]["queue"] == "team-a"
 
 
-async def test_a_jobset_of_the_same_name_is_not_taken_over(front: Front, room: str) -> None:
+async def test_a_jobset_of_the_same_name_is_not_taken_over(
+    front: WebhookInstallation, room: str
+) -> None:
     """Trainer takes a JobSet of somebody else for its own; we do not, and nothing of it changes."""
     container = {"name": "c", "image": "example.com/none"}
     pod = {"spec": {"restartPolicy": "Never", "containers": [container]}}
@@ -46,46 +58,50 @@ async def test_a_jobset_of_the_same_name_is_not_taken_over(front: Front, room: s
         "metadata": {"namespace": room, "name": "job"},
         "spec": {"replicatedJobs": [{"name": "a", "replicas": 1, "template": {"spec": job}}]},
     }
-    async with _seen(front.cluster, room) as seen:
+    async with _uids(front.cluster, room) as seen:
         before = await front.cluster.api.create(foreign)
-        await seen.until(lambda _: len(seen.of(PODS)) == 1, "its pod exists")
+        await seen.until(lambda _: len(seen.objects(PODS)) == 1, "its pod exists")
         job_of_that_name = Submission("job", "torch-distributed", room, 2, labels={QUEUE: "team-a"})
         await front.cluster.api.create(job_of_that_name.trainjob())
         await asyncio.sleep(2)
 
-    (after,) = seen.of(JOBSETS)
+    (after,) = seen.objects(JOBSETS)
     assert after["spec"] == before["spec"]
     assert after["metadata"].get("annotations") == before["metadata"].get("annotations")
-    assert seen.of(PODGROUPS) == []
-    assert seen.of(PODS)[0]["spec"]["schedulerName"] == "default-scheduler"
+    assert seen.objects(PODGROUPS) == []
+    assert seen.objects(PODS)[0]["spec"]["schedulerName"] == "default-scheduler"
 
 
-async def test_a_runtime_that_is_gone_changes_nothing(front: Front, room: str) -> None:
+async def test_a_runtime_that_is_gone_changes_nothing(
+    front: WebhookInstallation, room: str
+) -> None:
     """What was started with it goes on as it is, and ends."""
     shipped = await front.cluster.api.get(CLUSTER_RUNTIMES, None, "deepspeed-distributed")
-    runtime = _own(shipped, room)
+    runtime = _own_podgroups(shipped, room)
     await front.cluster.api.create(runtime)
-    patches = finishing(shipped)
+    patches = finishing_pods(shipped)
     job = Submission("job", "own", room, 3, 1, patches, kind="TrainingRuntime")
-    async with _seen(front.cluster, room) as seen:
+    async with _uids(front.cluster, room) as seen:
         await front.cluster.api.create(job.trainjob())
         await seen.until(lambda state: _are_in_groups(state, 2), "the first pods are in the group")
-        (before,) = seen.of(PODGROUPS)
+        (before,) = seen.objects(PODGROUPS)
         await front.cluster.api.delete(RUNTIMES, room, "own")
-        await carry(front.cluster, seen, _is_over)
+        await bind_by_podgroups(front.cluster, seen, _is_over)
 
-    (after,) = seen.of(PODGROUPS)
+    (after,) = seen.objects(PODGROUPS)
     assert after["spec"] == before["spec"]
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
 
 
-async def test_a_jobset_that_is_made_again_has_groups_of_its_own(front: Front, room: str) -> None:
+async def test_a_jobset_that_is_made_again_has_groups_of_its_own(
+    front: WebhookInstallation, room: str
+) -> None:
     """Deleted by hand, say: Trainer makes it anew, and nobody mixes the two."""
     job = Submission("job", "torch-distributed", room, 2)
-    async with _seen(front.cluster, room) as seen:
+    async with _uids(front.cluster, room) as seen:
         await front.cluster.api.create(job.trainjob())
         await seen.until(lambda state: _are_in_groups(state, 2), "both pods are in their group")
-        first = seen.of(JOBSETS)[0]["metadata"]["uid"]
+        first = seen.objects(JOBSETS)[0]["metadata"]["uid"]
         await front.cluster.api.delete(JOBSETS, room, "job")
         await seen.until(
             lambda state: _are_in_groups(state, 2) and not _is_of(state, first), "all is new"
@@ -96,14 +112,14 @@ async def test_a_jobset_that_is_made_again_has_groups_of_its_own(front: Front, r
     for moment in seen.moments:
         if moment.key.resource == PODS:
             meta = moment.obj["metadata"]
-            assert meta["annotations"][GROUP] == f"pg-job-{meta['labels'][_UID]}"
+            assert meta["annotations"][PODGROUP] == f"pg-job-{meta['labels'][_UID]}"
 
 
-async def test_without_history_nothing_is_doubled(worn_front: Front) -> None:
+async def test_without_history_nothing_is_doubled(worn_front: WebhookInstallation) -> None:
     """After a compaction and a restart of the API server all watches begin anew; no group does."""
     cluster, room = worn_front.cluster, next_name()
     await make_namespace(cluster, room)
-    async with _seen(cluster, room) as seen:
+    async with _uids(cluster, room) as seen:
         await cluster.api.create(Submission("before", "torch-distributed", room, 2).trainjob())
         await seen.until(lambda state: _are_in_groups(state, 2), "both pods are in their group")
     mark = await cluster.audit.mark()
@@ -111,10 +127,10 @@ async def test_without_history_nothing_is_doubled(worn_front: Front) -> None:
     async with asyncio.timeout(60):
         while not await _is_created(cluster, Submission("after", "torch-distributed", room, 2)):
             await asyncio.sleep(0.5)
-    async with _seen(cluster, room) as seen:
+    async with _uids(cluster, room) as seen:
         await seen.until(lambda state: _are_in_groups(state, 4), "all pods are in their groups", 60)
 
-    assert len(seen.of(PODGROUPS)) == 2
+    assert len(seen.objects(PODGROUPS)) == 2
     writes = await cluster.audit.writes(mark)
     ours = [
         it for it in writes if "trainer-kai-podgrouper" in it.user and it.resource == "podgroups"
@@ -131,14 +147,14 @@ async def _is_created(cluster: Cluster, job: Submission) -> bool:
     return True
 
 
-def _seen(cluster: Cluster, namespace: str) -> Timeline:
+def _uids(cluster: Cluster, namespace: str) -> Timeline:
     return cluster.timeline(TRAINJOBS, JOBSETS, PODGROUPS, PODS, namespace=namespace)
 
 
 def _are_in_groups(state: State, count: int) -> bool:
     known = {group["metadata"]["name"] for group in groups_in(state)}
     pods = [pod for pod in pods_in(state) if not pod["metadata"].get("deletionTimestamp")]
-    named = [pod["metadata"].get("annotations", {}).get(GROUP) for pod in pods]
+    named = [pod["metadata"].get("annotations", {}).get(PODGROUP) for pod in pods]
     return len(named) == count and known.issuperset(named)
 
 
@@ -156,7 +172,7 @@ def _conditions(job: Obj) -> list[Mapping[str, Any]]:
     return found
 
 
-def _own(shipped: Obj, namespace: str) -> Obj:
+def _own_podgroups(shipped: Obj, namespace: str) -> Obj:
     return {
         "apiVersion": shipped["apiVersion"],
         "kind": "TrainingRuntime",

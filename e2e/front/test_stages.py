@@ -13,52 +13,57 @@ from e2e.cluster.resources import CLUSTER_RUNTIMES, JOBSETS, PODS, TRAINJOBS, Ob
 from e2e.cluster.timeline import Timeline
 from e2e.cluster.trainjobs import Submission
 from e2e.conftest import make_namespace, next_name
-from e2e.front.conftest import front_on
+from e2e.front.conftest import run_webhook_installation
 from e2e.front.install import PODGROUPS
 from e2e.front.ours import (
-    GROUP,
-    LEAF,
+    PODGROUP,
     QUEUE,
-    Front,
-    carry,
-    finishing,
+    SUBGROUP,
+    WebhookInstallation,
+    bind_by_podgroups,
+    finishing_pods,
     is_complete,
-    shape,
+    podgroup_summary,
 )
 from tests.support.groupbinder import bindable
 
 
 async def test_volume_claims_do_not_keep_a_trainjob_from_being_suspended(
-    front: Front, room: str
+    front: WebhookInstallation, room: str
 ) -> None:
     """Without our webhook JobSet refuses what Trainer applies."""
     runtime = "torchtune-llama3.2-1b"
     installed = await front.cluster.api.get(CLUSTER_RUNTIMES, None, runtime)
-    job = Submission("job", runtime, room, 1, 1, finishing(installed), labels={QUEUE: "q"})
+    job = Submission("job", runtime, room, 1, 1, finishing_pods(installed), labels={QUEUE: "q"})
     kinds = (TRAINJOBS, JOBSETS, PODGROUPS, PODS)
     async with front.cluster.timeline(*kinds, namespace=room) as seen:
         await front.cluster.api.create(job.trainjob())
-        await seen.until(lambda _: bool(seen.of(PODS)), "a pod exists")
+        await seen.until(lambda _: bool(seen.objects(PODS)), "a pod exists")
         await front.cluster.api.merge(TRAINJOBS, room, "job", {"spec": {"suspend": True}})
-        await seen.until(lambda _: not seen.of(PODS), "no pod is left")
+        await seen.until(lambda _: not seen.objects(PODS), "no pod is left")
         await front.cluster.api.merge(TRAINJOBS, room, "job", {"spec": {"suspend": False}})
-        await carry(front.cluster, seen, is_complete)
+        await bind_by_podgroups(front.cluster, seen, is_complete)
 
 
 @pytest.mark.parametrize("runtime", ["deepspeed-distributed", "torchtune-llama3.2-1b"])
-async def test_one_group_of_everything_deadlocks(runtime: str, front: Front, room: str) -> None:
+async def test_one_group_of_everything_deadlocks(
+    runtime: str, front: WebhookInstallation, room: str
+) -> None:
     """The same pods, in the group that KAI would make of the whole JobSet: none may be bound."""
     job = Submission("job", runtime, room, 4)
     async with front.cluster.timeline(JOBSETS, PODGROUPS, PODS, namespace=room) as seen:
         await front.cluster.api.create(job.trainjob())
         first = 3 if runtime.startswith("deepspeed") else 2
-        await seen.until(lambda _: len(seen.of(PODS)) == first, "all pods of the first stage exist")
         await seen.until(
-            lambda _: bindable(seen.of(PODGROUPS), seen.of(PODS)) != [], "ours may be bound"
+            lambda _: len(seen.objects(PODS)) == first, "all pods of the first stage exist"
         )
-    (jobset,) = seen.of(JOBSETS)
+        await seen.until(
+            lambda _: bindable(seen.objects(PODGROUPS), seen.objects(PODS)) != [],
+            "ours may be bound",
+        )
+    (jobset,) = seen.objects(JOBSETS)
     whole = _one_group(jobset)
-    pods = [_in_group(pod, whole["metadata"]["name"]) for pod in seen.of(PODS)]
+    pods = [_in_group(pod, whole["metadata"]["name"]) for pod in seen.objects(PODS)]
 
     assert bindable([whole], pods) == []
 
@@ -67,37 +72,37 @@ async def test_flat_groups_carry_a_runtime_too(
     tmp_path: Path, stage_table: list[tuple[str, ...]]
 ) -> None:
     """For an external scheduler each stage is a group of its own, without sub-groups."""
-    async with front_on("test-external", tmp_path, "external") as external:
+    async with run_webhook_installation("test-external", tmp_path, "external") as external:
         for runtime in ("deepspeed-distributed", "torchtune-llama3.2-1b"):
-            stage_table += [await _carried_flat(external.cluster, runtime)]
+            stage_table += [await _bound_in_one_group(external.cluster, runtime)]
 
 
-async def _carried_flat(cluster: Cluster, runtime: str) -> tuple[str, ...]:
+async def _bound_in_one_group(cluster: Cluster, runtime: str) -> tuple[str, ...]:
     """Carry one TrainJob to Complete by flat groups; return the row of the table."""
     room = next_name()
     await make_namespace(cluster, room)
     installed = await cluster.api.get(CLUSTER_RUNTIMES, None, runtime)
-    job = Submission("job", runtime, room, 4, 1, finishing(installed))
+    job = Submission("job", runtime, room, 4, 1, finishing_pods(installed))
     async with cluster.timeline(TRAINJOBS, JOBSETS, PODGROUPS, PODS, namespace=room) as seen:
         await cluster.api.create(job.trainjob())
-        bound = await carry(cluster, seen, is_complete)
-    groups = sorted(seen.of(PODGROUPS), key=_stage)
-    (jobset,) = seen.of(JOBSETS)
+        bound = await bind_by_podgroups(cluster, seen, is_complete)
+    groups = sorted(seen.objects(PODGROUPS), key=_stage)
+    (jobset,) = seen.objects(JOBSETS)
 
     assert jobset["metadata"]["annotations"]["kai.scheduler/skip-podgrouper"] == "true"
     assert not any("subGroups" in group["spec"] for group in groups)
-    assert not any(LEAF in pod["metadata"]["labels"] for pod in _all_pods(seen))
-    units = _in_stages(groups)
+    assert not any(SUBGROUP in pod["metadata"]["labels"] for pod in _all_pods(seen))
+    podgroups = _in_stages(groups)
     took = f"{seen.moments[-1].at_s:.1f} s"
-    return (f"{runtime} (external)", "4", f"{len(groups)}", units, f"{len(bound)}", took)
+    return (f"{runtime} (external)", "4", f"{len(groups)}", podgroups, f"{len(bound)}", took)
 
 
 def _in_stages(groups: list[Obj]) -> str:
     """Write down the units, those of one stage beside each other."""
     stages: dict[str, list[str]] = {}
     for group in sorted(groups, key=_stage):
-        stages.setdefault(_stage(group).partition(" ")[0], []).append(shape(group))
-    return " → ".join(", ".join(units) for units in stages.values())
+        stages.setdefault(_stage(group).partition(" ")[0], []).append(podgroup_summary(group))
+    return " → ".join(", ".join(podgroups) for podgroups in stages.values())
 
 
 def _stage(group: Obj) -> str:
@@ -111,8 +116,8 @@ def _one_group(jobset: Obj) -> Obj:
     for job in jobset["spec"]["replicatedJobs"]:
         size = job["template"]["spec"]["parallelism"]
         nodes.append({"name": job["name"], "minSubGroup": job["replicas"]})
-        leaf = {"name": f"{job['name']}-replica-0", "parent": job["name"], "minMember": size}
-        nodes.append(leaf)
+        podset = {"name": f"{job['name']}-replica-0", "parent": job["name"], "minMember": size}
+        nodes.append(podset)
     meta = jobset["metadata"]
     return {
         "metadata": {"namespace": meta["namespace"], "name": "one"},
@@ -123,8 +128,8 @@ def _one_group(jobset: Obj) -> Obj:
 def _in_group(pod: Obj, name: str) -> Obj:
     meta = pod["metadata"]
     labels = meta["labels"]
-    leaf = f"{labels['jobset.sigs.k8s.io/replicatedjob-name']}-replica-0"
-    marked = {**meta, "annotations": {GROUP: name}, "labels": {**labels, LEAF: leaf}}
+    podset = f"{labels['jobset.sigs.k8s.io/replicatedjob-name']}-replica-0"
+    marked = {**meta, "annotations": {PODGROUP: name}, "labels": {**labels, SUBGROUP: podset}}
     return {**pod, "metadata": marked}
 
 

@@ -11,8 +11,8 @@ from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import JOBSETS, TRAINJOBS, Obj
 from e2e.cluster.trainjobs import Submission
 from e2e.front.install import apply, run_kubectl
-from e2e.front.ours import QUEUE, Front
-from e2e.front.person import Person, person
+from e2e.front.ours import QUEUE, WebhookInstallation
+from e2e.front.person import ApiUser, api_user
 from e2e.front.runtimes import make_runtime
 
 EXCLUSIVE: Final = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "rack"}
@@ -25,9 +25,9 @@ MISSING: Final = "there is no such queue: make it, or name one that is there"
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def ann(front: Front, room: str) -> AsyncIterator[Person]:
+async def ann(front: WebhookInstallation, room: str) -> AsyncIterator[ApiUser]:
     """Return a user who may write TrainJobs here, and use no closed queue."""
-    async with person(front.cluster, "ann", room) as somebody:
+    async with api_user(front.cluster, "ann", room) as somebody:
         await make_queues(front.cluster)
         await until_known(somebody, room)
         yield somebody
@@ -45,12 +45,12 @@ async def make_queues(cluster: Cluster) -> None:
         await apply(cluster, {**kind, "metadata": metadata, "spec": spec})
 
 
-async def until_known(somebody: Person, namespace: str) -> None:
+async def until_known(somebody: ApiUser, namespace: str) -> None:
     """Wait until the person may write, and the webhook answers and knows the queues."""
     async with asyncio.timeout(30):
         while True:
-            told = await somebody.create(job(namespace, labels={QUEUE: "private"}))
-            if told.status == 403 and CLOSED in told.message:
+            report = await somebody.create(job(namespace, labels={QUEUE: "private"}))
+            if report.status == 403 and CLOSED in report.message:
                 return
             await asyncio.sleep(0.1)
 
@@ -116,40 +116,42 @@ ROWS: Final = (
 )
 
 
-async def test_what_is_said_when_one_is_made(front: Front, room: str, ann: Person) -> None:
+async def test_what_is_said_when_one_is_made(
+    front: WebhookInstallation, room: str, ann: ApiUser
+) -> None:
     """Refused, told or let alone; each by its field, in what kubectl shows."""
     coscheduled = {"scheduling.x-k8s.io/pod-group": "job"}  # as Trainer marks pods for it
     await make_runtime(front.cluster, room, pod_labels=coscheduled)
     theirs = job(room, runtime="own", kind="TrainingRuntime")
     await front.cluster.api.create(theirs, dryRun="All")  # until Trainer has heard of its runtime
     for row in ROWS:
-        told = await ann.create(job(room, **row.parts))
+        report = await ann.create(job(room, **row.parts))
 
-        assert told.status == (422 if row.refusal else 201), (row, told)
+        assert report.status == (422 if row.refusal else 201), (row, report)
         denied = 'admission webhook "trainjob.trainer-kai.dev" denied the request: '
-        assert told.message.startswith(denied + row.refusal) == bool(row.refusal), told
-        assert len(told.warnings) == len(row.warnings), told
-        for warning, begins in zip(told.warnings, row.warnings, strict=True):
+        assert report.message.startswith(denied + row.refusal) == bool(row.refusal), report
+        assert len(report.warnings) == len(row.warnings), report
+        for warning, begins in zip(report.warnings, row.warnings, strict=True):
             assert warning.startswith(begins)
 
 
-async def test_kubectl_shows_it(front: Front, room: str, ann: Person) -> None:
+async def test_kubectl_shows_it(front: WebhookInstallation, room: str, ann: ApiUser) -> None:
     """As warnings beside what was made, and as an error where it was not."""
-    said = []
+    output = []
     for queue in ("nowhere", "Team_A", "private"):
         given = json.dumps(job(room, labels={QUEUE: queue}))
         of = ("--kubeconfig", str(front.cluster.kubeconfig), "--as", ann.name)
-        said.append(await run_kubectl(*of, "create", "--dry-run=server", "-f", "-", given=given))
+        output.append(await run_kubectl(*of, "create", "--dry-run=server", "-f", "-", given=given))
 
-    assert (said[0].status, said[0].out) == (
+    assert (output[0].status, output[0].out) == (
         0,
         "trainjob.trainer.kubeflow.org/job created (server dry run)\n",
     )
-    assert said[0].err.startswith(f"Warning: {LABEL}: the TrainJob's label is 'nowhere'")
-    assert [it.status for it in said[1:]] == [1, 1]
-    assert f"{LABEL}: 'Team_A' must be 1 to 253 lower-case letters" in said[1].err
-    assert f"which is closed ({CLOSED})" in said[2].err
-    assert f"trainer-kai queue allow private -n {room} --user {ann.name}" in said[2].err
+    assert output[0].err.startswith(f"Warning: {LABEL}: the TrainJob's label is 'nowhere'")
+    assert [it.status for it in output[1:]] == [1, 1]
+    assert f"{LABEL}: 'Team_A' must be 1 to 253 lower-case letters" in output[1].err
+    assert f"which is closed ({CLOSED})" in output[2].err
+    assert f"trainer-kai queue allow private -n {room} --user {ann.name}" in output[2].err
 
 
 class Step(NamedTuple):
@@ -176,19 +178,21 @@ STEPS: Final = (
 )
 
 
-async def test_what_may_become_of_one_that_is_there(front: Front, room: str, ann: Person) -> None:
+async def test_what_may_become_of_one_that_is_there(
+    front: WebhookInstallation, room: str, ann: ApiUser
+) -> None:
     """Its queue only while it is suspended, its trainer never; and it is as it was after a no."""
     await ann.create(job(room, labels={QUEUE: "team-a"}), dry=False)
     await front.cluster.until_found(JOBSETS, room, "job")
     for step in STEPS:
-        told = await ann.change(room, "job", step.fields)
+        report = await ann.change(room, "job", step.fields)
 
-        assert told.status == (422 if step.refusal else 200), (step, told)
-        assert step.refusal in told.message
+        assert report.status == (422 if step.refusal else 200), (step, report)
+        assert step.refusal in report.message
 
 
 async def test_what_was_let_in_is_never_refused_for_it(
-    front: Front, room: str, ann: Person
+    front: WebhookInstallation, room: str, ann: ApiUser
 ) -> None:
     """Made while we were away, with all that is wrong, it is suspended, changed and resumed."""
     await front.webhook.kill()
@@ -201,7 +205,7 @@ async def test_what_was_let_in_is_never_refused_for_it(
     finally:
         await front.webhook.start()
     refused = await ann.create(job(room, **wrong))
-    told = [
+    report = [
         await ann.change(room, "job", fields)
         for fields in (
             {"spec": {"suspend": True}},
@@ -211,5 +215,5 @@ async def test_what_was_let_in_is_never_refused_for_it(
     ]
 
     assert (made.status, refused.status) == (201, 422)
-    assert [(it.status, it.warnings) for it in told] == [(200, [])] * 3
+    assert [(it.status, it.warnings) for it in report] == [(200, [])] * 3
     await front.cluster.api.delete(TRAINJOBS, room, "job")

@@ -21,9 +21,9 @@ from e2e.cluster.resources import (
 )
 from e2e.cluster.trainjobs import Submission
 from e2e.conftest import make_namespace, next_name
-from e2e.front.ours import GROUP, LEAF, QUEUE, Front
+from e2e.front.ours import PODGROUP, QUEUE, SUBGROUP, WebhookInstallation
 from e2e.front.processes import NAMESPACE
-from e2e.front.runtimes import make_runtime, pods_of, steady
+from e2e.front.runtimes import make_runtime, pods_of, without_random
 
 ADMITTED = "trainer-kai.dev/admitted"
 GANG = "trainer-kai.dev/gang"
@@ -31,28 +31,30 @@ KAI = "kai-scheduler"
 FAILED = "TrainJobResourcesCreationFailed"
 
 
-async def test_what_a_user_writes_is_all_that_is_needed(front: Front, room: str) -> None:
+async def test_what_a_user_writes_is_all_that_is_needed(
+    front: WebhookInstallation, room: str
+) -> None:
     """A shipped runtime and one label: JobSet, Jobs and pods say all that KAI reads."""
     job = Submission("job", "torch-distributed", room, 2, labels={QUEUE: "team-b"})
     async with front.cluster.timeline(JOBSETS, JOBS, PODS, namespace=room) as seen:
         await front.cluster.api.create(job.trainjob())
-        await seen.until(lambda _: len(seen.of(PODS)) == 2, "both pods exist")
+        await seen.until(lambda _: len(seen.objects(PODS)) == 2, "both pods exist")
 
-    (jobset,), (made,) = seen.of(JOBSETS), seen.of(JOBS)
+    (jobset,), (made,) = seen.objects(JOBSETS), seen.objects(JOBS)
     group = f"pg-job-{jobset['metadata']['uid']}"
     assert jobset["metadata"]["labels"] == {QUEUE: "team-b"}
     assert jobset["metadata"]["annotations"] == {ADMITTED: "v1"}
     for template in (_template(jobset, "node"), made["spec"]["template"]):
         assert template["metadata"]["labels"].items() >= {QUEUE: "team-b", GANG: "Main"}.items()
         assert template["spec"]["schedulerName"] == KAI
-    for pod in seen.of(PODS):
-        assert pod["metadata"]["annotations"][GROUP] == group
-        assert pod["metadata"]["labels"][LEAF] == "node-replica-0"
+    for pod in seen.objects(PODS):
+        assert pod["metadata"]["annotations"][PODGROUP] == group
+        assert pod["metadata"]["labels"][SUBGROUP] == "node-replica-0"
         assert pod["metadata"]["labels"][QUEUE] == "team-b"
         assert pod["spec"]["schedulerName"] == KAI
 
 
-async def test_our_certificate_is_the_one_that_is_trusted(front: Front) -> None:
+async def test_our_certificate_is_the_one_that_is_trusted(front: WebhookInstallation) -> None:
     """It lies in a Secret that the process made, and each webhook names its authority."""
     secret = await front.cluster.api.get(SECRETS, NAMESPACE, "trainer-kai-webhook-tls")
     found = await front.cluster.api.get(MUTATING_WEBHOOKS, None, "kai-trainer")
@@ -63,30 +65,32 @@ async def test_our_certificate_is_the_one_that_is_trusted(front: Front) -> None:
     }
 
 
-async def test_an_explicit_scheduler_survives_suspend_and_resume(front: Front, room: str) -> None:
+async def test_an_explicit_scheduler_survives_suspend_and_resume(
+    front: WebhookInstallation, room: str
+) -> None:
     """It is never written over; the rest of the JobSet is ours, and Trainer never gets stuck."""
     jobs = {"node": "", "launcher": "default-scheduler"}
     await make_runtime(front.cluster, room, base="deepspeed-distributed", schedulers=jobs)
     job = Submission("job", "own", room, 3, kind="TrainingRuntime")
     async with front.cluster.timeline(JOBSETS, PODS, namespace=room) as seen:
         await front.cluster.api.create(job.trainjob())
-        await seen.until(lambda _: len(seen.of(PODS)) == 2, "the workers exist")
+        await seen.until(lambda _: len(seen.objects(PODS)) == 2, "the workers exist")
         await front.cluster.api.merge(TRAINJOBS, room, "job", {"spec": {"suspend": True}})
-        await seen.until(lambda _: not seen.of(PODS), "they are gone")
+        await seen.until(lambda _: not seen.objects(PODS), "they are gone")
         await front.cluster.api.merge(TRAINJOBS, room, "job", {"spec": {"suspend": False}})
-        await seen.until(lambda _: len(seen.of(PODS)) == 2, "they are back")
+        await seen.until(lambda _: len(seen.objects(PODS)) == 2, "they are back")
 
-    (jobset,) = seen.of(JOBSETS)
+    (jobset,) = seen.objects(JOBSETS)
     assert _template(jobset, "launcher")["spec"]["schedulerName"] == "default-scheduler"
     assert GANG not in _template(jobset, "launcher")["metadata"].get("labels", {})
     assert _template(jobset, "node")["spec"]["schedulerName"] == KAI
-    assert {pod["metadata"]["annotations"][GROUP] for pod in seen.of(PODS)} == {
+    assert {pod["metadata"]["annotations"][PODGROUP] for pod in seen.objects(PODS)} == {
         f"pg-job-{jobset['metadata']['uid']}"
     }
     assert await _failures(front.cluster, room) == []
 
 
-async def test_what_is_not_ours_is_as_without_us(front: Front, room: str) -> None:
+async def test_what_is_not_ours_is_as_without_us(front: WebhookInstallation, room: str) -> None:
     """A JobSet by hand, a Job, pods: byte for byte what they are where we are not."""
     without = next_name()
     await make_namespace(front.cluster, without)
@@ -105,7 +109,7 @@ async def test_what_is_not_ours_is_as_without_us(front: Front, room: str) -> Non
     await front.cluster.api.delete(NAMESPACES, None, without)
 
 
-async def test_while_we_are_away_trainjobs_wait(front: Front, room: str) -> None:
+async def test_while_we_are_away_trainjobs_wait(front: WebhookInstallation, room: str) -> None:
     """They are taken and say why nothing is made; all others go on. Then they converge."""
     job = Submission("job", "torch-distributed", room, 1)
     await front.webhook.kill()
@@ -114,24 +118,25 @@ async def test_while_we_are_away_trainjobs_wait(front: Front, room: str) -> None
             await front.cluster.api.create(job.trainjob())
             await front.cluster.api.create(_jobset(room, "hand"))
             await seen.until(
-                lambda _: any(it.get("reason") == FAILED for it in seen.of(EVENTS)), "it is told"
+                lambda _: any(it.get("reason") == FAILED for it in seen.objects(EVENTS)),
+                "it is told",
             )
-            await seen.until(lambda _: bool(seen.of(JOBSETS)), "the other one is made")
-            meanwhile = {it["metadata"]["name"] for it in seen.of(JOBSETS)}
+            await seen.until(lambda _: bool(seen.objects(JOBSETS)), "the other one is made")
+            meanwhile = {it["metadata"]["name"] for it in seen.objects(JOBSETS)}
             await front.webhook.start()
-            await seen.until(lambda _: len(seen.of(JOBSETS)) == 2, "the JobSet is made")
+            await seen.until(lambda _: len(seen.objects(JOBSETS)) == 2, "the JobSet is made")
     finally:
         if front.webhook.process.identity is None:
             await front.webhook.start()
 
-    (told, *_) = (it["note"] for it in seen.of(EVENTS) if it.get("reason") == FAILED)
-    made = next(it for it in seen.of(JOBSETS) if it["metadata"]["name"] == "job")
+    (report, *_) = (it["note"] for it in seen.objects(EVENTS) if it.get("reason") == FAILED)
+    made = next(it for it in seen.objects(JOBSETS) if it["metadata"]["name"] == "job")
     assert meanwhile == {"hand"}
-    assert "jobset-create.trainer-kai.dev" in told
+    assert "jobset-create.trainer-kai.dev" in report
     assert made["metadata"]["annotations"][ADMITTED] == "v1"
 
 
-async def test_a_dry_run_shows_what_would_be(front: Front, room: str) -> None:
+async def test_a_dry_run_shows_what_would_be(front: WebhookInstallation, room: str) -> None:
     """And nothing is made."""
     job = Submission("job", "torch-distributed", room, 1, labels={QUEUE: "team-b"}).trainjob()
     job["spec"]["suspend"] = True
@@ -148,7 +153,9 @@ async def test_a_dry_run_shows_what_would_be(front: Front, room: str) -> None:
 
 
 @pytest.mark.parametrize("mark", ["coscheduling", "volcano"])
-async def test_another_scheduler_is_respected(front: Front, room: str, mark: str) -> None:
+async def test_another_scheduler_is_respected(
+    front: WebhookInstallation, room: str, mark: str
+) -> None:
     """Who chose it by the runtime gets it; who asks for both is told what to remove."""
     stamped: dict[str, Any] = {
         "coscheduling": {"pod_labels": {"scheduling.x-k8s.io/pod-group": "job"}},
@@ -161,14 +168,14 @@ async def test_another_scheduler_is_respected(front: Front, room: str, mark: str
         await front.cluster.api.create(alone.trainjob())
         with pytest.raises(ApiError) as refused:
             await front.cluster.api.create(both.trainjob())
-        await seen.until(lambda _: len(seen.of(JOBSETS)) == 1, "one is made")
+        await seen.until(lambda _: len(seen.objects(JOBSETS)) == 1, "one is made")
 
-    (jobset,) = seen.of(JOBSETS)
-    told = str(refused.value)
+    (jobset,) = seen.objects(JOBSETS)
+    report = str(refused.value)
     assert jobset["metadata"]["name"] == "alone"
     assert ADMITTED not in jobset["metadata"].get("annotations", {})
     assert "schedulerName" not in _template(jobset, "node")["spec"]
-    assert f"two schedulers are asked for: one by podGroupPolicy.{mark} of the runtime" in told
+    assert f"two schedulers are asked for: one by podGroupPolicy.{mark} of the runtime" in report
 
 
 def _template(jobset: Obj, name: str) -> Obj:
@@ -230,4 +237,4 @@ async def _made(cluster: Cluster, obj: Obj, namespace: str) -> str:
     made: Any = await cluster.api.create(wanted)
     for name in ("managedFields", "creationTimestamp", "resourceVersion"):
         made["metadata"].pop(name, None)
-    return steady(made, namespace)
+    return without_random(made, namespace)

@@ -8,16 +8,16 @@ from e2e.cluster.resources import JOBSETS, TRAINJOBS, Obj
 from e2e.cluster.trainjobs import Submission
 from e2e.front.ours import QUEUE
 
-__all__ = ["jobset_of", "make_left_alone", "until_named"]
+__all__ = ["jobset_of", "make_unmanaged_trainjob", "until_queue_known"]
 
-_ELSEWHERE: Final = "kueue.x-k8s.io/multikueue"  # Trainer makes nothing of a TrainJob run there
+_OTHER_MANAGER: Final = "kueue.x-k8s.io/multikueue"  # Trainer makes nothing of a TrainJob run there
 _SOON_S: Final = 30.0
 
 
-async def make_left_alone(cluster: Cluster, job: Submission) -> Obj:
+async def make_unmanaged_trainjob(cluster: Cluster, job: Submission) -> Obj:
     """Make a TrainJob that nobody makes anything of; our webhook knows it like any other."""
     made = job.trainjob()
-    made["spec"]["managedBy"] = _ELSEWHERE
+    made["spec"]["managedBy"] = _OTHER_MANAGER
     return await cluster.api.create(made)
 
 
@@ -42,9 +42,9 @@ def jobset_of(owner: Obj, name: str = "dry") -> Obj:
     }
 
 
-async def until_named(cluster: Cluster, job: Submission, queue: str) -> None:
+async def until_queue_known(cluster: Cluster, job: Submission, queue: str) -> None:
     """Wait until the webhook knows what names the queue of a TrainJob: it follows such things."""
-    tried = jobset_of(await make_left_alone(cluster, job))
+    tried = jobset_of(await make_unmanaged_trainjob(cluster, job))
     async with asyncio.timeout(_SOON_S):
         while True:
             shown = await cluster.api.create(tried, dryRun="All")

@@ -15,20 +15,20 @@ from e2e.cluster.resources import JOBS, JOBSETS, TRAINJOBS, Obj, Resource
 from e2e.cluster.timeline import Timeline
 from e2e.conftest import failed, make_namespace
 from e2e.front.install import CLUSTER_ROLES, PODGROUPS, apply
-from e2e.front.processes import OurProcess
-from e2e.scheduler.conftest import House, house_on
-from e2e.scheduler.teams import FOLLOWED, Job, make_queue, on_nodes, submit, suspensions
+from e2e.front.processes import ProductProcess
+from e2e.scheduler.conftest import Installation, run_installation
+from e2e.scheduler.teams import WATCHED, Job, make_queue, on_nodes, submit, suspensions
 
-__all__ = ["MOST_GRACE_S", "MOST_MIB", "TENANT", "VICTIMS", "Arena", "peak_mib"]
+__all__ = ["MAX_GRACE_S", "MAX_MIB", "TENANT", "VICTIMS", "HostileTenant", "peak_mib"]
 
 TENANT: Final = "tenant"
 VICTIMS: Final = ("red", "blue")
 _NODES: Final = 2
 _GPUS: Final = 8
 _EMPTY_S: Final = 30.0
-MOST_MIB: Final = 512
-MOST_GRACE_S: Final = 5  # that a pod may take to end
-_SETTINGS: Final = {"TRAINER_KAI_MAX_TERMINATION_GRACE_S": str(MOST_GRACE_S)}
+MAX_MIB: Final = 512
+MAX_GRACE_S: Final = 5  # that a pod may take to end
+_SETTINGS: Final = {"TRAINER_KAI_MAX_TERMINATION_GRACE_S": str(MAX_GRACE_S)}
 # What an administrator adds to the role `edit`, so that users of a namespace can train.
 _TRAINS: Final[Obj] = {
     "apiVersion": CLUSTER_ROLES.api_version,
@@ -45,30 +45,30 @@ _TRAINS: Final[Obj] = {
 _BINDINGS: Final = Resource(CLUSTER_ROLES.group, "v1", "rolebindings", "RoleBinding")
 
 
-class Arena(NamedTuple):
+class HostileTenant(NamedTuple):
     """The chain, the tenant's own connection, and what happens in all namespaces."""
 
-    house: House
-    tenant: Api
-    seen: Timeline
+    installation: Installation
+    api: Api
+    timeline: Timeline
 
-    async def claim(self, *names: str) -> None:
+    async def claim_quota(self, *names: str) -> None:
         """Let victims ask for their quota, and wait until they have it."""
         for name in names:
-            await submit(self.house.cluster, name, Job(f"{name}-job", name, _GPUS))
+            await submit(self.installation.cluster, name, Job(f"{name}-job", name, _GPUS))
         for name in names:
-            await self.seen.until(on_nodes(f"{name}-job", _GPUS), f"{name} has its quota", 60)
+            await self.timeline.until(on_nodes(f"{name}-job", _GPUS), f"{name} has its quota", 60)
 
-    async def unharmed(self, *names: str) -> None:
+    async def check_unharmed(self, *names: str) -> None:
         """Check that victims run and were never suspended, and that the scheduler stayed small."""
-        await self.seen.settle()
+        await self.timeline.settle()
         for name in names:
-            assert on_nodes(f"{name}-job", _GPUS)(self.seen.state), f"{name} does not run"
-            assert suspensions(self.seen.history(), f"{name}-job") == 0
-        assert peak_mib(self.house.scheduler) < MOST_MIB
+            assert on_nodes(f"{name}-job", _GPUS)(self.timeline.state), f"{name} does not run"
+            assert suspensions(self.timeline.history(), f"{name}-job") == 0
+        assert peak_mib(self.installation.scheduler) < MAX_MIB
 
 
-def peak_mib(ours: OurProcess) -> int:
+def peak_mib(ours: ProductProcess) -> int:
     """Return how much memory a process ever had since it was started."""
     identity = ours.process.identity
     assert identity is not None, f"{ours.process.name} does not run"
@@ -79,10 +79,10 @@ def peak_mib(ours: OurProcess) -> int:
 @pytest_asyncio.fixture(scope="package", loop_scope="session")
 async def hostile(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[House]:
+) -> AsyncIterator[Installation]:
     """Return the chain: two nodes of eight GPUs, of which each victim owns one, the tenant none."""
     folder = tmp_path_factory.mktemp("hostile")
-    async with house_on("test-hostile", folder, _NODES, _GPUS, _SETTINGS) as shared:
+    async with run_installation("test-hostile", folder, _NODES, _GPUS, _SETTINGS) as shared:
         for name in (TENANT, *VICTIMS):
             await make_namespace(shared.cluster, name)
             await make_queue(shared.cluster, name, 0 if name == TENANT else _GPUS, name)
@@ -113,13 +113,13 @@ def _named(name: str) -> Obj:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def arena(hostile: House) -> AsyncIterator[Arena]:
+async def arena(hostile: Installation) -> AsyncIterator[HostileTenant]:
     """Return the chain with empty namespaces, and empty them afterwards."""
     api = hostile.cluster.api
     token = await api.service_account_token(TENANT, TENANT)
     async with Api(api.url, token, api.tls) as tenant:
-        async with hostile.cluster.timeline(*FOLLOWED, PODGROUPS) as seen:
-            yield Arena(hostile, tenant, seen)
+        async with hostile.cluster.timeline(*WATCHED, PODGROUPS) as seen:
+            yield HostileTenant(hostile, tenant, seen)
         for name in (TENANT, *VICTIMS):
             await _empty(api, name)
 

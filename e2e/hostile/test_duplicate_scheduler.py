@@ -1,10 +1,10 @@
 """A Lease of the scheduler's name, held by a tenant."""
 
 from e2e.cluster.resources import LEASES
-from e2e.hostile.conftest import TENANT, VICTIMS, Arena
+from e2e.hostile.conftest import TENANT, VICTIMS, HostileTenant
 
 
-async def test_a_lease_in_a_tenants_namespace_stops_no_scheduler(arena: Arena) -> None:
+async def test_a_lease_in_a_tenants_namespace_stops_no_scheduler(arena: HostileTenant) -> None:
     """It claims to be held for 68 years, and the teams' TrainJobs start all the same."""
     lease = {
         "apiVersion": LEASES.api_version,
@@ -16,9 +16,9 @@ async def test_a_lease_in_a_tenants_namespace_stops_no_scheduler(arena: Arena) -
             "renewTime": "2026-01-01T00:00:00.000000Z",
         },
     }
-    await arena.tenant.request("POST", LEASES.path(TENANT), lease)
+    await arena.api.request("POST", LEASES.path(TENANT), lease)
     try:
-        await arena.claim(*VICTIMS)
-        await arena.unharmed(*VICTIMS)
+        await arena.claim_quota(*VICTIMS)
+        await arena.check_unharmed(*VICTIMS)
     finally:
-        await arena.tenant.delete(LEASES, TENANT, "kai-scheduler")
+        await arena.api.delete(LEASES, TENANT, "kai-scheduler")

@@ -7,58 +7,64 @@ from typing import Final
 from e2e.cluster.resources import PODS, Obj
 from e2e.cluster.timeline import State
 from e2e.front.install import QUEUES
-from e2e.hostile.conftest import MOST_GRACE_S, TENANT, Arena
-from e2e.scheduler.teams import Job, bare, frozen, has_node, on_nodes, submit
+from e2e.hostile.conftest import MAX_GRACE_S, TENANT, HostileTenant
+from e2e.scheduler.teams import Job, bare_pod, has_node, kubelets_paused, on_nodes, submit
 
 _LIMIT: Final = 4
 _ENDLESS_S: Final = 2**31 - 1
 _PLANS_S: Final = 3.0  # in which the scheduler plans several times
 
 
-async def test_a_limit_counts_pods_that_do_not_end(arena: Arena) -> None:
+async def test_a_limit_counts_pods_that_do_not_end(arena: HostileTenant) -> None:
     """A queue of four GPUs has no more of them, and after the site's time the pod has to end."""
-    cluster, api = arena.house.cluster, arena.tenant
+    cluster, api = arena.installation.cluster, arena.api
     await _limit(arena, _LIMIT)
     try:
         await api.request("POST", PODS.path(TENANT), _endless("first"))
-        await arena.seen.until(has_node("first"), "the first pod runs")
-        with frozen(cluster):
+        await arena.timeline.until(has_node("first"), "the first pod runs")
+        with kubelets_paused(cluster):
             await api.delete(PODS, TENANT, "first")
-            await arena.seen.until(_is_going("first"), "the first pod is going")
+            await arena.timeline.until(_is_terminating("first"), "the first pod is going")
             await api.request("POST", PODS.path(TENANT), _endless("second"))
             await submit(cluster, "red", Job("red-job", "red", 8))
-            await arena.seen.until(_placed("red", 8), "red has its quota")
+            await arena.timeline.until(_placed("red", 8), "red has its quota")
             await asyncio.sleep(_PLANS_S)
-            await arena.seen.settle()
-            assert not has_node("second")(arena.seen.state)
-            await arena.seen.until(_may_take("first", MOST_GRACE_S), "its grace is shortened")
-        await arena.seen.until(has_node("second"), "the second pod starts when the first is gone")
-        await arena.seen.until(on_nodes("red-job", 8), "red runs")
-        await arena.unharmed("red")
-        arena.seen.never(lambda state: _gpus(state) > _LIMIT, "the limit was exceeded")
+            await arena.timeline.settle()
+            assert not has_node("second")(arena.timeline.state)
+            await arena.timeline.until(
+                _has_grace_at_most("first", MAX_GRACE_S), "its grace is shortened"
+            )
+        await arena.timeline.until(
+            has_node("second"), "the second pod starts when the first is gone"
+        )
+        await arena.timeline.until(on_nodes("red-job", 8), "red runs")
+        await arena.check_unharmed("red")
+        arena.timeline.never(lambda state: _gpus(state) > _LIMIT, "the limit was exceeded")
     finally:
         await _limit(arena, -1)
 
 
-async def _limit(arena: Arena, gpus: int) -> None:
+async def _limit(arena: HostileTenant, gpus: int) -> None:
     gpu = {"quota": 0, "limit": gpus, "overQuotaWeight": 1}
-    await arena.house.cluster.api.merge(QUEUES, None, TENANT, {"spec": {"resources": {"gpu": gpu}}})
+    await arena.installation.cluster.api.merge(
+        QUEUES, None, TENANT, {"spec": {"resources": {"gpu": gpu}}}
+    )
 
 
 def _endless(name: str) -> Obj:
-    pod = bare(TENANT, name, TENANT, _LIMIT)
+    pod = bare_pod(TENANT, name, TENANT, _LIMIT)
     pod["spec"]["terminationGracePeriodSeconds"] = _ENDLESS_S
     return pod
 
 
-def _is_going(name: str) -> Callable[[State], bool]:
+def _is_terminating(name: str) -> Callable[[State], bool]:
     return lambda state: any(
         it["metadata"]["name"] == name and "deletionTimestamp" in it["metadata"]
         for it in _pods(state, TENANT)
     )
 
 
-def _may_take(name: str, seconds: int) -> Callable[[State], bool]:
+def _has_grace_at_most(name: str, seconds: int) -> Callable[[State], bool]:
     return lambda state: any(
         it["metadata"]["name"] == name
         and it["metadata"]["deletionGracePeriodSeconds"] <= seconds  # 1 if that is over

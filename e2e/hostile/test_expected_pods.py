@@ -6,21 +6,23 @@ from e2e.cluster.resources import JOBSETS, PODS, Obj
 from e2e.cluster.timeline import State
 from e2e.front.install import PODGROUPS
 from e2e.front.ours import QUEUE
-from e2e.hostile.conftest import TENANT, VICTIMS, Arena
+from e2e.hostile.conftest import TENANT, VICTIMS, HostileTenant
 
 _ADMITTED: Final = "trainer-kai.dev/admitted"
 _JOBS: Final = 300
 _PODS: Final = 100_000
 
 
-async def test_thirty_million_pods_to_come_cost_others_nothing(arena: Arena) -> None:
+async def test_thirty_million_pods_to_come_cost_others_nothing(arena: HostileTenant) -> None:
     """The mark is taken off, no PodGroup is made, and the teams' TrainJobs start and run."""
-    made = await arena.tenant.request("POST", JOBSETS.path(TENANT), _jobset(_JOBS, _PODS))
+    made = await arena.api.request("POST", JOBSETS.path(TENANT), _jobset(_JOBS, _PODS))
     assert _ADMITTED not in made["metadata"].get("annotations", {})
-    await arena.seen.until(_has_pod, "the JobSet has its first pod")
-    await arena.claim(*VICTIMS)
-    await arena.unharmed(*VICTIMS)
-    assert not [it for it in arena.seen.of(PODGROUPS) if it["metadata"]["namespace"] == TENANT]
+    await arena.timeline.until(_has_pod, "the JobSet has its first pod")
+    await arena.claim_quota(*VICTIMS)
+    await arena.check_unharmed(*VICTIMS)
+    assert not [
+        it for it in arena.timeline.objects(PODGROUPS) if it["metadata"]["namespace"] == TENANT
+    ]
 
 
 def _has_pod(state: State) -> bool:

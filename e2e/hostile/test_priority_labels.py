@@ -5,25 +5,27 @@ from typing import Final
 
 from e2e.cluster.timeline import State
 from e2e.front.install import PODGROUPS
-from e2e.front.queues import let_use
-from e2e.hostile.conftest import TENANT, Arena
+from e2e.front.queues import grant_queue_use
+from e2e.hostile.conftest import TENANT, HostileTenant
 from e2e.scheduler.teams import Job, on_nodes, submit
 
 _SYSTEM: Final = "system-node-critical"
 
 
-async def test_a_label_takes_no_gpu_from_a_shared_queue(arena: Arena) -> None:
+async def test_a_label_takes_no_gpu_from_a_shared_queue(arena: HostileTenant) -> None:
     """In a shared queue it evicts no TrainJob, and a condition of its PodGroup says why."""
-    cluster = arena.house.cluster
-    await arena.claim("red", "blue")
-    await let_use(cluster, "blue", TENANT)
+    cluster = arena.installation.cluster
+    await arena.claim_quota("red", "blue")
+    await grant_queue_use(cluster, "blue", TENANT)
     await submit(cluster, TENANT, Job("urgent", "blue", 8, priority=_SYSTEM))
-    await arena.seen.until(_told(_SYSTEM), "the condition names the classes that are right")
-    await arena.unharmed("red", "blue")
-    assert on_nodes("urgent", 0)(arena.seen.state)
+    await arena.timeline.until(
+        _has_message(_SYSTEM), "the condition names the classes that are right"
+    )
+    await arena.check_unharmed("red", "blue")
+    assert on_nodes("urgent", 0)(arena.timeline.state)
 
 
-def _told(words: str) -> Callable[[State], bool]:
+def _has_message(words: str) -> Callable[[State], bool]:
     """Return a test whether a condition of the tenant's PodGroup says so."""
     return lambda state: any(
         words in condition["message"]

@@ -13,9 +13,9 @@ from e2e.cluster.trainjobs import Submission
 from e2e.front.install import PODGROUPS, QUEUES
 from e2e.front.ours import QUEUE
 from e2e.front.runtimes import make_runtime
-from e2e.hostile.conftest import TENANT, VICTIMS, Arena
-from e2e.scheduler.teams import bare
-from e2e.scheduler.test_permission import until_forbidden
+from e2e.hostile.conftest import TENANT, VICTIMS, HostileTenant
+from e2e.scheduler.teams import bare_pod
+from e2e.scheduler.test_permission import until_refused
 
 _RED: Final = VICTIMS[0]
 _RUNTIME: Final = "torch-distributed"
@@ -26,40 +26,42 @@ _ALONE: Final = 8
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def closed(arena: Arena) -> Arena:
+async def closed(arena: HostileTenant) -> HostileTenant:
     """Return the chain once the webhook knows that the victims' queues are closed."""
     await _until_refused(arena)
     return arena
 
 
-async def test_no_way_leads_a_tenant_into_a_closed_queue(closed: Arena) -> None:
+async def test_no_way_leads_a_tenant_into_a_closed_queue(closed: HostileTenant) -> None:
     """Each is refused, or waits with the command that would grant it; the owners have theirs."""
     own = Submission("own", "own", TENANT, 1, 1, kind="TrainingRuntime")
-    await make_runtime(closed.house.cluster, TENANT, labels={QUEUE: _RED})
+    await make_runtime(closed.installation.cluster, TENANT, labels={QUEUE: _RED})
     with pytest.raises(ApiError, match=f"(?s)403.*spec.runtimeRef: .*{_COMMAND}"):
-        await closed.tenant.create(own.trainjob())
+        await closed.api.create(own.trainjob())
     with pytest.raises(ApiError, match="403 Forbidden: roles"):
-        await closed.tenant.request("POST", _ROLES, _role())
+        await closed.api.request("POST", _ROLES, _role())
     await _relabel_jobset(closed)
     for number in range(_ALONE):
-        await closed.tenant.create(bare(TENANT, f"alone-{number}", _RED, 1))
-    await closed.seen.until(_is_told, "the condition of the tenant's PodGroup says why it waits")
-    await until_forbidden(closed.house, _ALONE + 1)
+        await closed.api.create(bare_pod(TENANT, f"alone-{number}", _RED, 1))
+    await closed.timeline.until(
+        _has_condition, "the condition of the tenant's PodGroup says why it waits"
+    )
+    await until_refused(closed.installation, _ALONE + 1)
 
-    await closed.claim(*VICTIMS)
-    await closed.unharmed(*VICTIMS)
-    assert not [it for it in _of_tenant(closed.seen.state) if it["spec"].get("nodeName")]
+    await closed.claim_quota(*VICTIMS)
+    await closed.check_unharmed(*VICTIMS)
+    assert not [it for it in _of_tenant(closed.timeline.state) if it["spec"].get("nodeName")]
 
 
-async def _relabel_jobset(arena: Arena) -> None:
+async def _relabel_jobset(arena: HostileTenant) -> None:
     """Let a TrainJob that names no queue have a JobSet that does, by the tenant's own hand."""
     job = Submission("relabelled", _RUNTIME, TENANT, 1, 1).trainjob()
     job["spec"]["suspend"] = True
-    await arena.tenant.create(job)
-    await arena.seen.until(_has_jobset, "there is a suspended JobSet")
+    await arena.api.create(job)
+    await arena.timeline.until(_has_jobset, "there is a suspended JobSet")
     fields = {"metadata": {"labels": {QUEUE: _RED}}}
-    await arena.tenant.merge(JOBSETS, TENANT, "relabelled", fields)
-    await arena.tenant.merge(TRAINJOBS, TENANT, "relabelled", {"spec": {"suspend": False}})
+    await arena.api.merge(JOBSETS, TENANT, "relabelled", fields)
+    await arena.api.merge(TRAINJOBS, TENANT, "relabelled", {"spec": {"suspend": False}})
 
 
 def _has_jobset(state: State) -> bool:
@@ -80,27 +82,27 @@ def _of_tenant(state: State) -> list[Obj]:
     return [it for key, it in state.items() if key.resource == PODS and key.namespace == TENANT]
 
 
-def _is_told(state: State) -> bool:
+def _has_condition(state: State) -> bool:
     """Say whether the condition of the relabelled JobSet's PodGroup has the command."""
     groups = [
         it for key, it in state.items() if key.resource == PODGROUPS and key.namespace == TENANT
     ]
-    told = [it.get("status", {}).get("schedulingConditions") or [{}] for it in groups]
-    return [_COMMAND in conditions[-1].get("message", "") for conditions in told] == [True]
+    report = [it.get("status", {}).get("schedulingConditions") or [{}] for it in groups]
+    return [_COMMAND in conditions[-1].get("message", "") for conditions in report] == [True]
 
 
-async def _until_refused(arena: Arena) -> None:
+async def _until_refused(arena: HostileTenant) -> None:
     """Wait until the webhook knows that the queue is closed: a label is refused then."""
     labelled = Submission("labelled", _RUNTIME, TENANT, 1, 1, labels={QUEUE: _RED}).trainjob()
-    path, dry, said = TRAINJOBS.path(TENANT), {"dryRun": "All"}, ""
+    path, dry, output = TRAINJOBS.path(TENANT), {"dryRun": "All"}, ""
     async with asyncio.timeout(_SOON_S):
-        while not said:
+        while not output:
             try:
-                await arena.tenant.request("POST", path, labelled, query=dry)
+                await arena.api.request("POST", path, labelled, query=dry)
             except ApiError as error:
-                said = str(error)
+                output = str(error)
             else:
                 await asyncio.sleep(0.1)
     account = f"system:serviceaccount:{TENANT}:{TENANT}"
-    assert f"metadata.labels[{QUEUE}]: user '{account}' and namespace" in said
-    assert f"{_COMMAND} --user {account}" in said
+    assert f"metadata.labels[{QUEUE}]: user '{account}' and namespace" in output
+    assert f"{_COMMAND} --user {account}" in output

@@ -9,21 +9,21 @@ from e2e.cluster.api import ApiError
 from e2e.cluster.resources import JOBSETS, PODS, TRAINJOBS, Obj, Resource
 from e2e.cluster.trainjobs import Submission
 from e2e.front.ours import QUEUE
-from e2e.hostile.conftest import TENANT, VICTIMS, Arena
+from e2e.hostile.conftest import TENANT, VICTIMS, HostileTenant
 from e2e.scheduler.teams import Job, events_of, has_failed, on_nodes, submit
 
-_ELSEWHERE: Final = "kueue.x-k8s.io/multikueue"
+_OTHER_MANAGER: Final = "kueue.x-k8s.io/multikueue"
 _KUEUE: Final = "kueue.x-k8s.io/queue-name"
 _GANG: Final = "trainer-kai.dev/gang"
 _STAYS: Final = r'labels\[trainer-kai.dev/gang\]: must stay "Main" while the pod is on node'
 _FOLLOWED_S: Final = 2.0  # until every process has seen a label
 
 
-async def test_a_relabelled_jobset_gives_back(arena: Arena) -> None:
+async def test_a_relabelled_jobset_gives_back(arena: HostileTenant) -> None:
     """Not preemptible, of a class of 100 or more, and of Kueue: it is evicted, and lives."""
-    cluster = arena.house.cluster
+    cluster = arena.installation.cluster
     await submit(cluster, TENANT, Job("keeper", TENANT, 16))
-    await arena.seen.until(on_nodes("keeper", 16), "the tenant borrows all GPUs", 60)
+    await arena.timeline.until(on_nodes("keeper", 16), "the tenant borrows all GPUs", 60)
     harder = {"kai.scheduler/preemptibility": "non-preemptible", "priorityClassName": "inference"}
     with pytest.raises(ApiError, match=_STAYS):
         await _hide(arena)
@@ -31,35 +31,37 @@ async def test_a_relabelled_jobset_gives_back(arena: Arena) -> None:
     await _relabel(arena, TRAINJOBS, "keeper", {**harder, _KUEUE: "mine"})
     await asyncio.sleep(_FOLLOWED_S)
 
-    await arena.claim(*VICTIMS)
-    await arena.unharmed(*VICTIMS)
-    assert not has_failed("keeper")(arena.seen.state)
-    assert not (await arena.tenant.get(TRAINJOBS, TENANT, "keeper"))["spec"].get("suspend")
-    told = await events_of(cluster, TENANT, "keeper")
+    await arena.claim_quota(*VICTIMS)
+    await arena.check_unharmed(*VICTIMS)
+    assert not has_failed("keeper")(arena.timeline.state)
+    assert not (await arena.api.get(TRAINJOBS, TENANT, "keeper"))["spec"].get("suspend")
+    report = await events_of(cluster, TENANT, "keeper")
     for name in harder:
-        assert f"metadata.labels[{name}]" in told["NotWhileRunning"]
+        assert f"metadata.labels[{name}]" in report["NotWhileRunning"]
 
 
-async def test_a_jobset_that_trainer_did_not_build_gives_back(arena: Arena) -> None:
+async def test_a_jobset_that_trainer_did_not_build_gives_back(arena: HostileTenant) -> None:
     """Its TrainJob is another controller's, so nothing that is done to that stops the JobSet."""
     given = Submission("apart", "torch-distributed", TENANT, 1, labels={QUEUE: TENANT}).trainjob()
-    given["spec"]["managedBy"] = _ELSEWHERE
-    job = await arena.tenant.request("POST", TRAINJOBS.path(TENANT), given)
+    given["spec"]["managedBy"] = _OTHER_MANAGER
+    job = await arena.api.request("POST", TRAINJOBS.path(TENANT), given)
     await _until_made(arena, _jobset_of(job, 16))
-    await arena.seen.until(on_nodes("apart", 16), "the tenant borrows all GPUs", 60)
+    await arena.timeline.until(on_nodes("apart", 16), "the tenant borrows all GPUs", 60)
 
-    await arena.claim(*VICTIMS)
-    await arena.unharmed(*VICTIMS)
+    await arena.claim_quota(*VICTIMS)
+    await arena.check_unharmed(*VICTIMS)
 
 
-async def _hide(arena: Arena) -> None:
+async def _hide(arena: HostileTenant) -> None:
     """Take the label from pods by which the podgrouper follows them."""
-    for key in [it for it in arena.seen.state if it.resource == PODS and it.namespace == TENANT]:
+    for key in [
+        it for it in arena.timeline.state if it.resource == PODS and it.namespace == TENANT
+    ]:
         await _relabel(arena, PODS, key.name, {_GANG: None})
 
 
-async def _relabel(arena: Arena, resource: Resource, name: str, labels: Obj) -> None:
-    await arena.tenant.request(
+async def _relabel(arena: HostileTenant, resource: Resource, name: str, labels: Obj) -> None:
+    await arena.api.request(
         "PATCH",
         resource.path(TENANT, name),
         {"metadata": {"labels": labels}},
@@ -67,12 +69,12 @@ async def _relabel(arena: Arena, resource: Resource, name: str, labels: Obj) -> 
     )
 
 
-async def _until_made(arena: Arena, jobset: Obj) -> None:
+async def _until_made(arena: HostileTenant, jobset: Obj) -> None:
     """Make the JobSet as soon as the webhook knows its TrainJob."""
     async with asyncio.timeout(30):
         while True:
             try:
-                await arena.tenant.request("POST", JOBSETS.path(TENANT), jobset)
+                await arena.api.request("POST", JOBSETS.path(TENANT), jobset)
             except ApiError:
                 await asyncio.sleep(0.2)
             else:

@@ -7,7 +7,7 @@ from typing import Final
 from e2e.cluster.resources import CLUSTER_RUNTIMES, RUNTIMES, Obj
 from e2e.cluster.trainjobs import Submission
 from e2e.front.processes import webhook_port
-from e2e.hostile.conftest import MOST_MIB, TENANT, VICTIMS, Arena, peak_mib
+from e2e.hostile.conftest import MAX_MIB, TENANT, VICTIMS, HostileTenant, peak_mib
 
 _MANY: Final = 300
 _LONG: Final = "x" * 240_000
@@ -15,12 +15,12 @@ _CONNECTIONS: Final = 600
 _ADDRESS: Final = "127.0.0.2"  # of a pod of the tenant
 
 
-async def test_what_a_tenant_stores_and_holds_open_keeps_no_team_out(arena: Arena) -> None:
+async def test_what_a_tenant_stores_and_holds_open_keeps_no_team_out(arena: HostileTenant) -> None:
     """The webhook starts again, stays small, and the teams' TrainJobs are admitted and start."""
-    cluster, webhook = arena.house.cluster, arena.house.webhook
+    cluster, webhook = arena.installation.cluster, arena.installation.webhook
     runtime = await cluster.api.get(CLUSTER_RUNTIMES, None, "torch-distributed")
-    await arena.tenant.create_all(_runtime(runtime["spec"], number) for number in range(_MANY))
-    await arena.tenant.create_all(map(_trainjob, range(_MANY)))
+    await arena.api.create_all(_runtime(runtime["spec"], number) for number in range(_MANY))
+    await arena.api.create_all(map(_trainjob, range(_MANY)))
     try:
         await webhook.stop()
         await webhook.start()
@@ -30,10 +30,10 @@ async def test_what_a_tenant_stores_and_holds_open_keeps_no_team_out(arena: Aren
                     "127.0.0.1", webhook_port(cluster), local_addr=(_ADDRESS, 0)
                 )
                 stack.enter_context(closing(writer))
-            await arena.claim(*VICTIMS)
-        await arena.unharmed(*VICTIMS)
+            await arena.claim_quota(*VICTIMS)
+        await arena.check_unharmed(*VICTIMS)
         print(f"the webhook had {peak_mib(webhook)} MiB")
-        assert peak_mib(webhook) < MOST_MIB
+        assert peak_mib(webhook) < MAX_MIB
     finally:
         await cluster.api.request("DELETE", RUNTIMES.path(TENANT))
 

@@ -8,7 +8,7 @@ import pytest_asyncio
 from e2e.cluster.cluster import Cluster
 from e2e.conftest import failed
 from e2e.front.install import install
-from e2e.manifests.staff import Staff, staff_on
+from e2e.manifests.staff import ServiceAccounts, run_with_service_accounts
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -21,9 +21,9 @@ async def installed(cluster: Cluster) -> Cluster:
 @pytest_asyncio.fixture(scope="package", loop_scope="session")
 async def staff(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Staff]:
+) -> AsyncIterator[ServiceAccounts]:
     """Return a chain with our processes whose rights can be taken away; all have them again."""
-    async with staff_on("test-staff", tmp_path_factory.mktemp("staff")) as shared:
+    async with run_with_service_accounts("test-staff", tmp_path_factory.mktemp("staff")) as shared:
         yield shared
         if failed(request.config):
             shared.cluster.keep_logs()

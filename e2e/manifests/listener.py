@@ -11,12 +11,12 @@ from aiohttp import web
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 
-__all__ = ["Asked", "listening", "trust"]
+__all__ = ["ReceivedReview", "recording_webhook", "trust"]
 
 _NAME: Final = "kai-trainer"
 
 
-class Asked(NamedTuple):
+class ReceivedReview(NamedTuple):
     """One review: the path it came to, and what was done to which object."""
 
     path: str
@@ -25,21 +25,21 @@ class Asked(NamedTuple):
 
 
 @asynccontextmanager
-async def listening(cluster: Cluster, port: int) -> AsyncIterator[list[Asked]]:
+async def recording_webhook(cluster: Cluster, port: int) -> AsyncIterator[list[ReceivedReview]]:
     """Answer at a port on loopback; yields what was asked so far."""
-    asked: list[Asked] = []
+    asked: list[ReceivedReview] = []
 
     async def answer(request: web.Request) -> web.Response:
         review = await request.json()
         wanted = review["request"]
-        asked.append(Asked(request.path, wanted["operation"], wanted["name"]))
+        asked.append(ReceivedReview(request.path, wanted["operation"], wanted["name"]))
         del review["request"]
         return web.json_response({**review, "response": {"uid": wanted["uid"], "allowed": True}})
 
     application = web.Application(client_max_size=16 << 20)
     application.router.add_post("/{path:.*}", answer)
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    tls.load_cert_chain(cluster.ground.serving.certificate, cluster.ground.serving.key)
+    tls.load_cert_chain(cluster.layout.serving.certificate, cluster.layout.serving.key)
     runner = web.AppRunner(application)
     await runner.setup()
     try:
@@ -51,7 +51,7 @@ async def listening(cluster: Cluster, port: int) -> AsyncIterator[list[Asked]]:
 
 async def trust(cluster: Cluster) -> None:
     """Write the authority of the chain into our webhooks, as the process writes its own."""
-    bundle = base64.b64encode(cluster.ground.authority.read_bytes()).decode()
+    bundle = base64.b64encode(cluster.layout.authority.read_bytes()).decode()
     for kind in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
         configuration = await cluster.api.get(kind, None, _NAME)
         patch = [

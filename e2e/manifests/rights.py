@@ -7,7 +7,7 @@ from e2e.cluster.audit import Request
 from e2e.cluster.resources import Obj
 from e2e.front.processes import NAMESPACE
 
-__all__ = ["Right", "is_used_by", "rights_of", "without"]
+__all__ = ["RbacPermission", "is_used_by_request", "permissions_of", "without"]
 
 _FORBIDDEN: Final = 403
 _CREATED: Final = 201
@@ -15,7 +15,7 @@ _MADE: Final = ("create",)  # what is applied and was not there needs this right
 _ACCOUNT: Final = f"system:serviceaccount:{NAMESPACE}:"
 
 
-class Right(NamedTuple):
+class RbacPermission(NamedTuple):
     """One thing that a process may do."""
 
     kind: str  # of the role
@@ -32,7 +32,7 @@ class Right(NamedTuple):
         return f"{self.role}: {self.verb} {self.resource}{where}{which}"
 
 
-def rights_of(objects: Iterable[Obj]) -> list[Right]:
+def permissions_of(objects: Iterable[Obj]) -> list[RbacPermission]:
     """Return every right that the roles among some objects give to our processes."""
     objects = list(objects)
     accounts = {it["metadata"]["name"] for it in objects if it["kind"] == "ServiceAccount"}
@@ -45,7 +45,7 @@ def rights_of(objects: Iterable[Obj]) -> list[Right]:
     ]
 
 
-def is_used_by(right: Right, asked: Request) -> bool:
+def is_used_by_request(right: RbacPermission, asked: Request) -> bool:
     """Say whether a request needed this right, and was let through."""
     return (
         asked.user == _ACCOUNT + right.role
@@ -57,12 +57,12 @@ def is_used_by(right: Right, asked: Request) -> bool:
     )
 
 
-def without(rules: Sequence[Obj], right: Right) -> list[Obj]:
+def without(rules: Sequence[Obj], right: RbacPermission) -> list[Obj]:
     """Return the rules of a role with one right missing and all others there."""
     return [rest for rule in rules for rest in _rest(rule, right)]
 
 
-def _rest(rule: Obj, right: Right) -> Iterator[Obj]:
+def _rest(rule: Obj, right: RbacPermission) -> Iterator[Obj]:
     named = rule.get("resourceNames", [""])
     is_here = right.group in rule["apiGroups"] and right.resource in rule["resources"]
     if not is_here or right.verb not in rule["verbs"] or right.name not in named:
@@ -76,10 +76,10 @@ def _rest(rule: Obj, right: Right) -> Iterator[Obj]:
         yield {**rule, "resources": [right.resource], "verbs": verbs}
 
 
-def _of_rule(role: Obj, rule: Obj) -> Iterator[Right]:
+def _of_rule(role: Obj, rule: Obj) -> Iterator[RbacPermission]:
     for group in rule["apiGroups"]:
         for resource in rule["resources"]:
             for verb in rule["verbs"]:
                 for name in rule.get("resourceNames", [""]):
                     where = (role["kind"], role["metadata"]["name"])
-                    yield Right(*where, group, resource, verb, name)
+                    yield RbacPermission(*where, group, resource, verb, name)

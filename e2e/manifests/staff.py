@@ -21,32 +21,35 @@ from e2e.front.processes import (
     PODGROUPER,
     SCHEDULER,
     WEBHOOK,
-    OurProcess,
+    ProductProcess,
     running,
     webhook_port,
 )
-from e2e.manifests.rights import Right, rights_of, without
+from e2e.manifests.rights import RbacPermission, permissions_of, without
 
-__all__ = ["Staff", "staff_on"]
+__all__ = ["ServiceAccounts", "run_with_service_accounts"]
 
 _ROLES: Final = Resource(CLUSTER_ROLES.group, "v1", "roles", "Role")
-_PARTS: Final = (WEBHOOK, PODGROUPER, SCHEDULER)
+_PROCESSES: Final = (WEBHOOK, PODGROUPER, SCHEDULER)
 _SECRET: Final = "trainer-kai-webhook-tls"  # noqa: S105 - a name
 _NOTHING: Final = {"data": {"tls.crt": "", "tls.key": ""}}
 _JSON: Final = "application/json-patch+json"
 _PATIENCE_S: Final = 20.0
-_UNSEEN: Final = "not known whether another scheduler is there"
+_UNKNOWN_SCHEDULER: Final = "not known whether another scheduler is there"
 
 
-class Staff:
+class ServiceAccounts:
     """The processes by the names of their accounts, and what they may do."""
 
     def __init__(
-        self, cluster: Cluster, processes: Mapping[str, OurProcess], rights: list[Right]
+        self,
+        cluster: Cluster,
+        processes: Mapping[str, ProductProcess],
+        rights: list[RbacPermission],
     ) -> None:
         self.cluster: Final = cluster
         self.processes: Final = processes
-        self.rights: Final = rights
+        self.permissions: Final = rights
         self._rules: dict[tuple[str, str], list[Obj]] = {}
 
     @property
@@ -54,21 +57,21 @@ class Staff:
         """Return where the scheduler shows what it knows."""
         return self.processes[SCHEDULER.account].ready_url.replace("/readyz", "/snapshot")
 
-    async def take(self, right: Right) -> None:
+    async def revoke(self, right: RbacPermission) -> None:
         """Take one right away."""
         rules = without(await self._read(right), right)
         await self._write(right, rules)
 
-    async def give_back(self, right: Right) -> None:
+    async def restore(self, right: RbacPermission) -> None:
         """Let the role say again what it said at first."""
         await self._write(right, self._rules[right.kind, right.role])
 
-    async def remember(self) -> None:
+    async def record_rules(self) -> None:
         """Keep what the roles say now, to give it back."""
-        for right in self.rights:
+        for right in self.permissions:
             self._rules[right.kind, right.role] = await self._read(right)
 
-    async def start_anew(self, right: Right) -> str:
+    async def restart_fresh(self, right: RbacPermission) -> str:
         """End the process that has a right and start it; return what stands in its way, if it does.
 
         It finds nothing that would spare it a request: no Lease, no Secret or a useless one.
@@ -76,11 +79,11 @@ class Staff:
         ours = self.processes[right.role]
         await ours.stop()
         await self._clean(right)
-        told = len(ours.lines())
+        report = len(ours.lines())
         ours.process.start()
         deadline = time.monotonic() + _PATIENCE_S
         while time.monotonic() < deadline:
-            trouble = await _readiness(ours) or _warning(ours.lines()[told:])
+            trouble = await _readiness(ours) or _warning(ours.lines()[report:])
             if ours.process.identity is None:
                 return f"it ends, with {trouble or 'nothing said'}"
             if trouble:
@@ -88,7 +91,7 @@ class Staff:
             await asyncio.sleep(0.1)
         return ""
 
-    async def ready(self, right: Right) -> None:
+    async def ready(self, right: RbacPermission) -> None:
         """Wait for the process that has a right again; some end for want of one."""
         ours = self.processes[right.role]
         try:
@@ -96,7 +99,7 @@ class Staff:
         except ProgramDied:
             await ours.start()
 
-    async def _clean(self, right: Right) -> None:
+    async def _clean(self, right: RbacPermission) -> None:
         api = self.cluster.api
         if _creates(right, LEASES):
             await api.delete(LEASES, NAMESPACE, right.role)
@@ -105,49 +108,49 @@ class Staff:
         elif right.role == WEBHOOK.account:
             await api.merge(SECRETS, NAMESPACE, _SECRET, _NOTHING)
 
-    async def _read(self, right: Right) -> list[Obj]:
+    async def _read(self, right: RbacPermission) -> list[Obj]:
         found = await self.cluster.api.request("GET", _path(right))
         rules: list[Obj] = found["rules"]
         return rules
 
-    async def _write(self, right: Right, rules: object) -> None:
+    async def _write(self, right: RbacPermission, rules: object) -> None:
         patch = [{"op": "replace", "path": "/rules", "value": rules}]
         await self.cluster.api.request("PATCH", _path(right), patch, content_type=_JSON)
 
 
 @asynccontextmanager
-async def staff_on(name: str, folder: Path) -> AsyncIterator[Staff]:
+async def run_with_service_accounts(name: str, folder: Path) -> AsyncIterator[ServiceAccounts]:
     """Run a chain with one node and all processes, set up by the manifests."""
     async with running_cluster(Options(name=name)) as cluster, AsyncExitStack() as stack:
         await cluster.add_nodes(1, NodeShape(gpus=8))
         objects = await install(cluster, port=webhook_port(cluster))
         processes = {
             part.account: await stack.enter_async_context(running(cluster, part, folder))
-            for part in _PARTS
+            for part in _PROCESSES
         }
-        staff = Staff(cluster, processes, rights_of(objects))
-        await staff.remember()
+        staff = ServiceAccounts(cluster, processes, permissions_of(objects))
+        await staff.record_rules()
         yield staff
 
 
-def _creates(right: Right, resource: Resource) -> bool:
+def _creates(right: RbacPermission, resource: Resource) -> bool:
     return (right.resource, right.verb) == (resource.plural, "create")
 
 
-def _path(right: Right) -> str:
+def _path(right: RbacPermission) -> str:
     if right.kind == CLUSTER_ROLES.kind:
         return CLUSTER_ROLES.path(None, right.role)
     return _ROLES.path(NAMESPACE, right.role)
 
 
-async def _readiness(ours: OurProcess) -> str:
+async def _readiness(ours: ProductProcess) -> str:
     """Return what a process says is forbidden to it, where it is asked whether it is ready."""
     try:
         async with aiohttp.ClientSession() as session, session.get(ours.ready_url) as response:
-            said = await response.text()
+            output = await response.text()
     except aiohttp.ClientError:
         return ""
-    forbidden = [it.removeprefix("[-]") for it in said.splitlines() if "orbidden" in it]
+    forbidden = [it.removeprefix("[-]") for it in output.splitlines() if "orbidden" in it]
     return next((f"not ready: {it.partition(':')[0]}" for it in forbidden), "")
 
 
@@ -155,7 +158,9 @@ def _warning(lines: list[str]) -> str:
     """Return the first warning about something that is forbidden."""
     for line in lines:
         if line.startswith("{"):
-            said = json.loads(line)
-            if said["level"] in ("warning", "error") and ("orbidden" in line or _UNSEEN in line):
-                return f"{said['level']}: {said['event']}"
+            output = json.loads(line)
+            if output["level"] in ("warning", "error") and (
+                "orbidden" in line or _UNKNOWN_SCHEDULER in line
+            ):
+                return f"{output['level']}: {output['event']}"
     return ""

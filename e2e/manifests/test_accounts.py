@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from e2e.cluster.api import Api, ApiError, once_heard
+from e2e.cluster.api import Api, ApiError, retry_while_stale
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import (
     MUTATING_WEBHOOKS,
@@ -21,11 +21,11 @@ from e2e.cluster.resources import (
 from e2e.conftest import make_namespace
 from e2e.front.install import CLUSTER_ROLES, apply
 from e2e.front.processes import NAMESPACE, PODGROUPER, WEBHOOK
-from e2e.manifests.staff import Staff
+from e2e.manifests.staff import ServiceAccounts
 from tests.support.case import Case, ids
 from trainer_kai.api.names import POD_GROUP, QUEUE, SCHEDULER_NAME, SUBGROUP
 
-_ROOM: Final = "accounts"
+_NAMESPACE: Final = "accounts"
 _POD: Final = "one"
 _KAI: Final = SCHEDULER_NAME  # its namespace is called alike
 _NODE: Final = "system:node:node-0"
@@ -88,25 +88,25 @@ OF_WEBHOOKS: Final[list[Case[Obj, str]]] = [
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def podgrouper(staff: Staff) -> AsyncIterator[Api]:
+async def podgrouper(staff: ServiceAccounts) -> AsyncIterator[Api]:
     """Return the podgrouper's connection, and have a pod on a node."""
-    await make_namespace(staff.cluster, _ROOM)
+    await make_namespace(staff.cluster, _NAMESPACE)
     container = {"name": "c", "image": "none"}
     pod = {
         "apiVersion": "v1",
         "kind": PODS.kind,
-        "metadata": {"namespace": _ROOM, "name": _POD, "labels": {"team": "red"}},
+        "metadata": {"namespace": _NAMESPACE, "name": _POD, "labels": {"team": "red"}},
         "spec": {"nodeName": "node-0", "containers": [container]},
     }
     await staff.cluster.api.create(pod)
     token = await staff.cluster.api.service_account_token(NAMESPACE, PODGROUPER.account)
     async with staff.cluster.connect(token=token) as api:
         yield api
-    await staff.cluster.api.kill_pods(_ROOM)
+    await staff.cluster.api.kill_pods(_NAMESPACE)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def webhook(staff: Staff) -> AsyncIterator[Api]:
+async def webhook(staff: ServiceAccounts) -> AsyncIterator[Api]:
     """Return the webhook's connection."""
     token = await staff.cluster.api.service_account_token(NAMESPACE, WEBHOOK.account)
     async with staff.cluster.connect(token=token) as api:
@@ -118,12 +118,12 @@ async def test_the_podgrouper_changes_two_names_of_a_pod(
     case: Case[Obj, str], podgrouper: Api
 ) -> None:
     """A stolen token puts pods into PodGroups, and changes no image, owner or other label."""
-    said = await _tried(podgrouper, PODS.path(_ROOM, _POD), case.given, _MERGE)
+    output = await _tried(podgrouper, PODS.path(_NAMESPACE, _POD), case.given, _MERGE)
 
     if case.want:
-        assert f"{case.want}: of a pod the podgrouper of trainer-kai changes {_ALONE}" in said
+        assert f"{case.want}: of a pod the podgrouper of trainer-kai changes {_ALONE}" in output
     else:
-        assert said == ""
+        assert output == ""
 
 
 @pytest.mark.parametrize("kind", [MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS], ids=lambda it: it.kind)
@@ -132,19 +132,19 @@ async def test_the_webhook_changes_whom_the_api_server_trusts(
     case: Case[Obj, str], kind: Resource, webhook: Api
 ) -> None:
     """With a stolen token no other server is called, and none for other objects."""
-    said = await _tried(webhook, kind.path(None, _OURS), [case.given], _JSON)
+    output = await _tried(webhook, kind.path(None, _OURS), [case.given], _JSON)
 
     if case.want:
-        assert case.want in said
-        assert _BUNDLE_ALONE in said
+        assert case.want in output
+        assert _BUNDLE_ALONE in output
     else:
-        assert said == ""
+        assert output == ""
 
 
 @pytest.mark.usefixtures("podgrouper")
-async def test_kai_writes_on_pods_that_are_on_nodes(staff: Staff) -> None:
+async def test_kai_writes_on_pods_that_are_on_nodes(staff: ServiceAccounts) -> None:
     """In mode external its binder and podgrouper do, whose accounts are in its namespace."""
-    api, path = staff.cluster.api, PODS.path(_ROOM, _POD)
+    api, path = staff.cluster.api, PODS.path(_NAMESPACE, _POD)
     change = {"metadata": {"labels": {QUEUE: "a"}, "annotations": {POD_GROUP: "some"}}}
     await make_namespace(staff.cluster, _KAI)
     account = {"namespace": _KAI, "name": "binder"}
@@ -153,11 +153,11 @@ async def test_kai_writes_on_pods_that_are_on_nodes(staff: Staff) -> None:
     assert f"metadata.labels[{QUEUE}]: must stay absent" in await _tried(api, path, change, _MERGE)
     token = await api.service_account_token(_KAI, "binder")
     async with staff.cluster.connect(token=token) as kai:
-        await once_heard(lambda: kai.merge(PODS, _ROOM, _POD, change), "forbidden")
+        await retry_while_stale(lambda: kai.merge(PODS, _NAMESPACE, _POD, change), "forbidden")
 
 
 @pytest.mark.usefixtures("podgrouper")
-async def test_a_node_mirrors_its_static_pods(staff: Staff) -> None:
+async def test_a_node_mirrors_its_static_pods(staff: ServiceAccounts) -> None:
     """They name their node, also where their file asks for our scheduler."""
     api = staff.cluster.api
     await _let_edit(staff.cluster, {"kind": "User", "name": _NODE, "apiGroup": CLUSTER_ROLES.group})
@@ -167,7 +167,7 @@ async def test_a_node_mirrors_its_static_pods(staff: Staff) -> None:
         "apiVersion": "v1",
         "kind": PODS.kind,
         "metadata": {
-            "namespace": _ROOM,
+            "namespace": _NAMESPACE,
             "name": "mirrored-node-0",
             "annotations": {"kubernetes.io/config.mirror": "1"},
             "ownerReferences": [{**owner, "uid": node["metadata"]["uid"]}],
@@ -178,7 +178,7 @@ async def test_a_node_mirrors_its_static_pods(staff: Staff) -> None:
             "containers": [{"name": "c", "image": "none"}],
         },
     }
-    await once_heard(lambda: _made_by_node(api, pod), "forbidden")
+    await retry_while_stale(lambda: _made_by_node(api, pod), "forbidden")
     with pytest.raises(ApiError, match=r"Leave spec\.nodeName out"):
         await api.create(pod, dryRun="All")
 
@@ -190,7 +190,7 @@ async def _made_by_node(api: Api, pod: Obj) -> Obj:
         "Impersonate-User": _NODE,
         "Impersonate-Group": "system:nodes",
     }
-    path = f"{PODS.path(_ROOM)}?dryRun=All"
+    path = f"{PODS.path(_NAMESPACE)}?dryRun=All"
     async with (
         aiohttp.ClientSession(headers=headers) as session,
         session.post(api.url + path, json=pod, ssl=api.tls) as response,
@@ -208,7 +208,7 @@ async def _let_edit(cluster: Cluster, subject: Obj) -> None:
     binding = {
         "apiVersion": CLUSTER_ROLES.api_version,
         "kind": "RoleBinding",
-        "metadata": {"namespace": _ROOM, "name": name},
+        "metadata": {"namespace": _NAMESPACE, "name": name},
         "roleRef": role,
         "subjects": [subject],
     }

@@ -17,10 +17,10 @@ async def test_a_group_shows_its_stage_and_why_it_waits(installed: Cluster, name
         f"{OURS}members": "3 node + 1 launcher later",
     }
     await installed.api.request("POST", PODGROUPS.path(namespace), group)
-    verdicts = ("ExceedsLimit", "NoCapacity")
+    reasons = ("ExceedsLimit", "NoCapacity")
     conditions = [
-        {"type": "x", "reason": "Unschedulable", "reasons": [{"reason": "x"}, {"reason": verdict}]}
-        for verdict in verdicts
+        {"type": "x", "reason": "Unschedulable", "reasons": [{"reason": "x"}, {"reason": reason}]}
+        for reason in reasons
     ]
     status = {"status": {"schedulingConditions": conditions}}
     await installed.api.merge(PODGROUPS, namespace, "job", status, subresource="status")
@@ -46,7 +46,7 @@ async def test_the_short_name_of_a_group_is_that_of_kai(installed: Cluster) -> N
     assert re.search(r"^podgroups +pg ", known, re.MULTILINE)
 
 
-async def test_a_queue_shows_what_it_is_owed_and_what_it_has(installed: Cluster) -> None:
+async def test_a_queue_shows_its_quota_and_its_allocation(installed: Cluster) -> None:
     """Quota and limit are read from the spec, what is allocated from the status."""
     shares = {"gpu": {"quota": 8, "limit": -1}}
     team = queue({"parentQueue": "research", "resources": shares, "priority": 7}, "shown")

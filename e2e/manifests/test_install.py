@@ -120,7 +120,7 @@ async def test_the_examples_apply_as_they_are(own_cluster: Cluster) -> None:
     jobs = [obj["metadata"] for obj in listed["items"] if obj["kind"] == TRAINJOBS.kind]
     assert {job["name"] for job in jobs} == {"torch", "torch-by-runtime", "deepspeed", "torchtune"}
     for job in jobs:
-        await cluster.guarded(cluster.until_found(JOBSETS, job["namespace"], job["name"]))
+        await cluster.while_alive(cluster.until_found(JOBSETS, job["namespace"], job["name"]))
     made = await cluster.api.get(JOBSETS, "default", "torch-by-runtime")
     assert made["metadata"]["labels"]["kai.scheduler/queue"] == "team-a"
 
@@ -142,7 +142,7 @@ async def _define_cert_manager(cluster: Cluster) -> None:
             },
         }
         await cluster.api.create(crd)
-        await cluster.guarded(cluster.api.until_found(f"/apis/cert-manager.io/v1/{plural}"))
+        await cluster.while_alive(cluster.api.until_found(f"/apis/cert-manager.io/v1/{plural}"))
 
 
 async def _define(cluster: Cluster) -> None:

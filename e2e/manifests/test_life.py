@@ -26,13 +26,13 @@ from e2e.cluster.timeline import Moment, State, Timeline
 from e2e.cluster.trainjobs import Submission
 from e2e.conftest import make_namespace
 from e2e.front.install import MANIFESTS, PODGROUPS, PRIORITY_CLASSES, RULES, kubectl
-from e2e.front.ours import finishing
+from e2e.front.ours import finishing_pods
 from e2e.front.processes import PODGROUPER, SCHEDULER, WEBHOOK, running, webhook_port
 from e2e.scheduler.teams import complete, on_nodes
 from trainer_kai.api.names import OURS
 
 _FOLLOWED: Final = (TRAINJOBS, JOBSETS, PODS)
-_ROOM: Final = "room"
+_NAMESPACE: Final = "room"
 _RUNTIME: Final = "torch-distributed"
 
 
@@ -45,13 +45,15 @@ async def test_who_runs_notices_no_upgrade_and_no_end_of_us(tmp_path: Path) -> N
     async with running_cluster(Options(name="test-life")) as cluster:
         await cluster.add_nodes(2)
         await _apply(cluster, tmp_path / "before", "0.1.0", {})
-        await make_namespace(cluster, _ROOM)
+        await make_namespace(cluster, _NAMESPACE)
         # For a moment an API server answers 429 for kinds that are new to it.
-        await cluster.guarded(cluster.api.until_found(f"{PODGROUPS.path()}?labelSelector=nobody"))
-        async with cluster.timeline(*_FOLLOWED, PODGROUPS, namespace=_ROOM) as seen:
+        await cluster.while_alive(
+            cluster.api.until_found(f"{PODGROUPS.path()}?labelSelector=nobody")
+        )
+        async with cluster.timeline(*_FOLLOWED, PODGROUPS, namespace=_NAMESPACE) as seen:
             await _upgrade(cluster, seen, tmp_path)
-        async with cluster.timeline(*_FOLLOWED, namespace=_ROOM) as seen:
-            await _take_away(cluster, seen)
+        async with cluster.timeline(*_FOLLOWED, namespace=_NAMESPACE) as seen:
+            await _uninstall(cluster, seen)
 
 
 async def _upgrade(cluster: Cluster, seen: Timeline, folder: Path) -> None:
@@ -76,7 +78,7 @@ async def _upgrade(cluster: Cluster, seen: Timeline, folder: Path) -> None:
         assert on_nodes("runs", 4)(seen.state)
 
 
-async def _take_away(cluster: Cluster, seen: Timeline) -> None:
+async def _uninstall(cluster: Cluster, seen: Timeline) -> None:
     """Follow the README, the processes being gone already."""
     for command in _commands("## Uninstalling"):
         arguments = command.replace("manifests/base", str(MANIFESTS / "base")).split()[1:]
@@ -92,7 +94,7 @@ async def _take_away(cluster: Cluster, seen: Timeline) -> None:
     ):
         assert await _is_gone(cluster, kind, name)
     for kind in (TRAINJOBS, JOBSETS, PODS):
-        for obj in (await cluster.api.list(kind, _ROOM))[0]:
+        for obj in (await cluster.api.list(kind, _NAMESPACE))[0]:
             held = obj["metadata"].get("finalizers", [])
             assert [it for it in held if OURS in it or "kai" in it] == []
     assert on_nodes("runs", 4)(seen.state)
@@ -100,7 +102,7 @@ async def _take_away(cluster: Cluster, seen: Timeline) -> None:
     await seen.until(lambda state: len(_pods_of(state, "later")) == 1, "TrainJobs need us no more")
     [pod] = _pods_of(seen.state, "later")
     assert pod["spec"]["schedulerName"] == "default-scheduler"
-    await cluster.api.delete(TRAINJOBS, _ROOM, "runs", propagationPolicy="Foreground")
+    await cluster.api.delete(TRAINJOBS, _NAMESPACE, "runs", propagationPolicy="Foreground")
     await seen.until(lambda state: not _pods_of(state, "runs"), "who ran can be deleted", 60)
 
 
@@ -149,7 +151,7 @@ def _write(folder: Path, port: int, tag: str, settings: Mapping[str, str]) -> No
 
 async def _submit(cluster: Cluster, name: str, nodes: int, run_for: str) -> None:
     installed = await cluster.api.get(CLUSTER_RUNTIMES, None, _RUNTIME)
-    job = Submission(name, _RUNTIME, _ROOM, nodes, 1, finishing(installed, run_for))
+    job = Submission(name, _RUNTIME, _NAMESPACE, nodes, 1, finishing_pods(installed, run_for))
     await cluster.api.create(job.trainjob())
 
 

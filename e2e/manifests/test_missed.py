@@ -7,14 +7,14 @@ from typing import Final
 
 import pytest
 
-from e2e.manifests.rights import Right
-from e2e.manifests.scenes import clear, play
-from e2e.manifests.staff import Staff
+from e2e.manifests.rights import RbacPermission
+from e2e.manifests.scenes import remove_checks, run_checks
+from e2e.manifests.staff import ServiceAccounts
 from e2e.size import SEED, size
 
-_MANY: Final = size(4, 10)
+_SAMPLE: Final = size(4, 10)
 _PATIENCE_S: Final = 12.0
-_AT_THE_START: Final = (
+_ONLY_AT_START: Final = (
     "secrets",
     "deployments",
     "leases",
@@ -24,12 +24,12 @@ _AT_THE_START: Final = (
 
 
 @pytest.mark.sized
-async def test_a_right_that_is_taken_away_is_missed(staff: Staff) -> None:
+async def test_a_right_that_is_taken_away_is_missed(staff: ServiceAccounts) -> None:
     """A process is not ready, warns or ends; or what people wait for does not come about."""
-    drawn = random.Random(SEED).sample(staff.rights, _MANY)  # noqa: S311 - no secret
-    found: dict[Right, list[str]] = {}
-    print(f"\nseed {SEED}, of {len(staff.rights)} rights:")
-    at_the_start = [right for right in drawn if _is_for_a_start(right, staff.rights)]
+    drawn = random.Random(SEED).sample(staff.permissions, _SAMPLE)  # noqa: S311 - no secret
+    found: dict[RbacPermission, list[str]] = {}
+    print(f"\nseed {SEED}, of {len(staff.permissions)} rights:")
+    at_the_start = [right for right in drawn if _is_for_a_start(right, staff.permissions)]
     for together in _rounds(at_the_start):
         found |= await _started_without(staff, together)
     for number, right in enumerate(it for it in drawn if it not in at_the_start):
@@ -37,17 +37,17 @@ async def test_a_right_that_is_taken_away_is_missed(staff: Staff) -> None:
     for right, faults in found.items():
         print(f"  without {right}: {'; '.join(faults) or 'NOTHING'}")
 
-    assert len(found) == _MANY
+    assert len(found) == _SAMPLE
     assert [str(right) for right, faults in found.items() if not faults] == []
 
 
-def _is_for_a_start(right: Right, rights: Iterable[Right]) -> bool:
+def _is_for_a_start(right: RbacPermission, rights: Iterable[RbacPermission]) -> bool:
     """Say whether a process needs it to begin; the others are for deeds."""
     is_followed = right.verb in ("list", "watch") and right._replace(verb="watch") in rights
-    return is_followed or right.resource in _AT_THE_START
+    return is_followed or right.resource in _ONLY_AT_START
 
 
-def _rounds(rights: Iterable[Right]) -> Iterator[list[Right]]:
+def _rounds(rights: Iterable[RbacPermission]) -> Iterator[list[RbacPermission]]:
     """Put together what can be missing at once: one right of each process."""
     waiting = list(rights)
     while waiting:
@@ -56,22 +56,24 @@ def _rounds(rights: Iterable[Right]) -> Iterator[list[Right]]:
         waiting = [right for right in waiting if first[right.role] != right]
 
 
-async def _started_without(staff: Staff, rights: list[Right]) -> dict[Right, list[str]]:
+async def _started_without(
+    staff: ServiceAccounts, rights: list[RbacPermission]
+) -> dict[RbacPermission, list[str]]:
     for right in rights:
-        await staff.take(right)
+        await staff.revoke(right)
     try:
-        troubles = await asyncio.gather(*(staff.start_anew(right) for right in rights))
+        troubles = await asyncio.gather(*(staff.restart_fresh(right) for right in rights))
     finally:
         for right in rights:
-            await staff.give_back(right)
+            await staff.restore(right)
     await asyncio.gather(*(staff.ready(right) for right in rights))
     return {right: [it] if it else [] for right, it in zip(rights, troubles, strict=True)}
 
 
-async def _played_without(staff: Staff, right: Right, act: str) -> list[str]:
-    await staff.take(right)
+async def _played_without(staff: ServiceAccounts, right: RbacPermission, act: str) -> list[str]:
+    await staff.revoke(right)
     try:
-        return await play(staff.cluster, act, _PATIENCE_S, staff.snapshot_url)
+        return await run_checks(staff.cluster, act, _PATIENCE_S, staff.snapshot_url)
     finally:
-        await staff.give_back(right)
-        await clear(staff.cluster, act)
+        await staff.restore(right)
+        await remove_checks(staff.cluster, act)

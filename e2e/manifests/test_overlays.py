@@ -140,14 +140,14 @@ async def test_with_cert_manager_the_webhook_may_only_read() -> None:
     assert rights == {"get"}
 
 
-async def test_for_tenants_both_that_decide_are_told() -> None:
+async def test_the_tenants_overlay_configures_webhook_and_scheduler() -> None:
     """The webhook refuses, the scheduler starts nothing; the default queue is closed, too."""
     everything = await build(MANIFESTS / "overlays" / "default")
     strict = await build(MANIFESTS / "overlays" / "multi-tenant")
     enforced = ("TRAINER_KAI_QUEUE_ACCESS_UNANNOTATED", "closed")
     added = {
-        name: [it for it in told if it not in _variables(everything)[name]]
-        for name, told in _variables(strict).items()
+        name: [it for it in report if it not in _variables(everything)[name]]
+        for name, report in _variables(strict).items()
     }
 
     assert keys(strict) == keys(everything)

@@ -9,13 +9,21 @@ from e2e.cluster.api import ApiError
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import Obj
 from e2e.front.install import PODGROUPS
-from e2e.manifests.verdict import SCHEMA, Row, hold, is_refused, pod_group, row_id, said
+from e2e.manifests.verdict import (
+    SCHEMA,
+    ValidationCase,
+    check_case,
+    is_refused,
+    pod_group,
+    row_id,
+    server_message,
+)
 
 BOTH_MINIMA: Final = "minMember and minSubGroup cannot both be set"
 INNER_MEMBER: Final = "a sub-group that has sub-groups cannot have minMember"
 
 
-def leaf(name: str, **fields: Any) -> Obj:
+def subgroup(name: str, **fields: Any) -> Obj:
     """Return a sub-group that counts pods."""
     return {"name": name, "minMember": 1, **fields}
 
@@ -25,10 +33,10 @@ def groups(*sub_groups: Obj, **fields: Any) -> Obj:
     return pod_group({"subGroups": list(sub_groups), **fields})
 
 
-def tree(inner: int, leaves: int) -> list[Obj]:
+def tree(inner: int, podsets: int) -> list[Obj]:
     """Return so many sub-groups at the top, and so many below them."""
     tops = [{"name": f"job-{i}", "minSubGroup": 1} for i in range(inner)]
-    return tops + [leaf(f"leaf-{i}", parent=f"job-{i % inner}") for i in range(leaves)]
+    return tops + [subgroup(f"leaf-{i}", parent=f"job-{i % inner}") for i in range(podsets)]
 
 
 def chain(length: int, top: str = "") -> list[Obj]:
@@ -40,97 +48,97 @@ def chain(length: int, top: str = "") -> list[Obj]:
 
 
 FINE: Final = [
-    Row("nothing has to be said", pod_group()),
-    Row("a group may ask for no gang", pod_group({"minMember": 0})),
-    Row("null is as if absent", pod_group({"minMember": None, "minSubGroup": 0})),
-    Row("a negative delay is none", pod_group({"preemptionDelay": "-5m"})),
-    Row("a negative grace is for ever", pod_group({"stalenessGracePeriod": "-1s"})),
-    Row("a duration may have parts", pod_group({"stalenessGracePeriod": "1h30.5m"})),
-    Row("KAI's fields are known", pod_group({
+    ValidationCase("nothing has to be said", pod_group()),
+    ValidationCase("a group may ask for no gang", pod_group({"minMember": 0})),
+    ValidationCase("null is as if absent", pod_group({"minMember": None, "minSubGroup": 0})),
+    ValidationCase("a negative delay is none", pod_group({"preemptionDelay": "-5m"})),
+    ValidationCase("a negative grace is for ever", pod_group({"stalenessGracePeriod": "-1s"})),
+    ValidationCase("a duration may have parts", pod_group({"stalenessGracePeriod": "1h30.5m"})),
+    ValidationCase("KAI's fields are known", pod_group({
         "queue": "team-a", "priorityClassName": "train", "preemptibility": "non-preemptible",
         "markUnschedulable": False, "schedulingBackoff": 1, "preemptionDelay": "1m",
         "topologyConstraint": {"topology": "racks", "requiredTopologyLevel": "rack"},
     })),
-    Row("KAI's tree of an MPI job", groups(
-        {"name": "node", "minSubGroup": 1}, leaf("node-replica-0", parent="node", minMember=3),
-        {"name": "launcher", "minSubGroup": 1}, leaf("launcher-replica-0", parent="launcher"),
+    ValidationCase("KAI's tree of an MPI job", groups(
+        {"name": "node", "minSubGroup": 1}, subgroup("node-replica-0", parent="node", minMember=3),
+        {"name": "launcher", "minSubGroup": 1}, subgroup("launcher-replica-0", parent="launcher"),
         minSubGroup=2,
     )),
-    Row("a minMember above sub-groups is ignored", groups(leaf("a"), minMember=4)),
-    Row("pods may all be elastic", groups(leaf("a", minMember=0))),
-    Row("a child may stand before its parent", groups(leaf("a", parent="b"), {"name": "b"})),
-    Row("more may be needed than there are", groups(leaf("a"), minSubGroup=7)),
-    Row("a close sub-group", groups(leaf("a", topologyConstraint={"topology": "racks"}))),
+    ValidationCase("a minMember above sub-groups is ignored", groups(subgroup("a"), minMember=4)),
+    ValidationCase("pods may all be elastic", groups(subgroup("a", minMember=0))),
+    ValidationCase("a child may stand before its parent", groups(subgroup("a", parent="b"), {"name": "b"})),
+    ValidationCase("more may be needed than there are", groups(subgroup("a"), minSubGroup=7)),
+    ValidationCase("a close sub-group", groups(subgroup("a", topologyConstraint={"topology": "racks"}))),
 ]  # fmt: skip
 REFUSED: Final = [
-    Row("pods and sub-groups are counted", pod_group({"minMember": 1, "minSubGroup": 1}),
+    ValidationCase("pods and sub-groups are counted", pod_group({"minMember": 1, "minSubGroup": 1}),
         BOTH_MINIMA),
-    Row("a sub-group counts both", groups(
-        {"name": "a", "minMember": 1, "minSubGroup": 1}, leaf("b", parent="a")),
+    ValidationCase("a sub-group counts both", groups(
+        {"name": "a", "minMember": 1, "minSubGroup": 1}, subgroup("b", parent="a")),
         f"spec.subGroups[0].minMember: Invalid value: {BOTH_MINIMA}"),
-    Row("less than none", pod_group({"minMember": -1}), "greater than or equal to 0"),
-    Row("fewer sub-groups than none", pod_group({"minSubGroup": -1}),
+    ValidationCase("less than none", pod_group({"minMember": -1}), "greater than or equal to 0"),
+    ValidationCase("fewer sub-groups than none", pod_group({"minSubGroup": -1}),
         "greater than or equal to 0"),
-    Row("one name twice", groups(leaf("a"), leaf("b"), leaf("a")),
+    ValidationCase("one name twice", groups(subgroup("a"), subgroup("b"), subgroup("a")),
         "key a already exists evaluating rule: every sub-group needs a name of its own"),
-    Row("a parent that is not there", groups(leaf("a", parent="b")),
+    ValidationCase("a parent that is not there", groups(subgroup("a", parent="b")),
         'there is no sub-group "b": a parent must be the name of another sub-group'),
-    Row("a sub-group above itself", groups({"name": "a", "parent": "a"}),
+    ValidationCase("a sub-group above itself", groups({"name": "a", "parent": "a"}),
         "some sub-group is above itself"),
-    Row("three above each other", groups(
+    ValidationCase("three above each other", groups(
         {"name": "a", "parent": "b"}, {"name": "b", "parent": "c"}, {"name": "c", "parent": "a"}),
         "the way from parent to parent must end at one without parent"),
-    Row("pods that nobody counts", groups(leaf("a"), {"name": "b"}),
+    ValidationCase("pods that nobody counts", groups(subgroup("a"), {"name": "b"}),
         'sub-group "b" has no sub-groups, so it needs minMember'),
-    Row("null counts nothing", groups({"name": "a", "minMember": None}),
+    ValidationCase("null counts nothing", groups({"name": "a", "minMember": None}),
         'sub-group "a" has no sub-groups, so it needs minMember'),
-    Row("sub-groups counted where there are none", groups({"name": "a", "minSubGroup": 1}),
+    ValidationCase("sub-groups counted where there are none", groups({"name": "a", "minSubGroup": 1}),
         'sub-group "a" has no sub-groups, so it cannot have minSubGroup'),
-    Row("pods counted above sub-groups", groups(leaf("a"), leaf("b", parent="a")),
+    ValidationCase("pods counted above sub-groups", groups(subgroup("a"), subgroup("b", parent="a")),
         INNER_MEMBER, SCHEMA),
-    Row("a name that no label can hold", groups(leaf("A")), "should match"),
-    Row("no name", groups({"minMember": 1}), "subGroups[0].name: Required value"),
-    Row("a choice that is none", pod_group({"preemptibility": "maybe"}),
+    ValidationCase("a name that no label can hold", groups(subgroup("A")), "should match"),
+    ValidationCase("no name", groups({"minMember": 1}), "subGroups[0].name: Required value"),
+    ValidationCase("a choice that is none", pod_group({"preemptibility": "maybe"}),
         'supported values: "preemptible", "non-preemptible"'),
-    Row("a delay in words, which KAI admits", pod_group({"preemptionDelay": "5 minutes"})),
-    Row("a grace without a unit", pod_group({"stalenessGracePeriod": "5"})),
+    ValidationCase("a delay in words, which KAI admits", pod_group({"preemptionDelay": "5 minutes"})),
+    ValidationCase("a grace without a unit", pod_group({"stalenessGracePeriod": "5"})),
 ]  # fmt: skip
 LARGE: Final = [
-    Row("the largest tree", groups(*tree(100, 2900))),
-    Row("a tree too wide to be asked everything", groups(*tree(1500, 1500))),
-    Row("the deepest tree", groups(*chain(3000))),
-    Row("the longest cycle", groups(*chain(3000, top="x0")), "some sub-group is above itself"),
-    Row("one fault among a thousand", groups(*tree(400, 599), {"name": "bare"}),
+    ValidationCase("the largest tree", groups(*tree(100, 2900))),
+    ValidationCase("a tree too wide to be asked everything", groups(*tree(1500, 1500))),
+    ValidationCase("the deepest tree", groups(*chain(3000))),
+    ValidationCase("the longest cycle", groups(*chain(3000, top="x0")), "some sub-group is above itself"),
+    ValidationCase("one fault among a thousand", groups(*tree(400, 599), {"name": "bare"}),
         'sub-group "bare" has no sub-groups, so it needs minMember'),
-    Row("one too many", groups(*tree(1, 3000)), "must have at most 3000 items", SCHEMA),
+    ValidationCase("one too many", groups(*tree(1, 3000)), "must have at most 3000 items", SCHEMA),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("row", [*FINE, *REFUSED, *LARGE], ids=row_id)
-async def test_the_rules_of_a_group(row: Row, installed: Cluster) -> None:
+async def test_the_rules_of_a_group(row: ValidationCase, installed: Cluster) -> None:
     """The API server says what is wrong and what would be right; the product agrees."""
-    await hold(installed, row)
+    await check_case(installed, row)
 
 
-async def test_any_small_tree_is_judged_alike(installed: Cluster) -> None:
+async def test_schema_and_product_agree_on_any_small_tree(installed: Cluster) -> None:
     """Whatever is put together by lot, schema and product refuse the same."""
     lot = random.Random(20)  # noqa: S311 the same trees each time
-    verdicts = set()
+    reasons = set()
     for _ in range(300):
         obj = _by_lot(lot)
-        refused = bool(await said(installed, obj))
+        refused = bool(await server_message(installed, obj))
         assert refused == (is_refused(obj) or _has_inner_member(obj)), obj
-        verdicts.add(refused)
-    assert verdicts == {True, False}
+        reasons.add(refused)
+    assert reasons == {True, False}
 
 
 async def test_an_older_group_can_still_be_changed(installed: Cluster, namespace: str) -> None:
     """What is refused at creation is taken of an update: KAI's older objects have it."""
-    obj = groups({"name": "a"}, leaf("b", parent="a"))
+    obj = groups({"name": "a"}, subgroup("b", parent="a"))
     obj["metadata"]["namespace"] = namespace
     path = PODGROUPS.path(namespace)
     await installed.api.request("POST", path, obj)
-    old = {"spec": {"subGroups": [leaf("a"), leaf("b", parent="a")]}}
+    old = {"spec": {"subGroups": [subgroup("a"), subgroup("b", parent="a")]}}
 
     changed = await installed.api.merge(PODGROUPS, namespace, "group", old)
 

@@ -21,14 +21,14 @@ from e2e.manifests.test_reach import jobset
 from tests.support.case import Case, ids
 from trainer_kai.api.names import ADMITTED, ANTICIPATED, EVICTED_BY, RESERVED
 
-_ROOM: Final = "policed"
+_NAMESPACE: Final = "policed"
 _TENANT: Final = "tenant"
 _RBAC: Final = "rbac.authorization.k8s.io"
 _NAMES: Final = count()
 Notes = Mapping[str, str | None]
 
 
-class Cast(NamedTuple):
+class PolicyUsers(NamedTuple):
     """A chain with the policies, and connections of all that write there."""
 
     cluster: Cluster
@@ -45,22 +45,22 @@ class Write(NamedTuple):
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def cast(installed: Cluster) -> AsyncIterator[Cast]:
+async def cast(installed: Cluster) -> AsyncIterator[PolicyUsers]:
     """Return the shared chain once the policies are in force, with a tenant who edits a room."""
-    await make_namespace(installed, _ROOM)
+    await make_namespace(installed, _NAMESPACE)
     for obj in _tenant():
         await apply(installed, obj)
     accounts = {
         "scheduler": (NAMESPACE, SCHEDULER.account),
         "podgrouper": (NAMESPACE, PODGROUPER.account),
-        "tenant": (_ROOM, _TENANT),
+        "tenant": (_NAMESPACE, _TENANT),
     }
     async with AsyncExitStack() as stack:
         users = {"admin": installed.api}
         for name, account in accounts.items():
             token = await installed.api.service_account_token(*account)
             users[name] = await stack.enter_async_context(installed.connect(token=token))
-        shared = Cast(installed, users)
+        shared = PolicyUsers(installed, users)
         await _until_in_force(shared)
         yield shared
 
@@ -71,14 +71,14 @@ def may_not(user: str, verb: str, name: str) -> str:
 
 
 _STAYS: Final = "the webhook of trainer-kai writes it when a JobSet is made. To change it, make the"
-_AS_TENANT: Final = f"system:serviceaccount:{_ROOM}:{_TENANT}"
+_AS_TENANT: Final = f"system:serviceaccount:{_NAMESPACE}:{_TENANT}"
 _AS_PODGROUPER: Final = f"system:serviceaccount:{NAMESPACE}:{PODGROUPER.account}"
 _COPIED: Final = (
     "the scheduler of trainer-kai notes there that the TrainJob makes room."
     " Leave it out (a manifest that was read back during an eviction has it);"
     " to suspend the TrainJob, set spec.suspend"
 )
-_HELD: Final = {RESERVED: "{}", ANTICIPATED: "{}", EVICTED_BY: "{}"}
+_PODGROUP_RECORDS: Final = {RESERVED: "{}", ANTICIPATED: "{}", EVICTED_BY: "{}"}
 
 # a write -> the words by which it is refused; none where it passes
 WRITES: Final[list[Case[Write, str]]] = [
@@ -159,16 +159,24 @@ WRITES: Final[list[Case[Write, str]]] = [
         "a PodGroup is made with a record", Write("admin", PODGROUPS, None, {EVICTED_BY: "{}"}), ""
     ),
     Case("the podgrouper foretells", Write("podgrouper", PODGROUPS, None, {ANTICIPATED: "{}"}), ""),
-    Case("it foretells anew", Write("podgrouper", PODGROUPS, _HELD, {ANTICIPATED: "[]"}), ""),
-    Case("the scheduler writes", Write("scheduler", PODGROUPS, {}, _HELD), ""),
-    Case("what is there stays", Write("admin", PODGROUPS, _HELD, {"a": "b"}), ""),
-    Case("it goes", Write("admin", PODGROUPS, _HELD, dict.fromkeys(_HELD)), ""),
+    Case(
+        "it foretells anew",
+        Write("podgrouper", PODGROUPS, _PODGROUP_RECORDS, {ANTICIPATED: "[]"}),
+        "",
+    ),
+    Case("the scheduler writes", Write("scheduler", PODGROUPS, {}, _PODGROUP_RECORDS), ""),
+    Case("what is there stays", Write("admin", PODGROUPS, _PODGROUP_RECORDS, {"a": "b"}), ""),
+    Case(
+        "it goes",
+        Write("admin", PODGROUPS, _PODGROUP_RECORDS, dict.fromkeys(_PODGROUP_RECORDS)),
+        "",
+    ),
     Case("a PodGroup of others", Write("admin", PODGROUPS, None, {"a": "b"}), ""),
 ]
 
 
 @pytest.mark.parametrize("case", WRITES, ids=ids)
-async def test_a_write(case: Case[Write, str], cast: Cast) -> None:
+async def test_a_write(case: Case[Write, str], cast: PolicyUsers) -> None:
     """A refusal names the field, the account and what would be right."""
     write = case.given
     user = cast.users[write.user]
@@ -176,7 +184,7 @@ async def test_a_write(case: Case[Write, str], cast: Cast) -> None:
     if write.there is not None:
         await _have(cast, write.resource, name, write.there)
         writing = user.merge(
-            write.resource, _ROOM, name, {"metadata": {"annotations": write.notes}}
+            write.resource, _NAMESPACE, name, {"metadata": {"annotations": write.notes}}
         )
     else:
         writing = _make(user, write.resource, name, write.notes)
@@ -192,11 +200,11 @@ async def test_a_write(case: Case[Write, str], cast: Cast) -> None:
 
 
 @pytest.mark.parametrize("manager", ["trainer-kai-eviction", "trainer-kai-scheduler"])
-async def test_a_field_manager_is_no_account(manager: str, cast: Cast) -> None:
+async def test_a_field_manager_is_no_account(manager: str, cast: PolicyUsers) -> None:
     """A client chooses its name; the account is what counts, in an apply and in a patch."""
     name = f"one-{next(_NAMES)}"
     await _have(cast, TRAINJOBS, name, {})
-    path = TRAINJOBS.path(_ROOM, name)
+    path = TRAINJOBS.path(_NAMESPACE, name)
     body = {
         "apiVersion": TRAINJOBS.api_version,
         "kind": TRAINJOBS.kind,
@@ -209,24 +217,33 @@ async def test_a_field_manager_is_no_account(manager: str, cast: Cast) -> None:
             )
 
 
-async def test_a_refusal_is_told_whole(cast: Cast) -> None:
+async def test_a_refusal_has_its_whole_message(cast: PolicyUsers) -> None:
     """As kubectl shows it, and as the README has it."""
     name = f"one-{next(_NAMES)}"
     await _have(cast, TRAINJOBS, name, {})
-    path = str(await cast.cluster.service_account_kubeconfig(_ROOM, _TENANT))
-    said = await run_kubectl(
-        *("--kubeconfig", path, "-n", _ROOM, "annotate", "trainjob", name, f"{EVICTED_BY}={{}}")
+    path = str(await cast.cluster.service_account_kubeconfig(_NAMESPACE, _TENANT))
+    output = await run_kubectl(
+        *(
+            "--kubeconfig",
+            path,
+            "-n",
+            _NAMESPACE,
+            "annotate",
+            "trainjob",
+            name,
+            f"{EVICTED_BY}={{}}",
+        )
     )
-    told = (MANIFESTS / "README.md").read_text().partition('```\nThe trainjobs "job"')[2]
-    told = f'The trainjobs "job"{told.partition("```")[0]}'
+    report = (MANIFESTS / "README.md").read_text().partition('```\nThe trainjobs "job"')[2]
+    report = f'The trainjobs "job"{report.partition("```")[0]}'
     for placeholder, right in (('"job"', f'"{name}"'), (" ann ", f" {_AS_TENANT} ")):
-        told = told.replace(placeholder, right)
+        report = report.replace(placeholder, right)
 
-    assert said.status == 1
-    assert " ".join(said.err.split()) == " ".join(told.split())
+    assert output.status == 1
+    assert " ".join(output.err.split()) == " ".join(report.split())
 
 
-async def test_no_expression_is_in_doubt(cast: Cast) -> None:
+async def test_no_expression_is_in_doubt(cast: PolicyUsers) -> None:
     """The API server finds the kinds that a policy is about, and every field in them."""
     policies = [
         obj["metadata"]["name"]
@@ -259,19 +276,19 @@ DELETIONS: Final[list[Case[Obj, str]]] = [
 
 
 @pytest.mark.parametrize("case", DELETIONS, ids=ids)
-async def test_the_scheduler_deletes_a_job(case: Case[Obj, str], cast: Cast) -> None:
+async def test_the_scheduler_deletes_a_job(case: Case[Obj, str], cast: PolicyUsers) -> None:
     """Only to have it made anew; a user deletes it as before."""
     name = f"one-{next(_NAMES)}"
-    await cast.users["tenant"].request("POST", JOBS.path(_ROOM), _job(name, **case.given))
-    deleting = cast.users["scheduler"].delete(JOBS, _ROOM, name)
+    await cast.users["tenant"].request("POST", JOBS.path(_NAMESPACE), _job(name, **case.given))
+    deleting = cast.users["scheduler"].delete(JOBS, _NAMESPACE, name)
     if case.want:
         with pytest.raises(ApiError) as refused:
             await deleting
         assert case.want in str(refused.value)
-        await cast.users["tenant"].delete(JOBS, _ROOM, name)
+        await cast.users["tenant"].delete(JOBS, _NAMESPACE, name)
     else:
         await deleting
-    await cast.cluster.api.merge(JOBS, _ROOM, name, {"metadata": {"finalizers": None}})
+    await cast.cluster.api.merge(JOBS, _NAMESPACE, name, {"metadata": {"finalizers": None}})
 
 
 def _job(name: str, *, suspend: bool, owner: str | None = "JobSet") -> Obj:
@@ -281,7 +298,7 @@ def _job(name: str, *, suspend: bool, owner: str | None = "JobSet") -> Obj:
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {
-            "namespace": _ROOM,
+            "namespace": _NAMESPACE,
             "name": name,
             "ownerReferences": [{**kind, "controller": True}] if owner else [],
             # Its owner does not exist: without this the garbage collector may be quicker.
@@ -291,7 +308,7 @@ def _job(name: str, *, suspend: bool, owner: str | None = "JobSet") -> Obj:
     }
 
 
-async def _have(cast: Cast, resource: Resource, name: str, notes: Notes) -> None:
+async def _have(cast: PolicyUsers, resource: Resource, name: str, notes: Notes) -> None:
     """Have an object with annotations, each by the account that may write it."""
     if resource != PODGROUPS:
         await _make(cast.cluster.api, resource, name, notes)
@@ -299,11 +316,11 @@ async def _have(cast: Cast, resource: Resource, name: str, notes: Notes) -> None
     await _make(cast.users["podgrouper"], resource, name, {})
     for user, names in (("podgrouper", (ANTICIPATED,)), ("scheduler", (RESERVED, EVICTED_BY))):
         own = {it: notes[it] for it in names if it in notes}
-        await cast.users[user].merge(resource, _ROOM, name, {"metadata": {"annotations": own}})
+        await cast.users[user].merge(resource, _NAMESPACE, name, {"metadata": {"annotations": own}})
 
 
 async def _make(user: Api, resource: Resource, name: str, notes: Notes) -> Obj:
-    made: Obj = await user.request("POST", resource.path(_ROOM), _made(resource, name, notes))
+    made: Obj = await user.request("POST", resource.path(_NAMESPACE), _made(resource, name, notes))
     return made
 
 
@@ -312,13 +329,13 @@ def _made(resource: Resource, name: str, notes: Notes) -> Obj:
         made: Obj = {
             "apiVersion": PODGROUPS.api_version,
             "kind": PODGROUPS.kind,
-            "metadata": {"namespace": _ROOM, "name": name},
+            "metadata": {"namespace": _NAMESPACE, "name": name},
             "spec": {"queue": "default-queue", "minMember": 1},
         }
     elif resource == JOBSETS:
-        made = jobset(name, None, _ROOM)
+        made = jobset(name, None, _NAMESPACE)
     else:
-        made = Submission(name, "torch-distributed", _ROOM).trainjob()
+        made = Submission(name, "torch-distributed", _NAMESPACE).trainjob()
         made["spec"]["suspend"] = True
     if notes:
         made["metadata"]["annotations"] = dict(notes)
@@ -327,7 +344,7 @@ def _made(resource: Resource, name: str, notes: Notes) -> Obj:
 
 def _tenant() -> list[Obj]:
     """Return an account with the role `edit`, and all that it may do with jobs."""
-    where = {"namespace": _ROOM, "name": _TENANT}
+    where = {"namespace": _NAMESPACE, "name": _TENANT}
     verbs = ["get", "list", "watch", "create", "update", "patch", "delete"]
     jobs: Any = [
         {"apiGroups": [it.group], "resources": [it.plural], "verbs": verbs}
@@ -338,7 +355,7 @@ def _tenant() -> list[Obj]:
         {
             "apiVersion": f"{_RBAC}/v1",
             "kind": "RoleBinding",
-            "metadata": {"namespace": _ROOM, "name": f"{_TENANT}-{role}"},
+            "metadata": {"namespace": _NAMESPACE, "name": f"{_TENANT}-{role}"},
             "roleRef": {"apiGroup": _RBAC, "kind": kind, "name": role},
             "subjects": subjects,
         }
@@ -349,13 +366,13 @@ def _tenant() -> list[Obj]:
     return [account, role, *bindings]
 
 
-async def _until_in_force(cast: Cast) -> None:
+async def _until_in_force(cast: PolicyUsers) -> None:
     """Wait until each kind is kept: the API server hears of policies by a watch."""
     for resource, name in ((JOBSETS, ADMITTED), (TRAINJOBS, EVICTED_BY), (PODGROUPS, RESERVED)):
         made = f"tried-{resource.plural}"
         await _have(cast, resource, made, {})
         notes = {"metadata": {"annotations": {name: "v1"}}}
-        path = resource.path(_ROOM, made)
+        path = resource.path(_NAMESPACE, made)
         async with asyncio.timeout(30):
             while True:
                 try:

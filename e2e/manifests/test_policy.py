@@ -12,7 +12,7 @@ from e2e.cluster.api import ApiError
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import Obj, namespace
 from e2e.front.install import install
-from e2e.manifests.test_reach import OURS, jobset
+from e2e.manifests.test_reach import WEBHOOK_CONFIGURATION, jobset
 from tests.support.case import Case, ids
 from trainer_kai.api.names import (
     COSCHEDULING_GROUP,
@@ -44,7 +44,7 @@ def template(scheduler: str = "", queue: str = "", **metadata: Any) -> Obj:
 
 def of_trainjob(*templates: Obj, queue: str = "", where: str = TEAM, manager: str = "") -> Obj:
     """Return a JobSet of a TrainJob."""
-    made = jobset("one", OURS, where)
+    made = jobset("one", WEBHOOK_CONFIGURATION, where)
     if manager:
         made["spec"]["managedBy"] = manager
     if queue:
@@ -139,7 +139,7 @@ async def test_what_the_policy_makes_of_a_jobset(
     """The scheduler where none is named, and one queue; none on the JobSet itself."""
     made = await _try(ruled, case.given)
 
-    assert _told(made) == case.want
+    assert _conditions(made) == case.want
     assert made["metadata"].get("labels") == case.given["metadata"].get("labels")
 
 
@@ -165,7 +165,7 @@ async def _until(cluster: Cluster, scheduler: str) -> None:
     async with asyncio.timeout(30):
         while True:
             with contextlib.suppress(ApiError):
-                if _told(await _try(cluster, of_trainjob(template())))[0][0] == scheduler:
+                if _conditions(await _try(cluster, of_trainjob(template())))[0][0] == scheduler:
                     return
             await asyncio.sleep(0.1)
 
@@ -179,7 +179,7 @@ def _jobs(made: Obj) -> list[Obj]:
     return found
 
 
-def _told(made: Obj) -> list[tuple[str, str]]:
+def _conditions(made: Obj) -> list[tuple[str, str]]:
     templates = [job["template"]["spec"]["template"] for job in _jobs(made)]
     return [
         (

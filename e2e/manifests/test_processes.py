@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from e2e.cluster.api import ApiError, once_heard
+from e2e.cluster.api import ApiError, retry_while_stale
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import PODS, Obj
 from e2e.front.install import BUDGETS, DEPLOYMENTS, MANIFESTS, PRIORITY_CLASSES, apply, build
@@ -20,12 +20,12 @@ OVERLAYS: Final = ("default", "external-kai", "opt-in", "cert-manager", "multi-t
 _OF_KAI: Final = 125  # the highest of its classes
 EXTERNAL: Final = "external-kai"
 ASKS: Final = ("queue_access.unannotated", "admission.unknown_queue", "tls.source")
-TOLD: Final = ("open", "warn", "self-managed")
+ACCESS_SETTINGS: Final = ("open", "warn", "self-managed")
 # what of ASKS each process that has such a setting is told
 CHOSEN: Final = {
-    "default": {"webhook": TOLD, "scheduler": ("open",)},
-    "external-kai": {"webhook": TOLD},
-    "opt-in": {"webhook": TOLD, "scheduler": ("open",)},
+    "default": {"webhook": ACCESS_SETTINGS, "scheduler": ("open",)},
+    "external-kai": {"webhook": ACCESS_SETTINGS},
+    "opt-in": {"webhook": ACCESS_SETTINGS, "scheduler": ("open",)},
     "cert-manager": {"webhook": ("open", "warn", "cert-manager"), "scheduler": ("open",)},
     "multi-tenant": {"webhook": ("closed", "deny", "self-managed"), "scheduler": ("closed",)},
 }
@@ -56,7 +56,7 @@ async def test_their_pods_are_let_into_a_restricted_namespace(installed: Cluster
     ]
     await apply(installed, own_class)
     first = _pod(deployments[0])
-    await once_heard(lambda: _try(installed, first), "no PriorityClass")
+    await retry_while_stale(lambda: _try(installed, first), "no PriorityClass")
 
     assert len(deployments) == len(PROCESSES)
     for deployment in deployments:
@@ -77,7 +77,7 @@ async def test_the_way_back_from_cert_manager_is_to_apply_without_it(installed: 
         ours = [it for it in objects if it["metadata"]["name"] == "trainer-kai-webhook"]
         found.append([(await apply(installed, it)) for it in ours])
     await installed.api.delete(DEPLOYMENTS, "trainer-kai", "trainer-kai-webhook")
-    said = [
+    output = [
         {
             it["kind"]: it.get("rules") or it["spec"]["template"]["spec"]["containers"][0]["env"]
             for it in made
@@ -85,14 +85,14 @@ async def test_the_way_back_from_cert_manager_is_to_apply_without_it(installed: 
         for made in found
     ]
 
-    before, meanwhile, after = said
+    before, meanwhile, after = output
     assert before.keys() == set(kinds)
     assert all(before[kind] != meanwhile[kind] for kind in kinds)
     assert before == after
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
-async def test_all_processes_are_told_the_same_mode(overlay: str) -> None:
+async def test_all_processes_get_the_same_mode(overlay: str) -> None:
     """Beside a KAI another one than without, and there is no scheduler there."""
     found = {name: it.mode for name, it in (await _settings(overlay)).items()}
 
@@ -105,9 +105,9 @@ async def test_all_processes_are_told_the_same_mode(overlay: str) -> None:
 async def test_what_an_overlay_chooses_is_what_processes_read(overlay: str) -> None:
     """Queues that are closed are so at both doors."""
     settings = await _settings(overlay)
-    found = {name: tuple(_asked(it)) for name, it in settings.items()}
+    found = {name: tuple(_environment(it)) for name, it in settings.items()}
 
-    assert {name: said for name, said in found.items() if said} == CHOSEN[overlay]
+    assert {name: output for name, output in found.items() if output} == CHOSEN[overlay]
 
 
 async def test_components_add_to_any_overlay(tmp_path: Path, installed: Cluster) -> None:
@@ -150,7 +150,7 @@ def _settings_of(deployments: list[Obj]) -> dict[str, Any]:
     return found
 
 
-def _asked(settings: Any) -> Iterator[str]:
+def _environment(settings: Any) -> Iterator[str]:
     """Yield those of ASKS that there are."""
     for path in ASKS:
         value = settings

@@ -7,7 +7,7 @@ import pytest
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import Obj
 from e2e.front.install import QUEUES
-from e2e.manifests.verdict import SCHEMA, Row, hold, queue, row_id
+from e2e.manifests.verdict import SCHEMA, ValidationCase, check_case, queue, row_id
 
 UNBOUND: Final = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
 
@@ -23,35 +23,35 @@ def owing(**fields: Any) -> Obj:
 
 
 ROWS: Final = [
-    Row("-1 is no bound", shares(gpu=UNBOUND, cpu=UNBOUND, memory=UNBOUND)),
-    Row("half a GPU may be owed", shares(gpu={"quota": 0.5, "limit": 1e3})),
-    Row("a queue may be owed nothing", shares(gpu={})),
-    Row("a queue may mention no resource", shares()),
-    Row("KAI's fields are known", owing(
+    ValidationCase("-1 is no bound", shares(gpu=UNBOUND, cpu=UNBOUND, memory=UNBOUND)),
+    ValidationCase("half a GPU may be owed", shares(gpu={"quota": 0.5, "limit": 1e3})),
+    ValidationCase("a queue may be owed nothing", shares(gpu={})),
+    ValidationCase("a queue may mention no resource", shares()),
+    ValidationCase("KAI's fields are known", owing(
         displayName="Team A", parentQueue="research", priority=200, preemptMinRuntime="10m",
         reclaimMinRuntime="1h30m",
     )),
-    Row("null is no priority", owing(priority=None)),
-    Row("the top may be spelled out", owing(parentQueue="")),
-    Row("no spec", queue(), "spec.resources: Required value: must be there: quota"),
-    Row("no resources", queue({"parentQueue": "research"}),
+    ValidationCase("null is no priority", owing(priority=None)),
+    ValidationCase("the top may be spelled out", owing(parentQueue="")),
+    ValidationCase("no spec", queue(), "spec.resources: Required value: must be there: quota"),
+    ValidationCase("no resources", queue({"parentQueue": "research"}),
         "-1 for quota and limit means no bound, and of what is left out a queue may use nothing"),
-    Row("less than no bound, which KAI admits", shares(gpu={"quota": -2})),
-    Row("a part of a bound", shares(cpu={"limit": -0.5})),
-    Row("a negative weight", shares(memory={"overQuotaWeight": -1})),
-    Row("a number in quotes", shares(gpu={"quota": "8"}), "must be of type number", SCHEMA),
-    Row("its own parent", owing(parentQueue="queue"), "a queue cannot be its own parent"),
-    Row("a parent that no queue can be", owing(parentQueue="Team A"),
+    ValidationCase("less than no bound, which KAI admits", shares(gpu={"quota": -2})),
+    ValidationCase("a part of a bound", shares(cpu={"limit": -0.5})),
+    ValidationCase("a negative weight", shares(memory={"overQuotaWeight": -1})),
+    ValidationCase("a number in quotes", shares(gpu={"quota": "8"}), "must be of type number", SCHEMA),
+    ValidationCase("its own parent", owing(parentQueue="queue"), "a queue cannot be its own parent"),
+    ValidationCase("a parent that no queue can be", owing(parentQueue="Team A"),
         'spec.parentQueue: Invalid value: "Team A": must be the name of a queue'),
-    Row("a runtime in words", owing(preemptMinRuntime="ten minutes")),
-    Row("a runtime below zero", owing(reclaimMinRuntime="-10m")),
+    ValidationCase("a runtime in words", owing(preemptMinRuntime="ten minutes")),
+    ValidationCase("a runtime below zero", owing(reclaimMinRuntime="-10m")),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("row", ROWS, ids=row_id)
-async def test_the_rules_of_a_queue(row: Row, installed: Cluster) -> None:
+async def test_the_rules_of_a_queue(row: ValidationCase, installed: Cluster) -> None:
     """The API server says what is wrong and what would be right; the product agrees."""
-    await hold(installed, row)
+    await check_case(installed, row)
 
 
 async def test_the_usage_of_a_queue_is_stored(installed: Cluster) -> None:

@@ -24,11 +24,11 @@ from e2e.cluster.trainjobs import Submission, condition
 from e2e.conftest import failed
 from e2e.front.install import install
 from e2e.front.runtimes import make_runtime
-from e2e.manifests.listener import Asked, listening, trust
+from e2e.manifests.listener import ReceivedReview, recording_webhook, trust
 from trainer_kai.api.names import ADMITTED, ADMITTED_MARK, GANG, INJECT, LAST_CHECKPOINT, QUEUE
 
 TRAINER: Final = "trainer.kubeflow.org/v1alpha1"
-OURS: Final = {"apiVersion": TRAINER, "kind": "TrainJob", "controller": True}
+WEBHOOK_CONFIGURATION: Final = {"apiVersion": TRAINER, "kind": "TrainJob", "controller": True}
 REFUSED: Final = 'failed calling webhook "jobset-create.trainer-kai.dev"'
 NAMESPACED: Final = {"plain": {}, "without": {INJECT: "disabled"}, "with": {INJECT: "enabled"}}
 
@@ -43,14 +43,14 @@ def _to(scheduler: str | None = None, **more: Any) -> Obj:
 
 # An owner of a JobSet that is made -> whether it reaches us.
 OWNERS: Final[list[tuple[Obj | None, bool]]] = [
-    (OURS, True),
-    ({**OURS, "apiVersion": "trainer.kubeflow.org/v2"}, True),
+    (WEBHOOK_CONFIGURATION, True),
+    ({**WEBHOOK_CONFIGURATION, "apiVersion": "trainer.kubeflow.org/v2"}, True),
     (None, False),
-    ({**OURS, "controller": False}, False),
+    ({**WEBHOOK_CONFIGURATION, "controller": False}, False),
     ({"apiVersion": TRAINER, "kind": "TrainJob"}, False),
-    ({**OURS, "kind": "Job"}, False),
-    ({**OURS, "apiVersion": "trainer.kubeflow.org.example.com/v1"}, False),
-    ({**OURS, "apiVersion": "v1"}, False),
+    ({**WEBHOOK_CONFIGURATION, "kind": "Job"}, False),
+    ({**WEBHOOK_CONFIGURATION, "apiVersion": "trainer.kubeflow.org.example.com/v1"}, False),
+    ({**WEBHOOK_CONFIGURATION, "apiVersion": "v1"}, False),
 ]
 
 
@@ -140,24 +140,24 @@ def pod(name: str, where: str = "plain", node: str = "", **labels: str) -> Obj:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-class Heard(NamedTuple):
+class RecordedReviews(NamedTuple):
     """A chain with our webhook configurations, and what the API server asks there."""
 
     cluster: Cluster
     port: int
-    asked: list[Asked]
+    reviews: list[ReceivedReview]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def heard(request: pytest.FixtureRequest) -> AsyncIterator[Heard]:
+async def heard(request: pytest.FixtureRequest) -> AsyncIterator[RecordedReviews]:
     """Return a chain whose questions are answered and written down."""
     async with running_cluster(Options(name="test-reach")) as cluster:
         port = cluster.free_port()
         await _namespaces(cluster)
-        async with listening(cluster, port) as asked:
+        async with recording_webhook(cluster, port) as asked:
             await install(cluster, port=port)
-            await _until_asked(cluster, asked)
-            yield Heard(cluster, port, asked)
+            await _until_reviewed(cluster, asked)
+            yield RecordedReviews(cluster, port, asked)
         if failed(request.config):
             cluster.keep_logs()
 
@@ -170,7 +170,7 @@ async def deaf(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
         await _namespaces(cluster)
         submitted = Submission("held", "torch-distributed", "plain").trainjob()
         await cluster.api.create(submitted | {"spec": {**submitted["spec"], "suspend": True}})
-        await cluster.guarded(cluster.until_found(JOBSETS, "plain", "held"))
+        await cluster.while_alive(cluster.until_found(JOBSETS, "plain", "held"))
         await install(cluster, port=cluster.free_port())
         await _until_refused(cluster)
         yield cluster
@@ -178,38 +178,40 @@ async def deaf(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
             cluster.keep_logs()
 
 
-async def test_only_what_is_ours_reaches_us(heard: Heard) -> None:
+async def test_only_what_is_ours_reaches_us(heard: RecordedReviews) -> None:
     """JobSets of TrainJobs and the pods that we marked; asked for by dry runs, so nothing stays."""
     cluster, _, asked = heard
     _new(asked)
     for i, (owner, _) in enumerate(OWNERS):
         await cluster.api.create(jobset(f"owned-{i}", owner), dryRun="All")
     created = {f"owned-{i}" for i, (_, reaches) in enumerate(OWNERS) if reaches}
-    assert _new(asked) == {Asked("/mutate/jobset", "CREATE", name) for name in created}
+    assert _new(asked) == {ReceivedReview("/mutate/jobset", "CREATE", name) for name in created}
 
     marked = jobset("says-that-we-saw-it", None)
     marked["metadata"]["annotations"] = MARK
     await cluster.api.create(marked, dryRun="All")
-    assert _new(asked) == {Asked("/mutate/jobset", "CREATE", "says-that-we-saw-it")}
+    assert _new(asked) == {ReceivedReview("/mutate/jobset", "CREATE", "says-that-we-saw-it")}
 
     for i, labels in enumerate([{GANG: "node"}, {}, {"example.com/gang": "node"}]):
         await cluster.api.create(pod(f"pod-{i}", **labels), dryRun="All")
     await cluster.api.create(pod("bound", node="node-0", **{GANG: "node"}), dryRun="All")
-    assert _new(asked) == {Asked("/mutate/pod", "CREATE", "pod-0")}
+    assert _new(asked) == {ReceivedReview("/mutate/pod", "CREATE", "pod-0")}
 
     for where in ("kube-system", "trainer-kai", "without", "with"):
-        await cluster.api.create(jobset(f"in-{where}", OURS, where), dryRun="All")
+        await cluster.api.create(jobset(f"in-{where}", WEBHOOK_CONFIGURATION, where), dryRun="All")
     assert {name for _, _, name in _new(asked)} == {"in-with"}
 
 
-async def test_only_suspended_jobsets_that_stay_are_asked_about_again(heard: Heard) -> None:
+async def test_only_suspended_jobsets_that_stay_are_asked_about_again(
+    heard: RecordedReviews,
+) -> None:
     """A running JobSet cannot be changed, and the end of one is none of our business."""
     cluster, _, asked = heard
     for name, suspend in (("held", True), ("running", False), ("leaving", True)):
         submitted = Submission(name, "torch-distributed", "plain").trainjob()
         submitted["spec"]["suspend"] = suspend
         await cluster.api.create(submitted)
-        await cluster.guarded(cluster.until_found(JOBSETS, "plain", name))
+        await cluster.while_alive(cluster.until_found(JOBSETS, "plain", name))
     held = {"metadata": {"finalizers": ["example.com/held"]}}
     await cluster.api.merge(JOBSETS, "plain", "leaving", held)
     await cluster.api.delete(TRAINJOBS, "plain", "leaving", propagationPolicy="Foreground")
@@ -219,45 +221,45 @@ async def test_only_suspended_jobsets_that_stay_are_asked_about_again(heard: Hea
     label = {"metadata": {"labels": {"example.com/any": "thing"}}}
     for name in ("held", "running", "leaving"):
         await cluster.api.merge(JOBSETS, "plain", name, label)
-    assert _new(asked) == {Asked("/mutate/jobset", "UPDATE", "held")}
+    assert _new(asked) == {ReceivedReview("/mutate/jobset", "UPDATE", "held")}
 
     stop = {"spec": {"suspend": True}}  # Trainer takes it back at once, which counts as well
     await cluster.api.merge(JOBSETS, "plain", "running", stop)
-    assert Asked("/mutate/jobset", "UPDATE", "running") in _new(asked)
+    assert ReceivedReview("/mutate/jobset", "UPDATE", "running") in _new(asked)
     gone: Obj = {"metadata": {"finalizers": None}}
     await cluster.api.merge(JOBSETS, "plain", "leaving", gone)
     assert "leaving" not in {name for _, _, name in _new(asked)}
 
     for change, reaches in CHANGES:
         await _try(cluster, change)
-        wanted = {Asked("/validate/trainjob", "UPDATE", "held")} if reaches else set()
+        wanted = {ReceivedReview("/validate/trainjob", "UPDATE", "held")} if reaches else set()
         found = {it for it in _new(asked) if it.path == "/validate/trainjob"}
         assert found == wanted, change
 
 
-async def test_opting_in(heard: Heard) -> None:
+async def test_opting_in(heard: RecordedReviews) -> None:
     """With the overlay only a namespace that asks for us reaches us."""
     cluster, port, asked = heard
     await install(cluster, overlay="opt-in", port=port)
     try:
-        await _until_asked(cluster, asked)
+        await _until_reviewed(cluster, asked)
         async with asyncio.timeout(20):
-            while (found := await _asked_from_namespaces(cluster, asked)) != {"in-with"}:
+            while (found := await _reviews_from_namespaces(cluster, asked)) != {"in-with"}:
                 assert "in-with" in found
                 await asyncio.sleep(0.1)  # until the API server goes by the overlay
     finally:
         await install(cluster, port=port)
-        await _until_asked(cluster, asked)
+        await _until_reviewed(cluster, asked)
 
 
-async def _asked_from_namespaces(cluster: Cluster, asked: list[Asked]) -> set[str]:
+async def _reviews_from_namespaces(cluster: Cluster, asked: list[ReceivedReview]) -> set[str]:
     _new(asked)
     for where in NAMESPACED:
-        await cluster.api.create(jobset(f"in-{where}", OURS, where), dryRun="All")
+        await cluster.api.create(jobset(f"in-{where}", WEBHOOK_CONFIGURATION, where), dryRun="All")
     return {name for _, _, name in _new(asked) if name.startswith("in-")}
 
 
-async def test_what_goes_to_other_schedulers_does_not_reach_us(heard: Heard) -> None:
+async def test_what_goes_to_other_schedulers_does_not_reach_us(heard: RecordedReviews) -> None:
     """Unless something of it asks for us; and whatever an object is like, the rule gives an answer.
 
     JobSet's own webhook is taken out of the way, for it lets nothing broken through to ours:
@@ -266,7 +268,7 @@ async def test_what_goes_to_other_schedulers_does_not_reach_us(heard: Heard) -> 
     cluster, _, asked = heard
     _new(asked)
     for name, (templates, words, _) in LEFT.items():
-        made = jobset(name, OURS)
+        made = jobset(name, WEBHOOK_CONFIGURATION)
         made["metadata"]["annotations" if words is MARK else "labels"] = words
         made["spec"]["replicatedJobs"] = [
             {"name": f"job-{i}", "template": {"spec": {"template": template}}}
@@ -297,7 +299,7 @@ async def test_nobody_waits_for_us_but_new_trainjobs(deaf: Cluster) -> None:
     await cluster.api.delete(JOBSETS, "plain", "held")
     await cluster.api.delete(PODS, "plain", "marked")
     with pytest.raises(ApiError, match=REFUSED):
-        await cluster.api.create(jobset("ours", OURS), dryRun="All")
+        await cluster.api.create(jobset("ours", WEBHOOK_CONFIGURATION), dryRun="All")
 
 
 async def test_who_goes_to_another_scheduler_runs_without_us(deaf: Cluster) -> None:
@@ -308,11 +310,13 @@ async def test_who_goes_to_another_scheduler_runs_without_us(deaf: Cluster) -> N
     job = Submission("elsewhere", "own", "plain", 2, kind="TrainingRuntime")
     async with cluster.timeline(PODS, TRAINJOBS, namespace="plain") as seen:
         await cluster.api.create(job.trainjob())
-        await seen.until(lambda _: len(seen.of(PODS)) == 2, "its pods exist", 10)
-        for found in seen.of(PODS):
+        await seen.until(lambda _: len(seen.objects(PODS)) == 2, "its pods exist", 10)
+        for found in seen.objects(PODS):
             assert found["spec"]["schedulerName"] == OTHERS
             await cluster.api.bind("plain", found["metadata"]["name"], "node-0")
-        await seen.until(lambda _: all(condition(it, "Ready") for it in seen.of(PODS)), "they run")
+        await seen.until(
+            lambda _: all(condition(it, "Ready") for it in seen.objects(PODS)), "they run"
+        )
 
 
 async def _namespaces(cluster: Cluster) -> None:
@@ -330,13 +334,15 @@ async def _try(cluster: Cluster, change: Obj) -> None:
     await cluster.api.request("PATCH", path, change, query=dry, content_type=merge)
 
 
-async def _until_asked(cluster: Cluster, asked: list[Asked]) -> None:
+async def _until_reviewed(cluster: Cluster, asked: list[ReceivedReview]) -> None:
     """Wait until the API server knows the webhooks; what was asked until then is forgotten."""
     await trust(cluster)
     async with asyncio.timeout(20):
-        while Asked("/mutate/jobset", "CREATE", "probe") not in asked:
+        while ReceivedReview("/mutate/jobset", "CREATE", "probe") not in asked:
             try:
-                await cluster.api.create(jobset("probe", OURS, "with"), dryRun="All")
+                await cluster.api.create(
+                    jobset("probe", WEBHOOK_CONFIGURATION, "with"), dryRun="All"
+                )
             except ApiError as error:
                 if REFUSED not in str(error):  # it does not know the authority yet
                     raise
@@ -344,17 +350,17 @@ async def _until_asked(cluster: Cluster, asked: list[Asked]) -> None:
     _new(asked)
 
 
-async def _until_broken_ones_reach_us(cluster: Cluster, asked: list[Asked]) -> None:
+async def _until_broken_ones_reach_us(cluster: Cluster, asked: list[ReceivedReview]) -> None:
     """Wait until the API server has forgotten JobSet's webhook, which is asked before ours."""
     async with asyncio.timeout(20):
-        while Asked("/mutate/jobset", "CREATE", "a-word") not in asked:
+        while ReceivedReview("/mutate/jobset", "CREATE", "a-word") not in asked:
             await _try_broken(cluster, "a-word")
             await asyncio.sleep(0.05)
     _new(asked)
 
 
 async def _try_broken(cluster: Cluster, name: str) -> None:
-    made = {**jobset(name, OURS), "spec": BROKEN[name]}
+    made = {**jobset(name, WEBHOOK_CONFIGURATION), "spec": BROKEN[name]}
     with contextlib.suppress(ApiError):
         await cluster.api.create(made, dryRun="All")
 
@@ -363,7 +369,7 @@ async def _until_refused(cluster: Cluster) -> None:
     async with asyncio.timeout(20):
         while True:
             try:
-                await cluster.api.create(jobset("probe", OURS), dryRun="All")
+                await cluster.api.create(jobset("probe", WEBHOOK_CONFIGURATION), dryRun="All")
             except ApiError as error:
                 assert REFUSED in str(error)  # noqa: PT017 most attempts raise nothing
                 return
@@ -379,7 +385,7 @@ async def _until_leaving(cluster: Cluster) -> None:
             await asyncio.sleep(0.05)
 
 
-def _new(asked: list[Asked]) -> set[Asked]:
+def _new(asked: list[ReceivedReview]) -> set[ReceivedReview]:
     """Return what was asked since the last call."""
     found = set(asked)
     asked.clear()

@@ -9,7 +9,7 @@ from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import Obj
 from e2e.front.install import apply
 
-OURS: Final = "trainer-kai"
+OWN_PROCESSES: Final = "trainer-kai"
 
 # who, verb, group/resource/name, and where it is meant in one namespace
 MAY: Final = [
@@ -144,9 +144,9 @@ async def test_only_who_is_bound_to_it_writes_queues(installed: Cluster, namespa
 
 
 async def _is_so(cluster: Cluster, sentence: str) -> bool:
-    said, _, namespace = sentence.partition(" in ")
-    process, verb, what = said.split()
-    user = f"system:serviceaccount:{OURS}:{OURS}-{process}"
+    output, _, namespace = sentence.partition(" in ")
+    process, verb, what = output.split()
+    user = f"system:serviceaccount:{OWN_PROCESSES}:{OWN_PROCESSES}-{process}"
     return await _may(cluster, user, verb, what, namespace)
 
 

@@ -6,10 +6,10 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from e2e.cluster.binaries import ensure_chain
+from e2e.cluster.binaries import ensure_built
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import CLUSTER_RUNTIMES, CRDS, RUNTIMES, Obj, Resource
-from e2e.front.install import MANIFESTS, Ran, build, run_kubectl
+from e2e.front.install import MANIFESTS, CommandResult, build, run_kubectl
 
 PATCH: Final = MANIFESTS / "components" / "runtime-queue-field" / "patch.yaml"
 UNKNOWN: Final = 'unknown field "spec.podGroupPolicy.kaiScheduler"'
@@ -42,10 +42,10 @@ async def test_the_queue_of_a_runtime(own_cluster: Cluster) -> None:
         await _is_dropped(cluster, resource)
 
     before = [await _definition(cluster, resource) for resource in KINDS]
-    said = [await _patch(cluster, resource) for resource in (*KINDS, *KINDS)]
+    output = [await _patch(cluster, resource) for resource in (*KINDS, *KINDS)]
 
-    assert [ran.status for ran in said] == [0] * 4
-    assert [ran.out.endswith("patched (no change)\n") for ran in said] == [False] * 2 + [True] * 2
+    assert [ran.status for ran in output] == [0] * 4
+    assert [ran.out.endswith("patched (no change)\n") for ran in output] == [False] * 2 + [True] * 2
     for resource, definition in zip(KINDS, before, strict=True):
         await _is_added(cluster, resource, definition)
         await _is_kept(cluster, resource)
@@ -80,7 +80,7 @@ async def _is_kept(cluster: Cluster, resource: Resource) -> None:
         assert "spec.podGroupPolicy.kaiScheduler.queue" in refused.err
 
 
-async def _create(cluster: Cluster, obj: Obj, validation: str) -> Ran:
+async def _create(cluster: Cluster, obj: Obj, validation: str) -> CommandResult:
     return await run_kubectl(
         *("--kubeconfig", str(cluster.kubeconfig), "create", "-f", "-", "-o", "json"),
         f"--validate={validation}",
@@ -88,7 +88,7 @@ async def _create(cluster: Cluster, obj: Obj, validation: str) -> Ran:
     )
 
 
-async def _patch(cluster: Cluster, resource: Resource) -> Ran:
+async def _patch(cluster: Cluster, resource: Resource) -> CommandResult:
     name = f"{resource.plural}.{resource.group}"
     return await run_kubectl(
         *("--kubeconfig", str(cluster.kubeconfig), "patch", "crd", name, "--type=json"),
@@ -110,7 +110,7 @@ def _policies(definition: Obj) -> Obj:
 
 async def test_the_patch_as_a_component(tmp_path: Path) -> None:
     """Over Trainer's own definitions it adds the field to both kinds of runtime only."""
-    definitions = [json.dumps(crd) for crd in ensure_chain().catalog().crds]
+    definitions = [json.dumps(crd) for crd in ensure_built().catalog().crds]
     (tmp_path / "crds.yaml").write_text("\n---\n".join(definitions))
     shutil.copytree(PATCH.parent, tmp_path / "field")  # kustomize knows paths within a tree
     kustomization = {"resources": ["crds.yaml"], "components": ["field"]}

@@ -23,10 +23,10 @@ from e2e.cluster.resources import CLUSTER_RUNTIMES, EVENTS, VALIDATING_WEBHOOKS,
 from e2e.cluster.trainjobs import Submission
 from e2e.conftest import failed, make_namespace
 from e2e.front.install import DEPLOYMENTS, MANIFESTS, QUEUES, apply, build, install, with_port
-from e2e.front.ours import QUEUE, finishing
-from e2e.front.person import Person, Told, person
+from e2e.front.ours import QUEUE, finishing_pods
+from e2e.front.person import ApiAnswer, ApiUser, api_user
 from e2e.front.processes import PODGROUPER, SCHEDULER, WEBHOOK, running, webhook_port
-from e2e.scheduler.teams import FOLLOWED, bare, has_node, on_nodes
+from e2e.scheduler.teams import WATCHED, bare_pod, has_node, on_nodes
 from tests.support.tree import ROOT
 
 _FREE: Final = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
@@ -38,7 +38,7 @@ _SOON_S: Final = 40.0
 _LONG_ENOUGH_S: Final = 3.0  # for a plan, and for a second Warning
 
 
-class Site(NamedTuple):
+class GuideInstallation(NamedTuple):
     """A chain with our manifests and no process of ours yet; and a folder for their logs."""
 
     cluster: Cluster
@@ -56,10 +56,10 @@ class Site(NamedTuple):
                 "KUBECONFIG": str(self.cluster.kubeconfig),
             },
         )
-        said = (await process.communicate())[0].decode()
-        print(f"$ trainer-kai {command}\n{said}")
-        assert process.returncode == 0, said
-        return said
+        output = (await process.communicate())[0].decode()
+        print(f"$ trainer-kai {command}\n{output}")
+        assert process.returncode == 0, output
+        return output
 
     async def warned(self, namespace: str) -> list[str]:
         """Return the Warnings in a namespace, each as often as it was said."""
@@ -73,7 +73,7 @@ class Site(NamedTuple):
 
     async def until_on_node(self, namespace: str, name: str) -> None:
         """Wait until the pod of a TrainJob runs, or a pod of that name has a node."""
-        async with self.cluster.timeline(*FOLLOWED, namespace=namespace) as seen:
+        async with self.cluster.timeline(*WATCHED, namespace=namespace) as seen:
             await seen.until(
                 lambda state: on_nodes(name, 1)(state) or has_node(name)(state),
                 f"{name} runs in {namespace}",
@@ -84,7 +84,7 @@ class Site(NamedTuple):
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def site(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Site]:
+) -> AsyncIterator[GuideInstallation]:
     """Return the chain, with the queues and namespaces of the guides: nothing is annotated."""
     async with running_cluster(Options(name="test-tenants")) as cluster:
         await cluster.add_nodes(2, NodeShape(gpus=8))
@@ -92,19 +92,19 @@ async def site(
         for name, parent in (("default", ""), ("test", "default"), ("prod-queue", "default")):
             await apply(cluster, _queue(name, parent))
         await make_namespace(cluster, "production")
-        yield Site(cluster, tmp_path_factory.mktemp("tenants"))
+        yield GuideInstallation(cluster, tmp_path_factory.mktemp("tenants"))
         if failed(request.config):
             cluster.keep_logs()
 
 
-async def test_the_guides_run_unmodified_with_one_warning_each(site: Site) -> None:
+async def test_the_guides_run_unmodified_with_one_warning_each(site: GuideInstallation) -> None:
     """The Warning names the command that closes the queue, and no other one comes."""
     async with _processes(site):
         for queue, namespace in _GUIDES.items():
-            async with person(site.cluster, "ann", namespace) as ann:
+            async with api_user(site.cluster, "ann", namespace) as ann:
                 for name in ("first", "second"):
-                    told = await _submit(site, ann, namespace, name, queue)
-                    assert (told.status, told.warnings) == (201, [])
+                    report = await _submit(site, ann, namespace, name, queue)
+                    assert (report.status, report.warnings) == (201, [])
                     await site.until_on_node(namespace, name)
         await asyncio.sleep(_LONG_ENOUGH_S)
         for queue, namespace in _GUIDES.items():
@@ -114,7 +114,7 @@ async def test_the_guides_run_unmodified_with_one_warning_each(site: Site) -> No
             assert f"trainer-kai queue close {queue} --from-usage" in warning
 
 
-async def test_a_queue_in_use_is_closed_and_its_users_go_on(site: Site) -> None:
+async def test_a_queue_in_use_is_closed_and_its_users_go_on(site: GuideInstallation) -> None:
     """Two namespaces have work in it: what runs goes on, and more of theirs starts; no third."""
     cluster, teams = site.cluster, ("red", "blue")
     await apply(cluster, _queue("shared", "default"))
@@ -124,7 +124,7 @@ async def test_a_queue_in_use_is_closed_and_its_users_go_on(site: Site) -> None:
         await stack.enter_async_context(_processes(site))
         bots = {
             it: await stack.enter_async_context(
-                person(cluster, f"system:serviceaccount:{it}:bot", it)
+                api_user(cluster, f"system:serviceaccount:{it}:bot", it)
             )
             for it in (*teams, "grey")
         }
@@ -132,30 +132,32 @@ async def test_a_queue_in_use_is_closed_and_its_users_go_on(site: Site) -> None:
             assert (await _submit(site, bots[it], it, "before", "shared")).status == 201
             await site.until_on_node(it, "before")
 
-        said = await site.run("queue close shared --from-usage")
+        output = await site.run("queue close shared --from-usage")
 
-        assert [f"RoleBinding {it}/trainer-kai-use-shared" in said for it in (*teams, "grey")] == [
-            *(True, True, False)
-        ]
+        assert [
+            f"RoleBinding {it}/trainer-kai-use-shared" in output for it in (*teams, "grey")
+        ] == [*(True, True, False)]
         await _until_closed(site, bots["grey"], "grey")
-        await cluster.api.create(bare("grey", "pod", "shared", 1))
+        await cluster.api.create(bare_pod("grey", "pod", "shared", 1))
         for it in teams:
             assert (await _submit(site, bots[it], it, "after", "shared")).status == 201
             await site.until_on_node(it, "after")
             await site.until_on_node(it, "before")
-        async with cluster.timeline(*FOLLOWED, namespace="grey") as seen:
+        async with cluster.timeline(*WATCHED, namespace="grey") as seen:
             await asyncio.sleep(_LONG_ENOUGH_S)
             assert not has_node("pod")(seen.state)
         await site.run("queue allow shared -n grey")
         await site.until_on_node("grey", "pod")
 
 
-async def test_for_tenants_the_guides_are_refused_until_the_command_is_run(site: Site) -> None:
+async def test_for_tenants_the_guides_are_refused_until_the_command_is_run(
+    site: GuideInstallation,
+) -> None:
     """The refusal names user, namespace and queue; after its command the TrainJob runs."""
     settings = await _profile(site.cluster)
     async with _processes(site, settings):
         for queue, namespace in _GUIDES.items():
-            async with person(site.cluster, "ann", namespace) as ann:
+            async with api_user(site.cluster, "ann", namespace) as ann:
                 refused = await _submit(site, ann, namespace, "third", queue)
                 print(refused.message)
                 assert refused.status == 403
@@ -173,13 +175,13 @@ async def test_for_tenants_the_guides_are_refused_until_the_command_is_run(site:
 
 @asynccontextmanager
 async def _processes(
-    site: Site, settings: Mapping[str, Mapping[str, str]] | None = None
+    site: GuideInstallation, settings: Mapping[str, Mapping[str, str]] | None = None
 ) -> AsyncIterator[None]:
     """Run our processes, each with what an overlay tells it."""
     async with AsyncExitStack() as stack:
         for part in (WEBHOOK, PODGROUPER, SCHEDULER):
-            told = (settings or {}).get(part.name, {})
-            await stack.enter_async_context(running(site.cluster, part, site.folder, told))
+            report = (settings or {}).get(part.name, {})
+            await stack.enter_async_context(running(site.cluster, part, site.folder, report))
         yield
 
 
@@ -190,43 +192,45 @@ async def _profile(cluster: Cluster) -> dict[str, dict[str, str]]:
     for obj in strict:
         if obj["kind"] in (QUEUES.kind, VALIDATING_WEBHOOKS.kind):
             await apply(cluster, with_port(obj, webhook_port(cluster)))
-    told = {}
+    report = {}
     for obj in strict:
         if obj["kind"] == DEPLOYMENTS.kind:
             [container] = obj["spec"]["template"]["spec"]["containers"]
             environment = {it["name"]: it["value"] for it in container["env"]}
             wanted = ("TRAINER_KAI_QUEUE_ACCESS_UNANNOTATED", "TRAINER_KAI_ADMISSION_UNKNOWN_QUEUE")
             name = obj["metadata"]["name"].removeprefix("trainer-kai-")
-            told[name] = {it: environment[it] for it in wanted if it in environment}
-    assert told.keys() == {"webhook", "scheduler"}
-    return told
+            report[name] = {it: environment[it] for it in wanted if it in environment}
+    assert report.keys() == {"webhook", "scheduler"}
+    return report
 
 
-async def _submit(site: Site, who: Person, namespace: str, name: str, queue: str) -> Told:
+async def _submit(
+    site: GuideInstallation, who: ApiUser, namespace: str, name: str, queue: str
+) -> ApiAnswer:
     """Create a TrainJob of one pod, once the API server has heard that its user may."""
     installed = await site.cluster.api.get(CLUSTER_RUNTIMES, None, _RUNTIME)
-    patches = finishing(installed, "600s")
+    patches = finishing_pods(installed, "600s")
     given = Submission(name, _RUNTIME, namespace, 1, 1, patches, labels={QUEUE: queue})
     async with asyncio.timeout(_SOON_S):
         while True:
-            told = await who.create(given.trainjob(), dry=False)
-            if not (told.status == 403 and "cannot create resource" in told.message):
-                return told
+            report = await who.create(given.trainjob(), dry=False)
+            if not (report.status == 403 and "cannot create resource" in report.message):
+                return report
             await asyncio.sleep(0.1)
 
 
-async def _until_closed(site: Site, who: Person, namespace: str) -> None:
+async def _until_closed(site: GuideInstallation, who: ApiUser, namespace: str) -> None:
     """Wait until the webhook has heard that a queue is closed; the refusal has the command."""
     async with asyncio.timeout(_SOON_S):
-        while (told := await _submit(site, who, namespace, "late", "shared")).status == 201:
+        while (report := await _submit(site, who, namespace, "late", "shared")).status == 201:
             await site.cluster.api.request(
                 "DELETE",
                 f"/apis/trainer.kubeflow.org/v1alpha1/namespaces/{namespace}/trainjobs/late",
             )
             await asyncio.sleep(0.2)
-    print(told.message)
-    assert told.status == 403
-    assert f"trainer-kai queue allow shared -n {namespace}" in told.message
+    print(report.message)
+    assert report.status == 403
+    assert f"trainer-kai queue allow shared -n {namespace}" in report.message
 
 
 def _queue(name: str, parent: str) -> Obj:

@@ -8,7 +8,7 @@ from e2e.cluster.api import ApiError
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import Obj
 from e2e.front.install import TOPOLOGIES
-from e2e.manifests.verdict import Row, hold, row_id, topology
+from e2e.manifests.verdict import ValidationCase, check_case, row_id, topology
 from tests.support.case import Case, ids
 
 RACK: Final = {"nodeLabel": "example.com/rack", "alias": "rack"}
@@ -17,27 +17,27 @@ NODE: Final = {"nodeLabel": "kubernetes.io/hostname"}
 MANY: Final = [{"nodeLabel": f"example.com/level-{i}"} for i in range(17)]
 
 ROWS: Final = [
-    Row("one level is enough", topology(RACK)),
-    Row("16 levels", topology(*MANY[:16])),
-    Row("a node is the finest", topology(BLOCK, RACK, NODE)),
-    Row("no level", topology(), "should have at least 1 items"),
-    Row("17 levels", topology(*MANY), "must have at most 16 items"),
-    Row("a label twice", topology(BLOCK, RACK, BLOCK), "a nodeLabel can be there only once"),
-    Row("a node above a rack", topology(NODE, RACK),
+    ValidationCase("one level is enough", topology(RACK)),
+    ValidationCase("16 levels", topology(*MANY[:16])),
+    ValidationCase("a node is the finest", topology(BLOCK, RACK, NODE)),
+    ValidationCase("no level", topology(), "should have at least 1 items"),
+    ValidationCase("17 levels", topology(*MANY), "must have at most 16 items"),
+    ValidationCase("a label twice", topology(BLOCK, RACK, BLOCK), "a nodeLabel can be there only once"),
+    ValidationCase("a node above a rack", topology(NODE, RACK),
         "kubernetes.io/hostname must be the last"),
-    Row("an alias twice", topology(RACK, {**BLOCK, "alias": "rack"}),
+    ValidationCase("an alias twice", topology(RACK, {**BLOCK, "alias": "rack"}),
         "an alias can be there only once"),
-    Row("an alias that is a label", topology(RACK, {**BLOCK, "alias": "example.com/rack"}),
+    ValidationCase("an alias that is a label", topology(RACK, {**BLOCK, "alias": "example.com/rack"}),
         "an alias cannot be the nodeLabel of a level"),
-    Row("an alias that is its own label", topology({**BLOCK, "alias": "example.com/block"}),
+    ValidationCase("an alias that is its own label", topology({**BLOCK, "alias": "example.com/block"}),
         "not even of its own"),
-    Row("a label that no node can have", topology({"nodeLabel": "one rack"}),
+    ValidationCase("a label that no node can have", topology({"nodeLabel": "one rack"}),
         'spec.levels[0].nodeLabel: Invalid value: "one rack": must be the name of a label'),
-    Row("a prefix that is no DNS name", topology({"nodeLabel": "Example/rack"}),
+    ValidationCase("a prefix that is no DNS name", topology({"nodeLabel": "Example/rack"}),
         "with a DNS name and '/' before them or without"),
-    Row("an alias that no label can be", topology({**BLOCK, "alias": "a b"}),
+    ValidationCase("an alias that no label can be", topology({**BLOCK, "alias": "a b"}),
         'spec.levels[0].alias: Invalid value: "a b": must be the name of a label'),
-    Row("an empty label", topology({"nodeLabel": ""}), "should be at least 1 chars long"),
+    ValidationCase("an empty label", topology({"nodeLabel": ""}), "should be at least 1 chars long"),
 ]  # fmt: skip
 
 # levels to begin with and levels afterwards -> what is said against the change
@@ -52,9 +52,9 @@ CHANGES: Final = [
 
 
 @pytest.mark.parametrize("row", ROWS, ids=row_id)
-async def test_the_rules_of_a_topology(row: Row, installed: Cluster) -> None:
+async def test_the_rules_of_a_topology(row: ValidationCase, installed: Cluster) -> None:
     """The API server says what is wrong and what would be right; the product agrees."""
-    await hold(installed, row)
+    await check_case(installed, row)
 
 
 @pytest.mark.parametrize("case", CHANGES, ids=ids)
@@ -62,14 +62,14 @@ async def test_the_levels_stay(case: Case[list[Obj], str], installed: Cluster) -
     """Groups were placed by the levels, so that only what they are called may change."""
     await installed.api.request("POST", TOPOLOGIES.path(), topology(RACK, BLOCK, name="stays"))
     try:
-        answer = await _said_against(installed, {"spec": {"levels": case.given}})
+        answer = await _server_message(installed, {"spec": {"levels": case.given}})
     finally:
         await installed.api.delete(TOPOLOGIES, None, "stays")
     assert case.want in answer
     assert bool(case.want) == bool(answer)
 
 
-async def _said_against(cluster: Cluster, change: Obj) -> str:
+async def _server_message(cluster: Cluster, change: Obj) -> str:
     try:
         await cluster.api.merge(TOPOLOGIES, None, "stays", change)
     except ApiError as error:

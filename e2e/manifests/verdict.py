@@ -16,35 +16,35 @@ from trainer_kai.api.validate import podgroup_faults, queue_faults, topology_fau
 __all__ = [
     "BOTH",
     "SCHEMA",
-    "Row",
-    "hold",
+    "ValidationCase",
+    "check_case",
     "is_refused",
     "pod_group",
     "queue",
     "row_id",
-    "said",
+    "server_message",
     "topology",
 ]
 
 BOTH: Final = "both"
 SCHEMA: Final = "the schema alone"
-_PRODUCT: Final = {
+_PRODUCT_CHECKS: Final = {
     PODGROUPS.kind: lambda data: podgroup_faults(decode(PodGroup, data)),
     QUEUES.kind: lambda data: queue_faults(decode(Queue, data)),
     TOPOLOGIES.kind: lambda data: topology_faults(decode(Topology, data)),
 }
 
 
-class Row(NamedTuple):
+class ValidationCase(NamedTuple):
     """A claim about one object: what the API server says of it, "" for nothing."""
 
     name: str
     obj: Obj
-    says: str = ""
-    judges: str = BOTH  # who can see the fault
+    message: str = ""
+    found_by: str = BOTH  # who can see the fault
 
 
-def row_id(row: Row) -> str:
+def row_id(row: ValidationCase) -> str:
     """Name the test after the claim."""
     return row.name
 
@@ -64,7 +64,7 @@ def topology(*levels: Mapping[str, Any], name: str = "topology") -> Obj:
     return _object(TOPOLOGIES.api_version, "Topology", name, {"levels": list(levels)})
 
 
-async def said(cluster: Cluster, obj: Obj) -> str:
+async def server_message(cluster: Cluster, obj: Obj) -> str:
     """Return what the API server says against an object, "" for nothing; it keeps none."""
     path = resource_of(obj).path(obj["metadata"].get("namespace"))
     query = {"dryRun": "All", "fieldValidation": "Strict"}
@@ -77,18 +77,18 @@ async def said(cluster: Cluster, obj: Obj) -> str:
     return ""
 
 
-async def hold(cluster: Cluster, row: Row) -> None:
+async def check_case(cluster: Cluster, row: ValidationCase) -> None:
     """Assert what both judges say of one object."""
-    answer = await said(cluster, row.obj)
-    assert row.says in answer, answer
-    assert bool(row.says) == bool(answer), answer
-    assert is_refused(row.obj) == (bool(row.says) and row.judges == BOTH)
+    answer = await server_message(cluster, row.obj)
+    assert row.message in answer, answer
+    assert bool(row.message) == bool(answer), answer
+    assert is_refused(row.obj) == (bool(row.message) and row.found_by == BOTH)
 
 
 def is_refused(obj: Obj) -> bool:
     """Say whether the product finds a fault in an object."""
     try:
-        return bool(_PRODUCT[obj["kind"]](encode(obj)))
+        return bool(_PRODUCT_CHECKS[obj["kind"]](encode(obj)))
     except DecodeError:
         return True
 

@@ -11,10 +11,10 @@ from e2e.cluster.timeline import Timeline
 from e2e.conftest import EDGES_MS
 from e2e.front.install import DEPLOYMENTS
 
-__all__ = ["Latencies", "crowd"]
+__all__ = ["Latencies", "create_other_workloads"]
 
 _PODS: Final = 120
-_OTHERS: Final = 6  # Jobs, and as many Deployments, each of two pods
+_OWNERS_OF_EACH_KIND: Final = 6  # Jobs, and as many Deployments, each of two pods
 _IN_FLIGHT: Final = 4
 
 
@@ -34,7 +34,9 @@ class Latencies(NamedTuple):
         return tuple(str(count or "") for count in counts)
 
 
-async def crowd(cluster: Cluster, seen: Timeline, room: str, mark: str) -> Latencies:
+async def create_other_workloads(
+    cluster: Cluster, seen: Timeline, room: str, mark: str
+) -> Latencies:
     """Create them; return how long pods took once those of the others exist, too.
 
     *seen* follows the pods of the room.
@@ -52,10 +54,10 @@ async def crowd(cluster: Cluster, seen: Timeline, room: str, mark: str) -> Laten
     async with asyncio.TaskGroup() as group:
         for body in bodies:
             group.create_task(make(body))
-        for i in range(_OTHERS):
+        for i in range(_OWNERS_OF_EACH_KIND):
             for path, body in _owners(room, f"{mark}-{i}"):
                 group.create_task(cluster.api.request("POST", path, body))
-    wanted = _PODS + 4 * _OTHERS
+    wanted = _PODS + 4 * _OWNERS_OF_EACH_KIND
 
     await seen.until(
         lambda state: sum(key.name.startswith(f"{mark}-") for key in state) == wanted,

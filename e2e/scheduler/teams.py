@@ -12,35 +12,35 @@ from e2e.cluster.stages import RUN_SECONDS
 from e2e.cluster.timeline import Moment, State, Timeline
 from e2e.cluster.trainjobs import Submission, condition
 from e2e.front.install import QUEUES
-from e2e.front.ours import QUEUE, finishing
-from e2e.front.queues import let_use, queue
+from e2e.front.ours import QUEUE, finishing_pods
+from e2e.front.queues import grant_queue_use, queue
 
 __all__ = [
-    "FOLLOWED",
+    "WATCHED",
     "Job",
-    "bare",
+    "bare_pod",
     "complete",
+    "end_stage_now",
     "events_of",
     "failures",
-    "frozen",
     "has_failed",
-    "has_left",
+    "has_no_annotation",
+    "has_no_running_pods",
     "has_node",
-    "hurry",
     "is_gone",
-    "is_leaving",
     "is_suspended",
+    "kubelets_paused",
     "let_finish",
-    "lives",
     "make_queue",
     "on_nodes",
+    "pods_created",
     "resumptions",
     "submit",
     "suspensions",
     "was_suspended",
 ]
 
-FOLLOWED: Final = (TRAINJOBS, JOBSETS, JOBS, PODS)
+WATCHED: Final = (TRAINJOBS, JOBSETS, JOBS, PODS)
 _RUNTIME: Final = "torch-distributed"
 
 
@@ -59,7 +59,7 @@ class Job(NamedTuple):
 async def make_queue(cluster: Cluster, name: str, gpus: int, *namespaces: str) -> None:
     """Make a closed queue that owns so many GPUs and may borrow any; namespaces may use it."""
     await cluster.api.request("POST", QUEUES.path(), queue(name, gpus))
-    await let_use(cluster, name, *namespaces)
+    await grant_queue_use(cluster, name, *namespaces)
 
 
 async def submit(cluster: Cluster, room: str, job: Job, manager: str = "") -> Obj:
@@ -68,7 +68,7 @@ async def submit(cluster: Cluster, room: str, job: Job, manager: str = "") -> Ob
     labels = {QUEUE: job.queue, **job.labels}
     if job.priority:
         labels["priorityClassName"] = job.priority
-    patches = finishing(installed, job.run_for)
+    patches = finishing_pods(installed, job.run_for)
     given = Submission(job.name, _RUNTIME, room, job.nodes, job.gpus, patches, labels=labels)
     manifest = given.trainjob()
     # As it is read back: whoever applies it anew must not seem to change it.
@@ -78,7 +78,7 @@ async def submit(cluster: Cluster, room: str, job: Job, manager: str = "") -> Ob
 
 
 @contextmanager
-def frozen(cluster: Cluster) -> Iterator[None]:
+def kubelets_paused(cluster: Cluster) -> Iterator[None]:
     """Let no pod begin, end or leave meanwhile: what would last a moment lasts until this ends."""
     kubelets = cluster.process("kwok")
     kubelets.pause()
@@ -88,7 +88,7 @@ def frozen(cluster: Cluster) -> Iterator[None]:
         kubelets.resume()
 
 
-async def hurry(cluster: Cluster, pods: Iterable[Obj], stage: str = RUN_SECONDS) -> None:
+async def end_stage_now(cluster: Cluster, pods: Iterable[Obj], stage: str = RUN_SECONDS) -> None:
     """Let pods that wait for the end of a stage wait no longer."""
     for pod in pods:
         meta = pod["metadata"]
@@ -101,11 +101,11 @@ async def let_finish(cluster: Cluster, seen: Timeline, name: str, nodes: int) ->
     """Wait until a TrainJob runs, and let it be Complete."""
     await seen.settle()  # what ran before is not what runs now
     await seen.until(on_nodes(name, nodes), f"{name} runs", 60)
-    await hurry(cluster, _running(seen.state, name))
+    await end_stage_now(cluster, _running(seen.state, name))
     await seen.until(complete(name), f"{name} is Complete", 60)
 
 
-def bare(room: str, name: str, queue: str, gpus: int) -> Obj:
+def bare_pod(room: str, name: str, queue: str, gpus: int) -> Obj:
     """Return a pod on its own."""
     limits = {GPU: str(gpus)}
     container = {"name": "c", "image": "none", "resources": {"limits": limits}}
@@ -131,7 +131,7 @@ def has_failed(name: str) -> Callable[[State], bool]:
     return lambda state: condition(_find(state, name), "Failed")
 
 
-def has_left(name: str, annotation: str) -> Callable[[State], bool]:
+def has_no_annotation(name: str, annotation: str) -> Callable[[State], bool]:
     """Return a test whether a TrainJob does not carry an annotation any more."""
     return lambda state: annotation not in _find(state, name)["metadata"].get("annotations", {})
 
@@ -145,7 +145,7 @@ def on_nodes(name: str, count: int) -> Callable[[State], bool]:
     return look
 
 
-def is_leaving(name: str) -> Callable[[State], bool]:
+def has_no_running_pods(name: str) -> Callable[[State], bool]:
     """Return a test whether no pod of a TrainJob runs on that is not going."""
     return on_nodes(name, 0)
 
@@ -153,7 +153,7 @@ def is_leaving(name: str) -> Callable[[State], bool]:
 def is_gone(name: str) -> Callable[[State], bool]:
     """Return a test whether a TrainJob has no pods, not even such as are going."""
     return lambda state: (
-        not any(_is_of(it, name) for key, it in state.items() if key.resource == PODS)
+        not any(_is_pod_of(it, name) for key, it in state.items() if key.resource == PODS)
     )
 
 
@@ -181,25 +181,25 @@ def was_suspended(seen: Timeline, name: str, times: int = 1) -> Callable[[State]
 
 def suspensions(history: Sequence[Moment], name: str) -> int:
     """Return how often a TrainJob was suspended."""
-    seen = [bool(it.obj["spec"].get("suspend")) for it in _of(history, name)]
+    seen = [bool(it.obj["spec"].get("suspend")) for it in _moments_of(history, name)]
     return sum(now and not before for before, now in zip([False, *seen], seen, strict=False))
 
 
 def resumptions(history: Sequence[Moment], name: str) -> int:
     """Return how often it was resumed."""
-    seen = [bool(it.obj["spec"].get("suspend")) for it in _of(history, name)]
+    seen = [bool(it.obj["spec"].get("suspend")) for it in _moments_of(history, name)]
     return sum(before and not now for before, now in zip([False, *seen], seen, strict=False))
 
 
-def lives(history: Sequence[Moment], name: str) -> int:
+def pods_created(history: Sequence[Moment], name: str) -> int:
     """Return how many pods a TrainJob had in all."""
     pods = (it.obj for it in history if it.key.resource == PODS)
-    return len({it["metadata"]["uid"] for it in pods if _is_of(it, name)})
+    return len({it["metadata"]["uid"] for it in pods if _is_pod_of(it, name)})
 
 
 def failures(state: State, name: str) -> tuple[int, int]:
     """Return what counts against a TrainJob: failed pods of its Jobs, restarts of its JobSet."""
-    jobs = [it for key, it in state.items() if key.resource == JOBS and _is_of(it, name)]
+    jobs = [it for key, it in state.items() if key.resource == JOBS and _is_pod_of(it, name)]
     sets = [it for key, it in state.items() if key.resource == JOBSETS and key.name == name]
     failed = sum(it.get("status", {}).get("failed", 0) for it in jobs)
     return failed, sum(it.get("status", {}).get("restarts", 0) for it in sets)
@@ -215,7 +215,7 @@ async def events_of(cluster: Cluster, room: str, name: str) -> dict[str, str]:
     }
 
 
-def _of(history: Sequence[Moment], name: str) -> list[Moment]:
+def _moments_of(history: Sequence[Moment], name: str) -> list[Moment]:
     return [it for it in history if it.key.resource == TRAINJOBS and it.key.name == name]
 
 
@@ -224,13 +224,13 @@ def _find(state: State, name: str) -> Obj:
     return next(found, {})
 
 
-def _is_of(obj: Obj, name: str) -> bool:
+def _is_pod_of(obj: Obj, name: str) -> bool:
     labels = obj["metadata"].get("labels", {})
     return bool(labels.get("jobset.sigs.k8s.io/jobset-name") == name)
 
 
 def _running(state: State, name: str) -> list[Obj]:
-    pods = [it for key, it in state.items() if key.resource == PODS and _is_of(it, name)]
+    pods = [it for key, it in state.items() if key.resource == PODS and _is_pod_of(it, name)]
     return [
         it
         for it in pods

@@ -17,42 +17,51 @@ from e2e.cluster.resources import JOBSETS, PODS, TRAINJOBS
 from e2e.cluster.timeline import State, Timeline
 from e2e.conftest import failed, make_namespace
 from e2e.front.install import PODGROUPS, install
-from e2e.front.ours import GROUP, pods_in
-from e2e.front.processes import PODGROUPER, SCHEDULER, WEBHOOK, OurProcess, running, webhook_port
-from e2e.scheduler.crowd import Latencies, crowd
+from e2e.front.ours import PODGROUP, pods_in
+from e2e.front.processes import (
+    PODGROUPER,
+    SCHEDULER,
+    WEBHOOK,
+    ProductProcess,
+    running,
+    webhook_port,
+)
+from e2e.scheduler.crowd import Latencies, create_other_workloads
 from e2e.scheduler.teams import Job, complete, is_suspended, on_nodes, submit
 
 pytestmark = pytest.mark.serial  # latencies of others are measured
 
-_ROOM: Final = "train"
-_CROWD: Final = "others"
+_NAMESPACE: Final = "train"
+_OTHERS: Final = "others"
 _EVERY_S: Final = 0.3
 _TIMEOUT_S: Final = 2.5  # whoever waited for one of our webhooks in vain waited longer
-_HELD: Final = ("foreground", "background", "orphaned", "held")
+_LONG_RUNNING: Final = ("foreground", "background", "orphaned", "held")
 
 
-class House(NamedTuple):
+class OutageInstallation(NamedTuple):
     """A chain, and our processes on it."""
 
     cluster: Cluster
-    ours: tuple[OurProcess, ...]
+    processes: tuple[ProductProcess, ...]
 
-    async def back(self) -> None:
+    async def restart(self) -> None:
         """Start whoever does not run."""
-        await asyncio.gather(*(it.start() for it in self.ours if it.process.identity is None))
+        await asyncio.gather(*(it.start() for it in self.processes if it.process.identity is None))
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def lonely(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[House]:
+async def lonely(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> AsyncIterator[OutageInstallation]:
     """Return a chain of the test's own."""
     async with running_cluster(Options(name="test-away")) as cluster, AsyncExitStack() as stack:
         await cluster.add_nodes(4, NodeShape(gpus=8))
         await install(cluster, port=webhook_port(cluster))
         parts = (WEBHOOK, PODGROUPER, SCHEDULER)
         ours = [await stack.enter_async_context(running(cluster, it, tmp_path)) for it in parts]
-        for name in (_ROOM, _CROWD):
+        for name in (_NAMESPACE, _OTHERS):
             await make_namespace(cluster, name)
-        yield House(cluster, tuple(ours))
+        yield OutageInstallation(cluster, tuple(ours))
         if failed(request.node):
             cluster.keep_logs()
 
@@ -66,24 +75,26 @@ class _Load:
 
     async def run(self) -> None:
         for i in itertools.count():
-            await submit(self._cluster, _ROOM, Job(f"job-{i:03}", "default-queue", 2, "1s"))
+            await submit(self._cluster, _NAMESPACE, Job(f"job-{i:03}", "default-queue", 2, "1s"))
             self.names.append(f"job-{i:03}")
             await asyncio.sleep(_EVERY_S)
 
 
-async def test_nobody_is_harmed_while_we_are_away(
-    lonely: House, latency_table: list[tuple[str, ...]]
+async def test_other_workloads_are_not_affected_by_an_outage(
+    lonely: OutageInstallation, latency_table: list[tuple[str, ...]]
 ) -> None:
     """Others are made as fast as ever, TrainJobs end as they are told to; then all converge."""
     cluster = lonely.cluster
     followed = (TRAINJOBS, JOBSETS, PODGROUPS, PODS)
     async with (
-        cluster.timeline(PODS, namespace=_CROWD) as others,
-        cluster.timeline(*followed, namespace=_ROOM) as seen,
+        cluster.timeline(PODS, namespace=_OTHERS) as others,
+        cluster.timeline(*followed, namespace=_NAMESPACE) as seen,
     ):
-        for name in _HELD:
-            await submit(cluster, _ROOM, Job(name, "default-queue", 2))
-        await seen.until(_all(on_nodes(name, 2) for name in _HELD), "four TrainJobs run", 60)
+        for name in _LONG_RUNNING:
+            await submit(cluster, _NAMESPACE, Job(name, "default-queue", 2))
+        await seen.until(
+            _all(on_nodes(name, 2) for name in _LONG_RUNNING), "four TrainJobs run", 60
+        )
         load = _Load(cluster)
         coming = asyncio.create_task(load.run())
         try:
@@ -92,14 +103,14 @@ async def test_nobody_is_harmed_while_we_are_away(
             waiting = set(load.names) - _jobsets(seen.state)
         finally:
             coming.cancel()
-            await lonely.back()
+            await lonely.restart()
         await seen.until(complete(*load.names), "all that came is Complete", 120)
-        await cluster.api.merge(TRAINJOBS, _ROOM, "held", {"spec": {"suspend": False}})
+        await cluster.api.merge(TRAINJOBS, _NAMESPACE, "held", {"spec": {"suspend": False}})
         await seen.until(on_nodes("held", 2), "whoever was held runs again")
         assert on_nodes("orphaned", 2)(seen.state)
         pods = {it.key: it.obj for it in seen.history() if it.key.resource == PODS}
         # The machine may be slower by now than it was before: what is usual is measured again.
-        took["we are back"] = await crowd(cluster, others, _CROWD, "back")
+        took["we are back"] = await create_other_workloads(cluster, others, _OTHERS, "back")
 
     latency_table += [(phase, *it.histogram()) for phase, it in took.items()]
     usual_ms = max(took[phase].at(0.5) for phase in ("we are there", "we are back"))
@@ -107,21 +118,21 @@ async def test_nobody_is_harmed_while_we_are_away(
         assert it.ms[-1] < _TIMEOUT_S * 1000, (phase, it.ms[-5:])
         assert it.at(0.5) < 2 * usual_ms + 20, (phase, it.at(0.5), usual_ms)
     assert waiting, "no TrainJob had to wait for us"
-    assert not any(GROUP in it["metadata"].get("annotations", {}) for it in others.of(PODS))
+    assert not any(PODGROUP in it["metadata"].get("annotations", {}) for it in others.objects(PODS))
     # Whoever was made without us is told his group later.
-    assert all(GROUP in it["metadata"].get("annotations", {}) for it in pods.values())
+    assert all(PODGROUP in it["metadata"].get("annotations", {}) for it in pods.values())
 
 
-async def _phases(house: House, others: Timeline) -> dict[str, Latencies]:
+async def _phases(house: OutageInstallation, others: Timeline) -> dict[str, Latencies]:
     """Create what is not ours while we are there, hang and are dead."""
     cluster = house.cluster
-    took = {"we are there": await crowd(cluster, others, _CROWD, "there")}
-    for it in house.ours:
+    took = {"we are there": await create_other_workloads(cluster, others, _OTHERS, "there")}
+    for it in house.processes:
         it.process.pause()
-    took["we hang"] = await crowd(cluster, others, _CROWD, "hung")
-    for it in house.ours:
+    took["we hang"] = await create_other_workloads(cluster, others, _OTHERS, "hung")
+    for it in house.processes:
         await it.kill()
-    took["we are dead"] = await crowd(cluster, others, _CROWD, "dead")
+    took["we are dead"] = await create_other_workloads(cluster, others, _OTHERS, "dead")
     return took
 
 
@@ -130,8 +141,8 @@ async def _end_them(cluster: Cluster, seen: Timeline) -> None:
     api = cluster.api
     ways = {"foreground": "Foreground", "background": "Background", "orphaned": "Orphan"}
     for name, way in ways.items():
-        await api.delete(TRAINJOBS, _ROOM, name, propagationPolicy=way)
-    await api.merge(TRAINJOBS, _ROOM, "held", {"spec": {"suspend": True}})
+        await api.delete(TRAINJOBS, _NAMESPACE, name, propagationPolicy=way)
+    await api.merge(TRAINJOBS, _NAMESPACE, "held", {"spec": {"suspend": True}})
     await seen.until(
         lambda state: {*ways} & _trainjobs(state) == set(),
         "the TrainJobs are gone, each in its way",
@@ -141,7 +152,7 @@ async def _end_them(cluster: Cluster, seen: Timeline) -> None:
     )
     await seen.until(is_suspended("held"), "one is suspended")
     await seen.until(
-        lambda state: {it for it in _HELD if _has_pods(state, it)} == {"orphaned"},
+        lambda state: {it for it in _LONG_RUNNING if _has_pods(state, it)} == {"orphaned"},
         "so are pods, but for its",
         60,
     )

@@ -6,9 +6,9 @@ from typing import Final
 
 import pytest
 
-from e2e.scheduler.conftest import House
+from e2e.scheduler.conftest import Installation
 from e2e.scheduler.teams import (
-    FOLLOWED,
+    WATCHED,
     Job,
     complete,
     failures,
@@ -25,13 +25,13 @@ _ALL_S: Final = 400.0
 
 @pytest.mark.sized
 @pytest.mark.timeout(600)  # which counts the start of the chain as well
-async def test_trainjobs_of_two_teams_are_all_done(teams: House, court: str) -> None:
+async def test_trainjobs_of_two_teams_are_all_done(teams: Installation, court: str) -> None:
     """Nobody is failed, lost or sent off without end, and nothing of ours is left."""
     cluster, lot = teams.cluster, Random(SEED)  # noqa: S311 - the same each time
     for name in ("east", "west"):
         await make_queue(cluster, name, 4, court)
     names = [f"job-{i:02}" for i in range(_JOBS)]
-    async with cluster.timeline(*FOLLOWED, namespace=court) as seen:
+    async with cluster.timeline(*WATCHED, namespace=court) as seen:
         for i, name in enumerate(names):
             team = ("east", "west")[i // 5 % 2]  # in bursts, so that one borrows from the other
             run_for = f"{lot.randint(1, 4)}s"

@@ -12,7 +12,7 @@ from e2e.cluster.timeline import Key, State, Timeline, replay
 from e2e.front.install import PODGROUPS
 from e2e.front.ours import is_complete, pods_in
 from e2e.front.processes import NAMESPACE, SCHEDULER, running
-from e2e.scheduler.conftest import House
+from e2e.scheduler.conftest import Installation
 from e2e.scheduler.test_gangs import bound, submit
 
 _WATCHED = (TRAINJOBS, PODGROUPS, PODS)
@@ -34,7 +34,7 @@ class FirstTwo:
         return self.seen > 2
 
 
-async def test_killed_between_two_binds_of_a_gang(battered: House, cell: str) -> None:
+async def test_killed_between_two_binds_of_a_gang(battered: Installation, cell: str) -> None:
     """Whoever leads next binds the others."""
     async with battered.cluster.timeline(*_WATCHED, namespace=cell) as seen:
         battered.proxy.burst(503, 1000, applies=FirstTwo(), retry_after_s=None)
@@ -49,7 +49,7 @@ async def test_killed_between_two_binds_of_a_gang(battered: House, cell: str) ->
 
 
 @pytest.mark.serial
-async def test_another_takes_over(battered: House, cell: str, tmp_path: Path) -> None:
+async def test_another_takes_over(battered: Installation, cell: str, tmp_path: Path) -> None:
     """It knows all there is when the Lease runs out, and begins at once."""
     second = SCHEDULER._replace(name="second")
     async with running(battered.cluster, second, tmp_path):
@@ -87,7 +87,7 @@ def _since_s(seen: Timeline, true_of: Callable[[State], bool]) -> float:
     return next(moment.at_s for moment, state in replay(seen.history()) if true_of(state))
 
 
-async def test_a_storm_of_refusals(battered: House, cell: str) -> None:
+async def test_a_storm_of_refusals(battered: Installation, cell: str) -> None:
     """429 is waited out, and fewer binds are under way meanwhile."""
     async with battered.cluster.timeline(*_WATCHED, namespace=cell) as seen:
         battered.proxy.burst(429, 60, applies=lambda method, _: method == "POST")
@@ -97,7 +97,7 @@ async def test_a_storm_of_refusals(battered: House, cell: str) -> None:
     assert not battered.proxy.refusals_left
 
 
-async def test_the_api_server_is_started_again(battered: House, cell: str) -> None:
+async def test_the_api_server_is_started_again(battered: Installation, cell: str) -> None:
     """In the middle of the work: nothing is lost, and nothing is bound twice."""
     async with battered.cluster.timeline(*_WATCHED, namespace=cell) as seen:
         for i in range(4):

@@ -11,10 +11,10 @@ from e2e.cluster.stages import FAIL_SECONDS, READY_SECONDS
 from e2e.cluster.timeline import State, Timeline, replay
 from e2e.cluster.trainjobs import Submission, condition, pod_annotations
 from e2e.front.install import PODGROUPS, QUEUES
-from e2e.front.ours import QUEUE, finishing, is_complete, pods_in
-from e2e.front.queues import let_use, queue
+from e2e.front.ours import QUEUE, finishing_pods, is_complete, pods_in
+from e2e.front.queues import grant_queue_use, queue
 from e2e.front.runtimes import make_runtime
-from e2e.scheduler.conftest import House
+from e2e.scheduler.conftest import Installation
 from e2e.scheduler.teams import let_finish
 
 _WATCHED = (TRAINJOBS, PODGROUPS, PODS)
@@ -23,7 +23,7 @@ _OF_JOB = "jobset.sigs.k8s.io/jobset-name"
 
 
 async def submit(
-    house: House, room: str, name: str = "job", nodes: int = 4, gpus: int = 1, **more: Any
+    house: Installation, room: str, name: str = "job", nodes: int = 4, gpus: int = 1, **more: Any
 ) -> None:
     """Submit a TrainJob of the plain torch runtime, or of another."""
     runtime = more.pop("runtime", "torch-distributed")
@@ -31,7 +31,7 @@ async def submit(
     patches = more.pop("patches", None)
     if patches is None:
         installed = await house.cluster.api.get(CLUSTER_RUNTIMES, None, runtime)
-        patches = finishing(installed, more.pop("run_for", "1s"))
+        patches = finishing_pods(installed, more.pop("run_for", "1s"))
     job = Submission(name, runtime, room, nodes, gpus, patches, labels={QUEUE: queue}).trainjob()
     job["spec"] |= more
     await house.cluster.api.create(job)
@@ -46,29 +46,29 @@ def _pods_of(state: State, job: str) -> list[Obj]:
     return [it for it in pods_in(state) if it["metadata"]["labels"].get(_OF_JOB) == job]
 
 
-def verdicts(state: State) -> set[str]:
+def reasons(state: State) -> set[str]:
     """Return why groups wait."""
     groups = [it for key, it in state.items() if key.resource == PODGROUPS]
     conditions = (it.get("status", {}).get("schedulingConditions", []) for it in groups)
     return {one["reasons"][-1]["reason"] for some in conditions for one in some}
 
 
-async def test_a_gang_waits_whole_and_starts_whole(narrow: House, closet: str) -> None:
+async def test_a_gang_waits_whole_and_starts_whole(narrow: Installation, closet: str) -> None:
     """A node is added: what waited, with its verdict, runs, and the verdict goes."""
     async with narrow.cluster.timeline(*_WATCHED, namespace=closet) as seen:
         await submit(narrow, closet, nodes=8)
-        await seen.until(lambda state: verdicts(state) == {"NoCapacity"}, "it says why it waits")
+        await seen.until(lambda state: reasons(state) == {"NoCapacity"}, "it says why it waits")
         assert bound(seen.state) == 0
         assert "NoCapacity" in await _shown_by_kubectl(narrow, closet)
         await narrow.cluster.add_nodes(1, NodeShape(gpus=2), prefix="more")
         await seen.until(is_complete, "it is Complete")
         await narrow.cluster.api.delete(NODES, None, "more-0")
 
-    assert verdicts(seen.state) == set()
+    assert reasons(seen.state) == set()
     assert longest_s(seen, lambda state: 0 < bound(state) < 8) < _WHOLE_S
 
 
-async def _shown_by_kubectl(house: House, room: str) -> list[str]:
+async def _shown_by_kubectl(house: Installation, room: str) -> list[str]:
     """Return what `kubectl get podgroup` shows of the only group."""
     accept = "application/json;as=Table;g=meta.k8s.io;v=v1"
     table = await house.cluster.api.request("GET", PODGROUPS.path(room), accept=accept)
@@ -88,7 +88,7 @@ def longest_s(seen: Timeline, true_of: Callable[[State], bool]) -> float:
     return longest_s
 
 
-async def test_two_staged_jobs_and_somebody_greedy(narrow: House, closet: str) -> None:
+async def test_two_staged_jobs_and_a_greedy_pod(narrow: Installation, closet: str) -> None:
     """Two times three workers and a launcher on six slots: never both half, and none is stuck."""
     slow = pod_annotations({"node": {READY_SECONDS: "5s"}, "launcher": {"run-seconds": "1s"}})
     async with narrow.cluster.timeline(*_WATCHED, namespace=closet) as seen:
@@ -123,7 +123,7 @@ def greedy(room: str, number: int) -> Obj:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
 
 
-async def test_a_pod_that_a_stranger_bound(narrow: House, closet: str) -> None:
+async def test_a_pod_that_a_stranger_bound(narrow: Installation, closet: str) -> None:
     """It counts as bound, the others follow when there is room, and nobody is bound twice."""
     async with narrow.cluster.timeline(*_WATCHED, namespace=closet) as seen:
         await submit(narrow, closet, nodes=8)
@@ -137,7 +137,7 @@ async def test_a_pod_that_a_stranger_bound(narrow: House, closet: str) -> None:
         await narrow.cluster.api.delete(NODES, None, "more-0")
 
 
-async def test_the_limit_of_a_queue(narrow: House, closet: str) -> None:
+async def test_the_limit_of_a_queue(narrow: Installation, closet: str) -> None:
     """What runs is left alone when it is lowered; what waits starts when it is raised."""
     api = narrow.cluster.api
     await make_queue(narrow, "limited", 2, closet)
@@ -146,7 +146,7 @@ async def test_the_limit_of_a_queue(narrow: House, closet: str) -> None:
         await seen.until(lambda state: bound(state, "small") == 2, "what is within it runs")
         await _limit(narrow, "limited", 1)
         await submit(narrow, closet, "large", nodes=3, queue="limited")
-        await seen.until(lambda state: verdicts(state) == {"ExceedsLimit"}, "the other waits")
+        await seen.until(lambda state: reasons(state) == {"ExceedsLimit"}, "the other waits")
         assert bound(seen.state, "small") == 2
         await _limit(narrow, "limited", 6)
         await seen.until(lambda state: bound(state, "large") == 3, "it runs")
@@ -156,7 +156,7 @@ async def test_the_limit_of_a_queue(narrow: House, closet: str) -> None:
     await api.delete(QUEUES, None, "limited")
 
 
-async def test_every_end_gives_everything_back(narrow: House, closet: str) -> None:
+async def test_every_end_gives_everything_back(narrow: Installation, closet: str) -> None:
     """Suspended or deleted, waiting or running, and when time is up: its queue has nothing left."""
     api = narrow.cluster.api
     await make_queue(narrow, "ending", -1, closet)
@@ -180,7 +180,7 @@ async def test_every_end_gives_everything_back(narrow: House, closet: str) -> No
     await api.delete(QUEUES, None, "ending")
 
 
-async def test_every_start_of_many_is_whole(narrow: House, closet: str) -> None:
+async def test_every_start_of_many_is_whole(narrow: Installation, closet: str) -> None:
     """Its pods fail and all begin anew, twice; in the end nothing is left of it."""
     await make_queue(narrow, "failing", -1, closet)
     await make_runtime(narrow.cluster, closet, "failing", restarts=2)
@@ -211,24 +211,24 @@ def _has_failed(state: State) -> bool:
 
 def _is_settled(nodes: int) -> Callable[[State], bool]:
     def look(state: State) -> bool:
-        return bound(state) == nodes or verdicts(state) == {"NoCapacity"}
+        return bound(state) == nodes or reasons(state) == {"NoCapacity"}
 
     return look
 
 
-async def make_queue(house: House, name: str, gpus: int, namespace: str) -> None:
+async def make_queue(house: Installation, name: str, gpus: int, namespace: str) -> None:
     """Make a closed queue of the default tree that may have so many GPUs, for a namespace."""
     made = queue(name, 0, gpus, "default-parent-queue")
     await house.cluster.api.request("POST", QUEUES.path(), made)
-    await let_use(house.cluster, name, namespace)
+    await grant_queue_use(house.cluster, name, namespace)
 
 
-async def _limit(house: House, name: str, gpus: int) -> None:
+async def _limit(house: Installation, name: str, gpus: int) -> None:
     fields = {"spec": {"resources": {"gpu": {"limit": gpus}}}}
     await house.cluster.api.merge(QUEUES, None, name, fields)
 
 
-async def until_unused(house: House, name: str) -> None:
+async def until_unused(house: Installation, name: str) -> None:
     """Wait until a queue says that nothing of it is used or asked for."""
     async with house.cluster.timeline(QUEUES) as seen:
 

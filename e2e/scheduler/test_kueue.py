@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest_asyncio
 
-from e2e.cluster.api import once_heard
+from e2e.cluster.api import retry_while_stale
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.nodes import NodeShape
 from e2e.cluster.resources import CLUSTER_RUNTIMES, JOBSETS, NODES, PODS, TRAINJOBS, Obj
@@ -20,9 +20,9 @@ from e2e.cluster.timeline import State
 from e2e.cluster.trainjobs import Submission
 from e2e.conftest import next_name
 from e2e.front.install import PODGROUPS
-from e2e.front.ours import QUEUE, finishing, groups_in, is_complete, pods_in
-from e2e.scheduler.conftest import House
-from e2e.scheduler.test_why import told_by
+from e2e.front.ours import QUEUE, finishing_pods, groups_in, is_complete, pods_in
+from e2e.scheduler.conftest import Installation
+from e2e.scheduler.test_why import sentences_of
 
 _GATE: Final = "kueue.x-k8s.io/topology"
 _MANAGER: Final = "kueue.x-k8s.io/manager"
@@ -32,7 +32,7 @@ _STILL: Final = "is still active"  # what Trainer's webhook says of a JobSet as 
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def flavours(house: House) -> AsyncIterator[dict[str, str]]:
+async def flavours(house: Installation) -> AsyncIterator[dict[str, str]]:
     """Return a node of each flavour, which takes nobody who does not tolerate it."""
     nodes = {}
     for flavour in _FLAVOURS:
@@ -56,7 +56,7 @@ async def admit(cluster: Cluster, room: str, flavour: str, *gates: str) -> None:
 async def restore(cluster: Cluster, room: str) -> None:
     """Have Kueue take away what it wrote, of a TrainJob without pods, as soon as it is let."""
     fields: Obj = {"spec": {"runtimePatches": await _others(cluster, room)}}
-    await once_heard(lambda: cluster.api.merge(TRAINJOBS, room, "job", fields), _STILL)
+    await retry_while_stale(lambda: cluster.api.merge(TRAINJOBS, room, "job", fields), _STILL)
 
 
 async def _others(cluster: Cluster, room: str) -> list[Obj]:
@@ -93,22 +93,22 @@ def all_on(node: str) -> Callable[[State], bool]:
     return lambda state: placed(state) == [node] * 2
 
 
-async def test_held_gated_taken_back_and_admitted_elsewhere(
-    house: House, room: str, flavours: dict[str, str]
+async def test_suspended_gated_evicted_and_admitted_elsewhere(
+    house: Installation, room: str, flavours: dict[str, str]
 ) -> None:
     """It goes where Kueue wants it, not before its gates are gone, and keeps its queue."""
     cluster = house.cluster
     installed = await cluster.api.get(CLUSTER_RUNTIMES, None, "torch-distributed")
-    patches = finishing(installed, "600s")  # it must not end before it is taken back
+    patches = finishing_pods(installed, "600s")  # it must not end before it is taken back
     job = Submission("job", "torch-distributed", room, 2, 2, patches, labels=_LABELS).trainjob()
     job["spec"]["suspend"] = True
     async with cluster.timeline(TRAINJOBS, JOBSETS, PODGROUPS, PODS, namespace=room) as seen:
         await cluster.api.create(job)
-        await seen.until(lambda _: len(seen.of(JOBSETS)) == 1, "it is held")
+        await seen.until(lambda _: len(seen.objects(JOBSETS)) == 1, "it is held")
         await admit(cluster, room, "spot", _GATE)
         await seen.until(lambda state: len(pods_in(state)) == 2, "its pods exist")
         await seen.until(lambda state: len(groups_in(state)) == 1, "and their group")
-        gated = await told_by("why", "job", "-n", room, kubeconfig=cluster.kubeconfig)
+        gated = await sentences_of("why", "job", "-n", room, kubeconfig=cluster.kubeconfig)
         first, second = pods_in(seen.state)
         await ungate(cluster, room, first)
         await seen.until(lambda state: len(_gated(state)) == 1, "one gate is gone")
@@ -131,7 +131,7 @@ async def test_held_gated_taken_back_and_admitted_elsewhere(
 
     assert "Gated" in gated.out
     assert _GATE in gated.out
-    (jobset,), (group,), (asked,) = (seen.of(it) for it in (JOBSETS, PODGROUPS, TRAINJOBS))
+    (jobset,), (group,), (asked,) = (seen.objects(it) for it in (JOBSETS, PODGROUPS, TRAINJOBS))
     assert (jobset["metadata"]["labels"][QUEUE], group["spec"]["queue"]) == ("default-queue",) * 2
     pods = {it.key: it.obj for it in history if it.key.resource == PODS}
     assert {it["metadata"]["labels"][QUEUE] for it in pods.values()} == {"default-queue"}

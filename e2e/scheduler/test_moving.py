@@ -9,17 +9,17 @@ import pytest
 from e2e.cluster.resources import PODS, TRAINJOBS, Obj
 from e2e.cluster.timeline import State, Timeline
 from e2e.front.install import PODGROUPS, QUEUES
-from e2e.scheduler.conftest import House
+from e2e.scheduler.conftest import Installation
 from e2e.scheduler.teams import (
-    FOLLOWED,
+    WATCHED,
     Job,
     complete,
     events_of,
     failures,
-    frozen,
-    has_left,
+    has_no_annotation,
     is_gone,
     is_suspended,
+    kubelets_paused,
     let_finish,
     make_queue,
     on_nodes,
@@ -35,7 +35,7 @@ _LONG_ENOUGH_S: Final = 3.0  # for several plans
 _SECOND_S: Final = 1.0  # in which two objects are equally old
 
 
-async def scatter(house: House, room: str, seen: Timeline, small: str) -> Obj:
+async def fragment(house: Installation, room: str, seen: Timeline, small: str) -> Obj:
     """Let somebody have 2 GPUs of the node where "large" has none: neither has 8 left."""
     filler = f"beside-{small}"
     await submit(house.cluster, room, Job(filler, room, 1, gpus=5))
@@ -44,84 +44,84 @@ async def scatter(house: House, room: str, seen: Timeline, small: str) -> Obj:
     await seen.until(on_nodes(small, 1), f"{small} runs")
     await house.cluster.api.delete(TRAINJOBS, room, filler)
     await seen.until(is_gone(filler), "the room beside the larger one is free again")
-    assert where(seen.state, "large") != where(seen.state, small)
+    assert nodes_of(seen.state, "large") != nodes_of(seen.state, small)
     return manifest
 
 
-async def settle(house: House, room: str, seen: Timeline) -> None:
+async def until_settled(house: Installation, room: str, seen: Timeline) -> None:
     """Let "large" have 3 GPUs."""
     await submit(house.cluster, room, Job("large", room, 1, gpus=3))
     await seen.until(on_nodes("large", 1), "the larger one runs")
     await asyncio.sleep(_SECOND_S)
 
 
-def where(state: State, name: str) -> str:
+def nodes_of(state: State, name: str) -> str:
     """Return the node of the one pod of a TrainJob that is not going; nothing if it has none."""
     pods = [it for key, it in state.items() if key.resource == PODS]
     nodes = [it["spec"].get("nodeName", "") for it in pods if _runs(it, name)]
     return next(filter(None, nodes), "")
 
 
-async def offer(house: House, queue: str, answer: str) -> None:
+async def set_consolidation(house: Installation, queue: str, answer: str) -> None:
     """Let the queue say whether those in it may be moved."""
     notes = {"metadata": {"annotations": {"trainer-kai.dev/consolidation": answer}}}
     await house.cluster.api.merge(QUEUES, None, queue, notes)
 
 
-async def test_who_moves_goes_on_elsewhere(battered: House, cell: str) -> None:
+async def test_a_relocated_trainjob_continues_elsewhere(battered: Installation, cell: str) -> None:
     """Only when its queue offers it; nobody gets the place that is kept for it meanwhile."""
     cluster = battered.cluster
     await make_queue(cluster, cell, 16, cell)
-    async with cluster.timeline(*FOLLOWED, PODGROUPS, namespace=cell) as seen:
-        await settle(battered, cell, seen)
-        await scatter(battered, cell, seen, "small")
-        stays, leaves = where(seen.state, "large"), where(seen.state, "small")
+    async with cluster.timeline(*WATCHED, PODGROUPS, namespace=cell) as seen:
+        await until_settled(battered, cell, seen)
+        await fragment(battered, cell, seen, "small")
+        stays, podsets = nodes_of(seen.state, "large"), nodes_of(seen.state, "small")
         await submit(cluster, cell, Job("claim", cell, 1, gpus=8))
         await asyncio.sleep(_LONG_ENOUGH_S)
         assert not is_suspended("small")(seen.state)
 
-        with frozen(cluster):  # it has not moved before the rival is there
-            await offer(battered, cell, "on")
+        with kubelets_paused(cluster):  # it has not moved before the rival is there
+            await set_consolidation(battered, cell, "on")
             await seen.until(is_suspended("small"), "the smaller one moves")
             await submit(cluster, cell, Job("rival", cell, 1, gpus=5))
             await seen.until(_waits("rival"), "somebody else wants its place")
         await seen.until(on_nodes("claim", 1), "there is a whole node")
         await seen.until(on_nodes("small", 1), "and whoever moved has its place")
-        assert (where(seen.state, "claim"), where(seen.state, "small")) == (leaves, stays)
-        assert not where(seen.state, "rival")
+        assert (nodes_of(seen.state, "claim"), nodes_of(seen.state, "small")) == (podsets, stays)
+        assert not nodes_of(seen.state, "rival")
         await let_finish(cluster, seen, "claim", 1)
         await seen.until(on_nodes("rival", 1), "the rival comes after it")
         history = seen.history()
 
         assert failures(seen.state, "small") == (0, 0)
-        assert has_left("small", "trainer-kai.dev/evicted-by")(seen.state)
-        told = await events_of(cluster, cell, "small")
-        assert "/small moves, and a place elsewhere is kept for it" in told["Evicted"]
-        told = await events_of(cluster, cell, "claim")
-        assert "small (consolidation)" in told["Evicting"]
+        assert has_no_annotation("small", "trainer-kai.dev/evicted-by")(seen.state)
+        report = await events_of(cluster, cell, "small")
+        assert "/small moves, and a place elsewhere is kept for it" in report["Evicted"]
+        report = await events_of(cluster, cell, "claim")
+        assert "small (consolidation)" in report["Evicting"]
     times = [(suspensions(history, it), resumptions(history, it)) for it in ("small", "large")]
     assert times == [(1, 1), (0, 0)]
 
 
 @pytest.mark.sized
-async def test_killed_while_somebody_moves(battered: House, cell: str) -> None:
+async def test_killed_during_a_relocation(battered: Installation, cell: str) -> None:
     """Whoever leads next knows what is kept, though there are no pods to tell it by."""
     cluster = battered.cluster
     await make_queue(cluster, cell, 16, cell)
-    await offer(battered, cell, "on")
-    async with cluster.timeline(*FOLLOWED, namespace=cell) as seen:
-        await settle(battered, cell, seen)
+    await set_consolidation(battered, cell, "on")
+    async with cluster.timeline(*WATCHED, namespace=cell) as seen:
+        await until_settled(battered, cell, seen)
         for i in range(_TIMES):
             small, claim, rival = (f"{name}-{i}" for name in ("small", "claim", "rival"))
-            await scatter(battered, cell, seen, small)
-            with frozen(cluster):  # nobody resumes it before its pod is gone
+            await fragment(battered, cell, seen, small)
+            with kubelets_paused(cluster):  # nobody resumes it before its pod is gone
                 await submit(cluster, cell, Job(claim, cell, 1, "1s", gpus=8))
                 await seen.until(is_suspended(small), f"it moves, killed {i} times")
                 await battered.scheduler.kill()
             await submit(cluster, cell, Job(rival, cell, 1, "1s", gpus=5))
             await battered.scheduler.start()
             await seen.until(on_nodes(small, 1), "whoever moved has its place", 60)
-            assert where(seen.state, small) == where(seen.state, "large")
+            assert nodes_of(seen.state, small) == nodes_of(seen.state, "large")
             await seen.until(complete(claim, rival), "all have run", 60)
             assert failures(seen.state, small) == (0, 0)
             await cluster.api.delete(TRAINJOBS, cell, small)
@@ -134,39 +134,39 @@ async def test_killed_while_somebody_moves(battered: House, cell: str) -> None:
     assert suspensions(history, "large") == 0
 
 
-async def test_what_was_kept_does_not_come_back(battered: House, cell: str) -> None:
+async def test_a_released_reservation_does_not_come_back(battered: Installation, cell: str) -> None:
     """Its user suspends it while it moves, and resumes it when others have that place."""
     cluster = battered.cluster
     await make_queue(cluster, cell, 16, cell)
-    await offer(battered, cell, "on")
-    async with cluster.timeline(*FOLLOWED, PODGROUPS, namespace=cell) as seen:
-        await settle(battered, cell, seen)
-        theirs = await scatter(battered, cell, seen, "small")
-        with frozen(cluster):  # nobody leads any more before it has left
+    await set_consolidation(battered, cell, "on")
+    async with cluster.timeline(*WATCHED, PODGROUPS, namespace=cell) as seen:
+        await until_settled(battered, cell, seen)
+        theirs = await fragment(battered, cell, seen, "small")
+        with kubelets_paused(cluster):  # nobody leads any more before it has left
             await submit(cluster, cell, Job("claim", cell, 1, gpus=8))
             await seen.until(is_suspended("small"), "it moves")
             await battered.scheduler.kill()
-        await seen.until(_is_kept, "its place is kept")
+        await seen.until(_has_reservation, "its place is kept")
         theirs["spec"]["suspend"] = True
         await cluster.api.apply(theirs, _USER)
         await submit(cluster, cell, Job("rival", cell, 1, gpus=5))
         await battered.scheduler.start()
         await seen.until(on_nodes("claim", 1), "there is a whole node", 60)
         await seen.until(on_nodes("rival", 1), "and the place that was kept is another's")
-        await seen.until(lambda state: not _is_kept(state), "that is written on its group")
+        await seen.until(lambda state: not _has_reservation(state), "that is written on its group")
 
         theirs["spec"]["suspend"] = False
         await cluster.api.apply(theirs, _USER)
         await seen.until(_waits("small"), "it is resumed, and there is no room")
         await asyncio.sleep(_LONG_ENOUGH_S)
-        assert not where(seen.state, "small")
+        assert not nodes_of(seen.state, "small")
         await cluster.api.delete(TRAINJOBS, cell, "rival")
         await seen.until(on_nodes("small", 1), "it runs when there is room again")
         history = seen.history()
     assert [suspensions(history, it) for it in ("claim", "rival", "large")] == [0, 0, 0]
 
 
-def _is_kept(state: State) -> bool:
+def _has_reservation(state: State) -> bool:
     groups = [it for key, it in state.items() if key.resource == PODGROUPS]
     return any("trainer-kai.dev/reserved" in it["metadata"]["annotations"] for it in groups)
 

@@ -8,8 +8,8 @@ from e2e.cluster.resources import CLUSTER_RUNTIMES, JOBS, NODES, PODS, TRAINJOBS
 from e2e.cluster.timeline import State, Timeline
 from e2e.cluster.trainjobs import Submission, condition
 from e2e.front.install import PODGROUPS
-from e2e.front.ours import QUEUE, finishing, pods_in
-from e2e.scheduler.conftest import House
+from e2e.front.ours import QUEUE, finishing_pods, pods_in
+from e2e.scheduler.conftest import Installation
 
 _WATCHED: Final = (TRAINJOBS, PODGROUPS, JOBS, PODS)
 _GANGS: Final = ("deleted", "tainted", "drained")
@@ -19,7 +19,7 @@ _REPAIRED_S: Final = 120.0  # Kubernetes waits 40 s and more before it deletes p
 _OVER: Final = ("Succeeded", "Failed")
 
 
-async def test_nodes_go_from_under_gangs(own_house: House) -> None:
+async def test_nodes_go_from_under_gangs(own_house: Installation) -> None:
     """Each gang is whole again on nodes that are left, and no TrainJob is lost by it."""
     api = own_house.cluster.api
     await own_house.cluster.add_nodes(7, NodeShape(gpus=8), prefix="more")
@@ -43,15 +43,15 @@ async def test_nodes_go_from_under_gangs(own_house: House) -> None:
     _survived(seen)
 
 
-async def _start(house: House, name: str) -> None:
+async def _start(house: Installation, name: str) -> None:
     runtime = "torch-distributed"
     installed = await house.cluster.api.get(CLUSTER_RUNTIMES, None, runtime)
-    patches, labels = finishing(installed, "600s"), {QUEUE: "default-queue"}
+    patches, labels = finishing_pods(installed, "600s"), {QUEUE: "default-queue"}
     job = Submission(name, runtime, "room", 2, 8, patches, labels=labels)
     await house.cluster.api.create(job.trainjob())
 
 
-async def _drain(house: House, node: str, state: State) -> None:
+async def _drain(house: Installation, node: str, state: State) -> None:
     """Do what `kubectl drain` does."""
     api = house.cluster.api
     await api.merge(NODES, None, node, {"spec": {"unschedulable": True}})
@@ -89,6 +89,6 @@ def _survived(seen: Timeline) -> None:
     for moment in seen.history():
         if moment.key.resource == PODS and moment.type == "DELETED":
             lost[moment.obj["metadata"]["labels"][_JOB]] += 1
-    for job in seen.of(JOBS):
+    for job in seen.objects(JOBS):
         assert lost[job["metadata"]["name"]] <= job["spec"]["backoffLimit"]
-    assert not [it for it in seen.of(TRAINJOBS) if condition(it, "Failed")]
+    assert not [it for it in seen.objects(TRAINJOBS) if condition(it, "Failed")]

@@ -7,9 +7,9 @@ from e2e.cluster.resources import NAMESPACES, NODES, PODS, TRAINJOBS, Obj, Resou
 from e2e.cluster.timeline import State
 from e2e.front.install import PODGROUPS
 from e2e.front.ours import groups_in, pods_in
-from e2e.scheduler.conftest import House
+from e2e.scheduler.conftest import Installation
 from e2e.scheduler.teams import Job, on_nodes, submit
-from e2e.scheduler.test_refused_pods import says, says_nothing, why
+from e2e.scheduler.test_refused_pods import has_message, has_no_message, reason
 
 _DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", "Deployment")
 _KAI: Final = "kai-scheduler"
@@ -17,7 +17,7 @@ _NAME: Final = "kai-scheduler-default"
 _SEEN_S: Final = 20.0
 
 
-def _kai(node: str) -> Obj:
+def _kai_deployment(node: str) -> Obj:
     """Return KAI's scheduler with one replica, which holds no Lease; its pod is on a node."""
     labels = {"app": "scheduler"}
     container = {"name": "scheduler", "image": "none"}
@@ -33,33 +33,37 @@ def _waits(state: State) -> bool:
     return len(pods) == 2 and not any(it["spec"].get("nodeName") for it in pods)
 
 
-async def test_ours_is_paused_while_a_kai_of_its_name_is_ready(own_house: House) -> None:
+async def test_ours_is_paused_while_a_kai_of_its_name_is_ready(own_house: Installation) -> None:
     """Nothing is bound, and `why` names the other one; ours goes on when that is gone."""
     api, room = own_house.cluster.api, "room"
     space = {"apiVersion": "v1", "kind": NAMESPACES.kind, "metadata": {"name": _KAI}}
     await api.create(space)
     nodes, _ = await api.list(NODES)
-    await api.request("POST", _DEPLOYMENTS.path(_KAI), _kai(nodes[0]["metadata"]["name"]))
+    await api.request(
+        "POST", _DEPLOYMENTS.path(_KAI), _kai_deployment(nodes[0]["metadata"]["name"])
+    )
     async with own_house.cluster.timeline(TRAINJOBS, PODGROUPS, PODS, namespace=room) as seen:
         await _until_paused(own_house)
         await submit(own_house.cluster, room, Job("job", "default-queue", 2))
-        told = says("SchedulerPaused: scheduler paused: another scheduler is ready as", _NAME)
-        await seen.until(told, "it is told that we are paused", _SEEN_S)
+        report = has_message(
+            "SchedulerPaused: scheduler paused: another scheduler is ready as", _NAME
+        )
+        await seen.until(report, "it is told that we are paused", _SEEN_S)
         assert _waits(seen.state)
-        asked = await why(own_house.cluster, room)
+        asked = await reason(own_house.cluster, room)
         versions = [it["metadata"]["resourceVersion"] for it in groups_in(seen.state)]
         await asyncio.sleep(5)
         assert versions == [it["metadata"]["resourceVersion"] for it in groups_in(seen.state)]
 
         await api.merge(_DEPLOYMENTS, _KAI, _NAME, {"spec": {"replicas": 0}})
         await seen.until(on_nodes("job", 2), "it starts", _SEEN_S)
-        await seen.until(says_nothing, "that is told no more", _SEEN_S)
+        await seen.until(has_no_message, "that is told no more", _SEEN_S)
 
     assert "SchedulerPaused" in asked
     assert f"another scheduler is ready as Deployment {_KAI}/{_NAME}" in asked
 
 
-async def _until_paused(house: House) -> None:
+async def _until_paused(house: Installation) -> None:
     async with asyncio.timeout(_SEEN_S):
         while not any("another scheduler of our name" in it for it in house.scheduler.lines()):
             await asyncio.sleep(0.1)

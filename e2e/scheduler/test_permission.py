@@ -16,11 +16,11 @@ from e2e.cluster.timeline import State
 from e2e.cluster.trainjobs import Submission
 from e2e.conftest import failed, make_namespace
 from e2e.front.install import PODGROUPS, QUEUES, apply
-from e2e.front.ours import GROUP, QUEUE, groups_in, pods_in
+from e2e.front.ours import PODGROUP, QUEUE, groups_in, pods_in
 from e2e.front.queues import queue
 from e2e.front.runtimes import make_runtime
-from e2e.scheduler.conftest import House, house_on, room_in
-from e2e.scheduler.teams import bare
+from e2e.scheduler.conftest import Installation, namespace_in, run_installation
+from e2e.scheduler.teams import bare_pod
 
 _RBAC: Final = "rbac.authorization.k8s.io"
 _ROLES: Final = Resource(_RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False)
@@ -40,21 +40,21 @@ _WAYS: Final = (
 _WAITING: Final = re.compile(r'trainer_kai_units_waiting\{verdict="ForbiddenQueue"\} (\S+)')
 _SOON_S: Final = 40.0
 _REFUSED_S: Final = 10.0  # for which an answer holds, if it is no
-_HEARD_S: Final = 20.0
+_AUTHORIZED_S: Final = 20.0
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def gated(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[House]:
+) -> AsyncIterator[Installation]:
     """Return a chain of two nodes, with a queue that nobody may use, and one that all may."""
     settings = {"TRAINER_KAI_QUEUE_ACCESS_UNANNOTATED": "closed"}  # no webhook refuses then
     folder = tmp_path_factory.mktemp("gated")
-    async with house_on("test-gated", folder, 2, settings=settings) as house:
-        unsaid = queue("closed", 8)
-        del unsaid["metadata"]["annotations"]
-        await house.cluster.api.request("POST", QUEUES.path(), unsaid)
+    async with run_installation("test-gated", folder, 2, settings=settings) as house:
+        unannotated = queue("closed", 8)
+        del unannotated["metadata"]["annotations"]
+        await house.cluster.api.request("POST", QUEUES.path(), unannotated)
         for name in ("closed", "default-queue"):
             await apply(house.cluster, _role(name))
         await apply(house.cluster, _binding("default-queue", "", "system:serviceaccounts"))
@@ -64,13 +64,13 @@ async def gated(
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def yard(gated: House) -> AsyncIterator[str]:
+async def yard(gated: Installation) -> AsyncIterator[str]:
     """Return a namespace of the test's own in there."""
-    async with room_in(gated) as name:
+    async with namespace_in(gated) as name:
         yield name
 
 
-async def test_no_way_leads_into_a_closed_queue(gated: House, yard: str) -> None:
+async def test_no_way_leads_into_a_closed_queue(gated: Installation, yard: str) -> None:
     """Each of eight waits, with the verdict that says why; a RoleBinding lets all of them start."""
     cluster = gated.cluster
     async with cluster.timeline(PODS, PODGROUPS, JOBSETS, namespace=yard) as seen:
@@ -78,19 +78,19 @@ async def test_no_way_leads_into_a_closed_queue(gated: House, yard: str) -> None
         await _by_an_edited_group(gated, yard)
         await _by_others(cluster, yard)
         await seen.until(lambda state: _ways(state) == {*_WAYS}, "there are pods of each")
-        await until_forbidden(gated, len(_WAYS))
-        await seen.until(lambda state: _verdicts(state) == {"ForbiddenQueue"}, "all are told so")
-        assert [it for it in seen.of(PODS) if "nodeName" in it["spec"]] == []
+        await until_refused(gated, len(_WAYS))
+        await seen.until(lambda state: _reasons(state) == {"ForbiddenQueue"}, "all are told so")
+        assert [it for it in seen.objects(PODS) if "nodeName" in it["spec"]] == []
 
         await apply(cluster, _binding("closed", yard, f"system:serviceaccounts:{yard}"))
         await seen.until(lambda state: _ways(state, placed=True) == {*_WAYS}, "all start", _SOON_S)
-        await until_forbidden(gated, 0)
-        await seen.until(lambda state: _verdicts(state) == {""}, "nobody is told so any more")
+        await until_refused(gated, 0)
+        await seen.until(lambda state: _reasons(state) == {""}, "nobody is told so any more")
     for path in (_DEPLOYMENTS.format(yard), JOBS.path(yard)):
         await cluster.api.request("DELETE", path)  # they would make their pods anew
 
 
-async def test_who_may_in_every_namespace_starts_at_once(gated: House) -> None:
+async def test_a_grant_in_every_namespace_starts_it_at_once(gated: Installation) -> None:
     """By a ClusterRoleBinding of the namespace's accounts, though nobody was asked before."""
     name = "granted"
     await make_namespace(gated.cluster, name)
@@ -98,7 +98,7 @@ async def test_who_may_in_every_namespace_starts_at_once(gated: House) -> None:
     await _until_granted(gated.cluster, "closed", name)
     began = time.monotonic()
     async with gated.cluster.timeline(PODS, namespace=name) as seen:
-        await gated.cluster.api.create(bare(name, "alone", "closed", 1))
+        await gated.cluster.api.create(bare_pod(name, "alone", "closed", 1))
         await seen.until(lambda state: _ways(state, placed=True) == {"alone"}, "it starts")
     assert time.monotonic() - began < _REFUSED_S
     await gated.cluster.api.kill_pods(name)
@@ -126,7 +126,7 @@ async def _by_trainjobs(cluster: Cluster, room: str) -> None:
         await cluster.api.merge(TRAINJOBS, room, "relabelled", {"spec": {"suspend": False}})
 
 
-async def _by_an_edited_group(house: House, room: str) -> None:
+async def _by_an_edited_group(house: Installation, room: str) -> None:
     """Make a group in a queue that is open, and write the other one into it before it is whole."""
     cluster = house.cluster
     group = {
@@ -140,14 +140,14 @@ async def _by_an_edited_group(house: House, room: str) -> None:
         if i:
             await cluster.api.merge(PODGROUPS, room, "regrouped", {"spec": {"queue": "closed"}})
             await _until_known(house, "regrouped", "closed")  # pods come by another watch
-        pod = bare(room, f"regrouped-{i}", "default-queue", 1)
-        pod["metadata"]["annotations"] = {GROUP: "regrouped"}
+        pod = bare_pod(room, f"regrouped-{i}", "default-queue", 1)
+        pod["metadata"]["annotations"] = {PODGROUP: "regrouped"}
         await cluster.api.create(pod)
 
 
 async def _by_others(cluster: Cluster, room: str) -> None:
     """Make a pod, a Job and a Deployment."""
-    await cluster.api.create(bare(room, "alone", "closed", 1))
+    await cluster.api.create(bare_pod(room, "alone", "closed", 1))
     job = {
         "apiVersion": JOBS.api_version,
         "kind": JOBS.kind,
@@ -168,7 +168,7 @@ async def _by_others(cluster: Cluster, room: str) -> None:
 
 
 def _template(**spec: str) -> Obj:
-    pod = bare("", "", "closed", 1)
+    pod = bare_pod("", "", "closed", 1)
     labels = {**pod["metadata"]["labels"], "app": "it"}
     return {"metadata": {"labels": labels}, "spec": {**pod["spec"], **spec}}
 
@@ -180,13 +180,13 @@ def _ways(state: State, *, placed: bool = False) -> set[str]:
     return {way for way in _WAYS if any(name.startswith(way) for name in names)}
 
 
-def _verdicts(state: State) -> set[str]:
+def _reasons(state: State) -> set[str]:
     """Return what groups are told; "" for one that is told nothing."""
     found = [it.get("status", {}).get("schedulingConditions") for it in groups_in(state)]
     return {it[-1]["reasons"][-1]["reason"] if it else "" for it in found}
 
 
-async def until_forbidden(house: House, count: int) -> None:
+async def until_refused(house: Installation, count: int) -> None:
     """Wait until so many units wait because of their queue."""
     url = house.scheduler.ready_url.replace("/readyz", "/metrics")
     deadline = time.monotonic() + _SOON_S
@@ -195,17 +195,17 @@ async def until_forbidden(house: House, count: int) -> None:
             async with session.get(url) as response:
                 text = await response.text()
             found = _WAITING.search(text)
-            said = float(found[1]) if found else -1
-            if said == count:
+            output = float(found[1]) if found else -1
+            if output == count:
                 return
-            assert time.monotonic() < deadline, f"{said:g} units are forbidden, not {count}"
+            assert time.monotonic() < deadline, f"{output:g} units are forbidden, not {count}"
             await asyncio.sleep(0.1)
 
 
-async def _until_known(house: House, group: str, queue: str) -> None:
+async def _until_known(house: Installation, group: str, queue: str) -> None:
     """Wait until the scheduler knows a group to be in a queue."""
     url = house.scheduler.ready_url.replace("/readyz", "/snapshot")
-    async with asyncio.timeout(_HEARD_S):
+    async with asyncio.timeout(_AUTHORIZED_S):
         while True:
             known = (await house.cluster.api.request("GET", url))["items"]
             groups = [it for it in known if it["kind"] == PODGROUPS.kind]
@@ -226,7 +226,7 @@ async def _until_granted(cluster: Cluster, queue: str, room: str) -> None:
     }
     spec = {"groups": [f"system:serviceaccounts:{room}"], "resourceAttributes": attributes}
     review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
-    async with asyncio.timeout(_HEARD_S):
+    async with asyncio.timeout(_AUTHORIZED_S):
         while not (await cluster.api.request("POST", _REVIEWS, review))["status"]["allowed"]:
             await asyncio.sleep(0.05)
 

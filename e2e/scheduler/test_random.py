@@ -13,10 +13,10 @@ from e2e.cluster.stages import READY_SECONDS, RUN_SECONDS
 from e2e.cluster.timeline import Key, Timeline
 from e2e.cluster.trainjobs import Submission, condition, pod_annotations
 from e2e.front.install import PODGROUPS, QUEUES
-from e2e.front.ours import QUEUE, finishing
-from e2e.scheduler.conftest import House
+from e2e.front.ours import QUEUE, finishing_pods
+from e2e.scheduler.conftest import Installation
 from e2e.scheduler.test_gangs import make_queue, until_unused
-from e2e.scheduler.witness import judge
+from e2e.scheduler.witness import check_gangs
 from e2e.size import SEED, size
 
 _JOBS: Final = size(60, 300)
@@ -36,7 +36,7 @@ _RUNTIMES: Final = (
 )
 
 
-class _Draw(NamedTuple):
+class _RandomJob(NamedTuple):
     """A TrainJob, and what becomes of it."""
 
     job: Obj
@@ -46,7 +46,7 @@ class _Draw(NamedTuple):
 
 @pytest.mark.sized
 @pytest.mark.timeout(600)  # which counts the start of the chain as well
-async def test_trainjobs_drawn_by_lot(house: House, room: str) -> None:
+async def test_trainjobs_drawn_by_lot(house: Installation, room: str) -> None:
     """At every change, whoever began has room for all it lacks, and is whole at once."""
     api = house.cluster.api
     await make_queue(house, "drawn", 16, room)
@@ -57,14 +57,14 @@ async def test_trainjobs_drawn_by_lot(house: House, room: str) -> None:
         async with asyncio.TaskGroup() as users:
             for number in range(_JOBS):
                 await turnstile.acquire()
-                drawn = _draw(lot, f"job-{number}", room, runtimes)
+                drawn = _random_job(lot, f"job-{number}", room, runtimes)
                 user = users.create_task(_use(house, seen, drawn))
                 user.add_done_callback(lambda _: turnstile.release())
     await until_unused(house, "drawn")
     await api.delete(QUEUES, None, "drawn")
 
     unanswered = _unanswered(house.scheduler.lines())
-    found = judge(seen.history(), unanswered)
+    found = check_gangs(seen.history(), unanswered)
     assert found.faults == []
     assert found.longest_s < (_REPAIRED_S if unanswered else _WHOLE_S)
     assert found.partly > _JOBS  # else it has seen nothing
@@ -72,15 +72,17 @@ async def test_trainjobs_drawn_by_lot(house: House, room: str) -> None:
 
 def _unanswered(lines: Iterable[str]) -> dict[str, str]:
     """Return the pods whose bind had no answer, and the node, as the scheduler logged it."""
-    told = [json.loads(line) for line in lines if '"bind without answer"' in line]
-    return {it["pod"].rpartition("/")[2]: it["node"] for it in told}
+    report = [json.loads(line) for line in lines if '"bind without answer"' in line]
+    return {it["pod"].rpartition("/")[2]: it["node"] for it in report}
 
 
-def _draw(lot: random.Random, name: str, room: str, runtimes: Mapping[str, Obj]) -> _Draw:
+def _random_job(
+    lot: random.Random, name: str, room: str, runtimes: Mapping[str, Obj]
+) -> _RandomJob:
     runtime = lot.choice(_RUNTIMES)
     nodes = 1 if runtime.startswith("torchtune") else lot.randint(2, 5)
     seconds = lot.choice(("0.2", "0.5", "1"))
-    patches = finishing(runtimes[runtime], seconds)
+    patches = finishing_pods(runtimes[runtime], seconds)
     if runtime.startswith("deepspeed"):
         slow = {READY_SECONDS: lot.choice(("0.1", "2"))}
         patches = pod_annotations({"node": slow, "launcher": {RUN_SECONDS: seconds}})
@@ -90,10 +92,10 @@ def _draw(lot: random.Random, name: str, room: str, runtimes: Mapping[str, Obj])
     fate = lot.random()
     pause_s = lot.uniform(0.1, 4) if fate < _SHARE else None
     end_s = lot.uniform(0.1, 4) if _SHARE <= fate < 2 * _SHARE else None
-    return _Draw(job.trainjob(), pause_s, end_s)
+    return _RandomJob(job.trainjob(), pause_s, end_s)
 
 
-async def _use(house: House, seen: Timeline, drawn: _Draw) -> None:
+async def _use(house: Installation, seen: Timeline, drawn: _RandomJob) -> None:
     """Do what a user does with a TrainJob, until it is over."""
     api, meta = house.cluster.api, drawn.job["metadata"]
     name, room = meta["name"], meta["namespace"]

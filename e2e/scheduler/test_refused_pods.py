@@ -11,22 +11,22 @@ from e2e.cluster.resources import NAMESPACES, PODS, TRAINJOBS, Obj, Resource
 from e2e.cluster.timeline import State
 from e2e.front.install import PODGROUPS
 from e2e.front.ours import groups_in, pods_in
-from e2e.scheduler.conftest import House
-from e2e.scheduler.teams import Job, bare, complete, on_nodes, submit
-from e2e.scheduler.test_why import told_by
+from e2e.scheduler.conftest import Installation
+from e2e.scheduler.teams import Job, bare_pod, complete, on_nodes, submit
+from e2e.scheduler.test_why import sentences_of
 
 _QUOTAS: Final = Resource("", "v1", "resourcequotas", "ResourceQuota")
 _ENFORCE: Final = "pod-security.kubernetes.io/enforce"
-_HEARD_S: Final = 20.0
+_QUOTA_SEEN_S: Final = 20.0
 _SLOW_S: Final = 60.0  # a Job that was refused tries again later and later
 
 
-def says(*words: str) -> Callable[[State], bool]:
+def has_message(*words: str) -> Callable[[State], bool]:
     """Return a test whether the group is told why it waits, in these words."""
     return lambda state: all(word in _message(state) for word in words)
 
 
-def says_nothing(state: State) -> bool:
+def has_no_message(state: State) -> bool:
     """Say whether nothing is told of the group."""
     return not _message(state)
 
@@ -44,10 +44,10 @@ async def _limit(cluster: Cluster, room: str, pods: int) -> None:
     await cluster.api.merge(_QUOTAS, room, "few", spec)
 
 
-async def why(cluster: Cluster, room: str) -> str:
+async def reason(cluster: Cluster, room: str) -> str:
     """Return what a user is told who asks."""
-    told = await told_by("why", "job", "-n", room, kubeconfig=cluster.kubeconfig)
-    return " ".join(told.out.split())  # without the breaks of lines
+    report = await sentences_of("why", "job", "-n", room, kubeconfig=cluster.kubeconfig)
+    return " ".join(report.out.split())  # without the breaks of lines
 
 
 def _failed() -> Obj:
@@ -58,7 +58,7 @@ def _failed() -> Obj:
     return {"phase": "Failed", "containerStatuses": [{**container, "state": state}]}
 
 
-async def test_a_quota_for_pods_is_told_until_they_are_there(house: House, room: str) -> None:
+async def test_a_pod_quota_is_reported_until_the_pods_exist(house: Installation, room: str) -> None:
     """And when one is lost later, the quota of then is not told as the reason."""
     api = house.cluster.api
     quota = {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "2"}}}
@@ -66,18 +66,20 @@ async def test_a_quota_for_pods_is_told_until_they_are_there(house: House, room:
     await api.request("POST", _QUOTAS.path(room), quota)
     async with house.cluster.timeline(TRAINJOBS, PODGROUPS, PODS, namespace=room) as seen:
         await submit(house.cluster, room, Job("job", "default-queue", 4))
-        told = says("PodsMissing: ", "2 of 4 exist", "Job job-node-0 cannot make", "exceeded quota")
-        await seen.until(told, "the quota is told")
-        asked = await why(house.cluster, room)
+        report = has_message(
+            "PodsMissing: ", "2 of 4 exist", "Job job-node-0 cannot make", "exceeded quota"
+        )
+        await seen.until(report, "the quota is told")
+        asked = await reason(house.cluster, room)
         assert not any(pod["spec"].get("nodeName") for pod in pods_in(seen.state))
 
         await _limit(house.cluster, room, 4)
         await seen.until(on_nodes("job", 4), "all of it runs", _SLOW_S)
-        await seen.until(says_nothing, "it is told no more")
+        await seen.until(has_no_message, "it is told no more")
         lost = pods_in(seen.state)[0]["metadata"]["name"]
         await api.merge(PODS, room, lost, {"status": _failed()}, "status")
         await seen.until(on_nodes("job", 3), "one has failed, and its Job waits for a while")
-        later = await why(house.cluster, room)
+        later = await reason(house.cluster, room)
 
     assert "PodsMissing" in asked
     assert "2 of 4 exist" in asked
@@ -87,8 +89,8 @@ async def test_a_quota_for_pods_is_told_until_they_are_there(house: House, room:
 
 async def _until_refused(cluster: Cluster, room: str) -> None:
     """Wait until the policy holds: whoever refuses pods hears of labels by a watch."""
-    pod = bare(room, "asked-for", "default-queue", 1)
-    async with asyncio.timeout(_HEARD_S):
+    pod = bare_pod(room, "asked-for", "default-queue", 1)
+    async with asyncio.timeout(_QUOTA_SEEN_S):
         while True:
             try:
                 await cluster.api.create(pod, dryRun="All")
@@ -99,19 +101,21 @@ async def _until_refused(cluster: Cluster, room: str) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_a_policy_that_lets_no_pod_in_is_told(house: House, room: str) -> None:
+async def test_a_policy_that_refuses_all_pods_is_reported(house: Installation, room: str) -> None:
     """There is not one pod then, and nothing to plan for."""
     api = house.cluster.api
     await api.merge(NAMESPACES, None, room, {"metadata": {"labels": {_ENFORCE: "restricted"}}})
     await _until_refused(house.cluster, room)
     async with house.cluster.timeline(TRAINJOBS, PODGROUPS, PODS, namespace=room) as seen:
         await submit(house.cluster, room, Job("job", "default-queue", 2, "1s"))
-        told = says("PodsMissing: ", "0 of 2 exist", 'violates PodSecurity "restricted:latest"')
-        await seen.until(told, "the policy is told")
-        asked = await why(house.cluster, room)
+        report = has_message(
+            "PodsMissing: ", "0 of 2 exist", 'violates PodSecurity "restricted:latest"'
+        )
+        await seen.until(report, "the policy is told")
+        asked = await reason(house.cluster, room)
         labels = {"metadata": {"labels": {_ENFORCE: "privileged"}}}
         await api.merge(NAMESPACES, None, room, labels)
         await seen.until(complete("job"), "it is Complete", _SLOW_S)
 
     assert 'Job job-node-0 cannot make them: violates PodSecurity "restricted:latest"' in asked
-    assert says_nothing(seen.state)
+    assert has_no_message(seen.state)

@@ -8,20 +8,20 @@ from e2e.cluster.resources import CLUSTER_RUNTIMES, NODES, PODS, TRAINJOBS, Obj
 from e2e.cluster.timeline import State
 from e2e.cluster.trainjobs import Submission, condition
 from e2e.front.install import PODGROUPS
-from e2e.front.ours import QUEUE, finishing, pods_in
-from e2e.scheduler.conftest import House
-from e2e.scheduler.teams import hurry, was_suspended
+from e2e.front.ours import QUEUE, finishing_pods, pods_in
+from e2e.scheduler.conftest import Installation
+from e2e.scheduler.teams import end_stage_now, was_suspended
 
 _SOON = pytest.mark.parametrize(
     "own_house", [{"TRAINER_KAI_REPAIR_GRACE_S": "3"}], indirect=True, ids=["grace 3 s"]
 )
 
 
-async def start(house: House) -> None:
+async def start(house: Installation) -> None:
     """Submit a TrainJob that fills both nodes, and runs for longer than any test."""
     runtime = "torch-distributed"
     installed = await house.cluster.api.get(CLUSTER_RUNTIMES, None, runtime)
-    patches = finishing(installed, "600s")
+    patches = finishing_pods(installed, "600s")
     labels = {QUEUE: "default-queue"}
     job = Submission("job", runtime, "room", 2, 8, patches, labels=labels)
     await house.cluster.api.create(job.trainjob())
@@ -39,7 +39,7 @@ def running(count: int, on: set[str] | None = None) -> Callable[[State], bool]:
     return look
 
 
-async def test_the_place_of_a_lost_pod_is_its_successors(own_house: House) -> None:
+async def test_the_place_of_a_lost_pod_is_its_successors(own_house: Installation) -> None:
     """Somebody greedy waits for it all the time, and does not get it."""
     api = own_house.cluster.api
     async with own_house.cluster.timeline(TRAINJOBS, PODGROUPS, PODS, namespace="room") as seen:
@@ -57,7 +57,7 @@ async def test_the_place_of_a_lost_pod_is_its_successors(own_house: House) -> No
 
 
 @_SOON
-async def test_who_cannot_be_repaired_leaves_whole_and_comes_back(own_house: House) -> None:
+async def test_an_irreparable_gang_is_evicted_whole_and_comes_back(own_house: Installation) -> None:
     """A node is cordoned for good: the TrainJob is suspended for a moment, and waits unharmed."""
     api = own_house.cluster.api
     async with own_house.cluster.timeline(TRAINJOBS, PODGROUPS, PODS, namespace="room") as seen:
@@ -73,7 +73,7 @@ async def test_who_cannot_be_repaired_leaves_whole_and_comes_back(own_house: Hou
         assert "trainer-kai.dev/evicted-by" not in job["metadata"].get("annotations", {})
         await seen.until(lambda state: len(pods_in(state)) == 2, "both pods wait")
         assert [_node(it) for it in pods_in(seen.state)] == ["", ""]
-        await hurry(own_house.cluster, pods_in(seen.state))
+        await end_stage_now(own_house.cluster, pods_in(seen.state))
         await api.merge(NODES, None, _node(victim), {"spec": {"unschedulable": None}})
         await seen.until(_is_complete, "the TrainJob is Complete", 60)
 

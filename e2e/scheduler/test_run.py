@@ -9,7 +9,7 @@ from e2e.cluster.resources import CLUSTER_RUNTIMES, LEASES, PODS, TRAINJOBS, Res
 from e2e.cluster.trainjobs import Submission
 from e2e.conftest import make_namespace, next_name
 from e2e.front.install import PODGROUPS, install
-from e2e.front.ours import finishing, is_complete
+from e2e.front.ours import finishing_pods, is_complete
 from e2e.front.processes import ALL, NAMESPACE, PODGROUPER, SCHEDULER, WEBHOOK, running
 from e2e.front.processes import webhook_port as port_of
 
@@ -29,7 +29,7 @@ async def test_all_in_one_process_carry_a_trainjob_to_its_end(tmp_path: Path) ->
         await _join_roles(cluster)
         await make_namespace(cluster, room)
         installed = await cluster.api.get(CLUSTER_RUNTIMES, None, "deepspeed-distributed")
-        job = Submission("job", "deepspeed-distributed", room, 3, 1, finishing(installed))
+        job = Submission("job", "deepspeed-distributed", room, 3, 1, finishing_pods(installed))
         async with (
             running(cluster, ALL, tmp_path),
             cluster.timeline(TRAINJOBS, PODGROUPS, PODS, namespace=room) as seen,

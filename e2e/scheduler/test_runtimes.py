@@ -13,8 +13,8 @@ from e2e.cluster.resources import CLUSTER_RUNTIMES, EVENTS, JOBSETS, PODS, TRAIN
 from e2e.cluster.timeline import Moment, State, replay
 from e2e.cluster.trainjobs import Submission, condition
 from e2e.front.install import PODGROUPS
-from e2e.front.ours import GROUP, LEAF, QUEUE, finishing, shape
-from e2e.scheduler.conftest import House
+from e2e.front.ours import PODGROUP, QUEUE, SUBGROUP, finishing_pods, podgroup_summary
+from e2e.scheduler.conftest import Installation
 
 _MPI: Final = [["node"], ["launcher"]]  # the launcher is a node as well
 _INITIALIZERS: Final = ("dataset-initializer", "model-initializer")
@@ -49,11 +49,11 @@ _GROUPS: Final[Mapping[str, Mapping[int, Sequence[str]]]] = {
 }
 _KINDS: Final = (TRAINJOBS, JOBSETS, PODGROUPS, PODS)
 _COMPLETE_S: Final = 120.0
-_FRONT: Final = ("trainer-kai-webhook", "trainer-kai-podgrouper")
+_WEBHOOK_WRITERS: Final = ("trainer-kai-webhook", "trainer-kai-podgrouper")
 _RESERVED: Final = "trainer-kai.dev/reserved"
 _LABELS: Final = {QUEUE: "default-queue"}
 _JOBSET: Final = "jobset.sigs.k8s.io/jobset-name"
-_PART: Final = "jobset.sigs.k8s.io/replicatedjob-name"
+_SUBGROUP: Final = "jobset.sigs.k8s.io/replicatedjob-name"
 
 
 class _Run(NamedTuple):
@@ -69,7 +69,7 @@ class _Run(NamedTuple):
         return list(last.values())
 
 
-async def test_every_shipped_runtime_is_covered(house: House) -> None:
+async def test_every_shipped_runtime_is_covered(house: Installation) -> None:
     """A runtime that a new Trainer ships must be added here."""
     installed, _ = await house.cluster.api.list(CLUSTER_RUNTIMES)
 
@@ -77,7 +77,7 @@ async def test_every_shipped_runtime_is_covered(house: House) -> None:
 
 
 async def test_every_shipped_runtime_is_complete(
-    house: House, room: str, stage_table: list[tuple[str, ...]]
+    house: Installation, room: str, stage_table: list[tuple[str, ...]]
 ) -> None:
     """Stage after stage, in the expected groups, with a write for each group and one Event."""
     api = house.cluster.api
@@ -88,7 +88,7 @@ async def test_every_shipped_runtime_is_complete(
     mark = await house.cluster.audit.mark()
     async with house.cluster.timeline(*_KINDS, namespace=room) as seen:
         for name, (runtime, nodes) in jobs.items():
-            patches = finishing(await api.get(CLUSTER_RUNTIMES, None, runtime))
+            patches = finishing_pods(await api.get(CLUSTER_RUNTIMES, None, runtime))
             job = Submission(name, runtime, room, nodes, 1, patches, labels=_LABELS)
             await api.create(job.trainjob())
         await seen.until(lambda state: _completed(state) == jobs.keys(), "all are", _COMPLETE_S)
@@ -96,7 +96,7 @@ async def test_every_shipped_runtime_is_complete(
     runs = [_Run(*jobs[name], [it for it in history if _is_of(it, name)]) for name in jobs]
     stage_table += map(_row, runs)
     written = await house.cluster.audit.writes(mark)
-    ours = [it for it in written if it.user.endswith(_FRONT) and it.namespace == room]
+    ours = [it for it in written if it.user.endswith(_WEBHOOK_WRITERS) and it.namespace == room]
     ours = [it for it in ours if it.status < 300]
 
     events = [it for it in ours if it.resource == EVENTS.plural]  # the log has no names of these
@@ -128,9 +128,9 @@ def _is_about(write: Write, job: str) -> bool:
 def _faults(run: _Run) -> list[str]:
     """Say what of a run is not as it should be."""
     groups = run.of(PODGROUPS)
-    found = [*_badly_grouped(run), *_too_early(run), *_out_of_its_slot(run)]
-    if sorted(map(shape, groups)) != sorted(_GROUPS[run.runtime][run.nodes]):
-        found.append(f"its groups are {sorted(map(shape, groups))}")
+    found = [*_badly_grouped(run), *_too_early(run), *_outside_reservation(run)]
+    if sorted(map(podgroup_summary, groups)) != sorted(_GROUPS[run.runtime][run.nodes]):
+        found.append(f"its groups are {sorted(map(podgroup_summary, groups))}")
     if any(group["spec"]["queue"] != _LABELS[QUEUE] for group in groups):
         found.append("a group is in another queue")
     wanted = max(run.nodes, len(_MPI)) if _STAGES[run.runtime] == _MPI else run.nodes
@@ -141,7 +141,7 @@ def _faults(run: _Run) -> list[str]:
 
 def _badly_grouped(run: _Run) -> list[str]:
     """Return the pods that at some moment did not name a leaf of their group."""
-    leaves = {
+    podsets = {
         (group["metadata"]["name"], one["name"])
         for group in run.of(PODGROUPS)
         for one in group["spec"]["subGroups"]
@@ -151,7 +151,7 @@ def _badly_grouped(run: _Run) -> list[str]:
     return [
         f"{pod['name']} is in no leaf of a group"
         for pod in pods
-        if (pod["annotations"].get(GROUP), pod["labels"].get(LEAF)) not in leaves
+        if (pod["annotations"].get(PODGROUP), pod["labels"].get(SUBGROUP)) not in podsets
     ]
 
 
@@ -163,15 +163,15 @@ def _too_early(run: _Run) -> list[str]:
     for moment, state in replay(run.history):
         if moment.type != "ADDED" or moment.key.resource != PODS:
             continue
-        ahead = stage_of[_part_of(moment.obj)] - 1
+        ahead = stage_of[_subgroup_of(moment.obj)] - 1
         pods = [obj for key, obj in state.items() if key.resource == PODS]
-        before = [pod for pod in pods if stage_of[_part_of(pod)] == ahead]
+        before = [pod for pod in pods if stage_of[_subgroup_of(pod)] == ahead]
         if ahead >= 0 and not (before and all(map(_is_ready_or_done, before))):
             early.append(f"{moment.key.name} came before the stage ahead of it was ready")
     return early
 
 
-def _out_of_its_slot(run: _Run) -> list[str]:
+def _outside_reservation(run: _Run) -> list[str]:
     """Return the launchers whose node was not held for them, or is held on when they have it."""
     held = [
         json.loads(reserved).get("launcher-replica-0", {})
@@ -179,7 +179,7 @@ def _out_of_its_slot(run: _Run) -> list[str]:
         if moment.key.resource == PODGROUPS
         if (reserved := _reserved(moment.obj))
     ]
-    launchers = [pod for pod in run.of(PODS) if _part_of(pod) == "launcher"]
+    launchers = [pod for pod in run.of(PODS) if _subgroup_of(pod) == "launcher"]
     return [
         f"{pod['metadata']['name']} is on {pod['spec']['nodeName']}, held was {held}"
         for pod in launchers
@@ -198,8 +198,8 @@ def _is_ready_or_done(pod: Obj) -> bool:
     return condition(pod, "Ready") or pod["status"]["phase"] == "Succeeded"
 
 
-def _part_of(pod: Obj) -> str:
-    name: str = pod["metadata"]["labels"][_PART]
+def _subgroup_of(pod: Obj) -> str:
+    name: str = pod["metadata"]["labels"][_SUBGROUP]
     return name
 
 
@@ -213,11 +213,11 @@ def _row(run: _Run) -> tuple[str, ...]:
     groups = run.of(PODGROUPS)
     stages: dict[str, list[str]] = {}
     for group in sorted(groups, key=_stage):
-        stages.setdefault(_stage(group).partition(" ")[0], []).append(shape(group))
-    units = " → ".join(", ".join(of) for of in stages.values())
+        stages.setdefault(_stage(group).partition(" ")[0], []).append(podgroup_summary(group))
+    podgroups = " → ".join(", ".join(of) for of in stages.values())
     took = f"{run.history[-1].at_s - run.history[0].at_s:.1f} s"
     pods = len(run.of(PODS))
-    return (run.runtime, f"{run.nodes}", f"{len(groups)}", units, f"{pods}", took)
+    return (run.runtime, f"{run.nodes}", f"{len(groups)}", podgroups, f"{pods}", took)
 
 
 def _stage(group: Obj) -> str:

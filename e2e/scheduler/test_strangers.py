@@ -7,11 +7,11 @@ from e2e.cluster.stages import SELECTED_NODE, WAITING_CLASS
 from e2e.cluster.timeline import State
 from e2e.cluster.trainjobs import condition
 from e2e.front.install import PODGROUPS, apply
-from e2e.front.ours import GROUP, QUEUE, pods_in
-from e2e.scheduler.conftest import House
+from e2e.front.ours import PODGROUP, QUEUE, pods_in
+from e2e.scheduler.conftest import Installation
 
 
-async def test_a_claim_that_waits_for_its_first_pod(house: House, room: str) -> None:
+async def test_a_claim_that_waits_for_its_first_pod(house: Installation, room: str) -> None:
     """It is told the node, and the pod follows its volume there."""
     claim = {
         "apiVersion": PVCS.api_version,
@@ -29,12 +29,12 @@ async def test_a_claim_that_waits_for_its_first_pod(house: House, room: str) -> 
         await house.cluster.api.create(_pod(room, "reader", volumes=[volume]))
         await seen.until(lambda state: _placed(state) == {"reader"}, "the pod has a node")
 
-    [pod], [bound] = seen.of(PODS), seen.of(PVCS)
+    [pod], [bound] = seen.objects(PODS), seen.objects(PVCS)
     assert bound["status"]["phase"] == "Bound"
     assert bound["metadata"]["annotations"][SELECTED_NODE] == pod["spec"]["nodeName"]
 
 
-async def test_a_gang_that_cannot_be_repaired_leaves_whole(house: House, room: str) -> None:
+async def test_a_gang_that_cannot_be_repaired_leaves_whole(house: Installation, room: str) -> None:
     """Whoever replaces a lost pod finds no node: those who are left are deleted, and told why."""
     group = {
         "apiVersion": PODGROUPS.api_version,
@@ -60,7 +60,7 @@ async def test_a_gang_that_cannot_be_repaired_leaves_whole(house: House, room: s
 def _pod(room: str, name: str, group: str = "", **spec: Any) -> Obj:
     metadata: Obj = {"namespace": room, "name": name, "labels": {QUEUE: "default-queue"}}
     if group:
-        metadata["annotations"] = {GROUP: group}
+        metadata["annotations"] = {PODGROUP: group}
     container = {
         "name": "c",
         "image": "none",

@@ -7,20 +7,20 @@ from typing import Final
 from e2e.cluster.resources import PODS, TRAINJOBS, Obj, Resource
 from e2e.cluster.timeline import State
 from e2e.front.install import PODGROUPS
-from e2e.scheduler.conftest import House
+from e2e.scheduler.conftest import Installation
 from e2e.scheduler.teams import (
-    FOLLOWED,
+    WATCHED,
     Job,
-    bare,
+    bare_pod,
     complete,
     events_of,
     failures,
     has_failed,
     has_node,
     let_finish,
-    lives,
     make_queue,
     on_nodes,
+    pods_created,
     resumptions,
     submit,
     suspensions,
@@ -31,10 +31,10 @@ _SECOND_S: Final = 1.0  # in which two objects are equally old
 KUEUE: Final = "kueue.x-k8s.io/queue-name"
 
 
-async def test_who_is_reclaimed_five_times_reaches_complete(teams: House, court: str) -> None:
+async def test_a_trainjob_reclaimed_five_times_completes(teams: Installation, court: str) -> None:
     """All eight pods leave at once each time, and not one of them counts as failed."""
     cluster = teams.cluster
-    async with cluster.timeline(*FOLLOWED, namespace=court) as seen:
+    async with cluster.timeline(*WATCHED, namespace=court) as seen:
         await submit(cluster, court, Job("victim", "borrower", 8))
         for i in range(5):
             await seen.until(on_nodes("victim", 8), f"the borrower runs, reclaimed {i} times")
@@ -45,7 +45,7 @@ async def test_who_is_reclaimed_five_times_reaches_complete(teams: House, court:
 
         assert failures(seen.state, "victim") == (0, 0)
         assert (suspensions(history, "victim"), resumptions(history, "victim")) == (5, 5)
-        assert lives(history, "victim") == 6 * 8
+        assert pods_created(history, "victim") == 6 * 8
         job = await cluster.api.get(TRAINJOBS, court, "victim")
         assert "trainer-kai.dev/evicted-by" not in job["metadata"].get("annotations", {})
         assert "suspend" not in {
@@ -54,28 +54,28 @@ async def test_who_is_reclaimed_five_times_reaches_complete(teams: House, court:
             if it["manager"] == "trainer-kai-eviction"
             for name in it["fieldsV1"].get("f:spec", {})
         }
-        told = await events_of(cluster, court, "victim")
-        assert "queue borrower had more than its share" in told["Evicted"]
-        told = await events_of(cluster, court, "owner-0")
-        assert "victim" in told["Evicting"]
+        report = await events_of(cluster, court, "victim")
+        assert "queue borrower had more than its share" in report["Evicted"]
+        report = await events_of(cluster, court, "owner-0")
+        assert "victim" in report["Evicting"]
 
 
-async def test_who_loses_its_pods_instead_is_failed(teams: House, court: str) -> None:
+async def test_deleted_pods_fail_the_trainjob_instead(teams: Installation, court: str) -> None:
     """What anybody else does who takes room back: deleted pods count against the TrainJob."""
     cluster = teams.cluster
-    async with cluster.timeline(*FOLLOWED, namespace=court) as seen:
+    async with cluster.timeline(*WATCHED, namespace=court) as seen:
         await submit(cluster, court, Job("victim", "borrower", 8))
         await seen.until(on_nodes("victim", 8), "it runs")
         await cluster.api.kill_pods(court)
         await seen.until(has_failed("victim"), "it has failed for good", 60)
 
 
-async def test_two_teams_lend_and_give_back(teams: House, court: str) -> None:
+async def test_two_teams_lend_and_give_back(teams: Installation, court: str) -> None:
     """Only who came last goes; when the other team is done it goes on, and all are Complete."""
     cluster = teams.cluster
     for team in ("left", "right"):
         await make_queue(cluster, team, 4, court)
-    async with cluster.timeline(*FOLLOWED, namespace=court) as seen:
+    async with cluster.timeline(*WATCHED, namespace=court) as seen:
         for name in ("first", "second"):
             await submit(cluster, court, Job(name, "left", 4))
             await seen.until(on_nodes(name, 4), f"{name} runs")
@@ -91,10 +91,10 @@ async def test_two_teams_lend_and_give_back(teams: House, court: str) -> None:
     assert times == {"first": 0, "second": 1, "guest": 0}
 
 
-async def test_who_matters_more_takes_the_room_of_its_own_team(teams: House, court: str) -> None:
+async def test_higher_priority_preempts_in_its_own_queue(teams: Installation, court: str) -> None:
     """By priority, and of those with less of it whoever came last."""
     cluster = teams.cluster
-    async with cluster.timeline(*FOLLOWED, namespace=court) as seen:
+    async with cluster.timeline(*WATCHED, namespace=court) as seen:
         for name in ("old", "new"):
             await submit(cluster, court, Job(name, "owner", 4, priority="train"))
             await seen.until(on_nodes(name, 4), f"{name} runs")
@@ -103,20 +103,20 @@ async def test_who_matters_more_takes_the_room_of_its_own_team(teams: House, cou
         for name in ("urgent", "old", "new"):
             await let_finish(cluster, seen, name, 4)
         history = seen.history()
-        told = await events_of(cluster, court, "new")
+        report = await events_of(cluster, court, "new")
 
     assert [suspensions(history, name) for name in ("old", "new", "urgent")] == [0, 1, 0]
-    assert "its priority is 125, and here it is 50" in told["Evicted"]
+    assert "its priority is 125, and here it is 50" in report["Evicted"]
 
 
 async def test_what_kueue_keeps_is_let_alone_and_a_budget_is_passed(
-    teams: House, court: str
+    teams: Installation, court: str
 ) -> None:
     """A condition says why the claim waits; both go then, and the pod's names the budget."""
     cluster = teams.cluster
-    kept = bare(court, "lodger", "borrower", 4)
+    kept = bare_pod(court, "lodger", "borrower", 4)
     kept["metadata"]["labels"]["app"] = "lodger"
-    async with cluster.timeline(*FOLLOWED, PODGROUPS, namespace=court) as seen:
+    async with cluster.timeline(*WATCHED, PODGROUPS, namespace=court) as seen:
         await cluster.api.request("POST", BUDGETS.path(court), _budget(court))
         await cluster.api.create(kept)
         await seen.until(has_node("lodger"), "a pod borrows")
@@ -124,44 +124,46 @@ async def test_what_kueue_keeps_is_let_alone_and_a_budget_is_passed(
         await submit(cluster, court, kueues)
         await seen.until(on_nodes("kueues", 4), "both borrow")
         await submit(cluster, court, Job("claim", "owner", 8, "1s"))
-        await seen.until(_told("claim", "1 because Kueue suspends and resumes it"), "it says why")
+        await seen.until(
+            _message("claim", "1 because Kueue suspends and resumes it"), "it says why"
+        )
         fields = {"metadata": {"labels": {KUEUE: None}}}
         await cluster.api.merge(TRAINJOBS, court, "kueues", fields)
         await seen.until(complete("claim"), "the claim is met", 60)
         history = seen.history()
 
-    marked = [it.obj for it in history if it.key.name == "lodger" and _targets(it.obj)]
-    told = f"although PodDisruptionBudget {court}/lodgers allows 0"
-    assert told in _targets(marked[0])[0]["message"]
+    marked = [it.obj for it in history if it.key.name == "lodger" and _evicted(it.obj)]
+    report = f"although PodDisruptionBudget {court}/lodgers allows 0"
+    assert report in _evicted(marked[0])[0]["message"]
 
 
-async def test_pods_of_others_are_marked_and_deleted(teams: House, court: str) -> None:
+async def test_pods_of_others_are_marked_and_deleted(teams: Installation, court: str) -> None:
     """A pod on its own has nobody to suspend it; it is told why, and a bare claimant is served."""
     cluster = teams.cluster
     async with cluster.timeline(PODS, namespace=court) as seen:
-        await cluster.api.create(bare(court, "lodger", "borrower", 8))
+        await cluster.api.create(bare_pod(court, "lodger", "borrower", 8))
         await seen.until(has_node("lodger"), "it runs")
-        await cluster.api.create(bare(court, "landlord", "owner", 8))
+        await cluster.api.create(bare_pod(court, "landlord", "owner", 8))
         await seen.until(has_node("landlord"), "its room is another's")
         history = seen.history()
 
-    marked = [it.obj for it in history if it.key.name == "lodger" and _targets(it.obj)]
-    assert [it["reason"] for it in _targets(marked[0])] == ["PreemptionByScheduler"]
+    marked = [it.obj for it in history if it.key.name == "lodger" and _evicted(it.obj)]
+    assert [it["reason"] for it in _evicted(marked[0])] == ["PreemptionByScheduler"]
 
 
-def _targets(pod: Obj) -> list[Obj]:
+def _evicted(pod: Obj) -> list[Obj]:
     conditions = pod["status"].get("conditions", ())
     return [it for it in conditions if it["type"] == "DisruptionTarget"]
 
 
-def _told(name: str, words: str) -> Callable[[State], bool]:
+def _message(name: str, words: str) -> Callable[[State], bool]:
     """Return a test whether the group of a TrainJob is told this."""
 
     def look(state: State) -> bool:
         groups = [it for key, it in state.items() if key.resource == PODGROUPS]
         mine = [it for it in groups if it["metadata"]["name"].startswith(f"pg-{name}-")]
-        said = [it["message"] for group in mine for it in _conditions(group)]
-        return any(words in message for message in said)
+        output = [it["message"] for group in mine for it in _conditions(group)]
+        return any(words in message for message in output)
 
     return look
 

@@ -11,15 +11,15 @@ from e2e.cluster.resources import TRAINJOBS
 from e2e.cluster.timeline import State
 from e2e.conftest import make_namespace
 from e2e.front.install import QUEUES
-from e2e.scheduler.conftest import House, house_on
+from e2e.scheduler.conftest import Installation, run_installation
 from e2e.scheduler.teams import (
-    FOLLOWED,
+    WATCHED,
     Job,
     complete,
     failures,
-    frozen,
-    has_left,
+    has_no_annotation,
     is_suspended,
+    kubelets_paused,
     let_finish,
     make_queue,
     on_nodes,
@@ -35,14 +35,14 @@ _LONG_ENOUGH_S = 6.0  # for several plans, also without news
 
 @pytest.mark.sized
 @pytest.mark.timeout(600)
-async def test_killed_between_suspend_and_resume(teams: House, court: str) -> None:
+async def test_killed_between_suspend_and_resume(teams: Installation, court: str) -> None:
     """Each time the scheduler that leads next resumes it, and nothing of ours stays behind."""
     cluster = teams.cluster
-    async with cluster.timeline(*FOLLOWED, namespace=court) as seen:
+    async with cluster.timeline(*WATCHED, namespace=court) as seen:
         await submit(cluster, court, Job("victim", "borrower", 8))
         for i in range(_TIMES):
             await seen.until(on_nodes("victim", 8), f"the borrower runs, killed {i} times", 60)
-            with frozen(cluster):  # nobody resumes it before its pods are gone
+            with kubelets_paused(cluster):  # nobody resumes it before its pods are gone
                 await submit(cluster, court, Job(f"owner-{i}", "owner", 8, "1s"))
                 await seen.until(is_suspended("victim"), "it makes room")
                 await teams.scheduler.kill()
@@ -52,14 +52,14 @@ async def test_killed_between_suspend_and_resume(teams: House, court: str) -> No
         history = seen.history()
 
         assert failures(seen.state, "victim") == (0, 0)
-        assert has_left("victim", "trainer-kai.dev/evicted-by")(seen.state)
+        assert has_no_annotation("victim", "trainer-kai.dev/evicted-by")(seen.state)
     assert (suspensions(history, "victim"), resumptions(history, "victim")) == (_TIMES, _TIMES)
 
 
-async def test_nobody_goes_while_a_queue_is_missing(teams: House, court: str) -> None:
+async def test_no_eviction_while_a_queue_is_missing(teams: Installation, court: str) -> None:
     """The tree is deleted by mistake: all that runs goes on, and claims wait until it is back."""
     cluster = teams.cluster
-    async with cluster.timeline(*FOLLOWED, namespace=court) as seen:
+    async with cluster.timeline(*WATCHED, namespace=court) as seen:
         await submit(cluster, court, Job("victim", "borrower", 8))
         await seen.until(on_nodes("victim", 8), "the borrower runs")
         for name in ("owner", "borrower"):
@@ -79,13 +79,13 @@ async def test_nobody_goes_while_a_queue_is_missing(teams: House, court: str) ->
 
 async def test_a_mistake_does_not_empty_a_cluster(tmp_path: Path) -> None:
     """All of it is claimed at once: within a minute 64 GPUs are taken back, and no more."""
-    async with house_on("test-breaker", tmp_path, 2, 64) as house:
+    async with run_installation("test-breaker", tmp_path, 2, 64) as house:
         cluster = house.cluster
         room = "mistake"
         await make_namespace(cluster, room)
         await make_queue(cluster, "owner", 128, room)
         await make_queue(cluster, "borrower", 0, room)
-        async with cluster.timeline(*FOLLOWED, namespace=room) as seen:
+        async with cluster.timeline(*WATCHED, namespace=room) as seen:
             for i in range(16):
                 await submit(cluster, room, Job(f"b{i}", "borrower", 1, gpus=8))
             await seen.until(lambda state: running(state, "b") == 16, "all borrowers run", 60)
@@ -104,7 +104,7 @@ def running(state: State, begin: str) -> int:
     return sum(on_nodes(name, 1)(state) for name in jobs)
 
 
-async def metrics(house: House) -> list[str]:
+async def metrics(house: Installation) -> list[str]:
     """Return what the scheduler counts, line by line."""
     url = house.scheduler.ready_url.replace("/readyz", "/metrics")
     async with aiohttp.ClientSession() as session, session.get(url) as answer:

@@ -18,9 +18,9 @@ from e2e.cluster.stages import READY_SECONDS
 from e2e.cluster.timeline import State
 from e2e.cluster.trainjobs import Submission, pod_annotations
 from e2e.front.install import PODGROUPS
-from e2e.front.ours import QUEUE, finishing, groups_in, is_complete, pods_in
-from e2e.scheduler.conftest import House
-from e2e.scheduler.teams import hurry
+from e2e.front.ours import QUEUE, finishing_pods, groups_in, is_complete, pods_in
+from e2e.scheduler.conftest import Installation
+from e2e.scheduler.teams import end_stage_now
 from tests.support.tree import ROOT
 
 _RBAC: Final = "rbac.authorization.k8s.io"
@@ -31,7 +31,7 @@ _ANSWER_S: Final = 30.0  # with the start of the process, on a machine that does
 _USER: Final = "user"
 
 
-class Told(NamedTuple):
+class WhyOutput(NamedTuple):
     """What the command said."""
 
     code: int
@@ -48,15 +48,17 @@ class Told(NamedTuple):
 class User(NamedTuple):
     """Somebody who may view a namespace, and what he asks."""
 
-    room: str
+    namespace: str
     kubeconfig: Path
 
-    async def why(self, *arguments: str) -> Told:
+    async def why(self, *arguments: str) -> WhyOutput:
         """Ask why."""
-        return await told_by("why", *arguments, "-n", self.room, kubeconfig=self.kubeconfig)
+        return await sentences_of(
+            "why", *arguments, "-n", self.namespace, kubeconfig=self.kubeconfig
+        )
 
 
-async def told_by(*arguments: str, kubeconfig: Path) -> Told:
+async def sentences_of(*arguments: str, kubeconfig: Path) -> WhyOutput:
     """Run a command as a user does."""
     pipe = asyncio.subprocess.PIPE
     began = time.monotonic()
@@ -68,11 +70,11 @@ async def told_by(*arguments: str, kubeconfig: Path) -> Told:
     )
     out, err = await process.communicate()
     assert time.monotonic() - began < _ANSWER_S
-    return Told(process.returncode or 0, out.decode(), err.decode())
+    return WhyOutput(process.returncode or 0, out.decode(), err.decode())
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def user(house: House, room: str) -> AsyncIterator[User]:
+async def user(house: Installation, room: str) -> AsyncIterator[User]:
     """Return somebody with the right to view the room, and nothing outside it."""
     metadata = {"namespace": room, "name": _USER}
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
@@ -109,7 +111,7 @@ def all_run(job: str, number: int) -> Callable[[State], bool]:
     return is_so
 
 
-def is_told(job: str) -> Callable[[State], bool]:
+def has_message(job: str) -> Callable[[State], bool]:
     """Return whether somebody has said why the group of a TrainJob waits."""
 
     def is_so(state: State) -> bool:
@@ -124,15 +126,17 @@ def torch(room: str, name: str, nodes: int, gpus: int) -> Obj:
     return Submission(name, "torch-distributed", room, nodes, gpus, labels=_LABELS).trainjob()
 
 
-async def test_a_trainjob_that_waits_for_room_says_so(house: House, room: str, user: User) -> None:
+async def test_a_trainjob_that_waits_for_room_says_so(
+    house: Installation, room: str, user: User
+) -> None:
     """With numbers and exit code 1; once another has ended it runs, and nothing waits."""
     api = house.cluster.api
     async with house.cluster.timeline(PODGROUPS, PODS, namespace=room) as seen:
         await api.create(torch(room, "first", 8, 5))
         await seen.until(all_run("first", 8), "the first has its room")
         await api.create(torch(room, "second", 2, 8))
-        await seen.until(is_told("second"), "the second knows why it waits")
-        told = await user.why("second")
+        await seen.until(has_message("second"), "the second knows why it waits")
+        report = await user.why("second")
         document = await user.why("trainjob/second", "-o", "json")
         of_pod = await user.why("pod/first-node-0-0" + _rest(seen.state, "first-node-0-0"))
         async with asyncio.timeout(_ANSWER_S):  # what queues have is written now and then
@@ -143,15 +147,15 @@ async def test_a_trainjob_that_waits_for_room_says_so(house: House, room: str, u
         later = await user.why("second")
 
     assert queues[2:] == ["default-queue", "default-parent-queue"]
-    assert (told.code, told.err) == (1, "")
-    assert re.search(r"Fragmented \(for \d+s\): 0 of 2 pods have room", told.out), told.out
-    assert "1 unit → 2 pods: 2 wait" in told.out
-    assert "not known" not in told.out
+    assert (report.code, report.err) == (1, "")
+    assert re.search(r"Fragmented \(for \d+s\): 0 of 2 pods have room", report.out), report.out
+    assert "1 unit → 2 pods: 2 wait" in report.out
+    assert "not known" not in report.out
     assert document.code == 1
-    (unit,) = document.answer["units"]
-    assert unit["reason"]["title"] == "Fragmented"
-    assert "8 GPU" in unit["reason"]["message"]
-    assert (unit["pods"]["waiting"], unit["members"]) == (2, "2 node")
+    (podgroup,) = document.answer["units"]
+    assert podgroup["reason"]["title"] == "Fragmented"
+    assert "8 GPU" in podgroup["reason"]["message"]
+    assert (podgroup["pods"]["waiting"], podgroup["members"]) == (2, "2 node")
     assert of_pod.code == 0
     assert (later.code, later.err) == (0, "")
     assert "runs" in later.out
@@ -160,8 +164,8 @@ async def test_a_trainjob_that_waits_for_room_says_so(house: House, room: str, u
 
 async def _listed(cluster: Cluster) -> list[Any]:
     """Return what the default queue has and wants, its name and its parent's."""
-    told = await told_by("queue", "list", "-o", "json", kubeconfig=cluster.kubeconfig)
-    (queue,) = (it for it in told.answer["queues"] if it["name"] == "default-queue")
+    report = await sentences_of("queue", "list", "-o", "json", kubeconfig=cluster.kubeconfig)
+    (queue,) = (it for it in report.answer["queues"] if it["name"] == "default-queue")
     has = [queue[name]["gpu"] for name in ("allocated", "requested")]
     return [*has, queue["name"], queue["parent"]]
 
@@ -172,28 +176,28 @@ def _rest(state: State, prefix: str) -> str:
 
 
 async def test_a_launcher_that_comes_later_is_not_waited_for(
-    house: House, room: str, user: User
+    house: Installation, room: str, user: User
 ) -> None:
     """While the workers become ready the unit runs; the launcher is told to come."""
     api = house.cluster.api
     installed = await api.get(CLUSTER_RUNTIMES, None, "deepspeed-distributed")
     slow = {READY_SECONDS: "600s"}  # each stage lasts until the one before has been asked about
-    patches = _both(finishing(installed, "600s"), pod_annotations({"node": slow}))
+    patches = _both(finishing_pods(installed, "600s"), pod_annotations({"node": slow}))
     job = Submission("job", "deepspeed-distributed", room, 3, 1, patches, labels=_LABELS)
     async with house.cluster.timeline(TRAINJOBS, PODGROUPS, PODS, namespace=room) as seen:
         await api.create(job.trainjob())
         await seen.until(all_run("job", 2), "the workers run")
         early = await user.why("job", "-o", "json")
-        await hurry(house.cluster, pods_in(seen.state), READY_SECONDS)
+        await end_stage_now(house.cluster, pods_in(seen.state), READY_SECONDS)
         await seen.until(all_run("job", 3), "the launcher runs, too")
         whole = await user.why("job", "-o", "json")
-        await hurry(house.cluster, pods_in(seen.state))
+        await end_stage_now(house.cluster, pods_in(seen.state))
         await seen.until(is_complete, "the TrainJob is Complete", 60)
         after = await user.why("job")
 
-    (unit,) = early.answer["units"]
-    assert (early.code, unit["state"], unit["pods"]["running"]) == (0, "runs", 2)
-    assert unit["note"] == "launcher comes when the others are Ready, and room for it is kept"
+    (podgroup,) = early.answer["units"]
+    assert (early.code, podgroup["state"], podgroup["pods"]["running"]) == (0, "runs", 2)
+    assert podgroup["note"] == "launcher comes when the others are Ready, and room for it is kept"
     assert (whole.code, whole.answer["units"][0]["pods"]["running"]) == (0, 3)
     assert (after.code, after.out.split()[2]) == (0, "complete")
 
@@ -207,7 +211,7 @@ def _both(one: Any, other: Any) -> Any:
 
 async def test_what_does_not_exist_cannot_be_answered(user: User) -> None:
     """Exit code 2, and one line."""
-    told = await user.why("nobody")
+    report = await user.why("nobody")
 
-    assert (told.code, told.out) == (2, "")
-    assert re.fullmatch(r"trainer-kai: trainjob/nobody: is not in namespace .+\n", told.err)
+    assert (report.code, report.out) == (2, "")
+    assert re.fullmatch(r"trainer-kai: trainjob/nobody: is not in namespace .+\n", report.err)

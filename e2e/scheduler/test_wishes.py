@@ -7,15 +7,15 @@ from typing import Any
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import TRAINJOBS, Obj
 from e2e.cluster.timeline import Timeline
-from e2e.scheduler.conftest import House
+from e2e.scheduler.conftest import Installation
 from e2e.scheduler.teams import (
-    FOLLOWED,
+    WATCHED,
     Job,
     complete,
-    frozen,
-    has_left,
-    is_leaving,
+    has_no_annotation,
+    has_no_running_pods,
     is_suspended,
+    kubelets_paused,
     let_finish,
     on_nodes,
     submit,
@@ -33,7 +33,7 @@ async def evicted(
     """Have a borrower make room for an owner; until it ends it is asked to, and has not left."""
     manifest = await submit(cluster, room, Job(victim, "borrower", 8), _USER)
     await seen.until(on_nodes(victim, 8), "the borrower runs")
-    with frozen(cluster):
+    with kubelets_paused(cluster):
         await submit(cluster, room, Job(owner, "owner", 8, "2s"))
         await seen.until(is_suspended(victim), "it is to make room")
         yield manifest
@@ -51,23 +51,23 @@ async def annotations(cluster: Cluster, room: str) -> dict[str, Any]:
     return found
 
 
-async def test_who_is_to_be_suspended_stays_so(teams: House, court: str) -> None:
+async def test_a_suspend_by_the_user_stays(teams: Installation, court: str) -> None:
     """Its user applies that meanwhile: nothing of ours is left, and it goes on when told to."""
     cluster = teams.cluster
-    async with cluster.timeline(*FOLLOWED, namespace=court) as seen:
+    async with cluster.timeline(*WATCHED, namespace=court) as seen:
         async with evicted(cluster, court, seen) as manifest:
             await cluster.api.apply(with_suspend(manifest, value=True), _USER)
         await seen.until(complete("owner"), "the owner is done", 60)
-        await seen.until(has_left("victim", _RECORD), "we have let go of it")
+        await seen.until(has_no_annotation("victim", _RECORD), "we have let go of it")
         assert is_suspended("victim")(seen.state)
         await cluster.api.apply(with_suspend(manifest, value=False), _USER)
         await let_finish(cluster, seen, "victim", 8)
 
 
-async def test_who_takes_the_record_away_keeps_it_suspended(teams: House, court: str) -> None:
+async def test_without_the_record_it_stays_suspended(teams: Installation, court: str) -> None:
     """It is a wish as well, and we do not ask for it back."""
     cluster = teams.cluster
-    async with cluster.timeline(*FOLLOWED, namespace=court) as seen:
+    async with cluster.timeline(*WATCHED, namespace=court) as seen:
         async with evicted(cluster, court, seen):
             fields = {"metadata": {"annotations": {_RECORD: None}}}
             await cluster.api.merge(TRAINJOBS, court, "victim", fields)
@@ -77,10 +77,10 @@ async def test_who_takes_the_record_away_keeps_it_suspended(teams: House, court:
         await let_finish(cluster, seen, "victim", 8)
 
 
-async def test_who_is_applied_anew_by_its_repository_comes_back(teams: House, court: str) -> None:
+async def test_a_trainjob_applied_again_comes_back(teams: Installation, court: str) -> None:
     """Again and again, as those do that keep a cluster like a repository."""
     cluster = teams.cluster
-    async with cluster.timeline(*FOLLOWED, namespace=court) as seen:
+    async with cluster.timeline(*WATCHED, namespace=court) as seen:
         async with evicted(cluster, court, seen) as manifest:
             for _ in range(3):
                 await cluster.api.apply(manifest, _USER)
@@ -92,10 +92,10 @@ async def test_who_is_applied_anew_by_its_repository_comes_back(teams: House, co
     assert _RECORD not in await annotations(cluster, court)
 
 
-async def test_who_is_told_to_run_meanwhile_waits_unsuspended(teams: House, court: str) -> None:
+async def test_a_resume_by_the_user_waits_unsuspended(teams: Installation, court: str) -> None:
     """Somebody sets it back at once: its new pods wait until the owner is done."""
     cluster = teams.cluster
-    async with cluster.timeline(*FOLLOWED, namespace=court) as seen:
+    async with cluster.timeline(*WATCHED, namespace=court) as seen:
         async with evicted(cluster, court, seen) as manifest:
             await cluster.api.apply(with_suspend(manifest, value=False), _USER)
         await seen.until(complete("owner"), "the owner is done", 60)
@@ -104,14 +104,14 @@ async def test_who_is_told_to_run_meanwhile_waits_unsuspended(teams: House, cour
     assert _RECORD not in await annotations(cluster, court)
 
 
-async def test_who_is_deleted_meanwhile_is_gone(teams: House, court: str) -> None:
+async def test_a_trainjob_deleted_meanwhile_is_gone(teams: Installation, court: str) -> None:
     """And so may be whoever it made room for: the borrower then has it back."""
     cluster = teams.cluster
-    async with cluster.timeline(*FOLLOWED, namespace=court) as seen:
+    async with cluster.timeline(*WATCHED, namespace=court) as seen:
         async with evicted(cluster, court, seen):
             await cluster.api.delete(TRAINJOBS, court, "victim", propagationPolicy="Foreground")
         await seen.until(complete("owner"), "the owner is done", 60)
         async with evicted(cluster, court, seen, "second", "brief"):
             await cluster.api.delete(TRAINJOBS, court, "brief", propagationPolicy="Background")
-            await seen.until(is_leaving("second"), "its pods are being deleted")
+            await seen.until(has_no_running_pods("second"), "its pods are being deleted")
         await let_finish(cluster, seen, "second", 8)  # it has its room back

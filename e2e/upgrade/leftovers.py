@@ -32,7 +32,7 @@ from e2e.cluster.resources import (
 )
 from e2e.front.install import PODGROUPS, QUEUES, documents
 from e2e.front.processes import NAMESPACE
-from e2e.upgrade.scene import ROOM
+from e2e.upgrade.scene import TRAINJOB_NAMESPACE
 
 __all__ = ["FOLDER", "Leftovers", "collected", "put_back", "read", "write"]
 
@@ -44,7 +44,10 @@ _NOTE: Final = "# Built by `python -m e2e.upgrade.record`; not for editing.\n"
 _KINDS: Final = (
     (QUEUES, None),
     (LEASES, NAMESPACE),
-    *((kind, ROOM) for kind in (TRAINJOBS, JOBSETS, PODGROUPS, SERVICES, CONFIG_MAPS, JOBS, PODS)),
+    *(
+        (kind, TRAINJOB_NAMESPACE)
+        for kind in (TRAINJOBS, JOBSETS, PODGROUPS, SERVICES, CONFIG_MAPS, JOBS, PODS)
+    ),
 )
 _BY_KIND: Final = {kind.kind: kind for kind, _ in _KINDS}
 _OF_THE_CHAIN: Final = "kube-root-ca.crt"
@@ -114,7 +117,7 @@ async def put_back(cluster: Cluster, objects: Sequence[Obj]) -> None:
     controllers = [cluster.process(name) for name in _CONTROLLERS]
     for process in controllers:
         await process.kill()
-    etcd = cluster.ground.url("etcd")
+    etcd = cluster.layout.url("etcd")
     for obj in objects:
         pair = {"key": _encoded(_key(obj)), "value": _encoded(json.dumps(obj))}
         await cluster.api.request("POST", f"{etcd}/v3/kv/put", pair)

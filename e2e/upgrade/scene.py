@@ -24,19 +24,19 @@ from e2e.conftest import make_namespace
 from e2e.front.install import PODGROUPS
 from e2e.front.ours import QUEUE, groups_in
 from e2e.scheduler.teams import (
-    FOLLOWED,
+    WATCHED,
     Job,
-    frozen,
     is_gone,
     is_suspended,
+    kubelets_paused,
     make_queue,
     on_nodes,
     submit,
 )
 
-__all__ = ["QUEUES_GPUS", "ROOM", "furnish", "kept_nodes", "play"]
+__all__ = ["QUEUES_GPUS", "TRAINJOB_NAMESPACE", "furnish", "play", "reserved_nodes"]
 
-ROOM: Final = "room"
+TRAINJOB_NAMESPACE: Final = "room"
 QUEUES_GPUS: Final = {"owner": 16, "borrower": 0}
 _LASTS: Final = {"node": {READY_SECONDS: "600s"}, "launcher": {RUN_SECONDS: "600s"}}
 
@@ -44,48 +44,50 @@ _LASTS: Final = {"node": {READY_SECONDS: "600s"}, "launcher": {RUN_SECONDS: "600
 async def furnish(cluster: Cluster) -> None:
     """Make the nodes and the namespace; everything else is of the scene."""
     await cluster.add_nodes(2, NodeShape(gpus=8))
-    await make_namespace(cluster, ROOM)
+    await make_namespace(cluster, TRAINJOB_NAMESPACE)
 
 
 async def play(cluster: Cluster, scheduler: AsyncExitStack) -> None:
     """Bring the scene about; the scheduler is ended as soon as it has suspended a TrainJob."""
     for name, gpus in QUEUES_GPUS.items():
         await make_queue(cluster, name, gpus)
-    async with cluster.timeline(*FOLLOWED, PODGROUPS, namespace=ROOM) as seen:
-        await submit(cluster, ROOM, Job("plain", "owner", 2, gpus=2))
+    async with cluster.timeline(*WATCHED, PODGROUPS, namespace=TRAINJOB_NAMESPACE) as seen:
+        await submit(cluster, TRAINJOB_NAMESPACE, Job("plain", "owner", 2, gpus=2))
         await seen.until(on_nodes("plain", 2), "the plain one runs")
         await cluster.api.create(_staged())
         await seen.until(on_nodes("staged", 1), "the workers of the one with stages run")
-        await seen.until(_is_kept, "its launcher has a place")
-        await submit(cluster, ROOM, Job("lent", "borrower", 2, gpus=4))
+        await seen.until(_is_reserved, "its launcher has a place")
+        await submit(cluster, TRAINJOB_NAMESPACE, Job("lent", "borrower", 2, gpus=4))
         await seen.until(on_nodes("lent", 2), "the borrower runs")
-        await submit(cluster, ROOM, Job("waits", "borrower", 1, gpus=4))
-        await seen.until(_is_told, "the condition of one more says why it waits")
-        with frozen(cluster):  # it is not resumed before its pods are gone
-            await submit(cluster, ROOM, Job("claim", "owner", 2, gpus=4))
+        await submit(cluster, TRAINJOB_NAMESPACE, Job("waits", "borrower", 1, gpus=4))
+        await seen.until(_has_message, "the condition of one more says why it waits")
+        with kubelets_paused(cluster):  # it is not resumed before its pods are gone
+            await submit(cluster, TRAINJOB_NAMESPACE, Job("claim", "owner", 2, gpus=4))
             await seen.until(is_suspended("lent"), "the borrower makes room")
             await scheduler.aclose()
         await seen.until(is_gone("lent"), "its pods are gone")
 
 
-def kept_nodes(groups: list[Obj]) -> list[str]:
+def reserved_nodes(groups: list[Obj]) -> list[str]:
     """Return the nodes on which places are kept for a later stage."""
     written = [it["metadata"]["annotations"] for it in groups]
     kept = [json.loads(it.get("trainer-kai.dev/reserved", "{}")) for it in written]
-    return [node for leaves in kept for leaf in leaves.values() for node in leaf["nodes"]]
+    return [node for podsets in kept for podset in podsets.values() for node in podset["nodes"]]
 
 
 def _staged() -> Obj:
     """Return a TrainJob of a worker and a launcher, which comes when the worker is ready."""
     patches = pod_annotations(_LASTS)
     labels = {QUEUE: "owner"}
-    return Submission("staged", "mlx-distributed", ROOM, 2, 2, patches, labels=labels).trainjob()
+    return Submission(
+        "staged", "mlx-distributed", TRAINJOB_NAMESPACE, 2, 2, patches, labels=labels
+    ).trainjob()
 
 
-def _is_told(state: State) -> bool:
+def _has_message(state: State) -> bool:
     groups = [it for it in groups_in(state) if it["metadata"]["name"].startswith("pg-waits-")]
     return any(it.get("status", {}).get("schedulingConditions") for it in groups)
 
 
-def _is_kept(state: State) -> bool:
-    return bool(kept_nodes(groups_in(state)))
+def _is_reserved(state: State) -> bool:
+    return bool(reserved_nodes(groups_in(state)))

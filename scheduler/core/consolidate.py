@@ -9,211 +9,243 @@ from functools import cached_property
 from itertools import islice
 from typing import Final
 
-from scheduler.core.chunks import Chunk, Part, Runs
-from scheduler.core.decision import Action, Move, Reservation
-from scheduler.core.displace import Displacement, but
-from scheduler.core.gone import Ask, Gone, Try
-from scheduler.core.line import Block, Line
-from scheduler.core.model import KINDS, NONE, Cause, Verdict
-from scheduler.core.moving import Movers
+from scheduler.core.chunks import PodSetTasks, SignatureRuns, Tasks
+from scheduler.core.decision import Action, Relocation, Reservation
+from scheduler.core.displace import EvictionSession, excluding
+from scheduler.core.gone import CandidateVictims, EvictionScenario, PreemptorRequest
+from scheduler.core.line import EvictionUnit, VictimOrder
+from scheduler.core.model import NONE, RESOURCE_KINDS, ReservationCause, UnschedulableReason
+from scheduler.core.moving import ConsolidationCandidates
 from scheduler.core.place import Placer
-from scheduler.core.search import choose
-from scheduler.core.tenants import Tenants
+from scheduler.core.search import solve
+from scheduler.core.tenants import VictimPool
 from scheduler.core.usage import Amounts
 
-__all__ = ["Consolidate"]
+__all__ = ["ConsolidateAction"]
 
-_HELPED: Final = (Verdict.FRAGMENTED, Verdict.NO_CAPACITY)
+_RESOLVABLE: Final = (UnschedulableReason.FRAGMENTED, UnschedulableReason.NO_CAPACITY)
 
 
-class Consolidate:
+class ConsolidateAction:
     """Whoever waits for room, and may be moved himself."""
 
-    def __init__(self, displacement: Displacement) -> None:
-        self._made: Final = displacement
-        self._allocation: Final = displacement.allocation
-        self._most: Final = displacement.allocation.policies.most_moved
+    def __init__(self, eviction_session: EvictionSession) -> None:
+        self._eviction_session: Final = eviction_session
+        self._session: Final = eviction_session.session
+        self._max_candidates: Final = eviction_session.session.policies.max_relocated
 
     def run(self) -> None:
         """Let everybody take his turn, one chunk each."""
-        allocation = self._allocation
-        hopeless: dict[tuple[int, Runs, int], int] = {}
-        if not (self._most and self._made.vain.is_offered):
+        session = self._session
+        failed_signatures: dict[tuple[int, SignatureRuns, int], int] = {}
+        if not (self._max_candidates and self._eviction_session.failures.has_relocatable):
             return
-        for row in self._made.claimants(lambda one: self._may_claim(one) and self._is_there(one)):
-            unit = allocation.snapshot.units[row]
-            if not self._may_claim(row):
+        for row in self._eviction_session.preemptors_in_order(
+            lambda one: self._may_consolidate(one) and self._is_free_in_total(one)
+        ):
+            podgroup = session.snapshot.podgroups[row]
+            if not self._may_consolidate(row):
                 continue
-            own = row if unit.bundle or unit.is_kept else NONE
-            ground = unit.queue, allocation.next[row].shapes, own
-            made = len(allocation.admissions)
-            if hopeless.get(ground) == made:
+            own = row if podgroup.owning_jobset or podgroup.has_running else NONE
+            ground = podgroup.queue, session.attempts[row].signatures, own
+            plan_result = len(session.allocations)
+            if failed_signatures.get(ground) == plan_result:
                 continue
-            if not self._pursue(row):
-                hopeless[ground] = made
+            if not self._consolidate_for(row):
+                failed_signatures[ground] = plan_result
 
-    def _may_claim(self, row: int) -> bool:
-        if not self._allocation.snapshot.units[row].is_preemptible or self._made.is_patient(row):
+    def _may_consolidate(self, row: int) -> bool:
+        if not self._session.snapshot.podgroups[
+            row
+        ].is_preemptible or self._eviction_session.is_delayed(row):
             return False
-        return self._allocation.rejections[row].verdict in _HELPED
+        return self._session.rejections[row].reason in _RESOLVABLE
 
-    def _is_there(self, row: int) -> bool:
+    def _is_free_in_total(self, row: int) -> bool:
         """Say whether all nodes together have what a unit asks for."""
-        amounts = self._allocation.next[row].amounts
-        return all(amounts[kind] <= self._made.free(kind) for kind in KINDS if amounts[kind] > 0)
+        amounts = self._session.attempts[row].amounts
+        return all(
+            amounts[kind] <= self._eviction_session.free_amount(kind)
+            for kind in RESOURCE_KINDS
+            if amounts[kind] > 0
+        )
 
     @cached_property
-    def _movers(self) -> Movers:
-        return Movers(self._allocation.snapshot)
+    def _relocatable(self) -> ConsolidationCandidates:
+        return ConsolidationCandidates(self._session.snapshot)
 
     @property
     def placer(self) -> Placer:
         """Return what places pods, on trial or not."""
-        return self._allocation.placer
+        return self._session.placer
 
     @cached_property
-    def tenants(self) -> Tenants:
+    def pool(self) -> VictimPool:
         """Return those who could be moved, each in one block."""
-        snapshot, movers = self._allocation.snapshot, self._movers
-        spared = {row for row in range(len(snapshot.units)) if row not in movers.parts}
-        key, budgets = self._allocation.key, self._made.disruptions
-        return Tenants(snapshot, spared | self._made.admitted, key, budgets, shrink=False)
+        snapshot, candidates = self._session.snapshot, self._relocatable
+        protected = {row for row in range(len(snapshot.podgroups)) if row not in candidates.tasks}
+        key, budgets = self._session.podgroup_key, self._eviction_session.allowance
+        return VictimPool(
+            snapshot, protected | self._eviction_session.allocated, key, budgets, shrink=False
+        )
 
     @cached_property
-    def _line(self) -> Line:
-        allocation = self._allocation
-        return Line(allocation.snapshot.queues, allocation.keys, self.tenants.blocks)
+    def _victim_order(self) -> VictimOrder:
+        session = self._session
+        return VictimOrder(session.snapshot.queues, session.queue_order, self.pool.eviction_units)
 
-    def _pursue(self, row: int) -> bool:
-        made, allocation = self._made, self._allocation
-        if allocation.refusal(allocation.usage, row) is not None:
+    def _consolidate_for(self, row: int) -> bool:
+        plan_result, session = self._eviction_session, self._session
+        if session.refusal(session.usage, row) is not None:
             return False
-        ask = made.ask(row)
-        if made.use_what_is_left(ask):
-            self._keep(row)
+        request = plan_result.request(row)
+        if plan_result.use_free_resources(request):
+            self._protect(row)
             return True
-        if not self._is_there(row):
+        if not self._is_free_in_total(row):
             return False
-        candidates = self._candidates(ask)
-        stake = _Moving(ask, self, candidates)
-        choice = choose(len(candidates), stake)
-        made.stats["searches"] += 1
-        made.stats["trials"] += stake.trials
-        made.stats["sets"] += choice.tried
-        made.stats["cut"] += choice.is_cut or stake.is_cut
-        if choice.ranks is None or stake.is_cut:
+        candidates = self._candidates(request)
+        scenario = RelocationScenario(request, self, candidates)
+        choice = solve(len(candidates), scenario)
+        plan_result.stats["searches"] += 1
+        plan_result.stats["trials"] += scenario.trials
+        plan_result.stats["sets"] += choice.tried
+        plan_result.stats["cut"] += choice.is_cut or scenario.is_truncated
+        if choice.ranks is None or scenario.is_truncated:
             return False
-        return self._carry_out(row, ask, [candidates[rank] for rank in choice.ranks])
+        return self._carry_out(row, request, [candidates[rank] for rank in choice.ranks])
 
-    def _candidates(self, ask: Ask) -> list[int]:
-        tenants, units = self.tenants, self._allocation.snapshot.units
-        may_go = but(self._made.who_may_go(ask, Action.CONSOLIDATION, (), tenants), tenants.barred)
-        bundle = units[ask.unit].bundle
+    def _candidates(self, request: PreemptorRequest) -> list[int]:
+        victims, podgroups = self.pool, self._session.snapshot.podgroups
+        may_evict = excluding(
+            self._eviction_session.unit_filter(request, Action.CONSOLIDATION, (), victims),
+            victims.blocked,
+        )
+        owning_jobset = podgroups[request.podgroup].owning_jobset
 
-        def keeps(block: int) -> bool:
-            first = tenants.units[block][0]
-            is_own = first == ask.unit or (bundle and units[first].bundle == bundle)
-            return not is_own and (may_go is None or may_go(block))
+        def is_eligible(eviction_unit: int) -> bool:
+            first = victims.podgroups[eviction_unit][0]
+            is_own = first == request.podgroup or (
+                owning_jobset and podgroups[first].owning_jobset == owning_jobset
+            )
+            return not is_own and (may_evict is None or may_evict(eviction_unit))
 
-        queues = range(len(self._allocation.snapshot.queues.names))
-        line, count = self._line.walk(self._allocation.usage, queues, keeps)
-        return list(islice(line, count if self._most < 0 else min(count, self._most)))
+        queues = range(len(self._session.snapshot.queues.names))
+        victim_order, count = self._victim_order.across_queues(
+            self._session.usage, queues, is_eligible
+        )
+        return list(
+            islice(
+                victim_order,
+                count if self._max_candidates < 0 else min(count, self._max_candidates),
+            )
+        )
 
-    def _carry_out(self, row: int, ask: Ask, blocks: list[int]) -> bool:
+    def _carry_out(self, row: int, request: PreemptorRequest, eviction_units: list[int]) -> bool:
         """Evict, place who it is for, and hold room for those who move."""
-        allocation, tenants = self._allocation, self.tenants
-        placer, checkpoint = allocation.placer, allocation.ledger.checkpoint
-        for block in blocks:
-            for member in tenants.members[block]:
-                allocation.ledger.evict(member.node, member.shape)
-        allocation.retry()
-        beside = self.beside(blocks)
-        parts = tuple(part for _, part in beside)
-        if placer.fits(ask.parts, ask.progress, parts) is None or not allocation.claim(
-            row, waits=True
+        session, victims = self._session, self.pool
+        placer, checkpoint = session.placer, session.statement.checkpoint
+        for eviction_unit in eviction_units:
+            for member in victims.victims[eviction_unit]:
+                session.statement.evict(member.node, member.signature)
+        session.forget_failures()
+        beside = self.relocated_tasks(eviction_units)
+        tasks = tuple(podset_tasks for _, podset_tasks in beside)
+        if placer.fits(request.tasks, request.assigned, tasks) is None or not session.place(
+            row, is_pipelined=True
         ):
-            allocation.ledger.roll_back(checkpoint)
+            session.statement.roll_back(checkpoint)
             return False
-        held = placer.hold(parts)
-        assert held is not None  # it was tried just now
-        slots: Counter[tuple[int, str, int]] = Counter()
-        for at, node, count in held:
-            slots[beside[at][0], beside[at][1].leaf.name, node] += count
-        for block in blocks:
-            self._note(block, row, slots)
-        allocation.grow(row)
-        self._keep(row)
+        reserved = placer.reserve(tasks)
+        assert reserved is not None  # it was tried just now
+        reserved_places: Counter[tuple[int, str, int]] = Counter()
+        for at, node, count in reserved:
+            reserved_places[beside[at][0], beside[at][1].podset.name, node] += count
+        for eviction_unit in eviction_units:
+            self._record(eviction_unit, row, reserved_places)
+        session.place_elastic(row)
+        self._protect(row)
         return True
 
-    def beside(self, blocks: list[int]) -> list[tuple[int, Part]]:
+    def relocated_tasks(self, eviction_units: list[int]) -> list[tuple[int, PodSetTasks]]:
         """Return what has to find room anew if blocks are gone."""
-        return self._movers.order(row for block in blocks for row in self.tenants.units[block])
+        return self._relocatable.order(
+            row for eviction_unit in eviction_units for row in self.pool.podgroups[eviction_unit]
+        )
 
-    def _note(self, block: int, row: int, slots: Counter[tuple[int, str, int]]) -> None:
-        units = self.tenants.units[block]
-        pods = tuple([member.pod for member in self.tenants.members[block]])
-        self._made.note(units, pods, Action.CONSOLIDATION, row)
-        for unit in units:
-            held = [
-                Reservation(leaf, node, number, Cause.MOVE)
-                for (of, leaf, node), number in slots.items()
-                if of == unit
+    def _record(
+        self, eviction_unit: int, row: int, reserved_places: Counter[tuple[int, str, int]]
+    ) -> None:
+        podgroups = self.pool.podgroups[eviction_unit]
+        pods = tuple([member.pod for member in self.pool.victims[eviction_unit]])
+        self._eviction_session.record_whole(podgroups, pods, Action.CONSOLIDATION, row)
+        for podgroup in podgroups:
+            reserved = [
+                Reservation(podset, node, number, ReservationCause.MOVE)
+                for (of, podset, node), number in reserved_places.items()
+                if of == podgroup
             ]
-            self._made.moves.append(Move(unit, tuple(held)))
-            self._keep(unit)
+            self._eviction_session.relocations.append(Relocation(podgroup, tuple(reserved)))
+            self._protect(podgroup)
 
-    def _keep(self, row: int) -> None:
+    def _protect(self, row: int) -> None:
         """Let a unit stay where it is from now on."""
-        self._made.keep(row)
-        for block in self.tenants.spare(row):
-            self._line.drop(block)
+        self._eviction_session.protect(row)
+        for eviction_unit in self.pool.protect(row):
+            self._victim_order.drop(eviction_unit)
 
 
-class _Moving(Gone):
+class RelocationScenario(EvictionScenario):
     """Those who are moved, by their ranks: there is room if there is for them as well."""
 
-    def __init__(self, ask: Ask, action: Consolidate, candidates: list[int]) -> None:
-        placer, tenants = action.placer, action.tenants
-        asked = ask._replace(is_counted=False)
-        some = Try(iter(candidates), len(candidates), keeps_budgets=True)
-        super().__init__(asked, placer, tenants, some, _Leave(), trusts=False)
+    def __init__(
+        self, request: PreemptorRequest, action: ConsolidateAction, candidates: list[int]
+    ) -> None:
+        placer, victims = action.placer, action.pool
+        requested = request._replace(is_count_enough=False)
+        some = CandidateVictims(iter(candidates), len(candidates), respects_budgets=True)
+        super().__init__(
+            requested, placer, victims, some, ConsolidationValidator(), reuses_placement=False
+        )
         self._action: Final = action
         self._candidates: Final = candidates
-        self._out: Final[set[int]] = set()
+        self._evicted_ranks: Final[set[int]] = set()
 
-    def take(self, candidate: int) -> None:
+    def evict(self, candidate: int) -> None:
         """Have it moved."""
-        super().take(candidate)
-        self._out.add(candidate)
+        super().evict(candidate)
+        self._evicted_ranks.add(candidate)
 
-    def spare(self, candidate: int) -> None:
+    def restore(self, candidate: int) -> None:
         """Let it stay."""
-        super().spare(candidate)
-        self._out.discard(candidate)
+        super().restore(candidate)
+        self._evicted_ranks.discard(candidate)
 
-    def beside(self) -> Chunk:
+    def relocated_tasks(self) -> Tasks:
         """Return what those who are moved need anew."""
-        blocks = [self._candidates[rank] for rank in sorted(self._out)]
-        return tuple([part for _, part in self._action.beside(blocks)])
+        eviction_units = [self._candidates[rank] for rank in sorted(self._evicted_ranks)]
+        return tuple(
+            [podset_tasks for _, podset_tasks in self._action.relocated_tasks(eviction_units)]
+        )
 
 
-class _Leave:
+class ConsolidationValidator:
     """Nobody has less of his queue by it, and so nobody is asked."""
 
-    def may_lose(self, _queue: int) -> bool:
+    def may_evict(self, _queue: int) -> bool:
         """Say yes."""
         return True
 
-    def take(self, _block: Block, _amounts: Amounts) -> None:
+    def evict(self, _eviction_unit: EvictionUnit, _amounts: Amounts) -> None:
         """Let what the queue has be as it is."""
 
-    def spare(self, _block: Block, _amounts: Amounts) -> None:
+    def restore(self, _eviction_unit: EvictionUnit, _amounts: Amounts) -> None:
         """Let what the queue has be as it is."""
 
-    def is_within(self) -> bool:
+    def is_within_bounds(self) -> bool:
         """Say yes: it was asked before."""
         return True
 
-    def is_fair(self) -> bool:
+    def is_valid(self) -> bool:
         """Say yes."""
         return True

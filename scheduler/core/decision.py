@@ -5,38 +5,38 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final, NamedTuple, TypeAlias
 
-from scheduler.core.model import NONE, Cause, Ints, Kind, Verdict
+from scheduler.core.model import NONE, Ints, ReservationCause, ResourceKind, UnschedulableReason
 from scheduler.core.usage import Amounts
 
 __all__ = [
-    "NOTHING",
-    "UNDUE",
+    "FAIR_SHARE_EXCEEDED",
+    "NO_EVICTION_FAILURE",
     "Action",
-    "Admission",
-    "BarNumbers",
+    "ConsolidationFailure",
+    "EarlierIneligibility",
+    "EarlierPodGroup",
     "Eviction",
-    "Futile",
-    "HeldUp",
-    "Kept",
-    "Lack",
-    "MemberNumbers",
-    "Missing",
-    "Move",
-    "NodeNumbers",
-    "Numbers",
-    "Obstacle",
-    "Placing",
+    "EvictionFailure",
+    "FitErrorReason",
+    "FitErrors",
+    "IncompletePodSet",
+    "MissingPods",
     "Plan",
-    "QuotaNumbers",
-    "Regain",
+    "PlanStats",
+    "PodGroupAllocation",
+    "PodPlacement",
+    "PreFilterDetails",
+    "QueueBoundExceeded",
+    "QueueOrderConflict",
+    "ReclaimShortfall",
     "Rejection",
+    "RejectionDetails",
+    "Relocation",
     "Reservation",
-    "Stats",
-    "Unmoved",
 ]
 
 
-class Placing(NamedTuple):
+class PodPlacement(NamedTuple):
     """A pod and its node."""
 
     pod: int
@@ -46,19 +46,19 @@ class Placing(NamedTuple):
 class Reservation(NamedTuple):
     """Slots for pods of a leaf that do not exist."""
 
-    leaf: str
+    podset: str
     node: int
     number: int
-    cause: Cause
+    cause: ReservationCause
 
 
 @dataclass(frozen=True, slots=True)
-class Admission:
+class PodGroupAllocation:
     """A unit, or more of it, gets its room. It cannot be carried out in part."""
 
-    unit: int
-    binds: tuple[Placing, ...] = ()
-    nominations: tuple[Placing, ...] = ()  # they wait for what is being released
+    podgroup: int
+    binds: tuple[PodPlacement, ...] = ()
+    nominations: tuple[PodPlacement, ...] = ()  # they wait for what is being released
     reservations: tuple[Reservation, ...] = ()  # new ones
     is_start: bool = False  # nothing of it was there before
 
@@ -81,26 +81,26 @@ class Action(IntEnum):
 class Eviction:
     """Units lose some pods, or all they have; mostly for somebody who gets room by it."""
 
-    units: tuple[int, ...]
+    podgroups: tuple[int, ...]
     pods: tuple[int, ...]
     is_whole: bool
     action: Action
-    claimant: int  # a unit, or NONE: for nobody
+    preemptor: int  # a unit, or NONE: for nobody
     gpus: int = 0  # thousandths that they are charged for less
     work_lost: int = 0  # GPU-seconds
-    order: str = ""  # why these and not others, where a site has chosen it
+    victim_order: str = ""  # why these and not others, where a site has chosen it
     budgets: tuple[int, ...] = ()  # that let fewer pods go
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class Relocation:
     """Where a unit that was evicted to make room gets its place anew: slots for all its pods."""
 
-    unit: int
-    slots: tuple[Reservation, ...]
+    podgroup: int
+    reservations: tuple[Reservation, ...]
 
 
-class Obstacle(IntEnum):
+class FitErrorReason(IntEnum):
     """Why a node does not take a pod; of several the first is counted."""
 
     CORDONED = 0
@@ -118,147 +118,151 @@ class Obstacle(IntEnum):
     ROOM = 12
 
 
-class NodeNumbers(NamedTuple):
+class FitErrors(NamedTuple):
     """How the nodes looked to a pod for which there was none."""
 
-    verdict: Verdict
-    shape: int
+    reason: UnschedulableReason
+    signature: int
     placed: int  # of the chunk before it
     needed: int  # in the chunk
-    counts: Mapping[Obstacle, int]  # nodes
-    own: Mapping[Obstacle, int]  # nodes among these that only the chunk's own pods closed to it
+    counts: Mapping[FitErrorReason, int]  # nodes
+    own_counts: Mapping[
+        FitErrorReason, int
+    ]  # nodes among these that only the chunk's own pods closed to it
     taints: Mapping[int, int]  # taint → nodes that it keeps the pod off
     keys: Mapping[str, int]  # label → nodes of which that label is not what it selects
-    small: Mapping[int, int]  # resource → nodes that have too little of it even when empty
-    biggest: Mapping[int, int]  # resource → the most of it that one of these has
-    lacking: Mapping[int, int]  # resource → nodes that lack only room, and lack it of this one
-    largest: Mapping[int, int]  # resource → the most room on a node that lacks only room
-    room: Mapping[int, int]  # resource → room that those nodes have together
-    left: int  # such pods of the chunk without a place, this one included
-    seats: int  # of these, how many those nodes could take if only the chunk's pods were there
-    is_curable: bool  # by evicting others
+    too_small: Mapping[int, int]  # resource → nodes that have too little of it even when empty
+    largest_allocatable: Mapping[int, int]  # resource → the most of it that one of these has
+    insufficient: Mapping[int, int]  # resource → nodes that lack only room, and lack it of this one
+    largest_free: Mapping[int, int]  # resource → the most room on a node that lacks only room
+    total_free: Mapping[int, int]  # resource → room that those nodes have together
+    unplaced: int  # such pods of the chunk without a place, this one included
+    fitting: int  # of these, how many those nodes could take if only the chunk's pods were there
+    is_resolvable: bool  # by evicting others
 
 
-class QuotaNumbers(NamedTuple):
+class QueueBoundExceeded(NamedTuple):
     """Which bound of which queue is in the way."""
 
     queue: int
-    kind: Kind
+    kind: ResourceKind
     bound: int
     allocated: int
-    asked: int
-    others: "tuple[QuotaNumbers, ...]" = ()  # that are in the way as well
-    ending: int = 0  # what pods that are going have beside what is allocated
+    requested: int
+    others: "tuple[QueueBoundExceeded, ...]" = ()  # that are in the way as well
+    releasing: int = 0  # what pods that are going have beside what is allocated
     unevictable: tuple[int, ...] = ()  # units by which more is fixed than the quota
 
 
-class BarNumbers(NamedTuple):
+class PreFilterDetails(NamedTuple):
     """What was known before."""
 
     message: str
 
 
-class Missing(NamedTuple):
+class IncompletePodSet(NamedTuple):
     """A leaf that lacks members."""
 
-    leaf: str
+    podset: str
     existing: int
     needed: int
     gated: int = 0  # of those that exist
 
 
-class MemberNumbers(NamedTuple):
+class MissingPods(NamedTuple):
     """Which leaves lack members."""
 
-    missing: tuple[Missing, ...]
+    podsets: tuple[IncompletePodSet, ...]
 
 
-Numbers: TypeAlias = NodeNumbers | QuotaNumbers | BarNumbers | MemberNumbers
+RejectionDetails: TypeAlias = FitErrors | QueueBoundExceeded | PreFilterDetails | MissingPods
 
 
-class Futile(IntEnum):
+class EarlierIneligibility(IntEnum):
     """Why a unit that would get what others give back, were it dealt out anew, takes nothing."""
 
     QUOTA = 0  # it cannot be preempted, and would pass it
     SHARE = 1  # its queue would have more than is due to it
 
 
-class HeldUp(NamedTuple):
+class EarlierPodGroup(NamedTuple):
     """Who has the turn before a unit, and so what others would give back for it."""
 
-    by: int  # a unit
-    asked: Amounts
-    in_vain: Futile | None = None  # where that one cannot have it either
+    podgroup: int  # a unit
+    requested: Amounts
+    ineligibility: EarlierIneligibility | None = None  # where that one cannot have it either
 
 
-class Regain(NamedTuple):
+class QueueOrderConflict(NamedTuple):
     """Which queue would have back what it gave, were it dealt out anew, and before which one."""
 
     queue: int
     before: int
-    place: int  # of their keys: the first that differs
+    key_index: int  # of their keys: the first that differs
 
 
-class Lack(IntEnum):
+class ReclaimShortfall(IntEnum):
     """Why there is nothing to take back, where nobody in particular is kept from losing it."""
 
-    NOBODY = 0  # has more than it may count on
-    ROOM = 1  # is not made by what may be taken of that
-    FAIRNESS = 2  # forbids what would make it
+    NO_QUEUE_OVER_SHARE = 0  # has more than it may count on
+    TOO_LITTLE = 1  # is not made by what may be taken of that
+    UNFAIR = 2  # forbids what would make it
 
 
-class Unmoved(IntEnum):
+class ConsolidationFailure(IntEnum):
     """Why nobody is moved to bring together what is in pieces."""
 
-    ACTION = 0  # it is not done
-    OFFER = 1  # nobody may be
-    CLAIM = 2  # nor may who waits, were he there
-    WAY = 3  # it would not make the room, as far as that was looked at
+    DISABLED = 0  # it is not done
+    NO_CANDIDATES = 1  # nobody may be
+    NOT_PREEMPTIBLE = 2  # nor may who waits, were he there
+    NO_SOLUTION = 3  # it would not make the room, as far as that was looked at
 
 
-class Kept(NamedTuple):
+class EvictionFailure(NamedTuple):
     """Why nobody loses anything for a unit that may claim it."""
 
-    is_patient: bool = False  # it could take something, and gives others time first
-    staying: tuple[tuple[str, int], ...] = ()  # why, and how many units
+    is_delayed: bool = False  # it could take something, and gives others time first
+    non_evictable: tuple[tuple[str, int], ...] = ()  # why, and how many units
     protected: int = 0  # units that have not run for long
-    first: int = NONE  # of these, the one that may go first
-    until: int = 0  # before when it may not, in seconds since 1970
+    first_unprotected: int = NONE  # of these, the one that may go first
+    protected_until: int = 0  # before when it may not, in seconds since 1970
     budgets: tuple[int, ...] = ()  # that let too few pods go
-    goals: tuple[int, ...] = ()  # queues below which nothing is taken back beyond quotas
-    unbounded: tuple[int, ...] = ()  # queues that owe nothing back, whatever they have
-    held_up: HeldUp | None = None
-    regain: Regain | None = None
-    is_cut: bool = False  # not everybody was looked at who could lose something
-    is_withheld: bool = False  # nobody was, because enough was taken for now
-    is_undue: bool = False  # its queue would have more than is due to it
-    lack: Lack | None = None  # where nothing above is so
-    over: tuple[int, ...] = ()  # queues that have more than they may count on, in vain
-    unmoved: Unmoved | None = None
+    quota_only_queues: tuple[
+        int, ...
+    ] = ()  # queues below which nothing is taken back beyond quotas
+    unlimited_queues: tuple[int, ...] = ()  # queues that owe nothing back, whatever they have
+    earlier_podgroup: EarlierPodGroup | None = None
+    order_conflict: QueueOrderConflict | None = None
+    is_truncated: bool = False  # not everybody was looked at who could lose something
+    is_rate_limited: bool = False  # nobody was, because enough was taken for now
+    exceeds_fair_share: bool = False  # its queue would have more than is due to it
+    shortfall: ReclaimShortfall | None = None  # where nothing above is so
+    over_share_queues: tuple[int, ...] = ()  # queues that have more than they may count on, in vain
+    consolidation_failure: ConsolidationFailure | None = None
 
-    def at_any_time(self) -> "Kept":
+    def without_temporary_reasons(self) -> "EvictionFailure":
         """Return what is so of those who could not give enough, with whatever time or budget."""
-        return self._replace(protected=0, first=NONE, until=0, budgets=())
+        return self._replace(protected=0, first_unprotected=NONE, protected_until=0, budgets=())
 
 
-NOTHING: Final = Kept()
-UNDUE: Final = Kept(is_undue=True)
+NO_EVICTION_FAILURE: Final = EvictionFailure()
+FAIR_SHARE_EXCEEDED: Final = EvictionFailure(exceeds_fair_share=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
     """Why a unit waits."""
 
-    unit: int
-    verdict: Verdict
-    numbers: Numbers
-    is_curable: bool  # by evicting others
-    wakes_on: frozenset[str]
-    kept: Kept = NOTHING
+    podgroup: int
+    reason: UnschedulableReason
+    details: RejectionDetails
+    is_resolvable: bool  # by evicting others
+    retry_on: frozenset[str]
+    eviction_failure: EvictionFailure = NO_EVICTION_FAILURE
 
 
 @dataclass(frozen=True, slots=True)
-class Stats:
+class PlanStats:
     """What a log would say."""
 
     admitted: int = 0
@@ -274,9 +278,9 @@ class Stats:
 class Plan:
     """The answer."""
 
-    decisions: tuple[Admission, ...]
+    allocations: tuple[PodGroupAllocation, ...]
     rejections: tuple[Rejection, ...]
     fair_share: Ints  # [queue, kind]
-    stats: Stats = field(default_factory=Stats)
+    stats: PlanStats = field(default_factory=PlanStats)
     evictions: tuple[Eviction, ...] = ()
-    moves: tuple[Move, ...] = ()
+    relocations: tuple[Relocation, ...] = ()

@@ -9,146 +9,153 @@ from functools import cached_property
 from itertools import chain
 from typing import Final, TypeAlias
 
-from scheduler.core.allocate import Allocation
-from scheduler.core.budgets import Disruptions
-from scheduler.core.chunks import Runs
+from scheduler.core.allocate import Session
+from scheduler.core.budgets import DisruptionAllowance
+from scheduler.core.chunks import SignatureRuns
 from scheduler.core.decision import (
     Action,
     Eviction,
-    Kept,
-    Move,
-    NodeNumbers,
-    QuotaNumbers,
+    EvictionFailure,
+    FitErrors,
+    QueueBoundExceeded,
     Rejection,
+    Relocation,
 )
-from scheduler.core.gone import Ask, Gone, Leave, Try
-from scheduler.core.keepers import Keepers
-from scheduler.core.line import Block, Line
-from scheduler.core.model import NONE, Kind, Shape, Verdict
-from scheduler.core.search import choose
-from scheduler.core.seating import Seating
-from scheduler.core.stock import Stock
+from scheduler.core.gone import (
+    CandidateVictims,
+    EvictionScenario,
+    PreemptorRequest,
+    ScenarioValidator,
+)
+from scheduler.core.keepers import NonEvictable
+from scheduler.core.line import EvictionUnit, VictimOrder
+from scheduler.core.model import NONE, ResourceKind, SchedulingSignature, UnschedulableReason
+from scheduler.core.search import solve
+from scheduler.core.seating import PodCapacity
+from scheduler.core.stock import ReclaimableTotals
 from scheduler.core.sums import total
-from scheduler.core.tenants import Member, Tenants
-from scheduler.core.tenure import Tenure
+from scheduler.core.tenants import Victim, VictimPool
+from scheduler.core.tenure import MinRuntimeGuard
 from scheduler.core.usage import Amounts
-from scheduler.core.vain import Vain
-from scheduler.core.work import Work, in_order
+from scheduler.core.vain import EvictionFailures
+from scheduler.core.work import LostWork, by_plugin
 
-__all__ = ["Displacement", "Headroom", "Keeps", "but"]
+__all__ = ["EvictionSession", "QueueHeadroom", "UnitFilter", "excluding"]
 
-_MOST_SEATINGS: Final = 64  # each is as large as there are nodes
+_MAX_CAPACITIES: Final = 64  # each is as large as there are nodes
 
-Keeps: TypeAlias = Callable[[int], bool] | None  # which blocks come into question; None is all
-_Walk: TypeAlias = Callable[[Keeps], tuple[Iterator[int], int]]
+UnitFilter: TypeAlias = Callable[[int], bool] | None  # which blocks come into question; None is all
+_OrderedVictims: TypeAlias = Callable[[UnitFilter], tuple[Iterator[int], int]]
 
-_Ground: TypeAlias = tuple[int, int, Runs, bool, int, bool]
+_FailedRequest: TypeAlias = tuple[int, int, SignatureRuns, bool, int, bool]
 
 
-class Headroom:
+class QueueHeadroom:
     """Whether the bounds of queues leave a unit enough when others have less."""
 
-    def __init__(self, allocation: Allocation, row: int) -> None:
-        self._allocation: Final = allocation
+    def __init__(self, session: Session, row: int) -> None:
+        self._session: Final = session
         self._row: Final = row
-        is_refused = allocation.refusal(allocation.usage, row) is not None
-        self._usage: Final = allocation.usage.copy() if is_refused else None
+        is_refused = session.refusal(session.usage, row) is not None
+        self._usage: Final = session.usage.copy() if is_refused else None
 
-    def take(self, block: Block, amounts: Amounts) -> None:
+    def evict(self, eviction_unit: EvictionUnit, amounts: Amounts) -> None:
         """Let a queue have less."""
         if self._usage is not None:
-            self._usage.give(block.queue, amounts, is_fixed=False)
+            self._usage.refund(eviction_unit.queue, amounts, is_non_preemptible=False)
 
-    def spare(self, block: Block, amounts: Amounts) -> None:
+    def restore(self, eviction_unit: EvictionUnit, amounts: Amounts) -> None:
         """Let it have that again."""
         if self._usage is not None:
-            self._usage.take(block.queue, amounts, is_fixed=False)
+            self._usage.charge(eviction_unit.queue, amounts, is_non_preemptible=False)
 
-    def is_within(self) -> bool:
+    def is_within_bounds(self) -> bool:
         """Say whether nothing is in the way."""
-        return self._usage is None or self._allocation.refusal(self._usage, self._row) is None
+        return self._usage is None or self._session.refusal(self._usage, self._row) is None
 
 
-class Displacement:
+class EvictionSession:
     """What was taken from whom so far."""
 
-    def __init__(self, allocation: Allocation, evictable_gpus: int | None) -> None:
-        self.allocation: Final = allocation
+    def __init__(self, session: Session, evictable_gpus: int | None) -> None:
+        self.session: Final = session
         self._evictable_gpus = evictable_gpus
         self.evictions: Final[list[Eviction]] = []
-        self.moves: Final[list[Move]] = []
+        self.relocations: Final[list[Relocation]] = []
         self.stats: Final = {"searches": 0, "trials": 0, "sets": 0, "cut": 0, "withheld": 0}
-        self.served: Final[set[int]] = set()  # who took what
-        self.vain: Final = Vain(allocation)
-        self.disruptions: Final = Disruptions(allocation.snapshot.budgets)
-        self._losers: Final[set[int]] = set()
-        self._withheld: Final[set[int]] = set()  # who claims nothing, for enough was taken
+        self.preemptors: Final[set[int]] = set()  # who took what
+        self.failures: Final = EvictionFailures(session)
+        self.allowance: Final = DisruptionAllowance(session.snapshot.budgets)
+        self._evicted: Final[set[int]] = set()
+        self._rate_limited: Final[set[int]] = set()  # who claims nothing, for enough was taken
         # By what is asked for: pods by shape, and whether nobody else matters to any of them.
-        self._wanted: Final[dict[Runs, tuple[dict[int, int], bool]]] = {}
-        self._seatings: Final[dict[int, Seating]] = {}
+        self._wanted: Final[dict[SignatureRuns, tuple[dict[int, int], bool]]] = {}
+        self._capacities: Final[dict[int, PodCapacity]] = {}
 
     @cached_property
-    def admitted(self) -> set[int]:
+    def allocated(self) -> set[int]:
         """Return who was given something in this plan; it is added to."""
-        return {one.unit for one in self.allocation.admissions}
+        return {one.podgroup for one in self.session.allocations}
 
     @cached_property
-    def stock(self) -> Stock:
+    def reclaimable_totals(self) -> ReclaimableTotals:
         """Return what queues could lose at most."""
-        return Stock(self.allocation.snapshot, self.admitted)
+        return ReclaimableTotals(self.session.snapshot, self.allocated)
 
-    def free(self, kind: Kind) -> int:
+    def free_amount(self, kind: ResourceKind) -> int:
         """Return what of a kind there is room for on all nodes."""
-        axes, room = self.allocation.snapshot.axes, self.allocation.ledger.room
-        columns = [r for r, of in enumerate(axes.kinds) if of == kind]
-        return sum([total(room[:, r].clip(min=0)) * axes.weights[r] for r in columns])
+        resources, room = self.session.snapshot.resources, self.session.statement.free
+        columns = [r for r, of in enumerate(resources.kinds) if of == kind]
+        return sum([total(room[:, r].clip(min=0)) * resources.weights[r] for r in columns])
 
-    def could_be_enough(self, amounts: Amounts, most: Callable[[Kind], int]) -> bool:
+    def could_be_enough(self, amounts: Amounts, most: Callable[[ResourceKind], int]) -> bool:
         """Say whether what may be lost at most, with what is free, could be enough."""
-        kind = Kind.GPU if amounts[Kind.GPU] else Kind.CPU
+        kind = ResourceKind.GPU if amounts[ResourceKind.GPU] else ResourceKind.CPU
         missing = amounts[kind] - most(kind)
-        return missing <= 0 or missing <= self.free(kind)
+        return missing <= 0 or missing <= self.free_amount(kind)
 
     @cached_property
-    def tenants(self) -> Tenants:
+    def pool(self) -> VictimPool:
         """Return those who could lose something: nobody who has just been given something."""
-        snapshot, key = self.allocation.snapshot, self.allocation.key
-        return Tenants(snapshot, self.admitted, key, self.disruptions)
+        snapshot, key = self.session.snapshot, self.session.podgroup_key
+        return VictimPool(snapshot, self.allocated, key, self.allowance)
 
     @cached_property
-    def tenure(self) -> Tenure:
+    def min_runtime_guard(self) -> MinRuntimeGuard:
         """Return who of them keeps what it needs for now."""
-        allocation = self.allocation
-        chosen = allocation.policies.min_runtime
-        return Tenure(allocation.snapshot, self.tenants, allocation.usage.paths, chosen)
+        session = self.session
+        configured = session.policies.min_runtime
+        return MinRuntimeGuard(session.snapshot, self.pool, session.usage.paths, configured)
 
     @cached_property
-    def _keepers(self) -> Keepers:
-        units = self.allocation.snapshot.units
-        return Keepers(units, self.vain.staying, self.tenants, self.tenure)
+    def _non_evictable(self) -> NonEvictable:
+        podgroups = self.session.snapshot.podgroups
+        return NonEvictable(
+            podgroups, self.failures.non_evictable, self.pool, self.min_runtime_guard
+        )
 
     @cached_property
-    def line(self) -> Line:
+    def victim_order(self) -> VictimOrder:
         """Return the order in which they would lose it."""
-        allocation = self.allocation
-        return Line(allocation.snapshot.queues, allocation.keys, self.tenants.blocks)
+        session = self.session
+        return VictimOrder(session.snapshot.queues, session.queue_order, self.pool.eviction_units)
 
     @cached_property
-    def work(self) -> Work:
+    def lost_work(self) -> LostWork:
         """Return what work they would lose."""
-        return Work(self.allocation.snapshot)
+        return LostWork(self.session.snapshot)
 
-    def chosen(self, row: int, line: Iterator[int]) -> Iterator[int]:
+    def by_plugin(self, row: int, victim_order: Iterator[int]) -> Iterator[int]:
         """Return those who stand in line in the order that the site has chosen for a unit."""
-        order, asked = self.allocation.policies.victims, self.allocation.next[row].amounts
+        order, requested = self.session.policies.victim_order, self.session.attempts[row].amounts
         if order is None:
-            return line
-        return in_order(line, order, self.tenants, self.work.lost, asked)
+            return victim_order
+        return by_plugin(victim_order, order, self.pool, self.lost_work.of_pods, requested)
 
-    def let_claim(
+    def preempt_for_each(
         self,
-        pursue: Callable[[int], Kept | None],
-        may_claim: Callable[[int], bool],
+        preempt_for: Callable[[int], EvictionFailure | None],
+        may_preempt: Callable[[int], bool],
         *,
         by_priority: bool,
     ) -> None:
@@ -157,295 +164,354 @@ class Displacement:
         Whether priority makes a difference depends on the action. Who has slots is like no other.
         *pursue* returns why nothing was taken.
         """
-        hopeless: dict[_Ground, tuple[int, Kept]] = {}
-        admissions, units = self.allocation.admissions, self.allocation.snapshot.units
-        steps = self.allocation.next
-        for row in self.claimants(may_claim):
-            unit, step = units[row], steps[row]
-            priority = unit.priority if by_priority else 0
-            own = row if self.allocation.has_slots(row) else NONE
-            patient = self.is_patient(row)
-            claim = unit.queue, priority, step.shapes, unit.is_preemptible, own, patient
-            made = len(admissions)
-            known = hopeless.get(claim)
-            if known is None or known[0] != made:
-                kept = pursue(row)
-                if kept is None:
+        failed_signatures: dict[_FailedRequest, tuple[int, EvictionFailure]] = {}
+        allocations, podgroups = self.session.allocations, self.session.snapshot.podgroups
+        evicted_steps = self.session.attempts
+        for row in self.preemptors_in_order(may_preempt):
+            podgroup, step = podgroups[row], evicted_steps[row]
+            priority = podgroup.priority if by_priority else 0
+            own = row if self.session.has_reserved_places(row) else NONE
+            is_delayed = self.is_delayed(row)
+            reclaimer = (
+                podgroup.queue,
+                priority,
+                step.signatures,
+                podgroup.is_preemptible,
+                own,
+                is_delayed,
+            )
+            plan_result = len(allocations)
+            known = failed_signatures.get(reclaimer)
+            if known is None or known[0] != plan_result:
+                failure = preempt_for(row)
+                if failure is None:
                     continue
-                known = hopeless[claim] = made, kept
-            self.vain.keep(row, known[1])
+                known = failed_signatures[reclaimer] = plan_result, failure
+            self.failures.record(row, known[1])
 
-    def claimants(self, may_claim: Callable[[int], bool] = lambda _: True) -> Iterator[int]:
+    def preemptors_in_order(
+        self, may_preempt: Callable[[int], bool] = lambda _: True
+    ) -> Iterator[int]:
         """Yield the units that could be helped by taking something from others, in their turns.
 
         Not those in whose way is what goes of their own queues: that is over soon.
         Where enough was taken for now, those are told so who *may claim* anything.
         """
-        allocation, units = self.allocation, self.allocation.snapshot.units
-        left = {row for row, one in allocation.rejections.items() if _is_curable(one)}
-        left &= allocation.next.keys() - self._losers
-        turns = allocation.turns(left)
-        while (row := turns.pop()) is not None:
-            if self._is_spent():
-                self._withhold([*filter(may_claim, left)])
+        session, podgroups = self.session, self.session.snapshot.podgroups
+        left = {row for row, one in session.rejections.items() if _is_resolvable(one)}
+        left &= session.attempts.keys() - self._evicted
+        jobs_order = session.jobs_order(left)
+        while (row := jobs_order.pop()) is not None:
+            if self._is_limit_reached():
+                self._rate_limit([*filter(may_preempt, left)])
                 return
             left.remove(row)
-            if allocation.awaits_its_own(row):
+            if session.awaits_own_releasing(row):
                 continue
-            made = len(self.evictions)
-            self.vain.search()
+            plan_result = len(self.evictions)
+            self.failures.begin_search()
             yield row
-            if len(self.evictions) == made:
+            if len(self.evictions) == plan_result:
                 continue
-            lost = {unit for one in self.evictions[made:] for unit in one.units}
-            if left & lost:  # who loses something takes nothing
-                left -= lost
-                turns = allocation.turns(left)
-            for queue in {units[unit].queue for unit in lost}:
-                turns.touch(queue)
+            evicted = {
+                podgroup for one in self.evictions[plan_result:] for podgroup in one.podgroups
+            }
+            if left & evicted:  # who loses something takes nothing
+                left -= evicted
+                jobs_order = session.jobs_order(left)
+            for queue in {podgroups[podgroup].queue for podgroup in evicted}:
+                jobs_order.update_queue(queue)
 
-    def _withhold(self, claimants: Collection[int]) -> None:
-        self._withheld.update(claimants)
-        self.stats["withheld"] = len(self._withheld)
-        for row in claimants:
-            self.vain.keep(row, Kept(is_withheld=True))
+    def _rate_limit(self, preemptors: Collection[int]) -> None:
+        self._rate_limited.update(preemptors)
+        self.stats["withheld"] = len(self._rate_limited)
+        for row in preemptors:
+            self.failures.record(row, EvictionFailure(is_rate_limited=True))
 
-    def _is_spent(self) -> bool:
+    def _is_limit_reached(self) -> bool:
         return self._evictable_gpus is not None and self._evictable_gpus <= 0
 
-    def is_patient(self, row: int) -> bool:
+    def is_delayed(self, row: int) -> bool:
         """Say whether a unit gives others time before it takes anything."""
-        return self.allocation.snapshot.units[row].patient_until > self.allocation.snapshot.now
+        return (
+            self.session.snapshot.podgroups[row].preemption_delay_until > self.session.snapshot.now
+        )
 
-    def why_kept(self, row: int, action: Action, queues: Collection[int]) -> Kept:
+    def failure(self, row: int, action: Action, queues: Collection[int]) -> EvictionFailure:
         """Return why nobody of some queues loses anything for a unit that found nobody."""
-        kept = self.vain.why(lambda: self._keepers.why(row, action, queues, self._is_over))
-        return kept if self._keeps_budgets(action) else kept._replace(budgets=())
+        failure = self.failures.failure(
+            lambda: self._non_evictable.failure(row, action, queues, self._is_settled)
+        )
+        return failure if self._is_budget_strict(action) else failure._replace(budgets=())
 
-    def _keeps_budgets(self, action: Action) -> bool:
+    def _is_budget_strict(self, action: Action) -> bool:
         """Say whether a budget always keeps pods from an action."""
-        return action != Action.RECLAIM or self.allocation.policies.keeps_budgets
+        return action != Action.RECLAIM or self.session.policies.is_budget_strict
 
-    def _is_over(self, unit: int) -> bool:
-        return unit in self._losers or unit in self.admitted
+    def _is_settled(self, podgroup: int) -> bool:
+        return podgroup in self._evicted or podgroup in self.allocated
 
-    def who_may_go(
-        self, ask: Ask, action: Action, queues: Iterable[int], of: Tenants | None = None
-    ) -> Keeps:
+    def unit_filter(
+        self,
+        request: PreemptorRequest,
+        action: Action,
+        queues: Iterable[int],
+        of: VictimPool | None = None,
+    ) -> UnitFilter:
         """Say who of some queues may, whatever budgets say.
 
         Blocks stay that the pods want to be near, or are spread beside, and that keep all for now.
         """
-        if ask.is_unmoved and not self.vain.may_last:
+        if request.has_no_relations and not self.failures.has_min_runtime:
             return None
-        shapes, tenants = self.allocation.snapshot.shapes, of or self.tenants
-        kept: Collection[int] = ()
-        if self.vain.may_last and tenants is self.tenants:
-            mine = self.allocation.snapshot.units[ask.unit].queue
-            kept = self.tenure.kept(action, mine, queues)
-        friends = _friends([shapes[shape] for shape in ask.wanted])
-        if not friends and not kept:
+        signatures, victims = self.session.snapshot.signatures, of or self.pool
+        failure: Collection[int] = ()
+        if self.failures.has_min_runtime and victims is self.pool:
+            reclaimer_queue = self.session.snapshot.podgroups[request.podgroup].queue
+            failure = self.min_runtime_guard.protected(action, reclaimer_queue, queues)
+        selectors = _related_selectors([signatures[signature] for signature in request.wanted])
+        if not selectors and not failure:
             return None
 
-        def may_go(block: int) -> bool:
-            if block in kept:
+        def may_evict(eviction_unit: int) -> bool:
+            if eviction_unit in failure:
                 return False
-            members = tenants.members[block]
-            return all(friends.isdisjoint(shapes[it.shape].matches) for it in members)
+            members = victims.victims[eviction_unit]
+            return all(
+                selectors.isdisjoint(signatures[it.signature].matched_selectors) for it in members
+            )
 
-        return may_go
+        return may_evict
 
-    def tries(
-        self, ask: Ask, action: Action, queues: Collection[int], walk: _Walk
-    ) -> Iterator[Try]:
+    def candidate_sets(
+        self,
+        request: PreemptorRequest,
+        action: Action,
+        queues: Collection[int],
+        walk: _OrderedVictims,
+    ) -> Iterator[CandidateVictims]:
         """Yield who may go for a unit, first without units that are partly done, then with them.
 
         At last, where budgets are best effort, without budgets. What could not differ from the one
         before is left out; whether budgets refused a block is known when that one was tried.
         """
-        may_go = self.who_may_go(ask, action, queues)
-        barred, late = self.tenants.barred, self.tenants.partly_done
-        out = barred.keys() | late if late else barred
-        line, count = walk(but(may_go, out))
-        yield Try(self.chosen(ask.unit, line), count, keeps_budgets=True)
-        if late:
+        may_evict = self.unit_filter(request, action, queues)
+        blocked, partly_succeeded = self.pool.blocked, self.pool.partly_succeeded
+        excluded = blocked.keys() | partly_succeeded if partly_succeeded else blocked
+        victim_order, count = walk(excluding(may_evict, excluded))
+        yield CandidateVictims(
+            self.by_plugin(request.podgroup, victim_order), count, respects_budgets=True
+        )
+        if partly_succeeded:
             before = count
-            line, count = walk(but(may_go, barred))
+            victim_order, count = walk(excluding(may_evict, blocked))
             if count > before:
-                chosen = self.chosen(ask.unit, line)
-                last = sorted(chosen, key=lambda one: one in late)
-                yield Try(iter(last), count, keeps_budgets=True)
-        if self._keeps_budgets(action) or not self.disruptions.are_any:
+                configured = self.by_plugin(request.podgroup, victim_order)
+                last = sorted(configured, key=lambda one: one in partly_succeeded)
+                yield CandidateVictims(iter(last), count, respects_budgets=True)
+        if self._is_budget_strict(action) or not self.allowance.has_budgets:
             return
         before = count
-        line, count = walk(may_go)
-        if count > before or self.vain.refused_by:
-            chosen = self.chosen(ask.unit, line)
-            last = sorted(chosen, key=lambda one: (one in barred, one in late))
-            yield Try(iter(last), count, keeps_budgets=False)
+        victim_order, count = walk(may_evict)
+        if count > before or self.failures.refused_by:
+            configured = self.by_plugin(request.podgroup, victim_order)
+            last = sorted(configured, key=lambda one: (one in blocked, one in partly_succeeded))
+            yield CandidateVictims(iter(last), count, respects_budgets=False)
 
-    def use_what_is_left(self, ask: Ask) -> bool:
+    def use_free_resources(self, request: PreemptorRequest) -> bool:
         """Give a unit what was taken for others and was more than they needed, if it is enough."""
         if not self.evictions:
             return False
-        for shape, seating in ask.seatings.items():
-            seating.settle()
-            if seating.total < ask.wanted[shape]:
+        for signature, capacity in request.capacities.items():
+            capacity.refresh()
+            if capacity.total < request.wanted[signature]:
                 return False
-        return self._attempt(ask.unit, waits=False)
+        return self._attempt(request.podgroup, is_pipelined=False)
 
     def make_room(
-        self, ask: Ask, action: Action, tries: Iterable[Try], begin: Callable[[], Leave]
+        self,
+        request: PreemptorRequest,
+        action: Action,
+        candidate_sets: Iterable[CandidateVictims],
+        new_validator: Callable[[], ScenarioValidator],
     ) -> bool:
         """Take from the first who will do what a unit needs; say whether it has it.
 
         Each try *begins* anew.
         """
-        return any(self._make_room(ask, action, one, begin()) for one in tries)
+        return any(self._make_room(request, action, one, new_validator()) for one in candidate_sets)
 
-    def _make_room(self, ask: Ask, action: Action, some: Try, leave: Leave) -> bool:
-        for trusts in (True, False):
-            placer = self.allocation.placer
-            gone = Gone(ask, placer, self.tenants, some, leave, trusts=trusts)
-            choice = choose(some.number, gone)
-            self.vain.refused_by.update(gone.refused_by)
+    def _make_room(
+        self,
+        request: PreemptorRequest,
+        action: Action,
+        some: CandidateVictims,
+        validator: ScenarioValidator,
+    ) -> bool:
+        for reuses_placement in (True, False):
+            placer = self.session.placer
+            gone = EvictionScenario(
+                request, placer, self.pool, some, validator, reuses_placement=reuses_placement
+            )
+            choice = solve(some.total, gone)
+            self.failures.refused_by.update(gone.refused_by)
             self.stats["searches"] += 1
             self.stats["trials"] += gone.trials
             self.stats["sets"] += choice.tried
-            self.vain.is_cut = choice.is_cut or gone.is_cut
-            self.stats["cut"] += self.vain.is_cut
-            if choice.ranks is None or gone.is_cut:  # cut: somebody might be spared
+            self.failures.is_truncated = choice.is_cut or gone.is_truncated
+            self.stats["cut"] += self.failures.is_truncated
+            if choice.ranks is None or gone.is_truncated:  # cut: somebody might be spared
                 return False
-            blocks = [gone.blocks[rank] for rank in choice.ranks]
-            if self._carry_out(ask.unit, action, blocks):
+            eviction_units = [gone.eviction_units[rank] for rank in choice.ranks]
+            if self._carry_out(request.podgroup, action, eviction_units):
                 return True
-            some = some._replace(line=chain(gone.blocks, some.line))
+            some = some._replace(order=chain(gone.eviction_units, some.order))
         return False
 
-    def let_go(self, units: tuple[int, ...], pods: tuple[int, ...], action: Action) -> None:
+    def evict_podgroups(
+        self, podgroups: tuple[int, ...], pods: tuple[int, ...], action: Action
+    ) -> None:
         """Take from units all they have, these pods, for nobody; who lost something is left."""
-        if self._is_spent() or not self._losers.isdisjoint(units):
+        if self._is_limit_reached() or not self._evicted.isdisjoint(podgroups):
             return
-        self.note(units, pods, action, NONE)
+        self.record_whole(podgroups, pods, action, NONE)
 
-    def ask(self, row: int) -> Ask:
+    def request(self, row: int) -> PreemptorRequest:
         """Return what a unit wants next."""
-        allocation = self.allocation
-        parts, _, shapes, _ = allocation.next[row]
-        has_slots = allocation.has_slots(row)
-        if shapes not in self._wanted:
-            wanted = _counted(shapes)
-            unmoved = all(allocation.placer.field(shape).is_unmoved for shape in wanted)
-            self._wanted[shapes] = wanted, unmoved
-        wanted, unmoved = self._wanted[shapes]
-        return Ask(
-            unit=row,
-            parts=parts,
-            progress=allocation.progress(row),
-            wanted=wanted,
-            seatings={} if has_slots else {shape: self._seating(shape) for shape in wanted},
-            is_counted=unmoved and len(wanted) == 1 and not has_slots,
-            is_unmoved=unmoved,
+        session = self.session
+        tasks, _, signatures, _ = session.attempts[row]
+        has_reserved_places = session.has_reserved_places(row)
+        if signatures not in self._wanted:
+            needed_pods = _count_by_signature(signatures)
+            has_no_relations = all(
+                session.placer.ranking(signature).has_no_relations for signature in needed_pods
+            )
+            self._wanted[signatures] = needed_pods, has_no_relations
+        needed_pods, has_no_relations = self._wanted[signatures]
+        return PreemptorRequest(
+            podgroup=row,
+            tasks=tasks,
+            assigned=session.assigned(row),
+            wanted=needed_pods,
+            capacities={}
+            if has_reserved_places
+            else {signature: self._capacity(signature) for signature in needed_pods},
+            is_count_enough=has_no_relations and len(needed_pods) == 1 and not has_reserved_places,
+            has_no_relations=has_no_relations,
         )
 
-    def _seating(self, shape: int) -> Seating:
-        seating = self._seatings.get(shape)
-        if seating is None:
-            if len(self._seatings) >= _MOST_SEATINGS:  # the one that was made first goes
-                del self._seatings[next(iter(self._seatings))]
-            placer = self.allocation.placer
-            seating = self._seatings[shape] = Seating(placer.ledger, placer.field(shape))
-        return seating
+    def _capacity(self, signature: int) -> PodCapacity:
+        capacity = self._capacities.get(signature)
+        if capacity is None:
+            if len(self._capacities) >= _MAX_CAPACITIES:  # the one that was made first goes
+                del self._capacities[next(iter(self._capacities))]
+            placer = self.session.placer
+            capacity = self._capacities[signature] = PodCapacity(
+                placer.statement, placer.ranking(signature)
+            )
+        return capacity
 
-    def _carry_out(self, row: int, action: Action, blocks: list[int]) -> bool:
+    def _carry_out(self, row: int, action: Action, eviction_units: list[int]) -> bool:
         """Evict, and place what it is for; if that fails, let everything be as it was."""
-        allocation, tenants = self.allocation, self.tenants
-        checkpoint = allocation.ledger.checkpoint
-        lost: dict[int, tuple[Member, ...]] = {}
-        seen: set[Member] = set()
-        for block in sorted(blocks, key=lambda one: -len(tenants.members[one])):
-            members = tuple([it for it in tenants.members[block] if it not in seen])
-            lost[block] = members
+        session, victims = self.session, self.pool
+        checkpoint = session.statement.checkpoint
+        evicted: dict[int, tuple[Victim, ...]] = {}
+        seen: set[Victim] = set()
+        for eviction_unit in sorted(eviction_units, key=lambda one: -len(victims.victims[one])):
+            members = tuple([it for it in victims.victims[eviction_unit] if it not in seen])
+            evicted[eviction_unit] = members
             seen.update(members)
             for member in members:
                 if member.node != NONE:
-                    allocation.ledger.evict(member.node, member.shape)
-            amounts = tenants.amounts(block, members)
-            allocation.release(tenants.blocks[block].queue, amounts)
-        if not self._attempt(row, waits=True):
-            allocation.ledger.roll_back(checkpoint)
-            for block, members in lost.items():
-                cpu, memory, gpu = tenants.amounts(block, members)
-                allocation.release(tenants.blocks[block].queue, (-cpu, -memory, -gpu))
+                    session.statement.evict(member.node, member.signature)
+            amounts = victims.amounts(eviction_unit, members)
+            session.release(victims.eviction_units[eviction_unit].queue, amounts)
+        if not self._attempt(row, is_pipelined=True):
+            session.statement.roll_back(checkpoint)
+            for eviction_unit, members in evicted.items():
+                cpu, memory, gpu = victims.amounts(eviction_unit, members)
+                session.release(victims.eviction_units[eviction_unit].queue, (-cpu, -memory, -gpu))
             return False
-        for block, members in lost.items():
-            self._note(block, members, action, row)
+        for eviction_unit, members in evicted.items():
+            self._record_unit(eviction_unit, members, action, row)
         return True
 
-    def _attempt(self, row: int, *, waits: bool) -> bool:
+    def _attempt(self, row: int, *, is_pipelined: bool) -> bool:
         """Place a unit; who has just been given something loses nothing."""
-        if not self.allocation.attempt(row, waits=waits):
+        if not self.session.attempt(row, is_pipelined=is_pipelined):
             return False
-        self.keep(row)
+        self.protect(row)
         return True
 
-    def keep(self, row: int) -> None:
+    def protect(self, row: int) -> None:
         """Let a unit that was given something lose nothing."""
-        self.admitted.add(row)
-        self.served.add(row)
-        self.vain.forget(row)
+        self.allocated.add(row)
+        self.preemptors.add(row)
+        self.failures.forget(row)
         if "tenants" in self.__dict__:
-            for block in self.tenants.spare(row):
-                self.line.drop(block)
+            for eviction_unit in self.pool.protect(row):
+                self.victim_order.drop(eviction_unit)
 
-    def note(self, units: tuple[int, ...], pods: tuple[int, ...], action: Action, row: int) -> None:
+    def record_whole(
+        self, podgroups: tuple[int, ...], pods: tuple[int, ...], action: Action, row: int
+    ) -> None:
         """Note that units lose all they have, these pods; *row* is the claimant, or NONE."""
-        shapes, shape_of = self.allocation.snapshot.shapes, self.allocation.snapshot.pods.shape
-        gpus = sum([shapes[shape_of[pod]].counted[Kind.GPU] for pod in pods])
-        self.disruptions.lose(pods)
-        lost = self.work.lost(pods) // 1000
-        self._record(Eviction(units, pods, True, action, row, gpus, lost))  # noqa: FBT003
+        signatures, signature_of = (
+            self.session.snapshot.signatures,
+            self.session.snapshot.pods.signature,
+        )
+        gpus = sum([signatures[signature_of[pod]].queue_request[ResourceKind.GPU] for pod in pods])
+        self.allowance.evict(pods)
+        evicted = self.lost_work.of_pods(pods) // 1000
+        self._record(Eviction(podgroups, pods, True, action, row, gpus, evicted))  # noqa: FBT003
 
-    def _note(self, block: int, members: tuple[Member, ...], action: Action, row: int) -> None:
+    def _record_unit(
+        self, eviction_unit: int, members: tuple[Victim, ...], action: Action, row: int
+    ) -> None:
         pods = tuple([member.pod for member in members if member.pod >= 0])
-        gpus = self.tenants.amounts(block, members)[Kind.GPU]
-        units, is_whole = self.tenants.units[block], self.tenants.is_whole[block]
-        order = self.allocation.policies.victims
-        lost, why = self.work.lost(pods) // 1000, order.why if order else ""
-        budgets = self.disruptions.lose(pods)
-        self._record(Eviction(units, pods, is_whole, action, row, gpus, lost, why, budgets))
-        for gone in self.tenants.lose(block):
-            self.line.drop(gone)
+        gpus = self.pool.amounts(eviction_unit, members)[ResourceKind.GPU]
+        podgroups, is_whole = self.pool.podgroups[eviction_unit], self.pool.is_whole[eviction_unit]
+        order = self.session.policies.victim_order
+        evicted, why = self.lost_work.of_pods(pods) // 1000, order.reason if order else ""
+        budgets = self.allowance.evict(pods)
+        self._record(Eviction(podgroups, pods, is_whole, action, row, gpus, evicted, why, budgets))
+        for gone in self.pool.evict(eviction_unit):
+            self.victim_order.drop(gone)
 
     def _record(self, one: Eviction) -> None:
         if self._evictable_gpus is not None:
             self._evictable_gpus -= one.gpus
         self.evictions.append(one)
-        self._losers.update(one.units)
+        self._evicted.update(one.podgroups)
 
 
-def but(may_go: Keeps, out: Collection[int]) -> Keeps:
+def excluding(may_evict: UnitFilter, excluded: Collection[int]) -> UnitFilter:
     """Say who may go, but for some blocks."""
-    if not out:
-        return may_go
-    return lambda block: block not in out and (may_go is None or may_go(block))
+    if not excluded:
+        return may_evict
+    return lambda eviction_unit: (
+        eviction_unit not in excluded and (may_evict is None or may_evict(eviction_unit))
+    )
 
 
-def _counted(shapes: Runs) -> dict[int, int]:
+def _count_by_signature(signatures: SignatureRuns) -> dict[int, int]:
     """Return how many pods there are of each shape."""
     found: dict[int, int] = {}
-    for shape, count in shapes:
-        found[shape] = found.get(shape, 0) + count
+    for signature, count in signatures:
+        found[signature] = found.get(signature, 0) + count
     return found
 
 
-def _friends(asked: Sequence[Shape]) -> set[int]:
+def _related_selectors(requested: Sequence[SchedulingSignature]) -> set[int]:
     """Return the selectors of pods that some want to be near, or are spread beside."""
-    near = {term.selector for one in asked for term in one.near}
-    return near | {spread.selector for one in asked for spread in one.spread}
+    near = {term.selector for one in requested for term in one.affinity}
+    return near | {spread.selector for one in requested for spread in one.spread_constraints}
 
 
-def _is_curable(rejection: Rejection) -> bool:
-    if isinstance(rejection.numbers, QuotaNumbers):
-        return rejection.verdict == Verdict.EXCEEDS_LIMIT and not rejection.numbers.ending
-    return isinstance(rejection.numbers, NodeNumbers) and rejection.is_curable
+def _is_resolvable(rejection: Rejection) -> bool:
+    if isinstance(rejection.details, QueueBoundExceeded):
+        return (
+            rejection.reason == UnschedulableReason.EXCEEDS_LIMIT
+            and not rejection.details.releasing
+        )
+    return isinstance(rejection.details, FitErrors) and rejection.is_resolvable

@@ -7,127 +7,155 @@ queue would have more on nodes than its limit, for as long as its users have the
 from collections.abc import Callable
 from typing import Final, NamedTuple, TypeAlias
 
-from scheduler.core.decision import Admission, QuotaNumbers
-from scheduler.core.model import KINDS, UNBOUND, Snapshot, leaves_of
-from scheduler.core.policy import Refusal
+from scheduler.core.decision import PodGroupAllocation, QueueBoundExceeded
+from scheduler.core.model import RESOURCE_KINDS, UNBOUND, Snapshot, podsets_of
+from scheduler.core.policy import QuotaRefusal
 from scheduler.core.usage import Amounts, Usage
 
-__all__ = ["Ending"]
+__all__ = ["ReleasingPods"]
 
-Ask: TypeAlias = Callable[[Usage, int, Amounts], Refusal | None]  # of a unit, for so much
-_Taken: TypeAlias = tuple[list[int], int, int]  # of what, which kind, and how much
+QuotaCheck: TypeAlias = Callable[
+    [Usage, int, Amounts], QuotaRefusal | None
+]  # of a unit, for so much
+_CoveredAmount: TypeAlias = tuple[list[int], int, int]  # of what, which kind, and how much
 
 
-class _Seat(NamedTuple):
+class _PipelinedPlace(NamedTuple):
     """Where something waits for room."""
 
     node: int
     amounts: Amounts
-    is_promised: bool = False  # it was promised that node before
+    is_nominated: bool = False  # it was promised that node before
 
 
-class Ending:
+class ReleasingPods:
     """By queue, on all levels, and by node."""
 
     def __init__(self, snapshot: Snapshot, usage: Usage) -> None:
         self._snapshot: Final = snapshot
         self._usage: Final = usage
         self._is_bounded: Final = bool((snapshot.queues.limit != UNBOUND).any())
-        self._left: Final = usage.empty()  # of what goes, that nobody of the queue waits for
-        self._at: Final[dict[tuple[int, int], list[int]]] = {}  # of that, by queue and node
-        self._lost: Final = usage.empty()  # what was taken in this plan
-        going = snapshot.queues.going if self._is_bounded else ()
-        self._is_any = bool(going)
-        for queue, node, amounts in going:
-            self._left.take(queue, amounts, is_fixed=False)
+        self._uncovered: Final = usage.emptied()  # of what goes, that nobody of the queue waits for
+        self._uncovered_by_node: Final[
+            dict[tuple[int, int], list[int]]
+        ] = {}  # of that, by queue and node
+        self._evicted: Final = usage.emptied()  # what was taken in this plan
+        releasing = snapshot.queues.releasing if self._is_bounded else ()
+        self._is_any = bool(releasing)
+        for queue, node, amounts in releasing:
+            self._uncovered.charge(queue, amounts, is_non_preemptible=False)
             for q in usage.paths[queue]:
-                here = self._at.setdefault((q, node), [0, 0, 0])
+                here = self._uncovered_by_node.setdefault((q, node), [0, 0, 0])
                 here[:] = [has + more for has, more in zip(here, amounts, strict=True)]
 
-    def lose(self, queue: int, amounts: Amounts) -> None:
+    def evict(self, queue: int, amounts: Amounts) -> None:
         """Take note that pods of a queue go in this plan; below zero that they stay."""
         if self._is_bounded:
-            self._lost.take(queue, amounts, is_fixed=False)
+            self._evicted.charge(queue, amounts, is_non_preemptible=False)
             self._is_any = True
 
-    def refuses(self, row: int, amounts: Amounts, ask: Ask) -> Refusal | None:
+    def refusal(self, row: int, amounts: Amounts, request: QuotaCheck) -> QuotaRefusal | None:
         """Ask for bounds as if a unit had so much beside what goes of its queues already.
 
         That must be in the way, and not only what is there.
         """
-        refusal = self._is_any and self._asked(row, amounts, ask, self._left)
+        refusal = self._is_any and self._refusal_with(row, amounts, request, self._uncovered)
         if not refusal:
             return None  # it is asked for every unit, and mostly nothing goes
-        numbers = [self._told(it) for it in (refusal.numbers, *refusal.numbers.others)]
-        numbers = [it for it in numbers if it.ending]
-        if not numbers:
+        details = [self._with_releasing(it) for it in (refusal.details, *refusal.details.others)]
+        details = [it for it in details if it.releasing]
+        if not details:
             return None
-        return refusal._replace(numbers=numbers[0]._replace(others=tuple(numbers[1:])))
+        return refusal._replace(details=details[0]._replace(others=tuple(details[1:])))
 
-    def is_late(self, row: int, amounts: Amounts, ask: Ask) -> bool:
+    def must_pipeline(self, row: int, amounts: Amounts, request: QuotaCheck) -> bool:
         """Say whether bounds would be passed if a unit were there before all that goes is gone."""
-        return self._is_any and bool(self._asked(row, amounts, ask, self._left, self._lost))
+        return self._is_any and bool(
+            self._refusal_with(row, amounts, request, self._uncovered, self._evicted)
+        )
 
-    def may_wait(self, row: int, placed: Admission, amounts: Amounts, ask: Ask) -> bool:
+    def try_cover(
+        self, row: int, placed: PodGroupAllocation, amounts: Amounts, request: QuotaCheck
+    ) -> bool:
         """Say whether a unit may wait for so much where it was placed; if so take note of it.
 
         It is asked beside what nobody waits for then. A resource of which all that it takes is
         what goes of its own queues is not looked at.
         """
-        taken: list[_Taken] = []
-        waits = self._wait(row, self._seats(row, placed, with_slots=True), taken)
+        taken: list[_CoveredAmount] = []
+        is_pipelined = self._cover(
+            row, self._pipelined_places(row, placed, with_reserved_places=True), taken
+        )
         more = [
-            0 if most >= amount else amount for amount, most in zip(amounts, waits, strict=True)
+            0 if most >= amount else amount
+            for amount, most in zip(amounts, is_pipelined, strict=True)
         ]
-        if self._asked(row, (more[0], more[1], more[2]), ask, self._left) is None:
+        if self._refusal_with(row, (more[0], more[1], more[2]), request, self._uncovered) is None:
             return True
         for of, kind, amount in taken:
             of[kind] += amount
         return False
 
-    def wait(self, row: int, placed: Admission, *, with_slots: bool) -> None:
+    def cover(self, row: int, placed: PodGroupAllocation, *, with_reserved_places: bool) -> None:
         """Take note of what of a unit waits for room, its slots as well if all of it does."""
         if self._is_any:
-            self._wait(row, self._seats(row, placed, with_slots=with_slots), [])
+            self._cover(
+                row,
+                self._pipelined_places(row, placed, with_reserved_places=with_reserved_places),
+                [],
+            )
 
-    def _asked(self, row: int, amounts: Amounts, ask: Ask, *beside: Usage) -> Refusal | None:
+    def _refusal_with(
+        self, row: int, amounts: Amounts, request: QuotaCheck, *beside: Usage
+    ) -> QuotaRefusal | None:
         """Ask for bounds as if queues had so much beside; None if there is nothing."""
-        path = self._usage.paths[self._snapshot.units[row].queue]
+        path = self._usage.paths[self._snapshot.podgroups[row].queue]
         some = [one for one in beside if any(any(one.allocated[q]) for q in path)]
         for one in some:
             self._usage.add(path, one, 1)
-        refusal = ask(self._usage, row, amounts) if some else None
+        refusal = request(self._usage, row, amounts) if some else None
         for one in some:
             self._usage.add(path, one, -1)
         return refusal
 
-    def _told(self, numbers: QuotaNumbers) -> QuotaNumbers:
+    def _with_releasing(self, details: QueueBoundExceeded) -> QueueBoundExceeded:
         """Tell what is going apart from what is there."""
-        ending = self._left.allocated[numbers.queue][numbers.kind]
-        return numbers._replace(allocated=numbers.allocated - ending, ending=ending)
+        releasing = self._uncovered.allocated[details.queue][details.kind]
+        return details._replace(allocated=details.allocated - releasing, releasing=releasing)
 
-    def _seats(self, row: int, placed: Admission, *, with_slots: bool) -> list[_Seat]:
+    def _pipelined_places(
+        self, row: int, placed: PodGroupAllocation, *, with_reserved_places: bool
+    ) -> list[_PipelinedPlace]:
         """Return the pods of a unit that are nominated, and then its new slots."""
         snapshot = self._snapshot
         seats = []
         for pod, node in placed.nominations:
-            shape = snapshot.shapes[snapshot.pods.shape[pod]]
-            seats.append(_Seat(node, shape.counted, shape.nominated == node))
-        if with_slots and placed.reservations:
-            later = {leaf.name: leaf.later_shape for leaf in leaves_of(snapshot.units[row].tree)}
-            for leaf, node, number, _ in placed.reservations:
-                seats += [_Seat(node, snapshot.shapes[later[leaf]].counted)] * number
+            signature = snapshot.signatures[snapshot.pods.signature[pod]]
+            seats.append(
+                _PipelinedPlace(node, signature.queue_request, signature.nominated_node == node)
+            )
+        if with_reserved_places and placed.reservations:
+            later = {
+                podset.name: podset.expected_signature
+                for podset in podsets_of(snapshot.podgroups[row].tree)
+            }
+            for podset, node, number, _ in placed.reservations:
+                seats += [
+                    _PipelinedPlace(node, snapshot.signatures[later[podset]].queue_request)
+                ] * number
         return seats
 
-    def _wait(self, row: int, seats: list[_Seat], taken: list[_Taken]) -> list[int]:
+    def _cover(
+        self, row: int, seats: list[_PipelinedPlace], taken: list[_CoveredAmount]
+    ) -> list[int]:
         """Let seats wait for what goes, and note what that takes; return the least of any queue."""
         least: list[list[int]] = []
-        for q in self._usage.paths[self._snapshot.units[row].queue]:
-            left, found = self._left.allocated[q], [0, 0, 0]
-            for node, amounts, is_promised in seats:
-                here = self._at.get((q, node), [0, 0, 0])
-                for kind in KINDS:
-                    most = left[kind] if is_promised else min(left[kind], here[kind])
+        for q in self._usage.paths[self._snapshot.podgroups[row].queue]:
+            left, found = self._uncovered.allocated[q], [0, 0, 0]
+            for node, amounts, is_nominated in seats:
+                here = self._uncovered_by_node.get((q, node), [0, 0, 0])
+                for kind in RESOURCE_KINDS:
+                    most = left[kind] if is_nominated else min(left[kind], here[kind])
                     amount = min(amounts[kind], most)
                     found[kind] += amount
                     for of, less in ((left, amount), (here, min(amount, here[kind]))):

@@ -9,100 +9,111 @@ from typing import Final
 
 import numpy as np
 
-from scheduler.core.feasible import fixed, is_unmoved, moving, until_uneven
-from scheduler.core.ledger import Ledger, holds
+from scheduler.core.feasible import (
+    fits_empty_node,
+    has_no_relations,
+    passes_dynamic,
+    pods_until_skewed,
+)
+from scheduler.core.ledger import Statement, has_enough
 from scheduler.core.model import NONE, Ints, Snapshot
-from scheduler.core.policy import Policies, Seats
+from scheduler.core.policy import NodeFeatures, Policies
 
-__all__ = ["Field", "Ground"]
+__all__ = ["NodeRanking", "ScoredResource"]
 
-_FEW: Final = 8  # a part of the nodes that are looked at again one by one, not all at once
+_RESCORE_ALL_RATIO: Final = (
+    8  # a part of the nodes that are looked at again one by one, not all at once
+)
 
 
-class Ground:
+class ScoredResource:
     """What all pods that count the same resource see of nodes: GPUs, or else CPU."""
 
     def __init__(self, snapshot: Snapshot, *, has_gpu: bool) -> None:
-        axes, allocatable = snapshot.axes, snapshot.nodes.allocatable
-        self.columns: Final = list(axes.gpus) if has_gpu else [axes.cpu]
-        self.whole: Final[Ints] = allocatable[:, self.columns].sum(axis=1)
-        self.has_gpu: Final = allocatable[:, list(axes.gpus)].sum(axis=1) > 0
-        self.wholes: Final[list[int]] = self.whole.tolist()
-        self.have_gpus: Final[list[bool]] = self.has_gpu.tolist()
-        self.most: Final = max(self.wholes, default=0)
+        resources, allocatable = snapshot.resources, snapshot.nodes.allocatable
+        self.columns: Final = list(resources.gpus) if has_gpu else [resources.cpu]
+        self.allocatable: Final[Ints] = allocatable[:, self.columns].sum(axis=1)
+        self.has_gpu: Final = allocatable[:, list(resources.gpus)].sum(axis=1) > 0
+        self.allocatable_list: Final[list[int]] = self.allocatable.tolist()
+        self.has_gpu_list: Final[list[bool]] = self.has_gpu.tolist()
+        self.max_allocatable: Final = max(self.allocatable_list, default=0)
 
 
-class Field:
+class NodeRanking:
     """Where pods of a shape can go."""
 
-    def __init__(self, ledger: Ledger, policies: Policies, shape: int, ground: Ground) -> None:
-        self.shape: Final = ledger.snapshot.shapes[shape]
-        self._row: Final = shape
-        self._ledger: Final = ledger
+    def __init__(
+        self, statement: Statement, policies: Policies, signature: int, ground: ScoredResource
+    ) -> None:
+        self.signature: Final = statement.snapshot.signatures[signature]
+        self._row: Final = signature
+        self._statement: Final = statement
         self._policies: Final = policies
-        self._ground: Final = ground
-        self.fixed: Final = fixed(ledger.snapshot, self.shape)
-        self._asked: Final = tuple((r, n) for r, n in enumerate(self.shape.request) if n)
-        self.is_unmoved: Final = is_unmoved(self.shape)
-        self._open = self.fixed  # to which no other pod closes the way
-        count = len(self.fixed)
+        self._scored_resource: Final = ground
+        self.fits_empty: Final = fits_empty_node(statement.snapshot, self.signature)
+        self._requests: Final = tuple((r, n) for r, n in enumerate(self.signature.request) if n)
+        self.has_no_relations: Final = has_no_relations(self.signature)
+        self._open = self.fits_empty  # to which no other pod closes the way
+        count = len(self.fits_empty)
         width = max(1, math.isqrt(count))
         self._width: Final = width
         self._scores = np.full(-(-count // width) * width, -math.inf)
         self._rows = self._scores.reshape(-1, width)
         self._tops = self._rows.max(axis=1) if count else np.full(1, -math.inf)
-        self._liked: Final[dict[Seats, float]] = {}  # how much a node is liked that looks so
+        self._score_cache: Final[
+            dict[NodeFeatures, float]
+        ] = {}  # how much a node is liked that looks so
         self._seen = 0
-        self._turns = 0
-        self._look_at_all()
+        self._relation_changes = 0
+        self._rescore_all()
 
     def best(self) -> int:
         """Return the best node, or NONE."""
-        self._look_again()
+        self._refresh()
         row = int(self._tops.argmax())
         if self._tops[row] == -math.inf:
             return NONE
         return row * self._width + int(self._rows[row].argmax())
 
-    def in_a_row(self, node: int, most: int) -> int:
+    def pods_in_a_row(self, node: int, most: int) -> int:
         """Return how many of so many equal pods the best node gets, one by one, before another.
 
         Of pods that mind each other no more than keep open what is open. All of them fit into what
         is idle, or none does.
         """
-        if not self.is_unmoved:
-            most = int(min(most, self._while_open(node)))
+        if not self.has_no_relations:
+            most = int(min(most, self._pods_while_open(node)))
         if most == 1:
             return 1
-        idle, room = self._ledger.idle[node], self._ledger.room[node]
-        fitting = min([most, *(int(room[r]) // n for r, n in self._asked)])
+        idle, room = self._statement.idle[node], self._statement.free[node]
+        fitting = min([most, *(int(room[r]) // n for r, n in self._requests)])
         before = np.arange(fitting)
-        is_idle = [idle[r] - before * n >= n for r, n in self._asked]
-        ground, request = self._ground, self.shape.request
-        seats = Seats(
-            room=room[ground.columns].sum() - before * sum([request[r] for r in ground.columns]),
-            whole=ground.wholes[node],
-            most=ground.most,
-            fits_now=np.logical_and.reduce([before >= 0, *is_idle]),
-            has_gpu=ground.have_gpus[node],
-            is_nominated=node == self.shape.nominated,
+        is_idle = [idle[r] - before * n >= n for r, n in self._requests]
+        ground, request = self._scored_resource, self.signature.request
+        seats = NodeFeatures(
+            free=room[ground.columns].sum() - before * sum([request[r] for r in ground.columns]),
+            allocatable=ground.allocatable_list[node],
+            max_allocatable=ground.max_allocatable,
+            fits_idle=np.logical_and.reduce([before >= 0, *is_idle]),
+            has_gpu=ground.has_gpu_list[node],
+            is_nominated=node == self.signature.nominated_node,
         )
-        liking, (other, likes) = self._liking(seats), self._next_to(node)
-        is_last = liking <= likes if other < node else liking < likes
-        is_last = is_last | (seats.fits_now != seats.fits_now[0])
+        score, (other, next_score) = self._score(seats), self._second_best(node)
+        is_last = score <= next_score if other < node else score < next_score
+        is_last = is_last | (seats.fits_idle != seats.fits_idle[0])
         return int(is_last.argmax()) if is_last.any() else fitting
 
-    def _while_open(self, node: int) -> float:
+    def _pods_while_open(self, node: int) -> float:
         """Return how many more pods leave all nodes open and closed that are so with the last one.
 
         What pods say of each other asks whether one is there, so that only the first one changes
         it; a spread asks how many are.
         """
-        if not self._ledger.came_last(node, self._row):
+        if not self._statement.was_last_allocated(node, self._row):
             return 1
-        return until_uneven(self._ledger, self.shape, node)
+        return pods_until_skewed(self._statement, self.signature, node)
 
-    def _next_to(self, node: int) -> tuple[int, float]:
+    def _second_best(self, node: int) -> tuple[int, float]:
         """Return which node would be the best without the best one, and how much it is liked."""
         at, place = divmod(node, self._width)
         was, self._rows[at, place] = self._rows[at, place], -math.inf
@@ -113,63 +124,68 @@ class Field:
         self._rows[at, place] = was
         return found
 
-    def takes(self, node: int) -> bool:
+    def fits(self, node: int) -> bool:
         """Say whether a node would do."""
-        self._look_again()
+        self._refresh()
         return bool(self._scores[node] != -math.inf)
 
-    def _look_again(self) -> None:
-        moves = self._ledger.moves
+    def _refresh(self) -> None:
+        moves = self._statement.changed_nodes
         if self._seen == len(moves):
             return
-        is_out_of_date = not self.is_unmoved and self._turns != self._ledger.turns
-        if is_out_of_date or (len(moves) - self._seen) * _FEW > len(self.fixed):
-            self._look_at_all()
+        is_out_of_date = (
+            not self.has_no_relations and self._relation_changes != self._statement.relation_changes
+        )
+        if is_out_of_date or (len(moves) - self._seen) * _RESCORE_ALL_RATIO > len(self.fits_empty):
+            self._rescore_all()
             return
         for node in set(moves[self._seen :]):
-            self._look_at(node)
+            self._rescore(node)
         self._seen = len(moves)
 
-    def _look_at_all(self) -> None:
-        ledger = self._ledger
-        self._seen, self._turns = len(ledger.moves), ledger.turns
-        if not len(self.fixed):
-            return
-        open_to_it = None if self.is_unmoved else moving(ledger, self.shape)
-        self._open = self.fixed if open_to_it is None else self.fixed & open_to_it
-        columns = [r for r, _ in self._asked]
-        request = np.array([n for _, n in self._asked])
-        mask = self._open & (ledger.room[:, columns] >= request).all(axis=1)
-        seats = Seats(
-            room=ledger.room[:, self._ground.columns].sum(axis=1),
-            whole=self._ground.whole,
-            most=self._ground.most,
-            fits_now=(ledger.idle[:, columns] >= request).all(axis=1),
-            has_gpu=self._ground.has_gpu,
-            is_nominated=np.equal(np.arange(len(mask)), self.shape.nominated),
+    def _rescore_all(self) -> None:
+        statement = self._statement
+        self._seen, self._relation_changes = (
+            len(statement.changed_nodes),
+            statement.relation_changes,
         )
-        self._scores[: len(mask)] = np.where(mask, self._liking(seats), -math.inf)
+        if not len(self.fits_empty):
+            return
+        open_to_it = None if self.has_no_relations else passes_dynamic(statement, self.signature)
+        self._open = self.fits_empty if open_to_it is None else self.fits_empty & open_to_it
+        columns = [r for r, _ in self._requests]
+        request = np.array([n for _, n in self._requests])
+        mask = self._open & (statement.free[:, columns] >= request).all(axis=1)
+        seats = NodeFeatures(
+            free=statement.free[:, self._scored_resource.columns].sum(axis=1),
+            allocatable=self._scored_resource.allocatable,
+            max_allocatable=self._scored_resource.max_allocatable,
+            fits_idle=(statement.idle[:, columns] >= request).all(axis=1),
+            has_gpu=self._scored_resource.has_gpu,
+            is_nominated=np.equal(np.arange(len(mask)), self.signature.nominated_node),
+        )
+        self._scores[: len(mask)] = np.where(mask, self._score(seats), -math.inf)
         self._tops = self._rows.max(axis=1)
 
-    def _look_at(self, node: int) -> None:
+    def _rescore(self, node: int) -> None:
         if not self._open[node]:
             return
-        room = self._ledger.room[node].tolist()
+        room = self._statement.free[node].tolist()
         score = -math.inf
-        if holds(room, self._asked):
-            idle = self._ledger.idle[node].tolist()
-            ground = self._ground
-            seats = Seats(
-                room=sum([room[r] for r in ground.columns]),
-                whole=ground.wholes[node],
-                most=ground.most,
-                fits_now=holds(idle, self._asked),
-                has_gpu=ground.have_gpus[node],
-                is_nominated=node == self.shape.nominated,
+        if has_enough(room, self._requests):
+            idle = self._statement.idle[node].tolist()
+            ground = self._scored_resource
+            seats = NodeFeatures(
+                free=sum([room[r] for r in ground.columns]),
+                allocatable=ground.allocatable_list[node],
+                max_allocatable=ground.max_allocatable,
+                fits_idle=has_enough(idle, self._requests),
+                has_gpu=ground.has_gpu_list[node],
+                is_nominated=node == self.signature.nominated_node,
             )
-            if seats not in self._liked:
-                self._liked[seats] = self._liking(seats)
-            score = self._liked[seats]
+            if seats not in self._score_cache:
+                self._score_cache[seats] = self._score(seats)
+            score = self._score_cache[seats]
         row = node // self._width
         was, top = self._scores[node], self._tops[row]
         self._scores[node] = score
@@ -178,7 +194,9 @@ class Field:
         elif was == top:
             self._tops[row] = self._rows[row].max()
 
-    def _liking(self, seats: Seats) -> float:
+    def _score(self, seats: NodeFeatures) -> float:
         """Return how much the nodes are liked: of all of them an array, of one a number."""
-        liking: float = sum([w * score(self.shape, seats) for w, score in self._policies.scores])
+        liking: float = sum(
+            [w * score(self.signature, seats) for w, score in self._policies.scores]
+        )
         return liking

@@ -9,214 +9,222 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final, NamedTuple, Protocol
 
-from scheduler.core.chunks import Chunk, Progress
-from scheduler.core.line import Block
+from scheduler.core.chunks import AssignedTasks, Tasks
+from scheduler.core.line import EvictionUnit
 from scheduler.core.model import NONE
 from scheduler.core.place import Placer
-from scheduler.core.seating import Seating
-from scheduler.core.tenants import Member, Tenants
+from scheduler.core.seating import PodCapacity
+from scheduler.core.tenants import Victim, VictimPool
 from scheduler.core.usage import Amounts
 
-__all__ = ["Ask", "Gone", "Leave", "Try"]
+__all__ = ["CandidateVictims", "EvictionScenario", "PreemptorRequest", "ScenarioValidator"]
 
-_TRIALS: Final = 2**9  # of one claim
+_MAX_TRIALS: Final = 2**9  # of one claim
 
 
-class Ask(NamedTuple):
+class PreemptorRequest(NamedTuple):
     """What room is wanted for."""
 
-    unit: int
-    parts: Chunk
-    progress: Progress
+    podgroup: int
+    tasks: Tasks
+    assigned: AssignedTasks
     wanted: dict[int, int]  # pods by shape
-    seatings: dict[int, Seating]  # by shape
-    is_counted: bool  # enough seats are enough
-    is_unmoved: bool  # nobody else matters to the pods, but for the room
+    capacities: dict[int, PodCapacity]  # by shape
+    is_count_enough: bool  # enough seats are enough
+    has_no_relations: bool  # nobody else matters to the pods, but for the room
 
 
-class Try(NamedTuple):
+class CandidateVictims(NamedTuple):
     """Who may be gone, as they stand in line."""
 
-    line: Iterator[int]  # blocks
-    number: int  # of them
-    keeps_budgets: bool  # no budget lets more go than it may
+    order: Iterator[int]  # blocks
+    total: int  # of them
+    respects_budgets: bool  # no budget lets more go than it may
 
 
-class Leave(Protocol):
+class ScenarioValidator(Protocol):
     """Who may be taken from, and what that leaves of what queues have."""
 
-    def may_lose(self, queue: int, /) -> bool:
+    def may_evict(self, queue: int, /) -> bool:
         """Say whether a block may be taken from a queue."""
         ...
 
-    def take(self, block: Block, amounts: Amounts, /) -> None:
+    def evict(self, eviction_unit: EvictionUnit, amounts: Amounts, /) -> None:
         """Take a block; *amounts* of it nobody had taken before."""
         ...
 
-    def spare(self, block: Block, amounts: Amounts, /) -> None:
+    def restore(self, eviction_unit: EvictionUnit, amounts: Amounts, /) -> None:
         """Give a block back; *amounts* of it nobody else takes."""
         ...
 
-    def is_within(self) -> bool:
+    def is_within_bounds(self) -> bool:
         """Say whether no bound of a queue is in the way any more."""
         ...
 
-    def is_fair(self) -> bool:
+    def is_valid(self) -> bool:
         """Say whether it is fair to those who lost something."""
         ...
 
 
-class Gone:
+class EvictionScenario:
     """Those who are gone, by their ranks."""
 
     def __init__(
         self,
-        ask: Ask,
+        request: PreemptorRequest,
         placer: Placer,
-        tenants: Tenants,
-        some: Try,
-        leave: Leave,
+        victims: VictimPool,
+        some: CandidateVictims,
+        validator: ScenarioValidator,
         *,
-        trusts: bool,
+        reuses_placement: bool,
     ) -> None:
         """Rank *some* who may be gone as they stand in line.
 
         With *trusts* a placement stands while there is room for it, though another one might be
         made now; else each is made anew.
         """
-        self._trusts: Final = trusts and ask.is_unmoved
+        self._reuses_placement: Final = reuses_placement and request.has_no_relations
         self.trials = 0
-        self.is_cut = False
-        self.blocks: Final[list[int]] = []  # by rank, as far as anybody asked
-        self._ask: Final = ask
+        self.is_truncated = False
+        self.eviction_units: Final[list[int]] = []  # by rank, as far as anybody asked
+        self._request: Final = request
         self._placer: Final = placer
-        self._tenants: Final = tenants
-        self._disruptions: Final = tenants.disruptions
-        self._is_limited: Final = some.keeps_budgets and tenants.disruptions.are_any
+        self._pool: Final = victims
+        self._allowance: Final = victims.disruptions
+        self._respects_budgets: Final = some.respects_budgets and victims.disruptions.has_budgets
         self._disrupted: Final[Counter[int]] = Counter()  # of each budget
         self.refused_by: Final[set[int]] = set()  # budgets
-        self._line: Final = some.line
-        self._leave: Final = leave
-        shapes = placer.ledger.snapshot.shapes
-        self._shapes: Final = shapes
-        self._room: Final[dict[int, list[int]]] = {}  # of nodes, as it would be
-        self._gone: Final[dict[Member, int]] = {}  # how many blocks took it
+        self._order: Final = some.order
+        self._validator: Final = validator
+        signatures = placer.statement.snapshot.signatures
+        self._signatures: Final = signatures
+        self._free: Final[dict[int, list[int]]] = {}  # of nodes, as it would be
+        self._evicted: Final[dict[Victim, int]] = {}  # how many blocks took it
         self._placed: dict[int, Counter[int]] = {}  # on trial, by node: how much of what
-        self._doubts: Final[set[int]] = set()  # nodes of these where somebody came or went
-        for seating in ask.seatings.values():
-            seating.settle()
+        self._changed_nodes: Final[set[int]] = set()  # nodes of these where somebody came or went
+        for capacity in request.capacities.values():
+            capacity.refresh()
 
-    def may_lose(self, candidate: int) -> bool:
+    def may_evict(self, candidate: int) -> bool:
         """Say whether one more may go."""
-        block = self._block(candidate)
-        if self._is_limited and self._passes(block):
+        eviction_unit = self._eviction_unit(candidate)
+        if self._respects_budgets and self._violates_budget(eviction_unit):
             return False
-        return self._leave.may_lose(self._tenants.blocks[block].queue)
+        return self._validator.may_evict(self._pool.eviction_units[eviction_unit].queue)
 
-    def take(self, candidate: int) -> None:
+    def evict(self, candidate: int) -> None:
         """Have it gone."""
-        block = self._block(candidate)
-        found: list[Member] = []
-        for member in self._tenants.members[block]:
-            count = self._gone.get(member, 0)
-            self._gone[member] = count + 1
+        eviction_unit = self._eviction_unit(candidate)
+        found: list[Victim] = []
+        for member in self._pool.victims[eviction_unit]:
+            count = self._evicted.get(member, 0)
+            self._evicted[member] = count + 1
             if not count:
                 found.append(member)
-        if self._is_limited:
-            self._disrupted.update(self._disruptions.counts(it.pod for it in found))
-        self._move(found, 1)
-        self._leave.take(self._tenants.blocks[block], self._tenants.amounts(block, found))
+        if self._respects_budgets:
+            self._disrupted.update(self._allowance.counts(it.pod for it in found))
+        self._change_free(found, 1)
+        self._validator.evict(
+            self._pool.eviction_units[eviction_unit], self._pool.amounts(eviction_unit, found)
+        )
 
-    def spare(self, candidate: int) -> None:
+    def restore(self, candidate: int) -> None:
         """Have it back."""
-        block = self._block(candidate)
-        found: list[Member] = []
-        for member in self._tenants.members[block]:
-            self._gone[member] -= 1
-            if not self._gone[member]:
-                del self._gone[member]
+        eviction_unit = self._eviction_unit(candidate)
+        found: list[Victim] = []
+        for member in self._pool.victims[eviction_unit]:
+            self._evicted[member] -= 1
+            if not self._evicted[member]:
+                del self._evicted[member]
                 found.append(member)
-        if self._is_limited:
-            self._disrupted.subtract(self._disruptions.counts(it.pod for it in found))
-        self._move(found, -1)
-        self._leave.spare(self._tenants.blocks[block], self._tenants.amounts(block, found))
+        if self._respects_budgets:
+            self._disrupted.subtract(self._allowance.counts(it.pod for it in found))
+        self._change_free(found, -1)
+        self._validator.restore(
+            self._pool.eviction_units[eviction_unit], self._pool.amounts(eviction_unit, found)
+        )
 
     def has_room(self) -> bool:
         """Say whether there would be room for all that is asked."""
-        ask = self._ask
-        for shape, seating in ask.seatings.items():
-            if seating.total < ask.wanted[shape]:
+        request = self._request
+        for signature, capacity in request.capacities.items():
+            if capacity.total < request.wanted[signature]:
                 return False
-        return self._leave.is_within() and (ask.is_counted or self._stands() or self._fits())
+        return self._validator.is_within_bounds() and (
+            request.is_count_enough or self._placement_stands() or self._fits()
+        )
 
-    def is_fair(self) -> bool:
+    def is_valid(self) -> bool:
         """Say whether it would be fair to those who lost something."""
-        return self._leave.is_fair()
+        return self._validator.is_valid()
 
-    def _passes(self, block: int) -> bool:
+    def _violates_budget(self, eviction_unit: int) -> bool:
         """Say whether more would go with a block than a budget lets, and note which one."""
-        members = (it.pod for it in self._tenants.members[block] if it not in self._gone)
-        more = self._disruptions.counts(members)
-        passed = self._disruptions.passed(more + self._disrupted) if more else []
+        members = (it.pod for it in self._pool.victims[eviction_unit] if it not in self._evicted)
+        more = self._allowance.counts(members)
+        passed = self._allowance.violated(more + self._disrupted) if more else []
         self.refused_by.update(passed)
         return bool(passed)
 
-    def beside(self) -> Chunk:
+    def relocated_tasks(self) -> Tasks:
         """Return what has to find room as well: nothing."""
         return ()
 
-    def _block(self, rank: int) -> int:
-        while len(self.blocks) <= rank:
-            self.blocks.append(next(self._line))
-        return self.blocks[rank]
+    def _eviction_unit(self, rank: int) -> int:
+        while len(self.eviction_units) <= rank:
+            self.eviction_units.append(next(self._order))
+        return self.eviction_units[rank]
 
-    def _move(self, members: list[Member], sign: int) -> None:
+    def _change_free(self, members: list[Victim], sign: int) -> None:
         nodes = set()
-        for _, node, shape in members:
+        for _, node, signature in members:
             if node == NONE:
                 continue
-            room = self._room.get(node)
+            room = self._free.get(node)
             if room is None:
-                room = self._room[node] = self._placer.ledger.room[node].tolist()
-            for resource, amount in self._placer.ledger.asked(shape):
+                room = self._free[node] = self._placer.statement.free[node].tolist()
+            for resource, amount in self._placer.statement.requests(signature):
                 room[resource] += sign * amount
             nodes.add(node)
         for node in nodes:
-            for seating in self._ask.seatings.values():
-                if seating.is_open[node]:
-                    seating.have(node, self._room[node])
+            for capacity in self._request.capacities.values():
+                if capacity.is_open[node]:
+                    capacity.set_free(node, self._free[node])
             if node in self._placed:
-                self._doubts.add(node)
+                self._changed_nodes.add(node)
 
-    def _stands(self) -> bool:
+    def _placement_stands(self) -> bool:
         """Say whether what was placed on trial would still have its room."""
-        for node in [*self._doubts]:
-            room = self._room[node]
+        for node in [*self._changed_nodes]:
+            room = self._free[node]
             if any(room[r] < amount for r, amount in self._placed[node].items()):
                 return False
-            self._doubts.discard(node)
-        return bool(self._placed) and self._trusts
+            self._changed_nodes.discard(node)
+        return bool(self._placed) and self._reuses_placement
 
     def _fits(self) -> bool:
         """Place all that is asked on trial."""
-        if self.trials == _TRIALS:
-            self.is_cut = True
+        if self.trials == _MAX_TRIALS:
+            self.is_truncated = True
             return False
         self.trials += 1
-        ledger = self._placer.ledger
-        checkpoint = ledger.checkpoint
-        for member in self._gone:
+        statement = self._placer.statement
+        checkpoint = statement.checkpoint
+        for member in self._evicted:
             if member.node == NONE:
                 continue
-            ledger.evict(member.node, member.shape)
-        found = self._placer.fits(self._ask.parts, self._ask.progress, self.beside())
-        ledger.roll_back(checkpoint)
+            statement.evict(member.node, member.signature)
+        found = self._placer.fits(
+            self._request.tasks, self._request.assigned, self.relocated_tasks()
+        )
+        statement.roll_back(checkpoint)
         if found is None:
             return False
         self._placed.clear()
-        self._doubts.clear()
-        for node, shape, count in found:
+        self._changed_nodes.clear()
+        for node, signature, count in found:
             placed = self._placed.setdefault(node, Counter())
-            for resource, amount in ledger.asked(shape):
+            for resource, amount in statement.requests(signature):
                 placed[resource] += count * amount
         return True

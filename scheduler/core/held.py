@@ -9,160 +9,172 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from scheduler.core.chunks import Runs
-from scheduler.core.ledger import Ledger
+from scheduler.core.chunks import SignatureRuns
+from scheduler.core.ledger import Statement
 from scheduler.core.model import NONE, Ints, Snapshot
-from scheduler.core.policy import Refusal
+from scheduler.core.policy import QuotaRefusal
 from scheduler.core.usage import Amounts, Usage
 
-__all__ = ["Held"]
+__all__ = ["NominatedCapacity"]
 
-_FOR_GOOD: Final = 2**63  # the priority of who cannot be preempted: nobody's is larger
+_NON_PREEMPTIBLE_PRIORITY: Final = (
+    2**63
+)  # the priority of who cannot be preempted: nobody's is larger
 
-Wish = tuple[int, int]  # a queue and a priority
+NominationAccess = tuple[int, int]  # a queue and a priority
 
 
-class _Promise(NamedTuple):
+class _Nomination(NamedTuple):
     row: int
-    part: int  # what it takes next is 0; of what it takes then each pod is one
+    attempt_index: int  # what it takes next is 0; of what it takes then each pod is one
     nodes: Ints  # [pod]
     amounts: Ints  # [pod, resource]
-    counted: Amounts
+    queue_request: Amounts
 
 
-class Held:
+class NominatedCapacity:
     """What is set aside, by queue, priority and unit."""
 
-    def __init__(self, snapshot: Snapshot, ledger: Ledger, usage: Usage) -> None:
+    def __init__(self, snapshot: Snapshot, statement: Statement, usage: Usage) -> None:
         self._snapshot: Final = snapshot
-        self._ledger: Final = ledger
+        self._statement: Final = statement
         self._usage: Final = usage
-        self._charged: Final = usage.empty()
-        self._of: Final[dict[int, dict[int, dict[int, list[_Promise]]]]] = {}
-        self._lifted: list[_Promise] = []
+        self._charged: Final = usage.emptied()
+        self._nominations: Final[dict[int, dict[int, dict[int, list[_Nomination]]]]] = {}
+        self._lifted: list[_Nomination] = []
 
     def __bool__(self) -> bool:
-        return bool(self._of)
+        return bool(self._nominations)
 
-    def hold(self, units: Iterable[tuple[int, Sequence[Runs]]]) -> None:
+    def reserve(self, podgroups: Iterable[tuple[int, Sequence[SignatureRuns]]]) -> None:
         """Set aside what units were promised, by the shapes of their parts; each that fits."""
-        self._keep(
+        self._reserve(
             [
-                self._promise(row, part, shapes)
-                for row, parts in units
-                for part, shapes in enumerate(parts)
+                self._nomination(row, podset_tasks, signatures)
+                for row, tasks in podgroups
+                for podset_tasks, signatures in enumerate(tasks)
             ]
         )
 
-    def let_go(self, row: int) -> bool:
+    def release(self, row: int) -> bool:
         """Leave it to a unit whose turn has come, if something is set aside for it."""
-        queue, priority = self._place(row)
-        mine = self._of.get(queue, {}).get(priority, {}).pop(row, [])
-        self._give_back(mine)
+        queue, priority = self._queue_and_priority(row)
+        reclaimer_queue = self._nominations.get(queue, {}).get(priority, {}).pop(row, [])
+        self._unreserve(reclaimer_queue)
         self._forget_empty(queue, priority)
-        return bool(mine)
+        return bool(reclaimer_queue)
 
-    def may_lift(self, row: int) -> bool:
+    def may_use_lower_priority(self, row: int) -> bool:
         """Say whether a unit may have anything of what is set aside."""
-        return bool(self._below(row))
+        return bool(self._lower_priorities(row))
 
-    def whose(self, row: int) -> Wish:
+    def access(self, row: int) -> NominationAccess:
         """Say of which queue and below which priority a unit may have what is set aside."""
-        unit = self._snapshot.units[row]
-        return (unit.queue, unit.priority) if self._below(row) else (NONE, 0)
+        podgroup = self._snapshot.podgroups[row]
+        return (podgroup.queue, podgroup.priority) if self._lower_priorities(row) else (NONE, 0)
 
-    def refuses(self, row: int, ask: Callable[[], Refusal | None]) -> Refusal | None:
+    def refusal(self, row: int, request: Callable[[], QuotaRefusal | None]) -> QuotaRefusal | None:
         """Ask for bounds as if everybody had what is set aside for him, unless this one may."""
-        path = self._usage.paths[self._snapshot.units[row].queue]
+        path = self._usage.paths[self._snapshot.podgroups[row].queue]
         self._usage.add(path, self._charged, 1)
-        refusal = ask()
-        if refusal is not None and (mine := self._all_below(row)):
-            self._charge(mine, self._usage, -1)
-            refusal = ask()
-            self._charge(mine, self._usage, 1)
+        refusal = request()
+        if refusal is not None and (reclaimer_queue := self._lower_nominations(row)):
+            self._charge(reclaimer_queue, self._usage, -1)
+            refusal = request()
+            self._charge(reclaimer_queue, self._usage, 1)
         self._usage.add(path, self._charged, -1)
         return refusal
 
-    def lift(self, row: int) -> None:
+    def release_lower_priority(self, row: int) -> None:
         """Let somebody have what he may of what is set aside."""
-        self._lifted = self._all_below(row)
-        queue = self._snapshot.units[row].queue
-        for priority in self._below(row):
-            self._of[queue][priority].clear()
+        self._lifted = self._lower_nominations(row)
+        queue = self._snapshot.podgroups[row].queue
+        for priority in self._lower_priorities(row):
+            self._nominations[queue][priority].clear()
             self._forget_empty(queue, priority)
-        self._give_back(self._lifted)
+        self._unreserve(self._lifted)
 
-    def put_back(self) -> None:
+    def restore(self) -> None:
         """Set aside again what was lifted and is still there."""
-        self._keep(sorted(self._lifted, key=lambda it: it[:2]))  # the oldest first
+        self._reserve(sorted(self._lifted, key=lambda it: it[:2]))  # the oldest first
         self._lifted = []
 
-    def _place(self, row: int) -> Wish:
-        unit = self._snapshot.units[row]
-        return unit.queue, unit.priority if unit.is_preemptible else _FOR_GOOD
+    def _queue_and_priority(self, row: int) -> NominationAccess:
+        podgroup = self._snapshot.podgroups[row]
+        return (
+            podgroup.queue,
+            podgroup.priority if podgroup.is_preemptible else _NON_PREEMPTIBLE_PRIORITY,
+        )
 
-    def _below(self, row: int) -> list[int]:
+    def _lower_priorities(self, row: int) -> list[int]:
         """Return the priorities of those whom a unit could preempt at once."""
-        unit = self._snapshot.units[row]
-        if unit.patient_until > self._snapshot.now:
+        podgroup = self._snapshot.podgroups[row]
+        if podgroup.preemption_delay_until > self._snapshot.now:
             return []
-        return [priority for priority in self._of.get(unit.queue, ()) if priority < unit.priority]
-
-    def _all_below(self, row: int) -> list[_Promise]:
-        of = self._of.get(self._snapshot.units[row].queue, {})
         return [
-            it for priority in self._below(row) for of_one in of[priority].values() for it in of_one
+            priority
+            for priority in self._nominations.get(podgroup.queue, ())
+            if priority < podgroup.priority
+        ]
+
+    def _lower_nominations(self, row: int) -> list[_Nomination]:
+        of = self._nominations.get(self._snapshot.podgroups[row].queue, {})
+        return [
+            it
+            for priority in self._lower_priorities(row)
+            for of_one in of[priority].values()
+            for it in of_one
         ]
 
     def _forget_empty(self, queue: int, priority: int) -> None:
-        if not self._of.get(queue, {}).get(priority, True):
-            del self._of[queue][priority]
-        if not self._of.get(queue, True):
-            del self._of[queue]
+        if not self._nominations.get(queue, {}).get(priority, True):
+            del self._nominations[queue][priority]
+        if not self._nominations.get(queue, True):
+            del self._nominations[queue]
 
-    def _promise(self, row: int, part: int, shapes: Runs) -> _Promise:
-        every = ((self._snapshot.shapes[shape], count) for shape, count in shapes)
-        some = [one for one, count in every if one.nominated != NONE for _ in range(count)]
-        nodes = np.array([one.nominated for one in some], dtype=np.int64)
+    def _nomination(self, row: int, podset_tasks: int, signatures: SignatureRuns) -> _Nomination:
+        every = ((self._snapshot.signatures[signature], count) for signature, count in signatures)
+        some = [one for one, count in every if one.nominated_node != NONE for _ in range(count)]
+        nodes = np.array([one.nominated_node for one in some], dtype=np.int64)
         amounts = np.array([one.request for one in some], dtype=np.int64)
         cpu, memory, gpu = (
-            sum(amount) for amount in zip(*[it.counted for it in some], strict=True)
+            sum(amount) for amount in zip(*[it.queue_request for it in some], strict=True)
         )
-        return _Promise(row, part, nodes, amounts, (cpu, memory, gpu))
+        return _Nomination(row, podset_tasks, nodes, amounts, (cpu, memory, gpu))
 
-    def _keep(self, promises: list[_Promise]) -> None:
+    def _reserve(self, promises: list[_Nomination]) -> None:
         """Set aside each of these that fits, in order: all at once, or else by halves."""
         if not promises:
             return
-        nodes, amounts = _together(promises)
-        self._ledger.set_aside(nodes, amounts)
-        if ((self._ledger.room[nodes] >= 0) | (amounts == 0)).all():
+        nodes, amounts = _concatenated(promises)
+        self._statement.reserve(nodes, amounts)
+        if ((self._statement.free[nodes] >= 0) | (amounts == 0)).all():
             for one in promises:
-                queue, priority = self._place(one.row)
-                of = self._of.setdefault(queue, {}).setdefault(priority, {})
+                queue, priority = self._queue_and_priority(one.row)
+                of = self._nominations.setdefault(queue, {}).setdefault(priority, {})
                 of.setdefault(one.row, []).append(one)
             self._charge(promises, self._charged, 1)
             return
-        self._ledger.set_aside(nodes, -amounts)
+        self._statement.reserve(nodes, -amounts)
         if len(promises) > 1:
             half = len(promises) // 2
-            self._keep(promises[:half])
-            self._keep(promises[half:])
+            self._reserve(promises[:half])
+            self._reserve(promises[half:])
 
-    def _give_back(self, promises: list[_Promise]) -> None:
+    def _unreserve(self, promises: list[_Nomination]) -> None:
         if promises:
-            nodes, amounts = _together(promises)
-            self._ledger.set_aside(nodes, -amounts)
+            nodes, amounts = _concatenated(promises)
+            self._statement.reserve(nodes, -amounts)
             self._charge(promises, self._charged, -1)
 
-    def _charge(self, promises: list[_Promise], usage: Usage, sign: int) -> None:
+    def _charge(self, promises: list[_Nomination], usage: Usage, sign: int) -> None:
         for row, _, _, _, (cpu, memory, gpu) in promises:
-            unit = self._snapshot.units[row]
+            podgroup = self._snapshot.podgroups[row]
             amounts = (sign * cpu, sign * memory, sign * gpu)
-            usage.take(unit.queue, amounts, is_fixed=not unit.is_preemptible)
+            usage.charge(podgroup.queue, amounts, is_non_preemptible=not podgroup.is_preemptible)
 
 
-def _together(promises: list[_Promise]) -> tuple[Ints, Ints]:
+def _concatenated(promises: list[_Nomination]) -> tuple[Ints, Ints]:
     if len(promises) == 1:
         return promises[0].nodes, promises[0].amounts
     nodes = np.concatenate([one.nodes for one in promises])

@@ -4,100 +4,106 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
-from scheduler.core.decision import NOTHING, Action, Kept
-from scheduler.core.model import NONE, Unit, leaves_of
-from scheduler.core.tenants import Tenants
-from scheduler.core.tenure import Tenure
+from scheduler.core.decision import NO_EVICTION_FAILURE, Action, EvictionFailure
+from scheduler.core.model import NONE, PodGroupInfo, podsets_of
+from scheduler.core.tenants import VictimPool
+from scheduler.core.tenure import MinRuntimeGuard
 
-__all__ = ["Keepers", "both", "staying"]
+__all__ = ["NonEvictable", "count_non_evictable", "merged"]
 
-_FIXED: Final = "priority or preemptibility forbids it"
-_Ground: TypeAlias = tuple[int, str]  # a priority, and why those of it stay
+_NOT_ALLOWED: Final = "priority or preemptibility forbids it"
+_PriorityAndReason: TypeAlias = tuple[int, str]  # a priority, and why those of it stay
 
 
-class Keepers:
+class NonEvictable:
     """Units that stay, have not run for long, or are covered by a budget."""
 
     def __init__(
         self,
-        units: Sequence[Unit],
-        staying: Mapping[int, Mapping[_Ground, int]],
-        tenants: Tenants,
-        tenure: Tenure,
+        podgroups: Sequence[PodGroupInfo],
+        non_evictable: Mapping[int, Mapping[_PriorityAndReason, int]],
+        victims: VictimPool,
+        min_runtime_guard: MinRuntimeGuard,
     ) -> None:
-        self._units: Final = units
-        self._staying: Final = staying
-        self._tenants: Final = tenants
-        self._tenure: Final = tenure
+        self._podgroups: Final = podgroups
+        self._counts: Final = non_evictable
+        self._pool: Final = victims
+        self._min_runtime_guard: Final = min_runtime_guard
 
-    def why(
+    def failure(
         self, row: int, action: Action, queues: Collection[int], over: Callable[[int], bool]
-    ) -> Kept:
+    ) -> EvictionFailure:
         """Return who of some queues keeps what it has; who is *over* has lost or got something."""
-        claimant = self._units[row]
+        preemptor = self._podgroups[row]
 
-        def asks(priority: int) -> bool:
-            return action != Action.PREEMPT or priority < claimant.priority
+        def requests(priority: int) -> bool:
+            return action != Action.PREEMPT or priority < preemptor.priority
 
         reasons = Counter[str]()
         for queue in queues:
-            for (priority, reason), count in self._staying.get(queue, {}).items():
-                reasons[reason] += count * asks(priority)
+            for (priority, reason), count in self._counts.get(queue, {}).items():
+                reasons[reason] += count * requests(priority)
         ends = {}
-        for block, end in self._tenure.kept(action, claimant.queue, queues).items():
-            one = self._tenants.units[block][0]
-            if asks(self._units[one].priority) and not over(one):
+        for eviction_unit, end in self._min_runtime_guard.protected(
+            action, preemptor.queue, queues
+        ).items():
+            one = self._pool.podgroups[eviction_unit][0]
+            if requests(self._podgroups[one].priority) and not over(one):
                 ends[one] = end
         first = min(ends, key=lambda one: (ends[one], one), default=NONE)
-        return Kept(
-            staying=tuple(sorted((+reasons).items())),
+        return EvictionFailure(
+            non_evictable=tuple(sorted((+reasons).items())),
             protected=len(ends),
-            first=first,
-            until=ends.get(first, 0),
-            budgets=tuple(sorted({*self._barring(asks, queues)})),
+            first_unprotected=first,
+            protected_until=ends.get(first, 0),
+            budgets=tuple(sorted({*self._blocking_budgets(requests, queues)})),
         )
 
-    def _barring(self, asks: Callable[[int], bool], queues: Collection[int]) -> Iterator[int]:
-        for block, budgets in self._tenants.barred.items():
-            unit = self._units[self._tenants.units[block][0]]
-            if unit.queue in queues and asks(unit.priority):
+    def _blocking_budgets(
+        self, requests: Callable[[int], bool], queues: Collection[int]
+    ) -> Iterator[int]:
+        for eviction_unit, budgets in self._pool.blocked.items():
+            podgroup = self._podgroups[self._pool.podgroups[eviction_unit][0]]
+            if podgroup.queue in queues and requests(podgroup.priority):
                 yield from budgets
 
 
-def staying(units: Iterable[Unit]) -> dict[int, Counter[_Ground]]:
+def count_non_evictable(
+    podgroups: Iterable[PodGroupInfo],
+) -> dict[int, Counter[_PriorityAndReason]]:
     """Count the units that have something, and that nobody may take from, by queue and why."""
-    found: dict[int, Counter[_Ground]] = {}
-    for unit in units:
-        why = unit.stays if unit.is_preemptible else _FIXED
-        if why and unit.queue != NONE and _has_places(unit):
-            found.setdefault(unit.queue, Counter())[unit.priority, why] += 1
+    found: dict[int, Counter[_PriorityAndReason]] = {}
+    for podgroup in podgroups:
+        why = podgroup.non_evictable_reason if podgroup.is_preemptible else _NOT_ALLOWED
+        if why and podgroup.queue != NONE and _has_victims(podgroup):
+            found.setdefault(podgroup.queue, Counter())[podgroup.priority, why] += 1
     return found
 
 
-def both(one: Kept, other: Kept) -> Kept:
+def merged(one: EvictionFailure, other: EvictionFailure) -> EvictionFailure:
     """Return what keeps others from two actions: no unit comes into question for both."""
-    if NOTHING in (one, other):
-        return one if other == NOTHING else other
-    earlier, later = sorted((one, other), key=lambda it: (not it.protected, it.until))
-    reasons = Counter(dict(one.staying)) + Counter(dict(other.staying))
-    return Kept(
-        is_patient=one.is_patient or other.is_patient,
-        staying=tuple(sorted(reasons.items())),
+    if NO_EVICTION_FAILURE in (one, other):
+        return one if other == NO_EVICTION_FAILURE else other
+    earlier, later = sorted((one, other), key=lambda it: (not it.protected, it.protected_until))
+    reasons = Counter(dict(one.non_evictable)) + Counter(dict(other.non_evictable))
+    return EvictionFailure(
+        is_delayed=one.is_delayed or other.is_delayed,
+        non_evictable=tuple(sorted(reasons.items())),
         protected=one.protected + other.protected,
-        first=earlier.first,
-        until=earlier.until,
+        first_unprotected=earlier.first_unprotected,
+        protected_until=earlier.protected_until,
         budgets=tuple(sorted({*earlier.budgets, *later.budgets})),
-        goals=tuple(sorted({*one.goals, *other.goals})),
-        unbounded=tuple(sorted({*one.unbounded, *other.unbounded})),
-        held_up=one.held_up or other.held_up,
-        regain=one.regain or other.regain,
-        is_cut=one.is_cut or other.is_cut,
-        is_withheld=one.is_withheld or other.is_withheld,
-        is_undue=one.is_undue or other.is_undue,
-        lack=other.lack if one.lack is None else one.lack,
-        over=tuple(sorted({*one.over, *other.over})),
+        quota_only_queues=tuple(sorted({*one.quota_only_queues, *other.quota_only_queues})),
+        unlimited_queues=tuple(sorted({*one.unlimited_queues, *other.unlimited_queues})),
+        earlier_podgroup=one.earlier_podgroup or other.earlier_podgroup,
+        order_conflict=one.order_conflict or other.order_conflict,
+        is_truncated=one.is_truncated or other.is_truncated,
+        is_rate_limited=one.is_rate_limited or other.is_rate_limited,
+        exceeds_fair_share=one.exceeds_fair_share or other.exceeds_fair_share,
+        shortfall=other.shortfall if one.shortfall is None else one.shortfall,
+        over_share_queues=tuple(sorted({*one.over_share_queues, *other.over_share_queues})),
     )
 
 
-def _has_places(unit: Unit) -> bool:
-    return any(leaf.there or leaf.slots for leaf in leaves_of(unit.tree))
+def _has_victims(podgroup: PodGroupInfo) -> bool:
+    return any(podset.running or podset.reserved_places for podset in podsets_of(podgroup.tree))

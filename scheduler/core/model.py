@@ -13,38 +13,38 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
-    "KINDS",
     "NONE",
     "NO_BUDGETS",
+    "RESOURCE_KINDS",
     "UNBOUND",
-    "Axes",
-    "Bar",
+    "AffinityTerm",
     "Bools",
-    "Budgets",
-    "Cause",
-    "Devices",
+    "DisruptionBudgets",
     "Floats",
-    "Going",
-    "Group",
     "Ints",
-    "Kind",
-    "Leaf",
-    "Neighbours",
+    "LabelRequirement",
     "NodeFault",
-    "Nodes",
+    "PodGroupInfo",
+    "PodRelations",
+    "PodSet",
     "PodState",
-    "Pods",
-    "Queues",
-    "Require",
-    "Shape",
-    "Slot",
+    "PreFilterFailure",
+    "ReleasingAmount",
+    "ReservationCause",
+    "ReservedPlace",
+    "ResourceColumns",
+    "ResourceKind",
+    "SchedulingSignature",
+    "SharedDevices",
     "Snapshot",
-    "Spread",
-    "Term",
-    "Tree",
-    "Unit",
-    "Verdict",
-    "leaves_of",
+    "SnapshotNodes",
+    "SnapshotPods",
+    "SnapshotQueues",
+    "SpreadConstraint",
+    "SubGroupSet",
+    "SubGroupTree",
+    "UnschedulableReason",
+    "podsets_of",
 ]
 
 Ints: TypeAlias = NDArray[np.int64]
@@ -55,7 +55,7 @@ NONE: Final = -1  # no row
 UNBOUND: Final = -1  # of quotas and limits
 
 
-class Kind(IntEnum):
+class ResourceKind(IntEnum):
     """What queues share: the columns of their arrays."""
 
     CPU = 0  # thousandths
@@ -63,10 +63,10 @@ class Kind(IntEnum):
     GPU = 2  # thousandths of a device
 
 
-KINDS: Final = tuple(Kind)
+RESOURCE_KINDS: Final = tuple(ResourceKind)
 
 
-class Verdict(IntEnum):
+class UnschedulableReason(IntEnum):
     """Why a unit waits; of several the smallest is told."""
 
     MISCONFIGURED = 1
@@ -89,7 +89,7 @@ class Verdict(IntEnum):
         return self.name.title().replace("_", "")
 
 
-class Cause(IntEnum):
+class ReservationCause(IntEnum):
     """Why a slot is held."""
 
     ANTICIPATED = 0
@@ -110,16 +110,16 @@ class NodeFault(IntEnum):
 class PodState(IntEnum):
     """How far a pod is."""
 
-    WAITING = 0
+    PENDING = 0
     GATED = 1
-    THERE = 2  # on a node, or promised to one
+    RUNNING = 2  # on a node, or promised to one
     RELEASING = 3
-    STUCK = 4  # going for too long: it holds what it has, and nobody may count on it
+    STUCK_RELEASING = 4  # going for too long: it holds what it has, and nobody may count on it
     DONE = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Axes:
+class ResourceColumns:
     """The columns of resource arrays."""
 
     names: tuple[str, ...]
@@ -131,7 +131,7 @@ class Axes:
 
 
 @dataclass(frozen=True, slots=True)
-class Nodes:
+class SnapshotNodes:
     """Nodes by row, in the order of their names."""
 
     names: tuple[str, ...]
@@ -147,7 +147,7 @@ class Nodes:
 
 
 @dataclass(frozen=True, slots=True)
-class Devices:
+class SharedDevices:
     """Devices that pods share, and MIG profiles: one row each."""
 
     ids: tuple[str, ...]
@@ -157,23 +157,23 @@ class Devices:
     memory: Ints  # [device] MiB of the whole device
 
 
-class Require(NamedTuple):
+class LabelRequirement(NamedTuple):
     """A node's value of a label is one of these; NONE among them means that it may lack it."""
 
     key: int  # or NONE, where no node has the label: then there are no codes
     codes: frozenset[int]
     label: str = ""  # that no node has
-    is_not: bool = False  # it is none of these
+    is_negated: bool = False  # it is none of these
 
 
-class Term(NamedTuple):
+class AffinityTerm(NamedTuple):
     """Pods that a selector matches, within one value of a label."""
 
     selector: int
     key: int
 
 
-class Spread(NamedTuple):
+class SpreadConstraint(NamedTuple):
     """How unevenly the pods of a selector may lie over the values of a label."""
 
     selector: int
@@ -186,42 +186,48 @@ class Spread(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class SchedulingSignature:
     """What of a pod says where it may go; equal pods have one shape."""
 
     request: tuple[int, ...]  # by resource
-    counted: tuple[int, int, int]  # by Kind
+    queue_request: tuple[int, int, int]  # by Kind
     has_gpu: bool = False
-    tolerates: frozenset[int] = frozenset()  # taints
-    any_of: tuple[tuple[tuple[Require, ...], ...], ...] = ()  # of each entry one alternative holds
-    nominated: int = NONE  # node
-    takes: tuple[int, ...] = ()  # ports
-    avoids: tuple[int, ...] = ()  # ports
-    matches: tuple[int, ...] = ()  # selectors that match it
-    near: tuple[Term, ...] = ()
-    is_own_neighbour: bool = False  # it matches all selectors of `near`: it may be the first
-    apart: tuple[int, ...] = ()  # rows of Neighbours.terms: its own anti-affinity
-    shunned: tuple[int, ...] = ()  # rows of Neighbours.terms whose selector matches it
-    spread: tuple[Spread, ...] = ()
-    claims: tuple[int, ...] = ()  # that only one node may use at a time
-    own_claims: tuple[int, ...] = ()  # that only one pod may use at a time
-    devices: int = 0  # shared ones, and how much of each
-    share: int = 0  # thousandths of each
-    lacking: tuple[tuple[str, int], ...] = ()  # resources that it asks for and no node has
+    tolerated_taints: frozenset[int] = frozenset()  # taints
+    node_affinity: tuple[
+        tuple[tuple[LabelRequirement, ...], ...], ...
+    ] = ()  # of each entry one alternative holds
+    nominated_node: int = NONE  # node
+    host_ports: tuple[int, ...] = ()  # ports
+    conflicting_ports: tuple[int, ...] = ()  # ports
+    matched_selectors: tuple[int, ...] = ()  # selectors that match it
+    affinity: tuple[AffinityTerm, ...] = ()
+    matches_own_affinity: bool = False  # it matches all selectors of `near`: it may be the first
+    anti_affinity: tuple[int, ...] = ()  # rows of Neighbours.terms: its own anti-affinity
+    existing_anti_affinity: tuple[
+        int, ...
+    ] = ()  # rows of Neighbours.terms whose selector matches it
+    spread_constraints: tuple[SpreadConstraint, ...] = ()
+    rwo_claims: tuple[int, ...] = ()  # that only one node may use at a time
+    rwop_claims: tuple[int, ...] = ()  # that only one pod may use at a time
+    shared_devices: int = 0  # shared ones, and how much of each
+    device_share: int = 0  # thousandths of each
+    unknown_resources: tuple[
+        tuple[str, int], ...
+    ] = ()  # resources that it asks for and no node has
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbours:
+class PodRelations:
     """Which pods lie where, as far as somebody asks; and where claims are in use."""
 
-    counts: NDArray[np.int32]  # [selector, node]
-    terms: tuple[Term, ...]  # of anti-affinity
-    holders: NDArray[np.int32]  # [term, node] pods that have it
+    selector_counts: NDArray[np.int32]  # [selector, node]
+    anti_affinity_terms: tuple[AffinityTerm, ...]  # of anti-affinity
+    anti_affinity_counts: NDArray[np.int32]  # [term, node] pods that have it
     claim_node: tuple[int, ...]  # [claim] or NONE
     claim_users: tuple[int, ...]  # [claim] pods
 
 
-class Going(NamedTuple):
+class ReleasingAmount(NamedTuple):
     """What pods of one queue have on one node that are being released."""
 
     queue: int
@@ -230,7 +236,7 @@ class Going(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Queues:
+class SnapshotQueues:
     """The tree of queues; allocated, fixed and requested include what is below."""
 
     names: tuple[str, ...]
@@ -240,136 +246,138 @@ class Queues:
     limit: Ints  # [queue, kind] or UNBOUND
     weight: Floats  # [queue, kind]
     allocated: Ints  # [queue, kind]
-    fixed: Ints  # [queue, kind] the part that cannot be preempted
+    non_preemptible: Ints  # [queue, kind] the part that cannot be preempted
     requested: Ints  # [queue, kind]
     # How long units keep what they need once they run, in seconds, or NONE where it is not said.
     preempt_min_s: tuple[int, ...] = ()  # [queue]; empty where nobody says anything
     reclaim_min_s: tuple[int, ...] = ()  # [queue]; likewise
     # Whether its children take back no more than their quotas.
     is_quota_only: tuple[bool, ...] = ()  # [queue]; empty where nobody says so
-    going: tuple[Going, ...] = ()  # what is not in allocated, and still on nodes
+    releasing: tuple[ReleasingAmount, ...] = ()  # what is not in allocated, and still on nodes
 
 
 @dataclass(frozen=True, slots=True)
-class Pods:
+class SnapshotPods:
     """Pods of our units, each in its slot; a slot that is nobody's is in no unit, and done."""
 
-    shape: NDArray[np.int32]  # [pod] or NONE
+    signature: NDArray[np.int32]  # [pod] or NONE
     node: NDArray[np.int32]  # [pod] or NONE
-    unit: NDArray[np.int32]  # [pod] or NONE
+    podgroup: NDArray[np.int32]  # [pod] or NONE
     state: NDArray[np.int8]  # [pod] PodState
 
 
-class Slot(NamedTuple):
+class ReservedPlace(NamedTuple):
     """Room that is held for a pod which does not exist; it counts as taken."""
 
     node: int
-    shape: int
-    cause: Cause
+    signature: int
+    cause: ReservationCause
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
+class PodSet:
     """Pods that are alike to their unit: so many of them are needed."""
 
     name: str
     minimum: int
-    waiting: tuple[int, ...] = ()  # pods, in the order in which they are placed
-    there: int = 0
+    pending: tuple[int, ...] = ()  # pods, in the order in which they are placed
+    running: int = 0
     succeeded: int = 0
-    slots: tuple[Slot, ...] = ()
-    later: int = 0  # pods that do not exist yet, those with slots included
-    later_shape: int = NONE
+    reserved_places: tuple[ReservedPlace, ...] = ()
+    expected: int = 0  # pods that do not exist yet, those with slots included
+    expected_signature: int = NONE
     gated: int = 0  # pods that may not be placed yet
-    pods: tuple[
+    running_pods: tuple[
         int, ...
     ] = ()  # that are there, first placed first; where some can be spared, or leaves differ
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class SubGroupSet:
     """Leaves and groups: so many of them are needed."""
 
     name: str
     minimum: int
-    children: tuple["Leaf | Group", ...]
+    children: tuple["PodSet | SubGroupSet", ...]
 
 
-Tree: TypeAlias = Leaf | Group
+SubGroupTree: TypeAlias = PodSet | SubGroupSet
 
 
-class Bar(NamedTuple):
+class PreFilterFailure(NamedTuple):
     """What is known to be in the way before anything is tried."""
 
-    verdict: Verdict
+    reason: UnschedulableReason
     message: str
-    wakes_on: frozenset[str] = frozenset()
+    retry_on: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class PodGroupInfo:
     """What starts whole or not at all."""
 
     name: str
     queue: int  # or NONE, with a bar
     priority: int
     is_preemptible: bool
-    tree: Tree
-    bar: Bar | None = None
-    is_kept: bool = False  # some of it is there: what of it is missing is held for it
-    bundle: str = ""  # units of one bundle leave together, and whole
-    stays: str = ""  # why nobody may take anything from it
-    is_moving: bool = False  # it stays only until it has come to another place
-    is_partly_done: bool = False  # some of it is there, and other pods of it have succeeded
+    tree: SubGroupTree
+    prefilter_failure: PreFilterFailure | None = None
+    has_running: bool = False  # some of it is there: what of it is missing is held for it
+    owning_jobset: str = ""  # units of one bundle leave together, and whole
+    non_evictable_reason: str = ""  # why nobody may take anything from it
+    is_relocating: bool = False  # it stays only until it has come to another place
+    is_partly_succeeded: bool = False  # some of it is there, and other pods of it have succeeded
     stale_at: int | None = None  # when it counts as stale, in seconds since 1970; None is never
-    since: int = 0  # when it began to run, in seconds since 1970; 0 is not known
-    can_hold: bool = True  # room can be held for it while none of it is there
-    may_move: bool = True  # its place may become another
-    saved: int = 0  # when its work was saved last, as it says; 0 is never
-    patient_until: int = 0  # it takes nothing from anybody before, in seconds since 1970
-    patience: str = ""  # how long that is, in its own words
-    growth_bar: Bar | None = None  # in the way of what it takes beyond its needs and its slots
+    running_since: int = 0  # when it began to run, in seconds since 1970; 0 is not known
+    can_reserve: bool = True  # room can be held for it while none of it is there
+    may_relocate: bool = True  # its place may become another
+    checkpoint_at: int = 0  # when its work was saved last, as it says; 0 is never
+    preemption_delay_until: int = 0  # it takes nothing from anybody before, in seconds since 1970
+    preemption_delay: str = ""  # how long that is, in its own words
+    elastic_failure: PreFilterFailure | None = (
+        None  # in the way of what it takes beyond its needs and its slots
+    )
 
 
-class Budgets(NamedTuple):
+class DisruptionBudgets(NamedTuple):
     """How many of some pods may go in one plan."""
 
     names: tuple[str, ...]
     allowed: tuple[int, ...]  # [budget]
     sets: tuple[tuple[int, ...], ...]  # of budgets that cover the same pods
-    of: tuple[int, ...]  # [pod] row of its set, or NONE
+    set_of_pod: tuple[int, ...]  # [pod] row of its set, or NONE
 
 
-NO_BUDGETS: Final = Budgets((), (), (), ())
+NO_BUDGETS: Final = DisruptionBudgets((), (), (), ())
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """All of it, at one moment."""
 
-    axes: Axes
-    nodes: Nodes
-    devices: Devices
-    neighbours: Neighbours
-    queues: Queues
-    shapes: tuple[Shape, ...]
-    pods: Pods
-    units: tuple[Unit, ...]
+    resources: ResourceColumns
+    nodes: SnapshotNodes
+    devices: SharedDevices
+    pod_relations: PodRelations
+    queues: SnapshotQueues
+    signatures: tuple[SchedulingSignature, ...]
+    pods: SnapshotPods
+    podgroups: tuple[PodGroupInfo, ...]
     total: tuple[int, int, int]  # by Kind: what the queues at the top share
     now: int  # seconds since 1970
-    budgets: Budgets = NO_BUDGETS
+    budgets: DisruptionBudgets = NO_BUDGETS
 
     def __post_init__(self) -> None:
         """Nobody writes into a snapshot."""
-        for table in (self.nodes, self.devices, self.neighbours, self.queues, self.pods):
+        for table in (self.nodes, self.devices, self.pod_relations, self.queues, self.pods):
             for name in type(table).__slots__:
                 column = getattr(table, name)
                 if isinstance(column, np.ndarray):
                     column.flags.writeable = False
 
 
-def leaves_of(tree: Tree) -> tuple[Leaf, ...]:
+def podsets_of(tree: SubGroupTree) -> tuple[PodSet, ...]:
     """Return the leaves of a tree."""
-    if isinstance(tree, Leaf):
+    if isinstance(tree, PodSet):
         return (tree,)
-    return tuple(leaf for child in tree.children for leaf in leaves_of(child))
+    return tuple(podset for child in tree.children for podset in podsets_of(child))

@@ -8,89 +8,119 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from scheduler.core.chunks import Chunk, Part, is_satisfied
-from scheduler.core.model import NONE, Leaf, Shape, Snapshot, Unit, leaves_of
-from scheduler.core.tenants import Member, could_lose, members_of
+from scheduler.core.chunks import PodSetTasks, Tasks, is_satisfied
+from scheduler.core.model import (
+    NONE,
+    PodGroupInfo,
+    PodSet,
+    SchedulingSignature,
+    Snapshot,
+    podsets_of,
+)
+from scheduler.core.tenants import Victim, is_evictable, victims_of
 
-__all__ = ["Movers", "moved_shapes"]
+__all__ = ["ConsolidationCandidates", "relocated_signatures"]
 
 
-class Movers:
+class ConsolidationCandidates:
     """What those who could be moved need anew, by unit."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot: Final = snapshot
-        members = members_of(snapshot)
-        found = ((row, self._parts(row, unit, members)) for row, unit in enumerate(snapshot.units))
-        self.parts: Final[dict[int, Chunk]] = {row: parts for row, parts in found if parts}
+        members = victims_of(snapshot)
+        found = (
+            (row, self._tasks(row, podgroup, members))
+            for row, podgroup in enumerate(snapshot.podgroups)
+        )
+        self.tasks: Final[dict[int, Tasks]] = {row: tasks for row, tasks in found if tasks}
 
-    def order(self, units: Iterable[int]) -> list[tuple[int, Part]]:
+    def order(self, podgroups: Iterable[int]) -> list[tuple[int, PodSetTasks]]:
         """Return what units need in the order of its placement: the largest pods first."""
-        shapes = self._snapshot.shapes
+        signatures = self._snapshot.signatures
 
-        def size(one: tuple[int, Part]) -> tuple[int, int, int]:
-            cpu, memory, gpu = shapes[one[1].leaf.later_shape].counted
+        def size(one: tuple[int, PodSetTasks]) -> tuple[int, int, int]:
+            cpu, memory, gpu = signatures[one[1].podset.expected_signature].queue_request
             return -gpu, -cpu, -memory
 
-        return sorted(((row, part) for row in units for part in self.parts[row]), key=size)
-
-    def _parts(self, row: int, unit: Unit, members: Callable[[int], tuple[Member, ...]]) -> Chunk:
-        """Return what a unit needs anew; nothing if it cannot be moved."""
-        if not (unit.may_move and unit.is_kept and unit.can_hold and unit.bar is None):
-            return ()
-        if not could_lose(unit) or unit.is_partly_done:
-            return ()
-        leaves = leaves_of(unit.tree)
-        if not is_satisfied(unit.tree):
-            return ()
-        there = members(row)  # with slots there are more than there are pods
-        shape_of = moved_shapes(self._snapshot, row, [it.shape for it in there])
-        if shape_of is None or not all(self._is_free(it) for it in there):
-            return ()
-        if not all(self._is_alike(leaf, shape_of) for leaf in leaves):
-            return ()
-        return tuple(
-            Part(
-                Leaf(leaf.name, 0, later=leaf.there, later_shape=shape_of[leaf.name]),
-                (),
-                leaf.there,
-            )
-            for leaf in leaves
-            if leaf.there
+        return sorted(
+            ((row, podset_tasks) for row in podgroups for podset_tasks in self.tasks[row]), key=size
         )
 
-    def _is_free(self, member: Member) -> bool:
+    def _tasks(
+        self, row: int, podgroup: PodGroupInfo, members: Callable[[int], tuple[Victim, ...]]
+    ) -> Tasks:
+        """Return what a unit needs anew; nothing if it cannot be moved."""
+        if not (
+            podgroup.may_relocate
+            and podgroup.has_running
+            and podgroup.can_reserve
+            and podgroup.prefilter_failure is None
+        ):
+            return ()
+        if not is_evictable(podgroup) or podgroup.is_partly_succeeded:
+            return ()
+        podsets = podsets_of(podgroup.tree)
+        if not is_satisfied(podgroup.tree):
+            return ()
+        there = members(row)  # with slots there are more than there are pods
+        signature_of = relocated_signatures(self._snapshot, row, [it.signature for it in there])
+        if signature_of is None or not all(self._is_placeable_anywhere(it) for it in there):
+            return ()
+        if not all(self._has_same_signature(podset, signature_of) for podset in podsets):
+            return ()
+        return tuple(
+            PodSetTasks(
+                PodSet(
+                    podset.name,
+                    0,
+                    expected=podset.running,
+                    expected_signature=signature_of[podset.name],
+                ),
+                (),
+                podset.running,
+            )
+            for podset in podsets
+            if podset.running
+        )
+
+    def _is_placeable_anywhere(self, member: Victim) -> bool:
         """Say whether a pod can be anywhere, whoever is beside it."""
-        shape = self._snapshot.shapes[member.shape]
-        return member.node != NONE and not (shape.near or shape.spread or shape.devices)
+        signature = self._snapshot.signatures[member.signature]
+        return member.node != NONE and not (
+            signature.affinity or signature.spread_constraints or signature.shared_devices
+        )
 
-    def _is_alike(self, leaf: Leaf, shape_of: dict[str, int]) -> bool:
+    def _has_same_signature(self, podset: PodSet, signature_of: dict[str, int]) -> bool:
         """Say whether pods that wait ask for the same as those that are there."""
-        if not leaf.waiting or not leaf.there:
+        if not podset.pending or not podset.running:
             return True
-        shapes, shape_at = self._snapshot.shapes, self._snapshot.pods.shape
-        want = _anywhere(shapes[shape_of[leaf.name]])
-        return all(_anywhere(shapes[shape_at[pod]]) == want for pod in leaf.waiting)
+        signatures, signature_at = self._snapshot.signatures, self._snapshot.pods.signature
+        want = _without_nomination(signatures[signature_of[podset.name]])
+        return all(
+            _without_nomination(signatures[signature_at[pod]]) == want for pod in podset.pending
+        )
 
 
-def moved_shapes(snapshot: Snapshot, row: int, there: Sequence[int]) -> dict[str, int] | None:
+def relocated_signatures(
+    snapshot: Snapshot, row: int, there: Sequence[int]
+) -> dict[str, int] | None:
     """Return the shape of the pods of each leaf, if they have one, and no others are there.
 
     *there* are the shapes of all its pods that are on nodes.
     """
-    leaves = [leaf for leaf in leaves_of(snapshot.units[row].tree) if leaf.there]
-    if not there or sum([leaf.there for leaf in leaves]) != len(there):
+    podsets = [podset for podset in podsets_of(snapshot.podgroups[row].tree) if podset.running]
+    if not there or sum([podset.running for podset in podsets]) != len(there):
         return None
     found: dict[str, int] = {}
-    for leaf in leaves:
+    for podset in podsets:
         of = there
-        if len(leaves) > 1:
-            of = [int(snapshot.pods.shape[pod]) for pod in leaf.pods]
-        if len(of) != leaf.there or len({*of}) > 1:
+        if len(podsets) > 1:
+            of = [int(snapshot.pods.signature[pod]) for pod in podset.running_pods]
+        if len(of) != podset.running or len({*of}) > 1:
             return None
-        found[leaf.name] = of[0]
+        found[podset.name] = of[0]
     return found
 
 
-def _anywhere(shape: Shape) -> Shape:
-    return replace(shape, nominated=NONE)
+def _without_nomination(signature: SchedulingSignature) -> SchedulingSignature:
+    return replace(signature, nominated_node=NONE)

@@ -5,92 +5,121 @@ from dataclasses import replace
 
 import numpy as np
 
-from scheduler.core.chunks import Runs
-from scheduler.core.decision import NodeNumbers, Obstacle
-from scheduler.core.feasible import FIXED, MOVING, has_value
-from scheduler.core.field import Field
-from scheduler.core.ledger import Ledger
-from scheduler.core.model import NONE, Bools, Ints, Shape, Slot, Snapshot, Verdict
-from scheduler.core.place import Failure
+from scheduler.core.chunks import SignatureRuns
+from scheduler.core.decision import FitErrorReason, FitErrors
+from scheduler.core.feasible import DYNAMIC_PREDICATES, STATIC_PREDICATES, has_value
+from scheduler.core.field import NodeRanking
+from scheduler.core.ledger import Statement
+from scheduler.core.model import (
+    NONE,
+    Bools,
+    Ints,
+    ReservedPlace,
+    SchedulingSignature,
+    Snapshot,
+    UnschedulableReason,
+)
+from scheduler.core.place import PlacementFailure
 from scheduler.core.sums import total
 
-__all__ = ["node_numbers", "seats"]
+__all__ = ["collect_fit_errors", "count_fitting_pods"]
 
 
-def node_numbers(ledger: Ledger, field: Field, failure: Failure, shapes: Runs) -> NodeNumbers:
+def collect_fit_errors(
+    statement: Statement, field: NodeRanking, failure: PlacementFailure, signatures: SignatureRuns
+) -> FitErrors:
     """Look at all nodes as the pod did for which there was none; then roll the ledger back."""
-    lost, left = _lost(ledger, field)
-    counts = {obstacle: int(nodes.sum()) for obstacle, nodes in lost.items()}
-    asked = [(r, n) for r, n in enumerate(field.shape.request) if n]
-    small = _small(ledger.snapshot, field.shape, lost)
-    lacking = {r: int((left & (ledger.room[:, r] < n)).sum()) for r, n in asked}
-    here = ledger.room[left]
-    _give_up(ledger, [slot for at, slot in failure.slots if at > failure.placed])
-    after = ledger.room[left]
-    ledger.roll_back(failure.checkpoint)
-    _give_up(ledger, [slot for _, slot in failure.slots])
-    own = _own(ledger, field.shape, lost)
-    before = ledger.room[left]
-    ledger.roll_back(failure.checkpoint)
-    alike = _alike(ledger, shapes, failure)
-    whole = ledger.snapshot.nodes.allocatable[left]
-    return NodeNumbers(
-        verdict=_verdict(before, _wanted(ledger, shapes)),
-        shape=failure.shape,
+    evicted, left = _nodes_by_reason(statement, field)
+    counts = {fit_error_reason: int(nodes.sum()) for fit_error_reason, nodes in evicted.items()}
+    requested = [(r, n) for r, n in enumerate(field.signature.request) if n]
+    small = _small(statement.snapshot, field.signature, evicted)
+    insufficient = {r: int((left & (statement.free[:, r] < n)).sum()) for r, n in requested}
+    here = statement.free[left]
+    _deallocate(
+        statement,
+        [reserved_place for at, reserved_place in failure.reserved_places if at > failure.placed],
+    )
+    after = statement.free[left]
+    statement.roll_back(failure.checkpoint)
+    _deallocate(statement, [reserved_place for _, reserved_place in failure.reserved_places])
+    own = _own_counts(statement, field.signature, evicted)
+    before = statement.free[left]
+    statement.roll_back(failure.checkpoint)
+    alike = _count_unplaced(statement, signatures, failure)
+    whole = statement.snapshot.nodes.allocatable[left]
+    return FitErrors(
+        reason=_reason(before, _wanted(statement, signatures)),
+        signature=failure.signature,
         placed=failure.placed,
-        needed=sum([count for _, count in shapes]),
+        needed=sum([count for _, count in signatures]),
         counts=counts,
-        own=own,
-        taints=_taints(ledger.snapshot, field.shape, lost),
-        keys=_keys(ledger.snapshot, field.shape, lost),
-        small={r: len(has) for r, has in small.items()},
-        biggest={r: max(has) for r, has in small.items()},
-        lacking={r: n for r, n in lacking.items() if n},
-        largest={r: int(here[:, r].max(initial=0)) for r, _ in asked},
-        room={r: total(np.maximum(here[:, r], 0)) for r, _ in asked},
-        left=alike,
-        seats=seats(whole - (before - after), field.shape),
-        is_curable=Obstacle.ROOM in counts,
+        own_counts=own,
+        taints=_taints(statement.snapshot, field.signature, evicted),
+        keys=_keys(statement.snapshot, field.signature, evicted),
+        too_small={r: len(has) for r, has in small.items()},
+        largest_allocatable={r: max(has) for r, has in small.items()},
+        insufficient={r: n for r, n in insufficient.items() if n},
+        largest_free={r: int(here[:, r].max(initial=0)) for r, _ in requested},
+        total_free={r: total(np.maximum(here[:, r], 0)) for r, _ in requested},
+        unplaced=alike,
+        fitting=count_fitting_pods(whole - (before - after), field.signature),
+        is_resolvable=FitErrorReason.ROOM in counts,
     )
 
 
-def _lost(ledger: Ledger, field: Field) -> tuple[dict[Obstacle, Bools], Bools]:
+def _nodes_by_reason(
+    statement: Statement, field: NodeRanking
+) -> tuple[dict[FitErrorReason, Bools], Bools]:
     """Return the nodes by what is in the way there, and those of which only room is missing."""
-    lost: dict[Obstacle, Bools] = {}
-    left = np.ones(len(ledger.idle), dtype=np.bool_)
-    for obstacle, mask in _masks(ledger, field):
+    evicted: dict[FitErrorReason, Bools] = {}
+    left = np.ones(len(statement.idle), dtype=np.bool_)
+    for fit_error_reason, mask in _masks(statement, field):
         if (left & ~mask).any():
-            lost[obstacle] = left & ~mask
+            evicted[fit_error_reason] = left & ~mask
         left = left & mask
     if left.any():
-        lost[Obstacle.ROOM] = left
-    return lost, left
+        evicted[FitErrorReason.ROOM] = left
+    return evicted, left
 
 
-def _masks(ledger: Ledger, field: Field) -> list[tuple[Obstacle, Bools]]:
-    shape = field.shape
-    masks = [(obstacle, rule(ledger.snapshot, shape)) for obstacle, rule in FIXED]
+def _masks(statement: Statement, field: NodeRanking) -> list[tuple[FitErrorReason, Bools]]:
+    signature = field.signature
+    masks = [
+        (fit_error_reason, rule(statement.snapshot, signature))
+        for fit_error_reason, rule in STATIC_PREDICATES
+    ]
     masks += [
-        (obstacle, rule(ledger, shape)) for obstacle, is_asked, rule in MOVING if is_asked(shape)
+        (fit_error_reason, rule(statement, signature))
+        for fit_error_reason, is_needed, rule in DYNAMIC_PREDICATES
+        if is_needed(signature)
     ]
     return masks
 
 
-def _taints(snapshot: Snapshot, shape: Shape, lost: dict[Obstacle, Bools]) -> dict[int, int]:
+def _taints(
+    snapshot: Snapshot, signature: SchedulingSignature, evicted: dict[FitErrorReason, Bools]
+) -> dict[int, int]:
     """Count the nodes that were lost to each taint."""
-    if Obstacle.TAINT not in lost:
+    if FitErrorReason.TAINT not in evicted:
         return {}
-    here = snapshot.nodes.taints[lost[Obstacle.TAINT]].sum(axis=0).tolist()
-    return {taint: n for taint, n in enumerate(here) if n and taint not in shape.tolerates}
+    here = snapshot.nodes.taints[evicted[FitErrorReason.TAINT]].sum(axis=0).tolist()
+    return {
+        taint: n for taint, n in enumerate(here) if n and taint not in signature.tolerated_taints
+    }
 
 
-def _keys(snapshot: Snapshot, shape: Shape, lost: dict[Obstacle, Bools]) -> dict[str, int]:
+def _keys(
+    snapshot: Snapshot, signature: SchedulingSignature, evicted: dict[FitErrorReason, Bools]
+) -> dict[str, int]:
     """Count the nodes that were lost to each label: no alternative holds there, and it is wrong."""
-    if Obstacle.SELECTOR not in lost:
+    if FitErrorReason.SELECTOR not in evicted:
         return {}
-    labels, names = snapshot.nodes.labels[lost[Obstacle.SELECTOR]], snapshot.nodes.key_names
+    labels, names = (
+        snapshot.nodes.labels[evicted[FitErrorReason.SELECTOR]],
+        snapshot.nodes.key_names,
+    )
     wrong: dict[str, Bools] = {}
-    for alternatives in shape.any_of:
+    for alternatives in signature.node_affinity:
         is_out = np.ones(len(labels), dtype=np.bool_)
         of_entry: dict[str, Bools] = {}
         for terms in alternatives:
@@ -107,64 +136,70 @@ def _keys(snapshot: Snapshot, shape: Shape, lost: dict[Obstacle, Bools]) -> dict
     return {name: n for name, n in counts.items() if n}
 
 
-def _small(snapshot: Snapshot, shape: Shape, lost: dict[Obstacle, Bools]) -> dict[int, list[int]]:
+def _small(
+    snapshot: Snapshot, signature: SchedulingSignature, evicted: dict[FitErrorReason, Bools]
+) -> dict[int, list[int]]:
     """Return for each resource what nodes have that have too little of it even when empty."""
-    if Obstacle.TOO_SMALL not in lost:
+    if FitErrorReason.TOO_SMALL not in evicted:
         return {}
-    whole = snapshot.nodes.allocatable[lost[Obstacle.TOO_SMALL]]
-    asked = ((r, whole[:, r], n) for r, n in enumerate(shape.request) if n)
-    return {r: has[has < n].tolist() for r, has, n in asked if (has < n).any()}
+    whole = snapshot.nodes.allocatable[evicted[FitErrorReason.TOO_SMALL]]
+    requested = ((r, whole[:, r], n) for r, n in enumerate(signature.request) if n)
+    return {r: has[has < n].tolist() for r, has, n in requested if (has < n).any()}
 
 
-def _give_up(ledger: Ledger, slots: Iterable[Slot]) -> None:
-    for slot in slots:
-        ledger.give(slot.node, slot.shape)
+def _deallocate(statement: Statement, reserved_places: Iterable[ReservedPlace]) -> None:
+    for reserved_place in reserved_places:
+        statement.deallocate(reserved_place.node, reserved_place.signature)
 
 
-def _own(ledger: Ledger, shape: Shape, lost: dict[Obstacle, Bools]) -> dict[Obstacle, int]:
+def _own_counts(
+    statement: Statement, signature: SchedulingSignature, evicted: dict[FitErrorReason, Bools]
+) -> dict[FitErrorReason, int]:
     """Count the nodes that were lost to it, and are open as long as its chunk is nowhere."""
-    moving = [(it, rule) for it, _, rule in MOVING if it in lost]
-    passed = np.ones(len(ledger.idle), dtype=np.bool_)
+    moving = [(it, rule) for it, _, rule in DYNAMIC_PREDICATES if it in evicted]
+    passed = np.ones(len(statement.idle), dtype=np.bool_)
     for _, rule in moving:
-        passed &= rule(ledger, shape)
-    own = {it: int((lost[it] & passed).sum()) for it, _ in moving}
+        passed &= rule(statement, signature)
+    own = {it: int((evicted[it] & passed).sum()) for it, _ in moving}
     return {it: n for it, n in own.items() if n}
 
 
-def _alike(ledger: Ledger, shapes: Runs, failure: Failure) -> int:
+def _count_unplaced(
+    statement: Statement, signatures: SignatureRuns, failure: PlacementFailure
+) -> int:
     """Count the pods without a place that ask for the same; a promise of a node does not matter."""
-    every = ledger.snapshot.shapes
-    it = replace(every[failure.shape], nominated=NONE)
+    every = statement.snapshot.signatures
+    it = replace(every[failure.signature], nominated_node=NONE)
     found, passed = 0, 0
-    for shape, count in shapes:
+    for signature, count in signatures:
         passed += count
         left = min(count, passed - failure.placed)
-        if left > 0 and replace(every[shape], nominated=NONE) == it:
+        if left > 0 and replace(every[signature], nominated_node=NONE) == it:
             found += left
     return found
 
 
-def seats(whole: Ints, shape: Shape) -> int:
+def count_fitting_pods(whole: Ints, signature: SchedulingSignature) -> int:
     """Count the pods of a shape for which there would be room, [node, resource]."""
-    asked = [r for r, n in enumerate(shape.request) if n]
-    if not asked or not len(whole):
+    requested = [r for r, n in enumerate(signature.request) if n]
+    if not requested or not len(whole):
         return 0
-    request = np.array([shape.request[r] for r in asked])
-    return total(np.maximum(whole[:, asked] // request, 0).min(axis=1))
+    request = np.array([signature.request[r] for r in requested])
+    return total(np.maximum(whole[:, requested] // request, 0).min(axis=1))
 
 
-def _wanted(ledger: Ledger, shapes: Runs) -> dict[int, int]:
-    wanted: dict[int, int] = {}
-    for shape, count in shapes:
-        for r, n in enumerate(ledger.snapshot.shapes[shape].request):
+def _wanted(statement: Statement, signatures: SignatureRuns) -> dict[int, int]:
+    needed_pods: dict[int, int] = {}
+    for signature, count in signatures:
+        for r, n in enumerate(statement.snapshot.signatures[signature].request):
             if n:
-                wanted[r] = wanted.get(r, 0) + count * n
-    return wanted
+                needed_pods[r] = needed_pods.get(r, 0) + count * n
+    return needed_pods
 
 
-def _verdict(room: Ints, wanted: dict[int, int]) -> Verdict:
+def _reason(room: Ints, needed_pods: dict[int, int]) -> UnschedulableReason:
     """Judge by the nodes of which only room is missing, as they are without the chunk."""
     if not len(room):
-        return Verdict.NO_NODE_MATCHES
-    would_do = all(total(np.maximum(room[:, r], 0)) >= n for r, n in wanted.items())
-    return Verdict.FRAGMENTED if would_do else Verdict.NO_CAPACITY
+        return UnschedulableReason.NO_NODE_MATCHES
+    would_do = all(total(np.maximum(room[:, r], 0)) >= n for r, n in needed_pods.items())
+    return UnschedulableReason.FRAGMENTED if would_do else UnschedulableReason.NO_CAPACITY

@@ -11,17 +11,17 @@ from typing import Final, Protocol, TypeAlias
 
 import numpy as np
 
-from scheduler.core.model import NONE, UNBOUND, Ints, Queues
+from scheduler.core.model import NONE, UNBOUND, Ints, SnapshotQueues
 from scheduler.core.share import allocatable_share, bounds_of
 from scheduler.core.usage import Amounts, Usage
 
-__all__ = ["QueueKeys", "Turns", "UnitKeyOf", "by_queue"]
+__all__ = ["JobsOrderByQueues", "PodGroupKey", "QueueOrder", "keys_by_queue"]
 
-UnitKeyOf: TypeAlias = tuple[int, ...]  # its last number is the unit
+PodGroupKey: TypeAlias = tuple[int, ...]  # its last number is the unit
 QueueKey: TypeAlias = tuple[float, ...]
 
 
-class Allocated(Protocol):
+class AllocatedByQueue(Protocol):
     """What queues have."""
 
     def __getitem__(self, queue: int, /) -> list[int]:
@@ -29,21 +29,21 @@ class Allocated(Protocol):
         ...
 
 
-_SHARE: Final = 4  # the place in a key of the dominant share with the candidate
+_SHARE_INDEX: Final = 4  # the place in a key of the dominant share with the candidate
 _NEXT_TO_NOTHING: Final = np.array([1e-3, 1e-3, 1.0])  # where one should have nothing; by Kind
 
 
-class QueueKeys:
+class QueueOrder:
     """The place of a queue among its siblings, smaller first."""
 
     def __init__(
-        self, queues: Queues, usage: Usage, due: Ints, total: tuple[int, int, int]
+        self, queues: SnapshotQueues, usage: Usage, fair_shares: Ints, total: tuple[int, int, int]
     ) -> None:
-        self.allocated: Allocated = usage.allocated
-        share = allocatable_share(queues, due)
+        self.allocated: AllocatedByQueue = usage.allocated
+        share = allocatable_share(queues, fair_shares)
         whole = np.where(share == UNBOUND, np.array(total), share)
         columns = (
-            due.tolist(),
+            fair_shares.tolist(),
             bounds_of(queues.quota),
             bounds_of(share),
             np.where(whole > 0, whole, _NEXT_TO_NOTHING).tolist(),
@@ -51,24 +51,24 @@ class QueueKeys:
         )
         self.rows = [*zip(*columns, strict=True)]
 
-    def of(self, allocated: Allocated) -> "QueueKeys":
+    def with_allocated(self, allocated: AllocatedByQueue) -> "QueueOrder":
         """Return the places of the same queues if they have something else."""
-        other = QueueKeys.__new__(QueueKeys)
+        other = QueueOrder.__new__(QueueOrder)
         other.allocated, other.rows = allocated, self.rows
         return other
 
-    def key(self, queue: int, asked: Amounts) -> QueueKey:
+    def key(self, queue: int, requested: Amounts) -> QueueKey:
         """Return the place of a queue whose best unit asks for so much.
 
         Its parts are those of rule 18, in order; `kept` has words for each, by its number.
         """
         cpu, memory, gpu = self.allocated[queue]
-        more_cpu, more_memory, more_gpu = asked
+        more_cpu, more_memory, more_gpu = requested
         want_cpu, want_memory, want_gpu = cpu + more_cpu, memory + more_memory, gpu + more_gpu
-        due, quota, (share_cpu, share_memory, share_gpu), whole, priority = self.rows[queue]
+        fair_shares, quota, (share_cpu, share_memory, share_gpu), whole, priority = self.rows[queue]
         of_cpu, of_memory, of_gpu = whole
         return (
-            due[0] < cpu and due[1] < memory and due[2] < gpu,
+            fair_shares[0] < cpu and fair_shares[1] < memory and fair_shares[2] < gpu,
             want_cpu > quota[0] or want_memory > quota[1] or want_gpu > quota[2],
             -priority,
             (share_cpu == 0 and want_cpu > 0)
@@ -82,22 +82,22 @@ class QueueKeys:
             queue,
         )
 
-    def key_of_loser(self, queue: int, lost: Amounts) -> QueueKey:
+    def victim_key(self, queue: int, evicted: Amounts) -> QueueKey:
         """Return the place of a queue among those that may lose something: the last turn first.
 
         What its first candidate would lose counts where shares are compared with it; whether the
         queue is owed something is asked as it is.
         """
         has = self.key(queue, (0, 0, 0))
-        cpu, memory, gpu = lost
+        cpu, memory, gpu = evicted
         without = self.key(queue, (-cpu, -memory, -gpu))
-        share = without[_SHARE]
-        return tuple([-it for it in (*has[:_SHARE], share, *has[_SHARE + 1 :])])
+        share = without[_SHARE_INDEX]
+        return tuple([-it for it in (*has[:_SHARE_INDEX], share, *has[_SHARE_INDEX + 1 :])])
 
 
-def by_queue(waiting: Iterable[tuple[int, UnitKeyOf]]) -> dict[int, list[UnitKeyOf]]:
+def keys_by_queue(waiting: Iterable[tuple[int, PodGroupKey]]) -> dict[int, list[PodGroupKey]]:
     """Return the keys of units by queue, in order."""
-    found: dict[int, list[UnitKeyOf]] = {}
+    found: dict[int, list[PodGroupKey]] = {}
     for queue, key in waiting:
         found.setdefault(queue, []).append(key)
     for keys in found.values():
@@ -105,31 +105,31 @@ def by_queue(waiting: Iterable[tuple[int, UnitKeyOf]]) -> dict[int, list[UnitKey
     return found
 
 
-class Turns:
+class JobsOrderByQueues:
     """Whose turn it is, until nobody is left."""
 
     def __init__(
         self,
-        queues: Queues,
+        queues: SnapshotQueues,
         key: Callable[[int, Amounts], QueueKey],
-        asked: Callable[[int], Amounts],
-        units: dict[int, list[UnitKeyOf]],
-        lateness: Callable[[int, int], int] | None = None,
+        requested: Callable[[int], Amounts],
+        podgroups: dict[int, list[PodGroupKey]],
+        nomination_rank: Callable[[int, int], int] | None = None,
     ) -> None:
         """Line up units, in order in each queue; *asked* is what one would take next.
 
         The lists are given up. Before all else counts the *lateness* of a queue, by its best unit.
         """
         self._key = key
-        self._lateness = lateness
-        self._asked = asked
+        self._nomination_rank = nomination_rank
+        self._requested = requested
         self._parent = queues.parent
-        self._units: Final = units
+        self._podgroups: Final = podgroups
         self._queues: dict[int, list[tuple[QueueKey, int]]] = {NONE: []}
         self._last = NONE  # the queue whose unit was taken last: its way up is out of date
-        for queue in self._units:
-            self._announce(queue)
-        for queue in self._from_below():
+        for queue in self._podgroups:
+            self._add_ancestors(queue)
+        for queue in self._bottom_up():
             heapq.heapify(self._queues[queue])
             if queue != NONE:
                 self._queues[self._parent[queue]].append(self._entry(queue))
@@ -137,25 +137,25 @@ class Turns:
     def pop(self) -> int | None:
         """Take the unit whose turn it is; nothing if none is left."""
         if self._last != NONE:
-            self._settle(self._last)
+            self._reorder(self._last)
             self._last = NONE
         queue = NONE
-        while queue not in self._units:
+        while queue not in self._podgroups:
             siblings = self._queues[queue]
             if not siblings:
                 return None
             queue = siblings[0][1]
         self._last = queue
-        return heapq.heappop(self._units[queue])[-1]
+        return heapq.heappop(self._podgroups[queue])[-1]
 
-    def push(self, key: UnitKeyOf) -> None:
+    def push(self, key: PodGroupKey) -> None:
         """Put the unit that was taken last back into its queue."""
-        heapq.heappush(self._units[self._last], key)
+        heapq.heappush(self._podgroups[self._last], key)
 
-    def touch(self, queue: int) -> None:
+    def update_queue(self, queue: int) -> None:
         """Look again at the places of a queue and all above it: what they have has changed."""
         if self._last != NONE:
-            self._settle(self._last)
+            self._reorder(self._last)
             self._last = NONE
         while queue != NONE:
             siblings = self._queues.get(self._parent[queue], [])
@@ -166,16 +166,16 @@ class Turns:
                     break
             queue = self._parent[queue]
 
-    def _announce(self, queue: int) -> None:
+    def _add_ancestors(self, queue: int) -> None:
         """Let every queue on the way up know that something is below."""
         parent = self._parent[queue]
         while parent not in self._queues:
             self._queues[parent] = []
             parent = self._parent[parent]
 
-    def _from_below(self) -> list[int]:
+    def _bottom_up(self) -> list[int]:
         """Return the inner queues, each after all that are below it; put leaves into theirs."""
-        for queue in self._units:
+        for queue in self._podgroups:
             self._queues[self._parent[queue]].append(self._entry(queue))
         return sorted(self._queues, key=self._depth, reverse=True)
 
@@ -188,15 +188,17 @@ class Turns:
     def _entry(self, queue: int) -> tuple[QueueKey, int]:
         """Return the place of a queue, by the best unit below it."""
         best = queue
-        while best not in self._units:
+        while best not in self._podgroups:
             best = self._queues[best][0][1]
-        unit = self._units[best][0][-1]
-        key = self._key(queue, self._asked(unit))
-        return (key if self._lateness is None else (self._lateness(queue, unit), *key)), queue
+        podgroup = self._podgroups[best][0][-1]
+        key = self._key(queue, self._requested(podgroup))
+        return (
+            key if self._nomination_rank is None else (self._nomination_rank(queue, podgroup), *key)
+        ), queue
 
-    def _settle(self, queue: int) -> None:
+    def _reorder(self, queue: int) -> None:
         """Set right the place of a queue, and of all above it."""
-        is_empty = not self._units[queue]
+        is_empty = not self._podgroups[queue]
         while queue != NONE:
             parent = self._parent[queue]
             siblings = self._queues[parent]

@@ -3,236 +3,289 @@
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from scheduler.core.chunks import Chunk, Part, Progress, Runs, is_satisfied
-from scheduler.core.decision import Admission, Placing, Reservation
-from scheduler.core.field import Field, Ground
-from scheduler.core.ledger import Ledger
-from scheduler.core.model import NONE, Cause, Slot, Tree, leaves_of
+from scheduler.core.chunks import AssignedTasks, PodSetTasks, SignatureRuns, Tasks, is_satisfied
+from scheduler.core.decision import PodGroupAllocation, PodPlacement, Reservation
+from scheduler.core.field import NodeRanking, ScoredResource
+from scheduler.core.ledger import Statement
+from scheduler.core.model import NONE, ReservationCause, ReservedPlace, SubGroupTree, podsets_of
 from scheduler.core.policy import Policies
 
-__all__ = ["Failure", "Placer"]
+__all__ = ["PlacementFailure", "Placer"]
 
 
-_MOST_FIELDS: Final = 512  # each is as large as there are nodes
+_MAX_RANKINGS: Final = 512  # each is as large as there are nodes
 
 
-class Failure(NamedTuple):
+class PlacementFailure(NamedTuple):
     """A pod for which there is no node; the ledger still has those that were placed before it."""
 
-    shape: int
+    signature: int
     placed: int
     checkpoint: int  # to which the ledger must be rolled back
-    slots: tuple[tuple[int, Slot], ...] = ()  # what pods of the chunk give up, by their places
+    reserved_places: tuple[
+        tuple[int, ReservedPlace], ...
+    ] = ()  # what pods of the chunk give up, by their places
 
 
-class _Seat(NamedTuple):
-    part: int
+class _PlacedPods(NamedTuple):
+    tasks_index: int
     pod: int  # or NONE: pods that do not exist yet, so many in a row
     node: int
-    shape: int
-    is_now: bool
-    number: int = 1
+    signature: int
+    on_idle: bool
+    pod_count: int = 1
 
 
 class Placer:
     """Places chunks, one after another."""
 
-    def __init__(self, ledger: Ledger, policies: Policies) -> None:
-        self.ledger: Final = ledger
+    def __init__(self, statement: Statement, policies: Policies) -> None:
+        self.statement: Final = statement
         self._policies = policies
-        self._fields: dict[int, Field] = {}
-        self._grounds = {it: Ground(ledger.snapshot, has_gpu=it) for it in (False, True)}
-        self._now: dict[int, Progress] = {}  # of units that wait for room: what has it already
-        self._shape_of: Final[list[int]] = ledger.snapshot.pods.shape.tolist()
+        self._rankings: dict[int, NodeRanking] = {}
+        self._scored_resources = {
+            it: ScoredResource(statement.snapshot, has_gpu=it) for it in (False, True)
+        }
+        self._allocated_now: dict[
+            int, AssignedTasks
+        ] = {}  # of units that wait for room: what has it already
+        self._signature_of: Final[list[int]] = statement.snapshot.pods.signature.tolist()
 
-    def field(self, shape: int) -> Field:
+    def ranking(self, signature: int) -> NodeRanking:
         """Return the nodes for a shape."""
-        field = self._fields.get(shape)
+        field = self._rankings.get(signature)
         if field is None:
-            if len(self._fields) >= _MOST_FIELDS:  # the one that was made first goes
-                del self._fields[next(iter(self._fields))]
-            ground = self._grounds[self.ledger.snapshot.shapes[shape].has_gpu]
-            field = self._fields[shape] = Field(self.ledger, self._policies, shape, ground)
+            if len(self._rankings) >= _MAX_RANKINGS:  # the one that was made first goes
+                del self._rankings[next(iter(self._rankings))]
+            ground = self._scored_resources[self.statement.snapshot.signatures[signature].has_gpu]
+            field = self._rankings[signature] = NodeRanking(
+                self.statement, self._policies, signature, ground
+            )
         return field
 
-    def shapes(self, parts: Chunk) -> Runs:
+    def signature_runs(self, tasks: Tasks) -> SignatureRuns:
         """Return the shapes of a chunk, in the order in which they are placed."""
         found: list[tuple[int, int]] = []
         last, count = NONE, 0
-        for leaf, pods, later in parts:
+        for podset, pods, later in tasks:
             for pod in pods:
-                shape = self._shape_of[pod]
-                if shape != last:
+                signature = self._signature_of[pod]
+                if signature != last:
                     found.append((last, count))
-                    last, count = shape, 0
+                    last, count = signature, 0
                 count += 1
             if later:
-                if leaf.later_shape != last:
+                if podset.expected_signature != last:
                     found.append((last, count))
-                    last, count = leaf.later_shape, 0
+                    last, count = podset.expected_signature, 0
                 count += later
         found.append((last, count))
         return tuple([run for run in found if run[1]])
 
     def place(
-        self, unit: int, parts: Chunk, progress: Progress, *, waits: bool = False
-    ) -> Admission | Failure:
+        self, podgroup: int, tasks: Tasks, assigned: AssignedTasks, *, is_pipelined: bool = False
+    ) -> PodGroupAllocation | PlacementFailure:
         """Place all of a chunk, or say for which pod there is no node.
 
         If it *waits*, nothing of it is placed at once, though there be room.
         """
-        seats = self._seated(parts, progress)
-        if isinstance(seats, Failure):
+        seats = self._place_all(tasks, assigned)
+        if isinstance(seats, PlacementFailure):
             return seats
-        if waits:
-            seats = [self._postponed(seat) for seat in seats]
-        return _admission(unit, parts, self._together(unit, parts, progress, seats))
+        if is_pipelined:
+            seats = [self._pipelined(placed_pods) for placed_pods in seats]
+        return _podgroup_allocation(
+            podgroup, tasks, self._pipeline_together(podgroup, tasks, assigned, seats)
+        )
 
     def fits(
-        self, parts: Chunk, progress: Progress, beside: Chunk = ()
+        self, tasks: Tasks, assigned: AssignedTasks, beside: Tasks = ()
     ) -> list[tuple[int, int, int]] | None:
         """Return nodes, shapes and numbers of pods if all of a chunk has room; nothing is taken.
 
         So must what is placed *beside*, after the chunk, which waits then.
         """
-        checkpoint = self.ledger.checkpoint
-        seats = self._seated(parts, progress)
-        if beside and not isinstance(seats, Failure):
-            seats = [self._postponed(seat) for seat in seats]
-            others = self._seated(beside, Progress())
-            seats = others if isinstance(others, Failure) else [*seats, *others]
-        self.ledger.roll_back(checkpoint)
+        checkpoint = self.statement.checkpoint
+        seats = self._place_all(tasks, assigned)
+        if beside and not isinstance(seats, PlacementFailure):
+            seats = [self._pipelined(placed_pods) for placed_pods in seats]
+            others = self._place_all(beside, AssignedTasks())
+            seats = others if isinstance(others, PlacementFailure) else [*seats, *others]
+        self.statement.roll_back(checkpoint)
         return (
-            None if isinstance(seats, Failure) else [(it.node, it.shape, it.number) for it in seats]
+            None
+            if isinstance(seats, PlacementFailure)
+            else [(it.node, it.signature, it.pod_count) for it in seats]
         )
 
-    def hold(self, parts: Chunk) -> list[tuple[int, int, int]] | None:
+    def reserve(self, tasks: Tasks) -> list[tuple[int, int, int]] | None:
         """Take room for pods that do not exist; return parts, nodes and numbers, if all have it."""
-        seats = self._seated(parts, Progress())
+        seats = self._place_all(tasks, AssignedTasks())
         return (
-            None if isinstance(seats, Failure) else [(it.part, it.node, it.number) for it in seats]
+            None
+            if isinstance(seats, PlacementFailure)
+            else [(it.tasks_index, it.node, it.pod_count) for it in seats]
         )
 
-    def _seated(self, parts: Chunk, progress: Progress) -> list[_Seat] | Failure:
-        checkpoint = self.ledger.checkpoint
-        seats: list[_Seat] = []
+    def _place_all(
+        self, tasks: Tasks, assigned: AssignedTasks
+    ) -> list[_PlacedPods] | PlacementFailure:
+        checkpoint = self.statement.checkpoint
+        seats: list[_PlacedPods] = []
 
-        def failed(shape: int) -> Failure:
-            placed = sum([it.number for it in seats])
-            return Failure(shape, placed, checkpoint, tuple(_slots(parts, progress)))
+        def failed(signature: int) -> PlacementFailure:
+            placed = sum([it.pod_count for it in seats])
+            return PlacementFailure(
+                signature, placed, checkpoint, tuple(_places_given_up(tasks, assigned))
+            )
 
-        for i, part in enumerate(parts):
-            slots = progress.slots(part.leaf) if part.leaf.slots else ()
-            for j, pod in enumerate(part.pods):
-                shape = self._shape_of[pod]
-                node = self._node_for(shape, slots[j] if j < len(slots) else None)
+        for i, podset_tasks in enumerate(tasks):
+            reserved_places = (
+                assigned.unused_places(podset_tasks.podset)
+                if podset_tasks.podset.reserved_places
+                else ()
+            )
+            for j, pod in enumerate(podset_tasks.pods):
+                signature = self._signature_of[pod]
+                node = self._node_for(
+                    signature, reserved_places[j] if j < len(reserved_places) else None
+                )
                 if node == NONE:
-                    return failed(shape)
-                is_now = self.ledger.fits_idle(node, shape)
-                self.ledger.take(node, shape, is_now=is_now)
-                seats.append(_Seat(i, pod, node, shape, is_now))
-            if part.later and not self._seat_later(i, part, seats):
-                return failed(part.leaf.later_shape)
+                    return failed(signature)
+                on_idle = self.statement.fits_idle(node, signature)
+                self.statement.allocate(node, signature, on_idle=on_idle)
+                seats.append(_PlacedPods(i, pod, node, signature, on_idle))
+            if podset_tasks.expected and not self._place_expected(i, podset_tasks, seats):
+                return failed(podset_tasks.podset.expected_signature)
         return seats
 
-    def _seat_later(self, number: int, part: Part, seats: list[_Seat]) -> bool:
+    def _place_expected(
+        self, number: int, podset_tasks: PodSetTasks, seats: list[_PlacedPods]
+    ) -> bool:
         """Seat the later pods of a part, many in a row on one node; say if all have room."""
-        shape, left = part.leaf.later_shape, part.later
-        field = self.field(shape)
+        signature, left = podset_tasks.podset.expected_signature, podset_tasks.expected
+        field = self.ranking(signature)
         while left:
             node = field.best()
             if node == NONE:
                 return False
-            count = field.in_a_row(node, left)
-            is_now = self.ledger.fits_idle(node, shape)
-            self.ledger.take(node, shape, is_now=is_now, count=count)
-            seats.append(_Seat(number, NONE, node, shape, is_now, count))
+            count = field.pods_in_a_row(node, left)
+            on_idle = self.statement.fits_idle(node, signature)
+            self.statement.allocate(node, signature, on_idle=on_idle, count=count)
+            seats.append(_PlacedPods(number, NONE, node, signature, on_idle, count))
             left -= count
         return True
 
-    def _together(
-        self, unit: int, parts: Chunk, progress: Progress, seats: list[_Seat]
-    ) -> list[_Seat]:
+    def _pipeline_together(
+        self, podgroup: int, tasks: Tasks, assigned: AssignedTasks, seats: list[_PlacedPods]
+    ) -> list[_PlacedPods]:
         """Let all wait if one does, unless the unit has what it needs without those who wait."""
-        tree = self.ledger.snapshot.units[unit].tree
-        if unit not in self._now:
-            is_kept = self.ledger.snapshot.units[unit].is_kept  # else it has no slots
-            unbacked = self._unbacked(tree) if is_kept else {}
-            if not unbacked and all(seat.is_now for seat in seats):
+        tree = self.statement.snapshot.podgroups[podgroup].tree
+        if podgroup not in self._allocated_now:
+            has_running = self.statement.snapshot.podgroups[
+                podgroup
+            ].has_running  # else it has no slots
+            pipelined = self._pipelined_places(tree) if has_running else {}
+            if not pipelined and all(placed_pods.on_idle for placed_pods in seats):
                 return seats
-            later = {name: progress.later.get(name, 0) - n for name, n in unbacked.items()}
-            self._now[unit] = Progress(dict(progress.pods), {**progress.later, **later})
-        before = self._now[unit]
-        if not any(seat.is_now for seat in seats):
+            later = {name: assigned.expected.get(name, 0) - n for name, n in pipelined.items()}
+            self._allocated_now[podgroup] = AssignedTasks(
+                dict(assigned.pods), {**assigned.expected, **later}
+            )
+        before = self._allocated_now[podgroup]
+        if not any(placed_pods.on_idle for placed_pods in seats):
             return seats
-        now = _with_those_now(before, parts, seats)
+        now = _with_allocated_now(before, tasks, seats)
         if not is_satisfied(tree, now):
             now = before
-            seats = [self._postponed(seat) for seat in seats]
-        self._now[unit] = Progress(dict(now.pods), dict(now.later))
+            seats = [self._pipelined(placed_pods) for placed_pods in seats]
+        self._allocated_now[podgroup] = AssignedTasks(dict(now.pods), dict(now.expected))
         return seats
 
-    def _unbacked(self, tree: Tree) -> dict[str, int]:
+    def _pipelined_places(self, tree: SubGroupTree) -> dict[str, int]:
         """Return how many slots of each leaf wait themselves for what is being released."""
-        idle = self.ledger.snapshot.nodes.idle
+        idle = self.statement.snapshot.nodes.idle
         found: dict[str, int] = {}
-        for leaf in leaves_of(tree):
-            for slot in leaf.slots:
-                request = self.ledger.snapshot.shapes[slot.shape].request
-                short = any(n and has < 0 for n, has in zip(request, idle[slot.node], strict=True))
+        for podset in podsets_of(tree):
+            for reserved_place in podset.reserved_places:
+                request = self.statement.snapshot.signatures[reserved_place.signature].request
+                short = any(
+                    n and has < 0 for n, has in zip(request, idle[reserved_place.node], strict=True)
+                )
                 if short:
-                    found[leaf.name] = found.get(leaf.name, 0) + 1
+                    found[podset.name] = found.get(podset.name, 0) + 1
         return found
 
-    def _node_for(self, shape: int, slot: Slot | None) -> int:
-        field = self.field(shape)
-        if slot is not None:
-            self.ledger.give(slot.node, slot.shape)
-            if field.takes(slot.node):
-                return slot.node
+    def _node_for(self, signature: int, reserved_place: ReservedPlace | None) -> int:
+        field = self.ranking(signature)
+        if reserved_place is not None:
+            self.statement.deallocate(reserved_place.node, reserved_place.signature)
+            if field.fits(reserved_place.node):
+                return reserved_place.node
         return field.best()
 
-    def _postponed(self, seat: _Seat) -> _Seat:
-        if not seat.is_now:
-            return seat
-        self.ledger.postpone(seat.node, seat.shape, seat.number)
-        return seat._replace(is_now=False)
+    def _pipelined(self, placed_pods: _PlacedPods) -> _PlacedPods:
+        if not placed_pods.on_idle:
+            return placed_pods
+        self.statement.pipeline(placed_pods.node, placed_pods.signature, placed_pods.pod_count)
+        return placed_pods._replace(on_idle=False)
 
 
-def _slots(parts: Chunk, progress: Progress) -> Iterator[tuple[int, Slot]]:
+def _places_given_up(tasks: Tasks, assigned: AssignedTasks) -> Iterator[tuple[int, ReservedPlace]]:
     """Yield the slots that pods of a chunk give up, by the places of these, later pods counted."""
     first = 0
-    for part in parts:
-        for at, slot in enumerate(progress.slots(part.leaf)[: len(part.pods)]):
-            yield first + at, slot
-        first += len(part.pods) + part.later
+    for podset_tasks in tasks:
+        for at, reserved_place in enumerate(
+            assigned.unused_places(podset_tasks.podset)[: len(podset_tasks.pods)]
+        ):
+            yield first + at, reserved_place
+        first += len(podset_tasks.pods) + podset_tasks.expected
 
 
-def _with_those_now(progress: Progress, parts: Chunk, seats: list[_Seat]) -> Progress:
+def _with_allocated_now(
+    assigned: AssignedTasks, tasks: Tasks, seats: list[_PlacedPods]
+) -> AssignedTasks:
     """Return a progress with what need not wait for room."""
-    now = Progress(dict(progress.pods), dict(progress.later))
-    for i, part in enumerate(parts):
-        here = [seat for seat in seats if seat.part == i and seat.is_now]
-        pods = tuple(seat.pod for seat in here if seat.pod != NONE)
-        now.add((Part(part.leaf, pods, sum(seat.number for seat in here) - len(pods)),))
+    now = AssignedTasks(dict(assigned.pods), dict(assigned.expected))
+    for i, podset_tasks in enumerate(tasks):
+        here = [
+            placed_pods
+            for placed_pods in seats
+            if placed_pods.tasks_index == i and placed_pods.on_idle
+        ]
+        pods = tuple(placed_pods.pod for placed_pods in here if placed_pods.pod != NONE)
+        now.add(
+            (
+                PodSetTasks(
+                    podset_tasks.podset,
+                    pods,
+                    sum(placed_pods.pod_count for placed_pods in here) - len(pods),
+                ),
+            )
+        )
     return now
 
 
-def _admission(unit: int, parts: Chunk, seats: list[_Seat]) -> Admission:
-    binds: list[Placing] = []
-    nominations: list[Placing] = []
-    held: dict[tuple[str, int], int] = {}
-    for part, pod, node, _, is_now, count in seats:
+def _podgroup_allocation(
+    podgroup: int, tasks: Tasks, seats: list[_PlacedPods]
+) -> PodGroupAllocation:
+    binds: list[PodPlacement] = []
+    nominations: list[PodPlacement] = []
+    reserved: dict[tuple[str, int], int] = {}
+    for podset_tasks, pod, node, _, on_idle, count in seats:
         if pod == NONE:
-            key = (parts[part].leaf.name, node)
-            held[key] = held.get(key, 0) + count
+            key = (tasks[podset_tasks].podset.name, node)
+            reserved[key] = reserved.get(key, 0) + count
         else:
-            (binds if is_now else nominations).append(Placing(pod, node))
-    return Admission(
-        unit=unit,
+            (binds if on_idle else nominations).append(PodPlacement(pod, node))
+    return PodGroupAllocation(
+        podgroup=podgroup,
         binds=tuple(binds),
         nominations=tuple(nominations),
         reservations=tuple(
-            [Reservation(leaf, node, n, Cause.ANTICIPATED) for (leaf, node), n in held.items()]
+            [
+                Reservation(podset, node, n, ReservationCause.ANTICIPATED)
+                for (podset, node), n in reserved.items()
+            ]
         ),
     )

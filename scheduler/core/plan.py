@@ -4,69 +4,72 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-from scheduler.core.allocate import Allocation
-from scheduler.core.consolidate import Consolidate
+from scheduler.core.allocate import Session
+from scheduler.core.consolidate import ConsolidateAction
 from scheduler.core.decision import Plan
-from scheduler.core.displace import Displacement
+from scheduler.core.displace import EvictionSession
 from scheduler.core.model import Snapshot
 from scheduler.core.policy import Policies
-from scheduler.core.preempt import Preempt
-from scheduler.core.reclaim import Reclaim
+from scheduler.core.preempt import PreemptAction
+from scheduler.core.reclaim import ReclaimAction
 from scheduler.core.share import fair_share
-from scheduler.core.stale import Stale
+from scheduler.core.stale import StaleGangAction
 
-__all__ = ["Limits", "plan"]
+__all__ = ["PlanLimits", "plan"]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class PlanLimits:
     """How much one plan may do: counts, never seconds, so that slow machines decide the same."""
 
     evictable_gpus: int | None = None  # thousandths; who begins below it may go beyond it
 
 
-_Takes: TypeAlias = type[Consolidate] | type[Reclaim] | type[Preempt] | type[Stale]
+_EvictionAction: TypeAlias = (
+    type[ConsolidateAction] | type[ReclaimAction] | type[PreemptAction] | type[StaleGangAction]
+)
 
-_TAKES: Final[Mapping[str, _Takes]] = {
-    "consolidation": Consolidate,
-    "reclaim": Reclaim,
-    "preempt": Preempt,
-    "stalegangeviction": Stale,
+_EVICTION_ACTIONS: Final[Mapping[str, _EvictionAction]] = {
+    "consolidation": ConsolidateAction,
+    "reclaim": ReclaimAction,
+    "preempt": PreemptAction,
+    "stalegangeviction": StaleGangAction,
 }
 
 
-def _nobody(_action: str) -> None:
+def _ignore(_action: str) -> None:
     """Hear that an action is over."""
 
 
 def plan(
     snapshot: Snapshot,
     policies: Policies,
-    limits: Limits = Limits(),
-    passed: Callable[[str], None] = _nobody,
+    limits: PlanLimits = PlanLimits(),
+    passed: Callable[[str], None] = _ignore,
 ) -> Plan:
     """Answer for a snapshot; the same one always has the same answer.
 
     *passed* is told of each action when it is over.
     """
-    due = fair_share(snapshot.queues, snapshot.total)
-    allocation = Allocation(snapshot, policies, due)
-    displacement = Displacement(allocation, limits.evictable_gpus)
+    fair_shares = fair_share(snapshot.queues, snapshot.total)
+    session = Session(snapshot, policies, fair_shares)
+    eviction_session = EvictionSession(session, limits.evictable_gpus)
     if "allocate" not in policies.actions:
-        allocation.look()
+        session.allocate_without_binding()
     for action in policies.actions:
         if action == "allocate":
-            allocation.run()
+            session.allocate()
         else:
-            _TAKES[action](displacement).run()
+            _EVICTION_ACTIONS[action](eviction_session).run()
         passed(action)
     return Plan(
-        decisions=tuple(allocation.decided),
+        allocations=tuple(session.bindable),
         rejections=tuple(
-            displacement.vain.told(it) for _, it in sorted(allocation.rejections.items())
+            eviction_session.failures.rejection_of(it)
+            for _, it in sorted(session.rejections.items())
         ),
-        fair_share=due,
-        stats=replace(allocation.stats(), **displacement.stats),
-        evictions=tuple(displacement.evictions),
-        moves=tuple(displacement.moves),
+        fair_share=fair_shares,
+        stats=replace(session.stats(), **eviction_session.stats),
+        evictions=tuple(eviction_session.evictions),
+        relocations=tuple(eviction_session.relocations),
     )

@@ -12,77 +12,79 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from scheduler.core.decision import QuotaNumbers
-from scheduler.core.model import Shape, Unit, Verdict
+from scheduler.core.decision import QueueBoundExceeded
+from scheduler.core.model import PodGroupInfo, SchedulingSignature, UnschedulableReason
 from scheduler.core.usage import Amounts, Usage
 
 __all__ = [
     "MinRuntime",
+    "NodeFeatures",
+    "PodGroupOrderPlugin",
     "Policies",
-    "Quota",
-    "Refusal",
-    "Score",
-    "Scored",
-    "Seats",
-    "UnitKey",
-    "VictimOrder",
+    "QuotaPlugin",
+    "QuotaRefusal",
+    "ScorePlugin",
+    "ScoreValue",
+    "VictimOrderPlugin",
 ]
 
-Scored: TypeAlias = Any  # a number, or an array of them: what the arithmetic makes of Seats
+ScoreValue: TypeAlias = Any  # a number, or an array of them: what the arithmetic makes of Seats
 
 
-class Seats(NamedTuple):
+class NodeFeatures(NamedTuple):
     """What scores look at: of all nodes arrays, or of one node plain numbers.
 
     A score is arithmetic and nothing else, so that it says the same of both.
     """
 
-    room: Scored  # idle and releasing of the resource that counts: GPUs, or else CPU
-    whole: Scored  # how much of it the node has in all
-    most: int  # the most that any node has in all
-    fits_now: Scored  # whether the pod fits into what is idle
-    has_gpu: Scored
-    is_nominated: Scored
+    free: ScoreValue  # idle and releasing of the resource that counts: GPUs, or else CPU
+    allocatable: ScoreValue  # how much of it the node has in all
+    max_allocatable: int  # the most that any node has in all
+    fits_idle: ScoreValue  # whether the pod fits into what is idle
+    has_gpu: ScoreValue
+    is_nominated: ScoreValue
 
 
-class Score(Protocol):
+class ScorePlugin(Protocol):
     """How much a pod likes nodes."""
 
-    def __call__(self, shape: Shape, seats: Seats, /) -> Scored:
+    def __call__(self, signature: SchedulingSignature, seats: NodeFeatures, /) -> ScoreValue:
         """Return the liking, from 0 to 1."""
         ...
 
 
-class UnitKey(Protocol):
+class PodGroupOrderPlugin(Protocol):
     """Which of two units of a queue comes first."""
 
-    def __call__(self, unit: Unit, standing: int, /) -> int:
+    def __call__(self, podgroup: PodGroupInfo, min_available_state: int, /) -> int:
         """Return a number, smaller first; *standing* is -1 below the minimum, 0 at it, 1 above."""
         ...
 
 
-class Refusal(NamedTuple):
+class QuotaRefusal(NamedTuple):
     """A bound that would be passed."""
 
-    verdict: Verdict
-    numbers: QuotaNumbers
+    reason: UnschedulableReason
+    details: QueueBoundExceeded
 
 
-class Quota(Protocol):
+class QuotaPlugin(Protocol):
     """What a unit may have of its queue."""
 
-    def __call__(self, usage: Usage, unit: Unit, asked: tuple[int, int, int], /) -> Refusal | None:
+    def __call__(
+        self, usage: Usage, podgroup: PodGroupInfo, requested: tuple[int, int, int], /
+    ) -> QuotaRefusal | None:
         """Return why it may not have *asked* on top of what is allocated."""
         ...
 
 
-class VictimOrder(NamedTuple):
+class VictimOrderPlugin(NamedTuple):
     """Who of those that may lose something would lose it first."""
 
     # What is lost, the work that is lost with it (in thousandths of a GPU times seconds), and what
     # is claimed, to a number, smaller first.
     rank: Callable[[Amounts, int, Amounts], int]
-    why: str  # as whoever loses it is told
+    reason: str  # as whoever loses it is told
 
 
 class MinRuntime(NamedTuple):
@@ -90,18 +92,18 @@ class MinRuntime(NamedTuple):
 
     preempt_s: int = 0  # where no queue says it
     reclaim_s: int = 0  # likewise
-    is_asked_at_leaf: bool = False  # in reclaim the queue that loses; else the one that is compared
+    resolves_at_leaf: bool = False  # in reclaim the queue that loses; else the one that is compared
 
 
 @dataclass(frozen=True, slots=True)
 class Policies:
     """All that a site has chosen."""
 
-    scores: tuple[tuple[float, Score], ...]
-    unit_order: tuple[UnitKey, ...] = ()
-    quotas: tuple[Quota, ...] = ()
+    scores: tuple[tuple[float, ScorePlugin], ...]
+    podgroup_order: tuple[PodGroupOrderPlugin, ...] = ()
+    quotas: tuple[QuotaPlugin, ...] = ()
     actions: tuple[str, ...] = ("allocate",)
     min_runtime: MinRuntime | None = None  # nobody is protected
-    most_moved: int = 16  # candidates that consolidation looks at; below zero: all
-    victims: VictimOrder | None = None  # in the order of turns, backwards
-    keeps_budgets: bool = False  # in reclaim as well, always
+    max_relocated: int = 16  # candidates that consolidation looks at; below zero: all
+    victim_order: VictimOrderPlugin | None = None  # in the order of turns, backwards
+    is_budget_strict: bool = False  # in reclaim as well, always

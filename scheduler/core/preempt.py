@@ -3,72 +3,76 @@
 from collections.abc import Iterator
 from typing import Final
 
-from scheduler.core.decision import Action, Kept
-from scheduler.core.displace import Displacement, Headroom, Keeps
-from scheduler.core.model import Kind
+from scheduler.core.decision import Action, EvictionFailure
+from scheduler.core.displace import EvictionSession, QueueHeadroom, UnitFilter
+from scheduler.core.model import ResourceKind
 
-__all__ = ["Preempt"]
+__all__ = ["PreemptAction"]
 
 
-class Preempt:
+class PreemptAction:
     """Whoever has not got what he needs, against those of smaller priority in his queue."""
 
-    def __init__(self, displacement: Displacement) -> None:
-        self._made: Final = displacement
-        self._allocation: Final = displacement.allocation
+    def __init__(self, eviction_session: EvictionSession) -> None:
+        self._eviction_session: Final = eviction_session
+        self._session: Final = eviction_session.session
 
     def run(self) -> None:
         """Let everybody take his turn, one chunk each."""
-        self._made.let_claim(self._pursue, self._may_claim, by_priority=True)
+        self._eviction_session.preempt_for_each(
+            self._preempt_for, self._may_preempt, by_priority=True
+        )
 
-    def _may_claim(self, row: int) -> bool:
-        unit = self._allocation.snapshot.units[row]
-        return self._made.stock.has_below(unit.queue, unit.priority)
+    def _may_preempt(self, row: int) -> bool:
+        podgroup = self._session.snapshot.podgroups[row]
+        return self._eviction_session.reclaimable_totals.has_below(
+            podgroup.queue, podgroup.priority
+        )
 
-    def _pursue(self, row: int) -> Kept | None:
+    def _preempt_for(self, row: int) -> EvictionFailure | None:
         """Let a unit take what it can; return why it did not."""
-        made, unit = self._made, self._allocation.snapshot.units[row]
-        queue, priority, ask = unit.queue, unit.priority, made.ask(row)
-        if made.use_what_is_left(ask):
+        plan_result, podgroup = self._eviction_session, self._session.snapshot.podgroups[row]
+        queue, priority, request = podgroup.queue, podgroup.priority, plan_result.request(row)
+        if plan_result.use_free_resources(request):
             return None
-        amounts, is_patient = self._allocation.next[row].amounts, made.is_patient(row)
+        amounts, is_delayed = self._session.attempts[row].amounts, plan_result.is_delayed(row)
 
-        def most(kind: Kind) -> int:
-            return made.stock.below(queue, priority, kind)
+        def most(kind: ResourceKind) -> int:
+            return plan_result.reclaimable_totals.below(queue, priority, kind)
 
-        if not made.stock.has_below(queue, priority) or not (
-            is_patient or made.could_be_enough(amounts, most)
+        if not plan_result.reclaimable_totals.has_below(queue, priority) or not (
+            is_delayed or plan_result.could_be_enough(amounts, most)
         ):
-            kept = made.why_kept(row, Action.PREEMPT, [queue])
-            return kept if kept.staying else kept.at_any_time()
+            failure = plan_result.failure(row, Action.PREEMPT, [queue])
+            return failure if failure.non_evictable else failure.without_temporary_reasons()
 
-        def walk(keeps: Keeps) -> tuple[Iterator[int], int]:
-            return made.line.below(queue, priority, keeps)
+        def walk(is_eligible: UnitFilter) -> tuple[Iterator[int], int]:
+            return plan_result.victim_order.below_priority(queue, priority, is_eligible)
 
-        def begin() -> _Leave:
-            return _Leave(Headroom(self._allocation, row))
+        def new_validator() -> PreemptValidator:
+            return PreemptValidator(QueueHeadroom(self._session, row))
 
-        tries = made.tries(ask, Action.PREEMPT, [queue], walk)
-        if is_patient:
-            kept = made.why_kept(row, Action.PREEMPT, [queue])
-            return kept._replace(is_patient=any(one.number for one in tries))
-        if made.make_room(ask, Action.PREEMPT, tries, begin):
+        candidate_sets = plan_result.candidate_sets(request, Action.PREEMPT, [queue], walk)
+        if is_delayed:
+            failure = plan_result.failure(row, Action.PREEMPT, [queue])
+            return failure._replace(is_delayed=any(one.total for one in candidate_sets))
+        if plan_result.make_room(request, Action.PREEMPT, candidate_sets, new_validator):
             return None
-        return made.why_kept(row, Action.PREEMPT, [queue])
+        return plan_result.failure(row, Action.PREEMPT, [queue])
 
 
-class _Leave:
+class PreemptValidator:
     """Whoever comes into question may be taken."""
 
-    def __init__(self, headroom: Headroom) -> None:
-        self.take: Final = headroom.take
-        self.spare: Final = headroom.spare
-        self.is_within: Final = headroom.is_within
+    def __init__(self, headroom: QueueHeadroom) -> None:
+        self.evict: Final = headroom.evict
+        self.restore: Final = headroom.restore
+        self.is_within_bounds: Final = headroom.is_within_bounds
 
-    def may_lose(self, _queue: int) -> bool:
+    def may_evict(self, _queue: int) -> bool:
         """Say yes."""
         return True
 
-    def is_fair(self) -> bool:
+    def is_valid(self) -> bool:
         """Say yes."""
         return True

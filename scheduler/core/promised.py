@@ -8,57 +8,59 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
-from scheduler.core.chunks import Chunk
+from scheduler.core.chunks import Tasks
 from scheduler.core.model import NONE, Snapshot
 from scheduler.core.usage import Usage
 
-__all__ = ["Promised"]
+__all__ = ["NominatedPodGroups"]
 
 
-class Promised:
+class NominatedPodGroups:
     """Of units that have their turns, those of whose next pods each was promised a node."""
 
     def __init__(self, snapshot: Snapshot, usage: Usage) -> None:
         self._snapshot: Final = snapshot
         self._usage: Final = usage
-        self._shapes: Final = {
-            row for row, shape in enumerate(snapshot.shapes) if shape.nominated != NONE
+        self._nominated_signatures: Final = {
+            row
+            for row, signature in enumerate(snapshot.signatures)
+            if signature.nominated_node != NONE
         }
-        self._waiting: Final[set[int]] = set()
-        self._below: Final[Counter[int]] = Counter()  # how many, by queue
+        self._pending: Final[set[int]] = set()
+        self._pending_below: Final[Counter[int]] = Counter()  # how many, by queue
 
     def __bool__(self) -> bool:
-        return bool(self._shapes)
+        return bool(self._nominated_signatures)
 
-    def holds(self, parts: Chunk) -> bool:
+    def all_nominated(self, tasks: Tasks) -> bool:
         """Say whether each of these pods was promised a node; there must be some."""
-        shape = self._snapshot.pods.shape
-        pods = [pod for part in parts for pod in part.pods]
-        return bool(pods) and all(self.is_one(int(shape[pod])) for pod in pods)
+        signature = self._snapshot.pods.signature
+        pods = [pod for podset_tasks in tasks for pod in podset_tasks.pods]
+        return bool(pods) and all(self.is_nominated(int(signature[pod])) for pod in pods)
 
-    def is_one(self, shape: int) -> bool:
+    def is_nominated(self, signature: int) -> bool:
         """Say whether pods of a shape were promised a node."""
-        return shape in self._shapes
+        return signature in self._nominated_signatures
 
-    def expect(self, rows: Iterable[int]) -> bool:
+    def add_pending(self, rows: Iterable[int]) -> bool:
         """Take note of some who were promised something, and are to have their turns; if any."""
         for row in rows:
-            self._waiting.add(row)
-            self._below.update(self._usage.paths[self._snapshot.units[row].queue])
-        return bool(self._waiting)
+            self._pending.add(row)
+            self._pending_below.update(self._usage.paths[self._snapshot.podgroups[row].queue])
+        return bool(self._pending)
 
-    def had_turn(self, row: int) -> None:
+    def attempted(self, row: int) -> None:
         """Forget somebody."""
-        if row in self._waiting:
-            self._waiting.remove(row)
-            self._below.subtract(self._usage.paths[self._snapshot.units[row].queue])
+        if row in self._pending:
+            self._pending.remove(row)
+            self._pending_below.subtract(self._usage.paths[self._snapshot.podgroups[row].queue])
 
-    def lateness(self, queue: int, best: int) -> int:
+    def rank(self, queue: int, best: int) -> int:
         """Return 0 for a queue whose best unit was promised something, 1 if others were, else 2.
 
         Who was promised nothing comes early only as long as its queue has to, and is not to take
         what other queues were promised.
         """
-        if best in self._waiting:
+        if best in self._pending:
             return 0
-        return 1 if self._below[queue] > 0 else 2
+        return 1 if self._pending_below[queue] > 0 else 2

@@ -5,165 +5,229 @@ from functools import partial
 from itertools import islice
 from typing import Final
 
-from scheduler.core.decision import NOTHING, UNDUE, Action, HeldUp, Kept, Lack, Regain
-from scheduler.core.displace import Displacement, Headroom, Keeps
-from scheduler.core.line import Block
-from scheduler.core.order import QueueKeys
-from scheduler.core.rights import Bounds, Claim, Rights, Taking
+from scheduler.core.decision import (
+    FAIR_SHARE_EXCEEDED,
+    NO_EVICTION_FAILURE,
+    Action,
+    EarlierPodGroup,
+    EvictionFailure,
+    QueueOrderConflict,
+    ReclaimShortfall,
+)
+from scheduler.core.displace import EvictionSession, QueueHeadroom, UnitFilter
+from scheduler.core.line import EvictionUnit
+from scheduler.core.order import QueueOrder
+from scheduler.core.rights import QueueShares, Reclaimable, Reclaimer, ReclaimState
 from scheduler.core.usage import Amounts
-from scheduler.core.waiting import Waiting
+from scheduler.core.waiting import EarlierPending
 
-__all__ = ["Reclaim"]
+__all__ = ["ReclaimAction"]
 
-_MOST_OVER: Final = 4  # queues that are looked for: one more than are told
+_MAX_OVER_SHARE: Final = 4  # queues that are looked for: one more than are told
 
 
-class Reclaim:
+class ReclaimAction:
     """Claims, one after another."""
 
-    def __init__(self, displacement: Displacement) -> None:
-        self._made: Final = displacement
-        self._allocation: Final = displacement.allocation
-        self._bounds: Final = Bounds(self._allocation.snapshot.queues, self._allocation.due)
-        self._before: Final = Waiting(displacement)
+    def __init__(self, eviction_session: EvictionSession) -> None:
+        self._eviction_session: Final = eviction_session
+        self._session: Final = eviction_session.session
+        self._shares: Final = QueueShares(self._session.snapshot.queues, self._session.fair_shares)
+        self._earlier_pending: Final = EarlierPending(eviction_session)
 
     def run(self) -> None:
         """Let everybody claim what is due to it, one chunk each."""
-        self._made.let_claim(
-            self._pursue, lambda row: self._rights(row).has_claim, by_priority=False
+        self._eviction_session.preempt_for_each(
+            self._reclaim_for, lambda row: self._reclaimable(row).may_reclaim, by_priority=False
         )
 
-    def _rights(self, row: int) -> Rights:
+    def _reclaimable(self, row: int) -> Reclaimable:
         """Return what a unit may take."""
-        unit, amounts = self._allocation.snapshot.units[row], self._allocation.next[row].amounts
-        claim = Claim(unit.queue, amounts, not unit.is_preemptible)
-        return Rights(self._bounds, self._allocation.usage, claim)
+        podgroup, amounts = (
+            self._session.snapshot.podgroups[row],
+            self._session.attempts[row].amounts,
+        )
+        reclaimer = Reclaimer(podgroup.queue, amounts, not podgroup.is_preemptible)
+        return Reclaimable(self._shares, self._session.usage, reclaimer)
 
-    def _pursue(self, row: int) -> Kept | None:
+    def _reclaim_for(self, row: int) -> EvictionFailure | None:
         """Let a unit take what it claims; return why it did not."""
-        rights = self._rights(row)
-        claim, amounts = rights.claim, rights.claim.amounts
-        if not rights.has_claim:
-            return UNDUE
-        ask = self._made.ask(row)
-        if self._made.use_what_is_left(ask):
+        reclaimable = self._reclaimable(row)
+        reclaimer, amounts = reclaimable.reclaimer, reclaimable.reclaimer.amounts
+        if not reclaimable.may_reclaim:
+            return FAIR_SHARE_EXCEEDED
+        request = self._eviction_session.request(row)
+        if self._eviction_session.use_free_resources(request):
             return None
-        stock, is_patient = self._made.stock, self._made.is_patient(row)
-        self._made.vain.goals.update(rights.goals(stock.all))
-        queues = [q for q in stock.all if q != claim.queue and rights.concerns(q)]
+        totals, is_delayed = (
+            self._eviction_session.reclaimable_totals,
+            self._eviction_session.is_delayed(row),
+        )
+        self._eviction_session.failures.quota_only_queues.update(
+            reclaimable.quota_only_queues(totals.all)
+        )
+        queues = [q for q in totals.all if q != reclaimer.queue and reclaimable.may_reclaim_from(q)]
 
-        def why_kept(lack: Lack | None = Lack.ROOM, *, is_enough: bool = True) -> Kept:
-            staying = self._made.vain.staying.keys() - stock.all.keys() - {claim.queue}
-            others = [q for q in staying if rights.concerns(q)]
-            unbounded = tuple(sorted(rights.unbounded(stock.all)))
-            who = rights.lenders([*queues, *others])
-            kept = self._made.why_kept(row, Action.RECLAIM, who)._replace(unbounded=unbounded)
-            kept = kept if is_enough or kept.staying else kept.at_any_time()
-            if lack is None or kept != NOTHING or not stock.all.keys() - {claim.queue}:
-                return kept
-            return _lacking(rights, queues, lack)
+        def why_kept(
+            shortfall: ReclaimShortfall | None = ReclaimShortfall.TOO_LITTLE,
+            *,
+            is_enough: bool = True,
+        ) -> EvictionFailure:
+            non_evictable = (
+                self._eviction_session.failures.non_evictable.keys()
+                - totals.all.keys()
+                - {reclaimer.queue}
+            )
+            others = [q for q in non_evictable if reclaimable.may_reclaim_from(q)]
+            unbounded = tuple(sorted(reclaimable.unlimited_queues(totals.all)))
+            subject = reclaimable.over_share_queues([*queues, *others])
+            failure = self._eviction_session.failure(row, Action.RECLAIM, subject)._replace(
+                unlimited_queues=unbounded
+            )
+            failure = (
+                failure
+                if is_enough or failure.non_evictable
+                else failure.without_temporary_reasons()
+            )
+            if (
+                shortfall is None
+                or failure != NO_EVICTION_FAILURE
+                or not totals.all.keys() - {reclaimer.queue}
+            ):
+                return failure
+            return _shortfall(reclaimable, queues, shortfall)
 
-        most = partial(stock.most, rights, queues)
-        if not queues or not (is_patient or self._made.could_be_enough(amounts, most)):
+        most = partial(totals.reclaimable_bound, reclaimable, queues)
+        if not queues or not (is_delayed or self._eviction_session.could_be_enough(amounts, most)):
             return why_kept(is_enough=False)
-        tries = self._made.tries(ask, Action.RECLAIM, queues, partial(self._walk, queues))
-        if is_patient:
-            return why_kept(None)._replace(is_patient=any(one.number for one in tries))
-        before, leaves = self._before.asks(row), list[_Leave]()
+        candidate_sets = self._eviction_session.candidate_sets(
+            request, Action.RECLAIM, queues, partial(self._ordered_victims, queues)
+        )
+        if is_delayed:
+            return why_kept(None)._replace(is_delayed=any(one.total for one in candidate_sets))
+        before, podsets = self._earlier_pending.requests_before(row), list[ReclaimValidator]()
 
-        def begin() -> _Leave:
-            headroom = Headroom(self._allocation, row)
-            leaves.append(_Leave(rights, self._allocation.keys, before, headroom))
-            return leaves[-1]
+        def new_validator() -> ReclaimValidator:
+            headroom = QueueHeadroom(self._session, row)
+            podsets.append(
+                ReclaimValidator(reclaimable, self._session.queue_order, before, headroom)
+            )
+            return podsets[-1]
 
-        if self._made.make_room(ask, Action.RECLAIM, tries, begin):
+        if self._eviction_session.make_room(request, Action.RECLAIM, candidate_sets, new_validator):
             return None
-        leave = leaves[-1]  # of the widest try
-        regain = None if leave.held_up else leave.regain  # it fails by itself, or it does not
-        return why_kept(leave.lack)._replace(held_up=leave.held_up, regain=regain)
+        validator = podsets[-1]  # of the widest try
+        order_conflict = (
+            None if validator.earlier_podgroup else validator.order_conflict
+        )  # it fails by itself, or it does not
+        return why_kept(validator.shortfall)._replace(
+            earlier_podgroup=validator.earlier_podgroup, order_conflict=order_conflict
+        )
 
-    def _walk(self, queues: Collection[int], keeps: Keeps) -> tuple[Iterator[int], int]:
-        return self._made.line.walk(self._allocation.usage, queues, keeps)
+    def _ordered_victims(
+        self, queues: Collection[int], is_eligible: UnitFilter
+    ) -> tuple[Iterator[int], int]:
+        return self._eviction_session.victim_order.across_queues(
+            self._session.usage, queues, is_eligible
+        )
 
 
-def _lacking(rights: Rights, queues: Iterable[int], lack: Lack) -> Kept:
+def _shortfall(
+    reclaimable: Reclaimable, queues: Iterable[int], shortfall: ReclaimShortfall
+) -> EvictionFailure:
     """Return who has too much, in vain, of those that come into question: as many as are told."""
-    theirs = sorted({rights.pair(queue)[1] for queue in queues})
-    over = tuple(islice((queue for queue in theirs if any(rights.surplus(queue))), _MOST_OVER))
-    return Kept(lack=lack if over else Lack.NOBODY, over=over)
+    victim_queue = sorted({reclaimable.compared_queues(queue)[1] for queue in queues})
+    over = tuple(
+        islice(
+            (queue for queue in victim_queue if any(reclaimable.surplus(queue))), _MAX_OVER_SHARE
+        )
+    )
+    return EvictionFailure(
+        shortfall=shortfall if over else ReclaimShortfall.NO_QUEUE_OVER_SHARE,
+        over_share_queues=over,
+    )
 
 
-class _Leave:
+class ReclaimValidator:
     """What one claim may take."""
 
     def __init__(
-        self, rights: Rights, keys: QueueKeys, before: dict[Amounts, int], headroom: Headroom
+        self,
+        reclaimable: Reclaimable,
+        keys: QueueOrder,
+        before: dict[Amounts, int],
+        headroom: QueueHeadroom,
     ) -> None:
-        self.held_up: HeldUp | None = None
-        self.regain: Regain | None = None
+        self.earlier_podgroup: EarlierPodGroup | None = None
+        self.order_conflict: QueueOrderConflict | None = None
         self._is_unfair = False
-        self._rights: Final = rights
-        self._taking: Final = Taking(rights)
-        self._keys: Final = keys.of(self._taking)
-        self._before: Final = before
+        self._reclaimable: Final = reclaimable
+        self._state: Final = ReclaimState(reclaimable)
+        self._queue_order: Final = keys.with_allocated(self._state)
+        self._earlier_requests: Final = before
         self._headroom: Final = headroom
         # What would be asked for, also if of a bundle; and how often.
-        self._lost: Final[dict[tuple[int, Amounts, bool], int]] = {}
-        self.may_lose: Final = self._taking.may_lose
-        self.is_within: Final = headroom.is_within
+        self._evicted_requests: Final[dict[tuple[int, Amounts, bool], int]] = {}
+        self.may_evict: Final = self._state.may_evict
+        self.is_within_bounds: Final = headroom.is_within_bounds
 
-    def take(self, block: Block, amounts: Amounts) -> None:
+    def evict(self, eviction_unit: EvictionUnit, amounts: Amounts) -> None:
         """Take a block."""
-        self._taking.take(block.queue, amounts)
-        self._headroom.take(block, amounts)
-        for asks in block.asks:
-            lost = block.queue, asks, block.is_bundle
-            self._lost[lost] = self._lost.get(lost, 0) + 1
+        self._state.evict(eviction_unit.queue, amounts)
+        self._headroom.evict(eviction_unit, amounts)
+        for requests in eviction_unit.first_requests:
+            evicted = eviction_unit.queue, requests, eviction_unit.is_jobset
+            self._evicted_requests[evicted] = self._evicted_requests.get(evicted, 0) + 1
 
-    def spare(self, block: Block, amounts: Amounts) -> None:
+    def restore(self, eviction_unit: EvictionUnit, amounts: Amounts) -> None:
         """Give a block back."""
-        self._taking.spare(block.queue, amounts)
-        self._headroom.spare(block, amounts)
-        for asks in block.asks:
-            self._lost[block.queue, asks, block.is_bundle] -= 1
+        self._state.restore(eviction_unit.queue, amounts)
+        self._headroom.restore(eviction_unit, amounts)
+        for requests in eviction_unit.first_requests:
+            self._evicted_requests[eviction_unit.queue, requests, eviction_unit.is_jobset] -= 1
 
     @property
-    def lack(self) -> Lack | None:
+    def shortfall(self) -> ReclaimShortfall | None:
         """Return what those lacked who could go, if it is not that somebody has the turn before."""
-        if self.held_up or self.regain:
+        if self.earlier_podgroup or self.order_conflict:
             return None
-        return Lack.FAIRNESS if self._is_unfair else Lack.ROOM
+        return ReclaimShortfall.UNFAIR if self._is_unfair else ReclaimShortfall.TOO_LITTLE
 
-    def is_fair(self) -> bool:
+    def is_valid(self) -> bool:
         """Say whether nobody who lost is worse off, and nobody would have the next turn."""
-        if not self._taking.is_fair():
+        if not self._state.is_valid():
             self._is_unfair = True
             return False
-        regain = self._regain(self._rights.claim.amounts)
-        if regain is not None:
-            self.regain = self.regain or regain
+        order_conflict = self._order_conflict(self._reclaimable.reclaimer.amounts)
+        if order_conflict is not None:
+            self.order_conflict = self.order_conflict or order_conflict
             return False
-        for asked, unit in self._before.items():
-            if self._regain(asked) is not None:
-                self.held_up = self.held_up or HeldUp(unit, asked)
+        for requested, podgroup in self._earlier_requests.items():
+            if self._order_conflict(requested) is not None:
+                self.earlier_podgroup = self.earlier_podgroup or EarlierPodGroup(
+                    podgroup, requested
+                )
                 return False
         return True
 
-    def _regain(self, asked: Amounts) -> Regain | None:
+    def _order_conflict(self, requested: Amounts) -> QueueOrderConflict | None:
         """Return who lost room and would have its turn again before who asks for it.
 
         That is no matter of a bundle where the claim stays within a quota: its room is held for it
         (10b), and afterwards nothing is taken from it. Else a queue could keep all that it borrowed
         in a TrainJob, which cannot shrink, that first asks for little, which it may always have.
         """
-        is_claim = asked == self._rights.claim.amounts
-        for (queue, amounts, is_bundle), count in self._lost.items():
-            mine, theirs = self._rights.pair(queue)
-            if is_claim and is_bundle and self._rights.is_owed(mine):
+        is_own_request = requested == self._reclaimable.reclaimer.amounts
+        for (queue, amounts, is_jobset), count in self._evicted_requests.items():
+            reclaimer_queue, victim_queue = self._reclaimable.compared_queues(queue)
+            if is_own_request and is_jobset and self._reclaimable.is_within_quota(reclaimer_queue):
                 continue
-            if count and self._taking.could_regain(queue, amounts):
-                key, before = self._keys.key(mine, asked), self._keys.key(theirs, amounts)
+            if count and self._state.could_allocate(queue, amounts):
+                key, before = (
+                    self._queue_order.key(reclaimer_queue, requested),
+                    self._queue_order.key(victim_queue, amounts),
+                )
                 if key >= before:
                     place = next(i for i, it in enumerate(key) if it != before[i])
-                    return Regain(theirs, mine, place)
+                    return QueueOrderConflict(victim_queue, reclaimer_queue, place)
         return None

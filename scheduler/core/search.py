@@ -15,25 +15,25 @@ candidates all, and of more as many.
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
-__all__ = ["Choice", "Stake", "choose"]
+__all__ = ["Scenario", "Solution", "solve"]
 
-_LIMIT: Final = 2**8  # all sets of eight
+_MAX_SETS: Final = 2**8  # all sets of eight
 
 Ranks: TypeAlias = tuple[int, ...]
 
 
-class Stake(Protocol):
+class Scenario(Protocol):
     """What would be if some candidates were gone; nobody is at first, and then there is no room."""
 
-    def may_lose(self, candidate: int) -> bool:
+    def may_evict(self, candidate: int) -> bool:
         """Say whether one more may go. Whoever may, might with fewer gone."""
         ...
 
-    def take(self, candidate: int) -> None:
+    def evict(self, candidate: int) -> None:
         """Have it gone."""
         ...
 
-    def spare(self, candidate: int) -> None:
+    def restore(self, candidate: int) -> None:
         """Have it back, whoever was taken after it."""
         ...
 
@@ -44,7 +44,7 @@ class Stake(Protocol):
         """
         ...
 
-    def is_fair(self) -> bool:
+    def is_valid(self) -> bool:
         """Say whether it is fair to those who lost something.
 
         It is asked only of who may be taken, leaves room enough, and has nobody to spare.
@@ -52,7 +52,7 @@ class Stake(Protocol):
         ...
 
 
-class Choice(NamedTuple):
+class Solution(NamedTuple):
     """Whom to take, if anybody does."""
 
     ranks: Ranks | None
@@ -60,52 +60,52 @@ class Choice(NamedTuple):
     is_cut: bool = False  # not all sets were looked at
 
 
-def choose(count: int, stake: Stake, limit: int = _LIMIT) -> Choice:
+def solve(count: int, scenario: Scenario, limit: int = _MAX_SETS) -> Solution:
     """Choose among so many candidates; afterwards the stake is spent: somebody may be gone.
 
     The *limit* is of sets that are looked at one by one: a few hundred.
     """
-    search = _Search(count, stake, limit)
-    known = search.walk()
+    search = _Solver(count, scenario, limit)
+    known = search.solve_greedily()
     if known and _is_first(known):
-        return Choice(known)
-    if search.enough is None:
-        return Choice(None)
-    return Choice(search.before(known) or known, search.tried, search.is_cut)
+        return Solution(known)
+    if search.last_needed is None:
+        return Solution(None)
+    return Solution(search.first_before(known) or known, search.tried, search.is_cut)
 
 
-class _Search:
-    def __init__(self, count: int, stake: Stake, limit: int) -> None:
+class _Solver:
+    def __init__(self, count: int, scenario: Scenario, limit: int) -> None:
         self.tried = 0
         self.is_cut = False
-        self.enough: int | None = None  # nobody before this one is needed for there to be room
+        self.last_needed: int | None = None  # nobody before this one is needed for there to be room
         self._count = count
-        self._stake = stake
+        self._scenario = scenario
         self._limit = limit
 
-    def walk(self) -> Ranks | None:
+    def solve_greedily(self) -> Ranks | None:
         """Return a set that does, found by taking whoever may be, or everybody, in order."""
-        taken, refused = self._until_room(asks=True)
-        self.enough = taken[-1] if taken else None
-        kept = self._spared(taken)
-        found = tuple(kept) if kept and self._stake.is_fair() else None
+        taken, refused = self._until_room(requests=True)
+        self.last_needed = taken[-1] if taken else None
+        failure = self._without_spare(taken)
+        found = tuple(failure) if failure and self._scenario.is_valid() else None
         if found and _is_first(found):
             return found  # and that is all that is asked of the stake
-        self._give_back(kept)
+        self._restore(failure)
         if not refused:
             return found
-        taken, _ = self._until_room(asks=False)
-        self.enough = taken[-1] if taken else None
+        taken, _ = self._until_room(requests=False)
+        self.last_needed = taken[-1] if taken else None
         if found or not taken:
-            self._give_back(taken)
+            self._restore(taken)
             return found
-        kept = self._spared(taken)
-        self._give_back(kept)
-        return tuple(kept) if self._does(kept) else None
+        failure = self._without_spare(taken)
+        self._restore(failure)
+        return tuple(failure) if self._is_valid(failure) else None
 
-    def before(self, known: Ranks | None, first: Ranks = ()) -> Ranks | None:
+    def first_before(self, known: Ranks | None, first: Ranks = ()) -> Ranks | None:
         """Return the first set that does and begins so, if it comes before one that is known."""
-        stake = self._stake
+        scenario = self._scenario
         for one in range(first[-1] + 1 if first else 0, self._count):
             ranks = (*first, one)
             if known is not None and ranks >= known:
@@ -114,39 +114,39 @@ class _Search:
                 self.is_cut = True
                 return None
             self.tried += 1
-            if not stake.may_lose(one):
+            if not scenario.may_evict(one):
                 continue
-            stake.take(one)
+            scenario.evict(one)
             if not self._has_room(one):
-                found = self.before(known, ranks)
+                found = self.first_before(known, ranks)
             else:  # of a larger set that begins so somebody can be spared
-                found = ranks if self._is_smallest(ranks) and stake.is_fair() else None
-            stake.spare(one)
+                found = ranks if self._is_smallest(ranks) and scenario.is_valid() else None
+            scenario.restore(one)
             if found is not None or self.is_cut:
                 return found
         return None
 
-    def _until_room(self, *, asks: bool) -> tuple[list[int], bool]:
+    def _until_room(self, *, requests: bool) -> tuple[list[int], bool]:
         """Take candidates until there is room; return them, or nobody, and if any was refused.
 
         Whether there is room is asked of one, two, four of them, and so on; then it is looked for
         between the last two answers.
         """
         taken: list[int] = []
-        refused, asked = False, 0
+        refused, requested = False, 0
         for one in range(self._count):
-            if asks and not self._stake.may_lose(one):
+            if requests and not self._scenario.may_evict(one):
                 refused = True
                 continue
-            self._stake.take(one)
+            self._scenario.evict(one)
             taken.append(one)
-            if len(taken) == 2 * asked or not asked:
-                if self._stake.has_room():
-                    return self._first_of(taken, asked), refused
-                asked = len(taken)
-        if len(taken) > asked and self._stake.has_room():
-            return self._first_of(taken, asked), refused
-        self._give_back(taken)
+            if len(taken) == 2 * requested or not requested:
+                if self._scenario.has_room():
+                    return self._first_of(taken, requested), refused
+                requested = len(taken)
+        if len(taken) > requested and self._scenario.has_room():
+            return self._first_of(taken, requested), refused
+        self._restore(taken)
         return [], refused
 
     def _first_of(self, taken: list[int], too_few: int) -> list[int]:
@@ -155,19 +155,19 @@ class _Search:
         while enough - too_few > 1:
             middle = (too_few + enough) // 2
             for one in reversed(taken[middle:gone]):
-                self._stake.spare(one)
+                self._scenario.restore(one)
             for one in taken[gone:middle]:
-                self._stake.take(one)
+                self._scenario.evict(one)
             gone = middle
-            if self._stake.has_room():
+            if self._scenario.has_room():
                 enough = middle
             else:
                 too_few = middle
         for one in taken[gone:enough]:
-            self._stake.take(one)
+            self._scenario.evict(one)
         return taken[:enough]
 
-    def _spared(self, taken: list[int]) -> list[int]:
+    def _without_spare(self, taken: list[int]) -> list[int]:
         """Spare whoever can be, the last ones first; return who could not.
 
         It is whom sparing one by one would leave. That spares all of a run exactly if there is room
@@ -175,13 +175,13 @@ class _Search:
         runs are tried, as long as what was spared since somebody was needed; of one that cannot be
         spared the halves tell who is needed.
         """
-        left, kept = taken[:-1], taken[-1:]  # without the last one there was no room
-        spared = 0
+        left, failure = taken[:-1], taken[-1:]  # without the last one there was no room
+        protected = 0
         while left:
-            run = left[-max(spared, 1) :]
+            run = left[-max(protected, 1) :]
             if self._can_spare(run):
                 del left[-len(run) :]
-                spared += len(run)
+                protected += len(run)
                 continue
             while len(run) > 1:
                 half = run[len(run) // 2 :]
@@ -190,49 +190,51 @@ class _Search:
                     run = run[: -len(half)]
                 else:
                     run = half
-            kept.append(left.pop())
-            spared = 0
-        return kept[::-1]
+            failure.append(left.pop())
+            protected = 0
+        return failure[::-1]
 
     def _can_spare(self, run: list[int]) -> bool:
         """Spare some, if there is room without them."""
         for one in run:
-            self._stake.spare(one)
-        if self._stake.has_room():
+            self._scenario.restore(one)
+        if self._scenario.has_room():
             return True
         for one in run:
-            self._stake.take(one)
+            self._scenario.evict(one)
         return False
 
-    def _does(self, ranks: Sequence[int]) -> bool:
+    def _is_valid(self, ranks: Sequence[int]) -> bool:
         """Say whether those of a set may be taken, one after another, and that is fair."""
         taken: list[int] = []
         for one in ranks:
-            if not self._stake.may_lose(one):
+            if not self._scenario.may_evict(one):
                 break
-            self._stake.take(one)
+            self._scenario.evict(one)
             taken.append(one)
-        does = len(taken) == len(ranks) and self._stake.is_fair()
-        self._give_back(taken)
+        does = len(taken) == len(ranks) and self._scenario.is_valid()
+        self._restore(taken)
         return does
 
     def _has_room(self, last: int) -> bool:
         """Say whether those who are gone leave room enough, of whom somebody is the last."""
-        return self.enough is not None and last >= self.enough and self._stake.has_room()
+        return (
+            self.last_needed is not None and last >= self.last_needed and self._scenario.has_room()
+        )
 
     def _is_smallest(self, ranks: Ranks) -> bool:
         """Say whether nobody can be spared; the last one cannot, or it was not tried."""
         for one in ranks[:-1]:
-            self._stake.spare(one)
+            self._scenario.restore(one)
             has_room = self._has_room(ranks[-1])
-            self._stake.take(one)
+            self._scenario.evict(one)
             if has_room:
                 return False
         return True
 
-    def _give_back(self, taken: list[int]) -> None:
+    def _restore(self, taken: list[int]) -> None:
         for one in taken:
-            self._stake.spare(one)
+            self._scenario.restore(one)
 
 
 def _is_first(ranks: Ranks) -> bool:

@@ -5,64 +5,64 @@ from typing import Final
 
 import numpy as np
 
-from scheduler.core.field import Field
-from scheduler.core.ledger import Ledger
+from scheduler.core.field import NodeRanking
+from scheduler.core.ledger import Statement
 
-__all__ = ["Seating"]
+__all__ = ["PodCapacity"]
 
-_ENDLESS: Final = 2**40  # for who asks for nothing
+_UNLIMITED: Final = 2**40  # for who asks for nothing
 
 
-class Seating:
+class PodCapacity:
     """The seats of one shape, where nothing but room matters."""
 
-    def __init__(self, ledger: Ledger, field: Field) -> None:
-        self._ledger: Final = ledger
-        self._asked: Final = tuple((r, n) for r, n in enumerate(field.shape.request) if n)
-        self.is_open: Final[list[bool]] = field.fixed.tolist()
-        self._seats: Final = self._all(field)
-        self._seen = len(ledger.moves)
-        self._tried: dict[int, int] = {}  # seats of nodes as they would be
-        self._total = sum(self._seats)
+    def __init__(self, statement: Statement, field: NodeRanking) -> None:
+        self._statement: Final = statement
+        self._requests: Final = tuple((r, n) for r, n in enumerate(field.signature.request) if n)
+        self.is_open: Final[list[bool]] = field.fits_empty.tolist()
+        self._per_node: Final = self._fitting_on_all(field)
+        self._seen = len(statement.changed_nodes)
+        self._trial: dict[int, int] = {}  # seats of nodes as they would be
+        self._total = sum(self._per_node)
 
     @property
     def total(self) -> int:
         """Return how many there would be."""
         return self._total
 
-    def settle(self) -> None:
+    def refresh(self) -> None:
         """Forget what would be, and look again at the nodes that have changed."""
-        moves = self._ledger.moves
-        if not self._tried and self._seen == len(moves):
+        moves = self._statement.changed_nodes
+        if not self._trial and self._seen == len(moves):
             return
-        for node, seats in self._tried.items():
-            self._total += self._seats[node] - seats
-        self._tried.clear()
+        for node, seats in self._trial.items():
+            self._total += self._per_node[node] - seats
+        self._trial.clear()
         for node in set(moves[self._seen :]):
             if self.is_open[node]:
-                seats = self._on(self._ledger.room[node].tolist())
-                self._total += seats - self._seats[node]
-                self._seats[node] = seats
+                seats = self._fitting(self._statement.free[node].tolist())
+                self._total += seats - self._per_node[node]
+                self._per_node[node] = seats
         self._seen = len(moves)
 
-    def have(self, node: int, room: Sequence[int]) -> None:
+    def set_free(self, node: int, room: Sequence[int]) -> None:
         """Let a node have so much room, as it would be."""
-        seats = self._on(room)
-        self._total += seats - self._tried.get(node, self._seats[node])
-        self._tried[node] = seats
+        seats = self._fitting(room)
+        self._total += seats - self._trial.get(node, self._per_node[node])
+        self._trial[node] = seats
 
-    def _on(self, room: Sequence[int]) -> int:
-        seats = _ENDLESS
-        for resource, amount in self._asked:
+    def _fitting(self, room: Sequence[int]) -> int:
+        seats = _UNLIMITED
+        for resource, amount in self._requests:
             here = room[resource] // amount
             if here < seats:  # noqa: PLR1730 - asked for every block, and so faster
                 seats = here
         return max(seats, 0)
 
-    def _all(self, field: Field) -> list[int]:
-        if not self._asked or not len(field.fixed):
-            return [_ENDLESS if is_open else 0 for is_open in self.is_open]
-        columns = [r for r, _ in self._asked]
-        each = self._ledger.room[:, columns] // np.array([n for _, n in self._asked])
-        seats: list[int] = np.where(field.fixed, each.min(axis=1).clip(min=0), 0).tolist()
+    def _fitting_on_all(self, field: NodeRanking) -> list[int]:
+        if not self._requests or not len(field.fits_empty):
+            return [_UNLIMITED if is_open else 0 for is_open in self.is_open]
+        columns = [r for r, _ in self._requests]
+        each = self._statement.free[:, columns] // np.array([n for _, n in self._requests])
+        seats: list[int] = np.where(field.fits_empty, each.min(axis=1).clip(min=0), 0).tolist()
         return seats

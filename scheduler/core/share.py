@@ -11,25 +11,29 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from scheduler.core.model import KINDS, NONE, UNBOUND, Ints, Kind, Queues
+from scheduler.core.model import NONE, RESOURCE_KINDS, UNBOUND, Ints, ResourceKind, SnapshotQueues
 
-__all__ = ["Siblings", "allocatable_share", "bounds_of", "divide", "fair_share"]
+__all__ = ["SiblingQueues", "allocatable_share", "bounds_of", "divide", "fair_share"]
 
-_WHOLE: Final = {Kind.CPU: 1, Kind.MEMORY: 1, Kind.GPU: 1000}  # a GPU is given whole
+_GRANULARITY: Final = {
+    ResourceKind.CPU: 1,
+    ResourceKind.MEMORY: 1,
+    ResourceKind.GPU: 1000,
+}  # a GPU is given whole
 
 
-class Siblings(NamedTuple):
+class SiblingQueues(NamedTuple):
     """Queues that share one amount, the oldest first."""
 
     quota: Sequence[int]  # [queue] or UNBOUND
-    wants: Sequence[int]  # [queue] what it can use
+    demand: Sequence[int]  # [queue] what it can use
     weight: Sequence[float]  # [queue]
     priority: Sequence[int]
 
 
-def fair_share(queues: Queues, total: Sequence[int]) -> Ints:
+def fair_share(queues: SnapshotQueues, total: Sequence[int]) -> Ints:
     """Return what each queue is due, [queue, kind]."""
-    due: Ints = np.zeros(queues.quota.shape, dtype=np.int64)
+    fair_shares: Ints = np.zeros(queues.quota.shape, dtype=np.int64)
     families: dict[int, list[int]] = {}
     for q, parent in enumerate(queues.parent):
         families.setdefault(parent, []).append(q)
@@ -37,33 +41,33 @@ def fair_share(queues: Queues, total: Sequence[int]) -> Ints:
     for parent in parents:  # it grows while we go down
         rows = families.get(parent, [])
         parents += rows
-        for kind in KINDS:
-            amount = int(total[kind] if parent == NONE else due[parent, kind])
+        for kind in RESOURCE_KINDS:
+            amount = int(total[kind] if parent == NONE else fair_shares[parent, kind])
             if rows:
                 siblings = _siblings(queues, rows, kind)
-                due[rows, kind] = divide(amount, siblings, _WHOLE[kind])
-    return due
+                fair_shares[rows, kind] = divide(amount, siblings, _GRANULARITY[kind])
+    return fair_shares
 
 
-def _siblings(queues: Queues, rows: list[int], kind: Kind) -> Siblings:
+def _siblings(queues: SnapshotQueues, rows: list[int], kind: ResourceKind) -> SiblingQueues:
     limit, requested = queues.limit[rows, kind], queues.requested[rows, kind]
     wants = np.where(limit == UNBOUND, requested, np.minimum(limit, requested))
-    return Siblings(
+    return SiblingQueues(
         quota=queues.quota[rows, kind].tolist(),
-        wants=wants.tolist(),
+        demand=wants.tolist(),
         weight=queues.weight[rows, kind].tolist(),
         priority=[queues.priority[q] for q in rows],
     )
 
 
-def divide(amount: int, siblings: Siblings, unit: int = 1) -> list[int]:
+def divide(amount: int, siblings: SiblingQueues, podgroup: int = 1) -> list[int]:
     """Return the share of each of some queues in an amount, in whole units as far as can be."""
-    quota, wants = siblings.quota, siblings.wants
+    quota, wants = siblings.quota, siblings.demand
     share = [min(amount if most == UNBOUND else most, wants[q]) for q, most in enumerate(quota)]
     left = amount - sum(share)
     if left <= 0:
         return share
-    weight = _whole(siblings.weight)
+    weight = _as_integers(siblings.weight)
     rest: dict[int, Fraction] = {}  # of offers that were rounded down
     ranked: dict[int, list[int]] = {}
     for q in sorted(range(len(share)), key=lambda q: -siblings.priority[q]):
@@ -72,49 +76,53 @@ def divide(amount: int, siblings: Siblings, unit: int = 1) -> list[int]:
         goes_on = True
         while goes_on and left > 0:
             want = {q: wants[q] - share[q] for q in rows if share[q] < wants[q]}
-            given, goes_on = _round(left, want, [weight[q] for q in want], unit, rest)
+            given, goes_on = _offer_round(left, want, [weight[q] for q in want], podgroup, rest)
             for q, some in given.items():
                 share[q] += some
             left -= sum(given.values())
     for rows in ranked.values():
         for q in sorted((q for q in rows if q in rest), key=lambda q: -rest[q]):
-            some = min(unit, left)
+            some = min(podgroup, left)
             share[q] += some
             left -= some
     return share
 
 
-def _round(
-    amount: int, want: dict[int, int], weights: Sequence[int], unit: int, rest: dict[int, Fraction]
+def _offer_round(
+    amount: int,
+    want: dict[int, int],
+    weights: Sequence[int],
+    podgroup: int,
+    rest: dict[int, Fraction],
 ) -> tuple[dict[int, int], bool]:
     """Offer an amount once; return what was taken, and whether somebody left some of its offer."""
     total, given, goes_on = sum(weights), {}, False
     if total == 0:
         return {}, False  # none has weight
-    for (q, wanted), weight in zip(want.items(), weights, strict=True):
+    for (q, needed_pods), weight in zip(want.items(), weights, strict=True):
         offer = amount * weight  # of what is total times less
-        if wanted * total <= offer:
-            given[q] = wanted
+        if needed_pods * total <= offer:
+            given[q] = needed_pods
             rest.pop(q, None)
-            goes_on = goes_on or wanted * total < offer
+            goes_on = goes_on or needed_pods * total < offer
         else:
-            given[q] = offer // (total * unit) * unit
+            given[q] = offer // (total * podgroup) * podgroup
             if over := offer - given[q] * total:
                 rest[q] = Fraction(over, total)
     return given, goes_on
 
 
-def _whole(numbers: Iterable[float]) -> list[int]:
+def _as_integers(details: Iterable[float]) -> list[int]:
     """Return numbers times what makes all of them whole, as they are written."""
-    exact = [Fraction(str(it)) if it % 1 else int(it) for it in numbers]
+    exact = [Fraction(str(it)) if it % 1 else int(it) for it in details]
     times = math.lcm(*(number.denominator for number in exact))
     return [int(number * times) for number in exact]
 
 
-def allocatable_share(queues: Queues, due: Ints) -> Ints:
+def allocatable_share(queues: SnapshotQueues, fair_shares: Ints) -> Ints:
     """Return what each queue may fill, [queue, kind]: its quota at least, its limit at most."""
     quota, limit = queues.quota, queues.limit
-    at_least = np.maximum(quota, due)
+    at_least = np.maximum(quota, fair_shares)
     capped = np.where(limit == UNBOUND, at_least, np.minimum(at_least, limit))
     return np.where(quota == UNBOUND, limit, capped)
 

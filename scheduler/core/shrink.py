@@ -10,30 +10,30 @@ import heapq
 from collections.abc import Iterator
 from typing import Final, TypeAlias
 
-from scheduler.core.chunks import members_of
-from scheduler.core.model import Group, Leaf, Tree, leaves_of
+from scheduler.core.chunks import member_count
+from scheduler.core.model import PodSet, SubGroupSet, SubGroupTree, podsets_of
 
-__all__ = ["steps"]
+__all__ = ["tasks_to_evict"]
 
 Pods: TypeAlias = tuple[int, ...]
 
 
-def steps(tree: Tree) -> Iterator[Pods]:
+def tasks_to_evict(tree: SubGroupTree) -> Iterator[Pods]:
     """Yield what a unit loses one after another while it can spare some; of a child all it had."""
-    left = _left_of(tree)
+    left = _remaining(tree)
     while pods := left.step():
         yield pods
 
 
-class _LeafLeft:
+class _RemainingPodSet:
     """What is left of a leaf."""
 
-    def __init__(self, leaf: Leaf) -> None:
-        self.minimum: Final = leaf.minimum
-        self.name: Final = leaf.name
-        self.members = members_of(leaf)
-        self.pods: Final = leaf.pods
-        self._pods: Final = [*leaf.pods]
+    def __init__(self, podset: PodSet) -> None:
+        self.minimum: Final = podset.minimum
+        self.name: Final = podset.name
+        self.members = member_count(podset)
+        self.pods: Final = podset.running_pods
+        self._pods: Final = [*podset.running_pods]
 
     def step(self) -> Pods:
         """Give up the last pod, if it can be spared."""
@@ -42,7 +42,7 @@ class _LeafLeft:
         self.members -= 1
         return (self._pods.pop(),)
 
-    def rest(self) -> Pods:
+    def evict_all(self) -> Pods:
         """Give up all."""
         pods = (*self._pods,)
         self._pods.clear()
@@ -50,52 +50,54 @@ class _LeafLeft:
         return pods
 
 
-class _GroupLeft:
+class _RemainingSubGroupSet:
     """What is left of a group; its members are the children that are satisfied."""
 
-    def __init__(self, group: Group) -> None:
-        self.minimum: Final = group.minimum
-        self.name: Final = group.name
-        self.pods: Final[Pods] = tuple(pod for leaf in leaves_of(group) for pod in leaf.pods)
-        self._children: Final = [_left_of(child) for child in group.children]
+    def __init__(self, subgroup_set: SubGroupSet) -> None:
+        self.minimum: Final = subgroup_set.minimum
+        self.name: Final = subgroup_set.name
+        self.pods: Final[Pods] = tuple(
+            pod for podset in podsets_of(subgroup_set) for pod in podset.running_pods
+        )
+        self._children: Final = [_remaining(child) for child in subgroup_set.children]
         self.members = sum(map(_is_satisfied, self._children))
         self._by_name: Final = sorted(self._children, key=lambda it: it.name, reverse=True)
         satisfied = [i for i, child in enumerate(self._by_name) if _is_satisfied(child)]
-        self._may_step: Final = [(self._place(i), i) for i in satisfied]
-        heapq.heapify(self._may_step)
-        self._may_go: Iterator[_Left] | None = None
+        self._shrinkable: Final = [(self._eviction_rank(i), i) for i in satisfied]
+        heapq.heapify(self._shrinkable)
+        self._evictable_children: Iterator[_Remaining] | None = None
 
     def step(self) -> Pods:
         """Give up what the first child that can spares, or else a child."""
-        while self._may_step:
-            i = self._may_step[0][1]
+        while self._shrinkable:
+            i = self._shrinkable[0][1]
             pods = self._by_name[i].step()
             if pods:
-                heapq.heapreplace(self._may_step, (self._place(i), i))
+                heapq.heapreplace(self._shrinkable, (self._eviction_rank(i), i))
                 return pods
-            heapq.heappop(self._may_step)
-        return self._child()
+            heapq.heappop(self._shrinkable)
+        return self._evict_child()
 
-    def rest(self) -> Pods:
+    def evict_all(self) -> Pods:
         """Give up all."""
-        pods = tuple(pod for child in self._children for pod in child.rest())
+        pods = tuple(pod for child in self._children for pod in child.evict_all())
         self.members = sum(map(_is_satisfied, self._children))
         return pods
 
-    def _child(self) -> Pods:
+    def _evict_child(self) -> Pods:
         """Give up the last child that has anything, if more are satisfied than are needed."""
-        if self._may_go is None:  # from now on nobody changes his place before his turn
-            order = sorted(range(len(self._by_name)), key=self._place)
-            self._may_go = iter([self._by_name[i] for i in order])
-        while self.members > self.minimum and (child := next(self._may_go, None)):
+        if self._evictable_children is None:  # from now on nobody changes his place before his turn
+            order = sorted(range(len(self._by_name)), key=self._eviction_rank)
+            self._evictable_children = iter([self._by_name[i] for i in order])
+        while self.members > self.minimum and (child := next(self._evictable_children, None)):
             was = _is_satisfied(child)
-            is_any = bool(child.rest())
+            is_any = bool(child.evict_all())
             self.members -= was - _is_satisfied(child)
             if is_any:
                 return child.pods
         return ()
 
-    def _place(self, i: int) -> tuple[bool, bool, float, int]:
+    def _eviction_rank(self, i: int) -> tuple[bool, bool, float, int]:
         """Return who loses first: the order in which siblings take, backwards."""
         child = self._by_name[i]
         if not _is_satisfied(child):
@@ -105,12 +107,12 @@ class _GroupLeft:
         return False, False, -float(child.members), i
 
 
-_Left: TypeAlias = _LeafLeft | _GroupLeft
+_Remaining: TypeAlias = _RemainingPodSet | _RemainingSubGroupSet
 
 
-def _left_of(tree: Tree) -> _Left:
-    return _LeafLeft(tree) if isinstance(tree, Leaf) else _GroupLeft(tree)
+def _remaining(tree: SubGroupTree) -> _Remaining:
+    return _RemainingPodSet(tree) if isinstance(tree, PodSet) else _RemainingSubGroupSet(tree)
 
 
-def _is_satisfied(left: _Left) -> bool:
+def _is_satisfied(left: _Remaining) -> bool:
     return left.members >= left.minimum

@@ -9,61 +9,65 @@ from typing import Final
 import numpy as np
 
 from scheduler.core.decision import Action
-from scheduler.core.displace import Displacement
-from scheduler.core.model import NONE, PodState, Snapshot, Unit
+from scheduler.core.displace import EvictionSession
+from scheduler.core.model import NONE, PodGroupInfo, PodState, Snapshot
 
-__all__ = ["Stale", "is_stale"]
+__all__ = ["StaleGangAction", "is_stale"]
 
 
-class Stale:
+class StaleGangAction:
     """Whoever is stale, with those that leave together with it."""
 
-    def __init__(self, displacement: Displacement) -> None:
-        self._made: Final = displacement
-        self._snapshot: Final = displacement.allocation.snapshot
+    def __init__(self, eviction_session: EvictionSession) -> None:
+        self._eviction_session: Final = eviction_session
+        self._snapshot: Final = eviction_session.session.snapshot
 
     def run(self) -> None:
         """Evict them, the oldest first; who was given pods' places here has what it needs."""
-        decisions = self._made.allocation.admissions
-        given = {one.unit for one in decisions if one.binds or one.nominations}
+        allocations = self._eviction_session.session.allocations
+        given = {one.podgroup for one in allocations if one.binds or one.nominations}
         stale = [
             row
-            for row in range(len(self._snapshot.units))
+            for row in range(len(self._snapshot.podgroups))
             if is_stale(self._snapshot, row) and row not in given
         ]
-        groups = list(dict.fromkeys(self._together(stale)))
+        groups = list(dict.fromkeys(self._evicted_together(stale)))
         pods = self._pods_of({row for rows in groups for row in rows})
         for rows in groups:
-            if all(_may_go(self._snapshot.units[row]) for row in rows):
+            if all(_is_evictable(self._snapshot.podgroups[row]) for row in rows):
                 there = tuple([pod for row in rows for pod in pods[row]])
-                self._made.let_go(rows, there, Action.STALE_GANG_EVICTION)
+                self._eviction_session.evict_podgroups(rows, there, Action.STALE_GANG_EVICTION)
 
-    def _together(self, stale: list[int]) -> Iterator[tuple[int, ...]]:
+    def _evicted_together(self, stale: list[int]) -> Iterator[tuple[int, ...]]:
         """Yield each with all that leave together with it."""
-        units = self._snapshot.units
-        of_bundle: dict[str, list[int]] = {units[row].bundle: [] for row in stale}
-        for row, unit in enumerate(units) if stale else ():
-            if unit.bundle in of_bundle:
-                of_bundle[unit.bundle].append(row)
+        podgroups = self._snapshot.podgroups
+        by_jobset: dict[str, list[int]] = {podgroups[row].owning_jobset: [] for row in stale}
+        for row, podgroup in enumerate(podgroups) if stale else ():
+            if podgroup.owning_jobset in by_jobset:
+                by_jobset[podgroup.owning_jobset].append(row)
         for row in stale:
-            bundle = units[row].bundle
-            yield tuple(of_bundle[bundle]) if bundle else (row,)
+            owning_jobset = podgroups[row].owning_jobset
+            yield tuple(by_jobset[owning_jobset]) if owning_jobset else (row,)
 
     def _pods_of(self, rows: set[int]) -> dict[int, list[int]]:
         pods = self._snapshot.pods
         found: dict[int, list[int]] = {row: [] for row in rows}
-        is_there = (pods.state == PodState.THERE) & np.isin(pods.unit, [*rows])
+        is_there = (pods.state == PodState.RUNNING) & np.isin(pods.podgroup, [*rows])
         for pod in np.flatnonzero(is_there).tolist():
-            found[int(pods.unit[pod])].append(pod)
+            found[int(pods.podgroup[pod])].append(pod)
         return found
 
 
 def is_stale(snapshot: Snapshot, row: int) -> bool:
     """Say whether a unit has been short for too long."""
-    stale_at = snapshot.units[row].stale_at
+    stale_at = snapshot.podgroups[row].stale_at
     return stale_at is not None and stale_at <= snapshot.now
 
 
-def _may_go(unit: Unit) -> bool:
+def _is_evictable(podgroup: PodGroupInfo) -> bool:
     """Say whether a unit may be evicted; whether it may be preempted is not asked."""
-    return unit.queue != NONE and not unit.stays and not unit.is_partly_done
+    return (
+        podgroup.queue != NONE
+        and not podgroup.non_evictable_reason
+        and not podgroup.is_partly_succeeded
+    )

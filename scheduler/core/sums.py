@@ -23,14 +23,14 @@ _SAFE: Final = 2**62  # what one column cannot pass as it is
 
 def sums(rows: Ints, amounts: Ints, counts: Ints, size: int) -> Ints:
     """Return what amounts, each so often, come to by row, [row, column]; at most `SUM_MOST`."""
-    high, low = _parts(rows, amounts, counts, size)
+    high, low = _high_and_low(rows, amounts, counts, size)
     found: Ints = np.minimum((np.minimum(high, SUM_MOST >> _LOW) << _LOW) + low, SUM_MOST)
     return found
 
 
 def exact(rows: Ints, amounts: Ints, counts: Ints, size: int) -> list[list[int]]:
     """Return the same as numbers of any size, to which others can be added before they are cut."""
-    high, low = _parts(rows, amounts, counts, size)
+    high, low = _high_and_low(rows, amounts, counts, size)
     if not high.any():
         whole: list[list[int]] = low.tolist()
         return whole
@@ -49,18 +49,18 @@ def total(amounts: Ints) -> int:
     return (int((amounts >> _LOW).sum()) << _LOW) + int((amounts & _MASK).sum())
 
 
-def _parts(rows: Ints, amounts: Ints, counts: Ints, size: int) -> tuple[Ints, Ints]:
+def _high_and_low(rows: Ints, amounts: Ints, counts: Ints, size: int) -> tuple[Ints, Ints]:
     """Return sums of the upper and the lower bits; all in the lower where that is safe."""
     width = amounts.shape[1]
     high, low = (np.zeros((size, width), dtype=np.int64) for _ in range(2))
     if int(amounts.max(initial=0)) * int(counts.sum()) < _SAFE:
-        _add(low, rows, amounts * counts[:, None])
+        _add_by_row(low, rows, amounts * counts[:, None])
     else:
-        _add(high, rows, (amounts >> _LOW) * counts[:, None])
-        _add(low, rows, (amounts & _MASK) * counts[:, None])
+        _add_by_row(high, rows, (amounts >> _LOW) * counts[:, None])
+        _add_by_row(low, rows, (amounts & _MASK) * counts[:, None])
     return high, low
 
 
-def _add(table: Ints, rows: Ints, amounts: Ints) -> None:
+def _add_by_row(table: Ints, rows: Ints, amounts: Ints) -> None:
     for column in range(table.shape[1]):
         np.add.at(table[:, column], rows, amounts[:, column])

@@ -12,273 +12,316 @@ from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from scheduler.core.budgets import Disruptions
-from scheduler.core.chunks import chunk, standing
-from scheduler.core.line import Block
+from scheduler.core.budgets import DisruptionAllowance
+from scheduler.core.chunks import min_available_state, tasks_to_allocate
+from scheduler.core.line import EvictionUnit
 from scheduler.core.model import (
     NONE,
-    Group,
-    Leaf,
+    PodGroupInfo,
+    PodSet,
     PodState,
-    Shape,
+    SchedulingSignature,
     Snapshot,
-    Tree,
-    Unit,
-    leaves_of,
+    SubGroupSet,
+    SubGroupTree,
+    podsets_of,
 )
-from scheduler.core.order import UnitKeyOf
-from scheduler.core.shrink import steps
+from scheduler.core.order import PodGroupKey
+from scheduler.core.shrink import tasks_to_evict
 from scheduler.core.usage import Amounts, charged
 
-__all__ = ["Member", "Tenants", "amounts_of", "could_lose", "members_of", "movable"]
+__all__ = [
+    "Victim",
+    "VictimPool",
+    "amounts_of",
+    "evictable_podgroups",
+    "is_evictable",
+    "victims_of",
+]
 
 Rows: TypeAlias = tuple[int, ...]
-KeyOf: TypeAlias = Callable[[int, int], UnitKeyOf]  # of a unit and how it stands
+KeyFunction: TypeAlias = Callable[[int, int], PodGroupKey]  # of a unit and how it stands
 
 
-class Member(NamedTuple):
+class Victim(NamedTuple):
     """A pod that is there, or a slot that is held."""
 
     pod: int  # below zero: a slot
     node: int  # or NONE: on one that nobody knows
-    shape: int
+    signature: int
 
 
-Members: TypeAlias = tuple[Member, ...]
+Victims: TypeAlias = tuple[Victim, ...]
 
 
-class Tenants:
+class VictimPool:
     """Those that could lose something, by rows of blocks."""
 
     def __init__(
         self,
         snapshot: Snapshot,
-        spared: Collection[int],
-        key_of: KeyOf,
-        disruptions: Disruptions,
+        protected: Collection[int],
+        key_of: KeyFunction,
+        disruptions: DisruptionAllowance,
         *,
         shrink: bool = True,
     ) -> None:
         """Look at all units but those that are spared; unless they *shrink* each is one block."""
         self._shrink: Final = shrink
-        self.blocks: Final[list[Block]] = []
-        self.members: Final[list[Collection[Member]]] = []
-        self._left: Final[dict[int, dict[Member, None]]] = {}  # members, where some are inside
+        self.eviction_units: Final[list[EvictionUnit]] = []
+        self.victims: Final[list[Collection[Victim]]] = []
+        self._left: Final[dict[int, dict[Victim, None]]] = {}  # members, where some are inside
         self._around: Final[dict[int, int]] = {}  # the next block that others are inside
         self._inside: Final[dict[int, set[int]]] = {}
         self._totals: Final[list[Amounts]] = []  # of all members
-        self.units: Final[list[Rows]] = []
+        self.podgroups: Final[list[Rows]] = []
         self.is_whole: Final[list[bool]] = []
-        self.partly_done: Final[set[int]] = set()  # blocks of which a unit is
-        self._of: Final[dict[int, list[int]]] = {}  # blocks by unit
+        self.partly_succeeded: Final[set[int]] = set()  # blocks of which a unit is
+        self._units_of_podgroup: Final[dict[int, list[int]]] = {}  # blocks by unit
         self.disruptions: Final = disruptions
-        self._barred: tuple[int, dict[int, list[int]]] = NONE, {}
+        self._blocked: tuple[int, dict[int, list[int]]] = NONE, {}
         self._snapshot: Final = snapshot
         self._key_of: Final = key_of
-        self._of_unit: Final = members_of(snapshot)
-        for rows in movable(snapshot.units, spared):
+        self._victims_of: Final = victims_of(snapshot)
+        for rows in evictable_podgroups(snapshot.podgroups, protected):
             self._add(rows)
 
     @property
-    def barred(self) -> dict[int, list[int]]:
+    def blocked(self) -> dict[int, list[int]]:
         """Return the blocks that cannot go at all, and the budgets that forbid it."""
-        if self._barred[0] != self.disruptions.lost:
-            pods = ((member.pod for member in members) for members in self.members)
-            self._barred = self.disruptions.lost, self.disruptions.barred(pods)
-        return self._barred[1]
+        if self._blocked[0] != self.disruptions.evicted:
+            pods = ((member.pod for member in members) for members in self.victims)
+            self._blocked = self.disruptions.evicted, self.disruptions.blocked(pods)
+        return self._blocked[1]
 
-    def amounts(self, block: int, members: Collection[Member]) -> Amounts:
+    def amounts(self, eviction_unit: int, members: Collection[Victim]) -> Amounts:
         """Return what some or all members of a block are charged for."""
-        if len(members) == len(self.members[block]):
-            return self._totals[block]
-        return amounts_of(self._snapshot.shapes, members)
+        if len(members) == len(self.victims[eviction_unit]):
+            return self._totals[eviction_unit]
+        return amounts_of(self._snapshot.signatures, members)
 
-    def spare(self, unit: int) -> list[int]:
+    def protect(self, podgroup: int) -> list[int]:
         """Let a unit keep what it has; return the blocks that are no more."""
-        blocks = self._of.get(unit, [])
-        gone = blocks.copy()
-        blocks.clear()
+        eviction_units = self._units_of_podgroup.get(podgroup, [])
+        gone = eviction_units.copy()
+        eviction_units.clear()
         return gone
 
-    def lose(self, block: int) -> list[int]:
+    def evict(self, eviction_unit: int) -> list[int]:
         """Take away what a block has; return the blocks that are no more."""
-        blocks = self._of[self.units[block][0]]
-        if self.is_whole[block]:
-            gone = blocks.copy()
-            blocks.clear()
+        eviction_units = self._units_of_podgroup[self.podgroups[eviction_unit][0]]
+        if self.is_whole[eviction_unit]:
+            gone = eviction_units.copy()
+            eviction_units.clear()
             return gone
-        gone = [*self._all_inside(block)]
-        around = block
-        if block in self._around:
-            self._inside[self._around[block]].remove(block)
+        gone = [*self._all_inside(eviction_unit)]
+        around = eviction_unit
+        if eviction_unit in self._around:
+            self._inside[self._around[eviction_unit]].remove(eviction_unit)
         while (around := self._around.get(around, NONE)) != NONE:
-            self._cut(around, block)
+            self._remove(around, eviction_unit)
             if not self._left[around]:
                 gone.append(around)
         for one in gone:
-            blocks.remove(one)
+            eviction_units.remove(one)
         return gone
 
-    def _all_inside(self, block: int) -> Iterator[int]:
+    def _all_inside(self, eviction_unit: int) -> Iterator[int]:
         """Yield a block, and those inside that are still there."""
-        yield block
-        for one in self._inside.get(block, ()):
+        yield eviction_unit
+        for one in self._inside.get(eviction_unit, ()):
             yield from self._all_inside(one)
 
-    def _cut(self, around: int, step: int) -> None:
+    def _remove(self, around: int, step: int) -> None:
         """Let a block have less, of which a step is lost."""
-        for member in self.members[step]:
+        for member in self.victims[step]:
             del self._left[around][member]
         cpu, memory, gpu = self._totals[around]
         less = self._totals[step]
         self._totals[around] = cpu - less[0], memory - less[1], gpu - less[2]
 
     def _add(self, rows: Rows) -> None:
-        found = tuple([member for row in rows for member in self._of_unit(row)])
+        found = tuple([member for row in rows for member in self._victims_of(row)])
         if not found:
             return
         first = rows[0]
-        unit = self._snapshot.units[first]
-        at = standing(unit.tree)
-        may_shrink = self._shrink and not unit.bundle and (at > 0 or isinstance(unit.tree, Group))
-        steps = list(_steps(unit, found)) if may_shrink else []
-        key = min([self._key_of(row, min(at, 0) if steps else at) for row in rows])
-        whole = len(self.blocks)
-        blocks = [*range(whole, whole + len(steps) + 1)]
-        self._of.update(dict.fromkeys(rows, blocks))
-        if not steps:
+        podgroup = self._snapshot.podgroups[first]
+        at = min_available_state(podgroup.tree)
+        may_shrink = (
+            self._shrink
+            and not podgroup.owning_jobset
+            and (at > 0 or isinstance(podgroup.tree, SubGroupSet))
+        )
+        evicted_steps = list(_eviction_steps(podgroup, found)) if may_shrink else []
+        key = min([self._key_of(row, min(at, 0) if evicted_steps else at) for row in rows])
+        whole = len(self.eviction_units)
+        eviction_units = [*range(whole, whole + len(evicted_steps) + 1)]
+        self._units_of_podgroup.update(dict.fromkeys(rows, eviction_units))
+        if not evicted_steps:
             self._put(rows, key, found, is_whole=True)
             return
-        spared = {it for lost in steps for it in lost}
-        self._put(rows, key, [it for it in found if it not in spared], is_whole=True)
+        protected = {it for evicted in evicted_steps for it in evicted}
+        self._put(rows, key, [it for it in found if it not in protected], is_whole=True)
         key = self._key_of(first, 1)
-        for lost in reversed(_beyond(steps)):  # in line the last one is the first
-            self._put(rows, key, lost, is_whole=False)
-        self._enclose([*reversed(blocks)], [*steps, found])
+        for evicted in reversed(_newly_evicted(evicted_steps)):  # in line the last one is the first
+            self._put(rows, key, evicted, is_whole=False)
+        self._enclose([*reversed(eviction_units)], [*evicted_steps, found])
 
-    def _enclose(self, blocks: Sequence[int], having: Sequence[Members]) -> None:
+    def _enclose(self, eviction_units: Sequence[int], having: Sequence[Victims]) -> None:
         """Let blocks have what others have, that are inside: of these each is before it."""
-        last: dict[Member, int] = {}  # the last block that has it
-        for block, members in zip(blocks, having, strict=True):
+        last: dict[Victim, int] = {}  # the last block that has it
+        for eviction_unit, members in zip(eviction_units, having, strict=True):
             inside = {last[it]: None for it in members if it in last}
-            last.update(dict.fromkeys(members, block))
+            last.update(dict.fromkeys(members, eviction_unit))
             if not inside:
                 continue
-            self._around.update(dict.fromkeys(inside, block))
-            self._inside[block] = {*inside}
-            self.members[block] = self._left[block] = dict.fromkeys(members)
-            self._totals[block] = amounts_of(self._snapshot.shapes, members)
+            self._around.update(dict.fromkeys(inside, eviction_unit))
+            self._inside[eviction_unit] = {*inside}
+            self.victims[eviction_unit] = self._left[eviction_unit] = dict.fromkeys(members)
+            self._totals[eviction_unit] = amounts_of(self._snapshot.signatures, members)
 
     def _put(
-        self, rows: Rows, key: UnitKeyOf, members: Collection[Member], *, is_whole: bool
+        self, rows: Rows, key: PodGroupKey, members: Collection[Victim], *, is_whole: bool
     ) -> None:
-        amounts, units = amounts_of(self._snapshot.shapes, members), self._snapshot.units
-        most = max([units[row].priority for row in rows])
-        is_plain = not is_whole or _is_plain(units[rows[0]])
-        asks = (amounts,) if is_plain else tuple(map(self._asks, filter(self._of_unit, rows)))
-        first = units[rows[0]]
-        self.blocks.append(Block(first.queue, key, amounts, most, asks, bool(first.bundle)))
+        amounts, podgroups = (
+            amounts_of(self._snapshot.signatures, members),
+            self._snapshot.podgroups,
+        )
+        most = max([podgroups[row].priority for row in rows])
+        is_plain = not is_whole or _is_plain_podset(podgroups[rows[0]])
+        requests = (
+            (amounts,)
+            if is_plain
+            else tuple(map(self._first_request, filter(self._victims_of, rows)))
+        )
+        first = podgroups[rows[0]]
+        self.eviction_units.append(
+            EvictionUnit(first.queue, key, amounts, most, requests, bool(first.owning_jobset))
+        )
         self._totals.append(amounts)
-        self.members.append(members)
-        self.units.append(rows)
+        self.victims.append(members)
+        self.podgroups.append(rows)
         self.is_whole.append(is_whole)
-        if any(units[row].is_partly_done for row in rows):
-            self.partly_done.add(len(self.blocks) - 1)
+        if any(podgroups[row].is_partly_succeeded for row in rows):
+            self.partly_succeeded.add(len(self.eviction_units) - 1)
 
-    def _asks(self, row: int) -> Amounts:
+    def _first_request(self, row: int) -> Amounts:
         """Return what a unit would ask for first of what it has; or else what it cannot spare."""
-        unit, snapshot = self._snapshot.units[row], self._snapshot
-        tree, found = unit.tree, self._of_unit(row)
-        if next(steps(tree), None) is None:
-            return amounts_of(snapshot.shapes, found)
-        some = chunk(_without(tree))
+        podgroup, snapshot = self._snapshot.podgroups[row], self._snapshot
+        tree, found = podgroup.tree, self._victims_of(row)
+        if next(tasks_to_evict(tree), None) is None:
+            return amounts_of(snapshot.signatures, found)
+        some = tasks_to_allocate(_unplaced(tree))
         if not some:
-            spared = {member for lost in _steps(unit, found) for member in lost}
-            return amounts_of(snapshot.shapes, [it for it in found if it not in spared])
-        shape_of = snapshot.pods.shape
-        asked = [(int(shape_of[pod]), 1) for part in some for pod in part.pods]
-        asked += [(part.leaf.later_shape, part.later) for part in some if part.later]
-        return charged(snapshot.shapes, asked)
+            protected = {
+                member for evicted in _eviction_steps(podgroup, found) for member in evicted
+            }
+            return amounts_of(snapshot.signatures, [it for it in found if it not in protected])
+        signature_of = snapshot.pods.signature
+        requested = [
+            (int(signature_of[pod]), 1) for podset_tasks in some for pod in podset_tasks.pods
+        ]
+        requested += [
+            (podset_tasks.podset.expected_signature, podset_tasks.expected)
+            for podset_tasks in some
+            if podset_tasks.expected
+        ]
+        return charged(snapshot.signatures, requested)
 
 
-def _is_plain(unit: Unit) -> bool:
+def _is_plain_podset(podgroup: PodGroupInfo) -> bool:
     """Say whether what a unit keeps to the last is what it would ask for first."""
-    return not unit.bundle and isinstance(unit.tree, Leaf) and not unit.tree.slots
+    return (
+        not podgroup.owning_jobset
+        and isinstance(podgroup.tree, PodSet)
+        and not podgroup.tree.reserved_places
+    )
 
 
-def _without(tree: Tree) -> Tree:
+def _unplaced(tree: SubGroupTree) -> SubGroupTree:
     """Return a unit as it is without a place for any of its pods, as if no others waited."""
-    if isinstance(tree, Leaf):
-        return replace(tree, waiting=tree.pods, there=0, slots=(), pods=())
-    return replace(tree, children=tuple(map(_without, tree.children)))
+    if isinstance(tree, PodSet):
+        return replace(
+            tree, pending=tree.running_pods, running=0, reserved_places=(), running_pods=()
+        )
+    return replace(tree, children=tuple(map(_unplaced, tree.children)))
 
 
-def movable(units: Sequence[Unit], spared: Collection[int]) -> Iterator[Rows]:
+def evictable_podgroups(
+    podgroups: Sequence[PodGroupInfo], protected: Collection[int]
+) -> Iterator[Rows]:
     """Yield the units from which something may be taken, those of a bundle together."""
-    bundles: dict[str, list[int]] = {}
-    for row, unit in enumerate(units):
-        if unit.bundle:
-            bundles.setdefault(unit.bundle, []).append(row)
-        elif row not in spared and could_lose(unit):
+    jobsets: dict[str, list[int]] = {}
+    for row, podgroup in enumerate(podgroups):
+        if podgroup.owning_jobset:
+            jobsets.setdefault(podgroup.owning_jobset, []).append(row)
+        elif row not in protected and is_evictable(podgroup):
             yield (row,)
-    for rows in bundles.values():
-        queues = {units[row].queue for row in rows}
-        if len(queues) == 1 and all(row not in spared and could_lose(units[row]) for row in rows):
+    for rows in jobsets.values():
+        queues = {podgroups[row].queue for row in rows}
+        if len(queues) == 1 and all(
+            row not in protected and is_evictable(podgroups[row]) for row in rows
+        ):
             yield tuple(rows)
 
 
-def could_lose(unit: Unit) -> bool:
+def is_evictable(podgroup: PodGroupInfo) -> bool:
     """Say whether anything may be taken from a unit."""
-    return unit.is_preemptible and unit.queue != NONE and not unit.stays
+    return podgroup.is_preemptible and podgroup.queue != NONE and not podgroup.non_evictable_reason
 
 
-def amounts_of(shapes: Sequence[Shape], members: Iterable[Member]) -> Amounts:
+def amounts_of(signatures: Sequence[SchedulingSignature], members: Iterable[Victim]) -> Amounts:
     """Return what members are charged for."""
     cpu = memory = gpu = 0
     for member in members:
-        counted = shapes[member.shape].counted
+        counted = signatures[member.signature].queue_request
         cpu, memory, gpu = cpu + counted[0], memory + counted[1], gpu + counted[2]
     return cpu, memory, gpu
 
 
-def _steps(unit: Unit, members: Iterable[Member]) -> Iterator[Members]:
+def _eviction_steps(podgroup: PodGroupInfo, members: Iterable[Victim]) -> Iterator[Victims]:
     """Yield what a unit loses step by step, before it loses all: slots alone nobody keeps."""
     by_pod = {member.pod: member for member in members}
     left = {pod for pod in by_pod if pod >= 0}
-    has_slots = len(left) < len(by_pod)
-    for pods in steps(unit.tree):
+    has_reserved_places = len(left) < len(by_pod)
+    for pods in tasks_to_evict(podgroup.tree):
         left.difference_update(pods)
-        if has_slots and not left:
+        if has_reserved_places and not left:
             return
         yield tuple([by_pod[pod] for pod in pods])
 
 
-def _beyond(steps: Iterable[Members]) -> list[Members]:
+def _newly_evicted(evicted_steps: Iterable[Victims]) -> list[Victims]:
     """Return what is lost by each of some steps that was not by one before it."""
-    lost: set[Member] = set()
+    evicted: set[Victim] = set()
     found = []
-    for members in steps:
-        found.append(tuple([it for it in members if it not in lost]))
-        lost.update(members)
+    for members in evicted_steps:
+        found.append(tuple([it for it in members if it not in evicted]))
+        evicted.update(members)
     return found
 
 
-def members_of(snapshot: Snapshot) -> Callable[[int], Members]:
+def victims_of(snapshot: Snapshot) -> Callable[[int], Victims]:
     """Return what finds the members of a unit."""
-    pods, units = snapshot.pods, snapshot.units
-    is_there = (pods.state == PodState.THERE) & (pods.unit != NONE)
+    pods, podgroups = snapshot.pods, snapshot.podgroups
+    is_there = (pods.state == PodState.RUNNING) & (pods.podgroup != NONE)
     rows = np.flatnonzero(is_there)
-    rows = rows[np.argsort(pods.unit[rows], kind="stable")]
-    begins = np.searchsorted(pods.unit[rows], np.arange(len(units) + 1)).tolist()
-    found = list(map(Member, rows.tolist(), pods.node[rows].tolist(), pods.shape[rows].tolist()))
+    rows = rows[np.argsort(pods.podgroup[rows], kind="stable")]
+    begins = np.searchsorted(pods.podgroup[rows], np.arange(len(podgroups) + 1)).tolist()
+    found = list(
+        map(Victim, rows.tolist(), pods.node[rows].tolist(), pods.signature[rows].tolist())
+    )
 
-    slots = count(1)
+    reserved_places = count(1)
 
-    def members(unit: int) -> Members:
-        there, tree = found[begins[unit] : begins[unit + 1]], units[unit].tree
-        for leaf in (tree,) if isinstance(tree, Leaf) else leaves_of(tree):
-            if leaf.slots:
-                there += [Member(-next(slots), it.node, it.shape) for it in leaf.slots]
+    def members(podgroup: int) -> Victims:
+        there, tree = found[begins[podgroup] : begins[podgroup + 1]], podgroups[podgroup].tree
+        for podset in (tree,) if isinstance(tree, PodSet) else podsets_of(tree):
+            if podset.reserved_places:
+                there += [
+                    Victim(-next(reserved_places), it.node, it.signature)
+                    for it in podset.reserved_places
+                ]
         return tuple(there)
 
     return members

@@ -2,47 +2,53 @@
 
 from collections.abc import Iterator, Sequence
 
-from scheduler.core.model import NONE, Snapshot, Unit
-from scheduler.core.stock import held
-from scheduler.core.tenants import could_lose
-from scheduler.core.usage import Kept
+from scheduler.core.model import NONE, PodGroupInfo, Snapshot
+from scheduler.core.stock import allocated_by_podgroup
+from scheduler.core.tenants import is_evictable
+from scheduler.core.usage import UnevictableUsage
 
-__all__ = ["unevictable"]
+__all__ = ["unevictable_usage"]
 
 
-def unevictable(snapshot: Snapshot) -> dict[int, Kept]:
+def unevictable_usage(snapshot: Snapshot) -> dict[int, UnevictableUsage]:
     """Return by queue what counts as if it could not be preempted."""
-    rows = [*_rows(snapshot.units)]
+    rows = [*_unevictable_rows(snapshot.podgroups)]
     if not rows:
         return {}
-    has, counts = held(snapshot)
-    found: dict[int, Kept] = {}
+    has, counts = allocated_by_podgroup(snapshot)
+    found: dict[int, UnevictableUsage] = {}
     for row in rows:
-        queue = snapshot.units[row].queue
+        queue = snapshot.podgroups[row].queue
         if not counts[row]:
             continue
-        units, (cpu, memory, gpu) = found.get(queue, Kept((), (0, 0, 0)))
+        podgroups, (cpu, memory, gpu) = found.get(queue, UnevictableUsage((), (0, 0, 0)))
         amounts = cpu + has[row][0], memory + has[row][1], gpu + has[row][2]
-        found[queue] = Kept((*units, row), amounts)
+        found[queue] = UnevictableUsage((*podgroups, row), amounts)
     return found
 
 
-def _rows(units: Sequence[Unit]) -> Iterator[int]:
+def _unevictable_rows(podgroups: Sequence[PodGroupInfo]) -> Iterator[int]:
     """Yield the units that stay, and not only while they move; of a bundle if any other does."""
-    bundles: dict[str, list[int]] = {}
-    for row, unit in enumerate(units):
-        if unit.bundle:
-            bundles.setdefault(unit.bundle, []).append(row)
-        elif unit.stays and not unit.is_moving and _would_count(unit):
+    jobsets: dict[str, list[int]] = {}
+    for row, podgroup in enumerate(podgroups):
+        if podgroup.owning_jobset:
+            jobsets.setdefault(podgroup.owning_jobset, []).append(row)
+        elif (
+            podgroup.non_evictable_reason
+            and not podgroup.is_relocating
+            and _is_charged_as_preemptible(podgroup)
+        ):
             yield row
-    for rows in bundles.values():
-        some = [units[row] for row in rows]
-        is_torn = any(unit.queue != some[0].queue for unit in some)
-        if any(unit.is_moving for unit in some) or not (is_torn or not all(map(could_lose, some))):
+    for rows in jobsets.values():
+        some = [podgroups[row] for row in rows]
+        is_torn = any(podgroup.queue != some[0].queue for podgroup in some)
+        if any(podgroup.is_relocating for podgroup in some) or not (
+            is_torn or not all(map(is_evictable, some))
+        ):
             continue
-        yield from (row for row in rows if _would_count(units[row]))
+        yield from (row for row in rows if _is_charged_as_preemptible(podgroups[row]))
 
 
-def _would_count(unit: Unit) -> bool:
+def _is_charged_as_preemptible(podgroup: PodGroupInfo) -> bool:
     """Say whether a unit has a queue, and does not count in any case."""
-    return unit.queue != NONE and unit.is_preemptible
+    return podgroup.queue != NONE and podgroup.is_preemptible

@@ -4,61 +4,61 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import add
 from typing import NamedTuple, TypeAlias
 
-from scheduler.core.model import NONE, Queues, Shape
+from scheduler.core.model import NONE, SchedulingSignature, SnapshotQueues
 
-__all__ = ["Amounts", "Kept", "Usage", "charged", "parting"]
+__all__ = ["Amounts", "UnevictableUsage", "Usage", "below_common_ancestor", "charged"]
 
 Amounts: TypeAlias = tuple[int, int, int]  # by Kind
 
 
-class Kept(NamedTuple):
+class UnevictableUsage(NamedTuple):
     """What units of a queue have that may be preempted, and cannot be evicted."""
 
-    units: tuple[int, ...]
+    podgroups: tuple[int, ...]
     amounts: Amounts
 
 
 class Usage:
     """Allocated and fixed of every queue; what is taken can be given back exactly."""
 
-    __slots__ = ("allocated", "fixed", "limit", "paths", "quota", "unevictable")
+    __slots__ = ("allocated", "limit", "non_preemptible", "paths", "quota", "unevictable")
 
-    def __init__(self, queues: Queues) -> None:
+    def __init__(self, queues: SnapshotQueues) -> None:
         self.allocated: list[list[int]] = queues.allocated.tolist()
-        self.fixed: list[list[int]] = queues.fixed.tolist()
+        self.non_preemptible: list[list[int]] = queues.non_preemptible.tolist()
         self.quota: list[list[int]] = queues.quota.tolist()
         self.limit: list[list[int]] = queues.limit.tolist()
         self.paths = tuple(_path(queues.parent, q) for q in range(len(queues.names)))
-        self.unevictable: dict[int, Kept] = {}  # by queue
+        self.unevictable: dict[int, UnevictableUsage] = {}  # by queue
 
     def copy(self) -> "Usage":
         """Return one that goes its own way."""
         other = Usage.__new__(Usage)
         other.allocated = [row.copy() for row in self.allocated]
-        other.fixed = [row.copy() for row in self.fixed]
+        other.non_preemptible = [row.copy() for row in self.non_preemptible]
         other.quota, other.limit, other.paths = self.quota, self.limit, self.paths
         other.unevictable = self.unevictable
         return other
 
-    def empty(self) -> "Usage":
+    def emptied(self) -> "Usage":
         """Return one of the same queues in which nobody has anything."""
         other = self.copy()
-        for row in (*other.allocated, *other.fixed):
+        for row in (*other.allocated, *other.non_preemptible):
             row[:] = 0, 0, 0
         return other
 
     def add(self, queues: Sequence[int], other: "Usage", sign: int) -> None:
         """Count what some queues have elsewhere as well, or, with sign -1, no more."""
         for q in queues:
-            for mine, theirs in (
+            for reclaimer_queue, victim_queue in (
                 (self.allocated[q], other.allocated[q]),
-                (self.fixed[q], other.fixed[q]),
+                (self.non_preemptible[q], other.non_preemptible[q]),
             ):
-                mine[0] += sign * theirs[0]
-                mine[1] += sign * theirs[1]
-                mine[2] += sign * theirs[2]
+                reclaimer_queue[0] += sign * victim_queue[0]
+                reclaimer_queue[1] += sign * victim_queue[1]
+                reclaimer_queue[2] += sign * victim_queue[2]
 
-    def take(self, queue: int, amounts: Amounts, *, is_fixed: bool) -> None:
+    def charge(self, queue: int, amounts: Amounts, *, is_non_preemptible: bool) -> None:
         """Charge a queue and all above it."""
         cpu, memory, gpu = amounts
         for q in self.paths[queue]:
@@ -66,33 +66,35 @@ class Usage:
             row[0] += cpu
             row[1] += memory
             row[2] += gpu
-        if is_fixed:
+        if is_non_preemptible:
             for q in self.paths[queue]:
-                row = self.fixed[q]
+                row = self.non_preemptible[q]
                 row[0] += cpu
                 row[1] += memory
                 row[2] += gpu
 
-    def fix(self, unevictable: Mapping[int, Kept]) -> None:
+    def add_unevictable(self, unevictable: Mapping[int, UnevictableUsage]) -> None:
         """Count what cannot be evicted as fixed of its queue, and not of the queues above it.
 
         Else one queue could use up what another one below the same owns.
         """
         self.unevictable = {**unevictable}
-        for queue, kept in unevictable.items():
-            self.fixed[queue] = [*map(add, self.fixed[queue], kept.amounts)]
+        for queue, failure in unevictable.items():
+            self.non_preemptible[queue] = [*map(add, self.non_preemptible[queue], failure.amounts)]
 
-    def give(self, queue: int, amounts: Amounts, *, is_fixed: bool) -> None:
+    def refund(self, queue: int, amounts: Amounts, *, is_non_preemptible: bool) -> None:
         """Take a charge back."""
         cpu, memory, gpu = amounts
-        self.take(queue, (-cpu, -memory, -gpu), is_fixed=is_fixed)
+        self.charge(queue, (-cpu, -memory, -gpu), is_non_preemptible=is_non_preemptible)
 
 
-def charged(shapes: Sequence[Shape], asked: Iterable[tuple[int, int]]) -> Amounts:
+def charged(
+    signatures: Sequence[SchedulingSignature], requested: Iterable[tuple[int, int]]
+) -> Amounts:
     """Return what pods are charged for, so many of each shape."""
     cpu = memory = gpu = 0
-    for shape, count in asked:
-        counted = shapes[shape].counted
+    for signature, count in requested:
+        counted = signatures[signature].queue_request
         cpu, memory, gpu = (
             cpu + count * counted[0],
             memory + count * counted[1],
@@ -101,13 +103,13 @@ def charged(shapes: Sequence[Shape], asked: Iterable[tuple[int, int]]) -> Amount
     return cpu, memory, gpu
 
 
-def parting(paths: Sequence[Sequence[int]], one: int, other: int) -> tuple[int, int]:
+def below_common_ancestor(paths: Sequence[Sequence[int]], one: int, other: int) -> tuple[int, int]:
     """Return what is above two queues just below the one they have in common, or at the top."""
-    mine, theirs = paths[one], paths[other]
+    reclaimer_queue, victim_queue = paths[one], paths[other]
     depth = 1
-    while mine[-depth] == theirs[-depth]:
+    while reclaimer_queue[-depth] == victim_queue[-depth]:
         depth += 1
-    return mine[-depth], theirs[-depth]
+    return reclaimer_queue[-depth], victim_queue[-depth]
 
 
 def _path(parent: tuple[int, ...], queue: int) -> tuple[int, ...]:

@@ -6,103 +6,131 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Final
 
-from scheduler.core.allocate import Allocation
+from scheduler.core.allocate import Session
 from scheduler.core.decision import (
-    NOTHING,
-    UNDUE,
-    Futile,
-    Kept,
+    FAIR_SHARE_EXCEEDED,
+    NO_EVICTION_FAILURE,
+    ConsolidationFailure,
+    EarlierIneligibility,
+    EvictionFailure,
     Rejection,
-    Unmoved,
 )
-from scheduler.core.keepers import both, staying
-from scheduler.core.model import Verdict
-from scheduler.core.tenants import could_lose
+from scheduler.core.keepers import count_non_evictable, merged
+from scheduler.core.model import UnschedulableReason
+from scheduler.core.tenants import is_evictable
 
-__all__ = ["Vain"]
+__all__ = ["EvictionFailures"]
 
 
-class Vain:
+class EvictionFailures:
     """By unit, as far as anybody claimed in vain."""
 
-    def __init__(self, allocation: Allocation) -> None:
+    def __init__(self, session: Session) -> None:
         self.refused_by: Final[set[int]] = set()  # budgets, in the last search,
-        self.goals: Final[set[int]] = set()  # and the queues whose goals forbade something,
-        self.is_cut = False  # and whether that ended at a limit
-        self._allocation: Final = allocation
-        self._kept: Final[dict[int, Kept]] = {}
+        self.quota_only_queues: Final[set[int]] = (
+            set()
+        )  # and the queues whose goals forbade something,
+        self.is_truncated = False  # and whether that ended at a limit
+        self._session: Final = session
+        self._failures: Final[dict[int, EvictionFailure]] = {}
 
     @cached_property
-    def staying(self) -> dict[int, Counter[tuple[int, str]]]:
+    def non_evictable(self) -> dict[int, Counter[tuple[int, str]]]:
         """Count the units that nobody may take from, by queue, priority and why."""
-        return staying(self._allocation.snapshot.units)
+        return count_non_evictable(self._session.snapshot.podgroups)
 
     @cached_property
-    def may_last(self) -> bool:
+    def has_min_runtime(self) -> bool:
         """Say whether a minimum run time may keep a unit."""
-        chosen, queues = self._allocation.policies.min_runtime, self._allocation.snapshot.queues
-        said = (*queues.preempt_min_s, *queues.reclaim_min_s)
-        return chosen is not None and any(it > 0 for it in (*said, *chosen[:2]))
+        configured, queues = self._session.policies.min_runtime, self._session.snapshot.queues
+        dump = (*queues.preempt_min_s, *queues.reclaim_min_s)
+        return configured is not None and any(it > 0 for it in (*dump, *configured[:2]))
 
-    def why(self, ask: Callable[[], Kept]) -> Kept:
+    def failure(self, request: Callable[[], EvictionFailure]) -> EvictionFailure:
         """Return why nobody loses anything for a unit, asked for if there can be a reason."""
-        if not (self.staying or self.may_last or self._allocation.snapshot.budgets.names):
-            return Kept(goals=tuple(sorted(self.goals)), is_cut=self.is_cut)
-        kept = ask()
-        budgets = tuple(sorted({*kept.budgets, *self.refused_by}))
-        return kept._replace(budgets=budgets, goals=tuple(sorted(self.goals)), is_cut=self.is_cut)
+        if not (self.non_evictable or self.has_min_runtime or self._session.snapshot.budgets.names):
+            return EvictionFailure(
+                quota_only_queues=tuple(sorted(self.quota_only_queues)),
+                is_truncated=self.is_truncated,
+            )
+        failure = request()
+        budgets = tuple(sorted({*failure.budgets, *self.refused_by}))
+        return failure._replace(
+            budgets=budgets,
+            quota_only_queues=tuple(sorted(self.quota_only_queues)),
+            is_truncated=self.is_truncated,
+        )
 
-    def search(self) -> None:
+    def begin_search(self) -> None:
         """Begin to look for somebody who could lose something."""
         self.refused_by.clear()
-        self.goals.clear()
-        self.is_cut = False
+        self.quota_only_queues.clear()
+        self.is_truncated = False
 
-    def keep(self, row: int, kept: Kept) -> None:
+    def record(self, row: int, failure: EvictionFailure) -> None:
         """Take note of why a unit takes nothing."""
-        if kept != NOTHING:
-            self._kept[row] = both(self._kept.get(row, NOTHING), kept)
+        if failure != NO_EVICTION_FAILURE:
+            self._failures[row] = merged(self._failures.get(row, NO_EVICTION_FAILURE), failure)
 
     def forget(self, row: int) -> None:
         """Take note that a unit was given something."""
-        self._kept.pop(row, None)
+        self._failures.pop(row, None)
 
-    def told(self, rejection: Rejection) -> Rejection:
+    def rejection_of(self, rejection: Rejection) -> Rejection:
         """Return why a unit waits, and why it takes nothing."""
-        kept = self._kept.get(rejection.unit, NOTHING)
-        if kept == UNDUE:  # that tells only those behind something
-            kept = NOTHING
-        if rejection.verdict == Verdict.FRAGMENTED and not kept.is_patient:
-            kept = kept._replace(unmoved=self._unmoved(rejection.unit))
-        if kept == NOTHING:
+        failure = self._failures.get(rejection.podgroup, NO_EVICTION_FAILURE)
+        if failure == FAIR_SHARE_EXCEEDED:  # that tells only those behind something
+            failure = NO_EVICTION_FAILURE
+        if rejection.reason == UnschedulableReason.FRAGMENTED and not failure.is_delayed:
+            failure = failure._replace(
+                consolidation_failure=self._consolidation_failure(rejection.podgroup)
+            )
+        if failure == NO_EVICTION_FAILURE:
             return rejection
-        if kept.held_up is not None:
-            held_up = kept.held_up._replace(in_vain=self._futile(kept.held_up.by))
-            kept = kept._replace(held_up=held_up)
-        verdict = Verdict.PREEMPTION_DELAY if kept.is_patient else rejection.verdict
-        words = {"time": kept.is_patient or kept.protected, "budgets": kept.budgets}
-        wakes_on = rejection.wakes_on | {word for word, is_meant in words.items() if is_meant}
-        return replace(rejection, verdict=verdict, wakes_on=wakes_on, kept=kept)
+        if failure.earlier_podgroup is not None:
+            earlier_podgroup = failure.earlier_podgroup._replace(
+                ineligibility=self._ineligibility(failure.earlier_podgroup.podgroup)
+            )
+            failure = failure._replace(earlier_podgroup=earlier_podgroup)
+        reason = UnschedulableReason.PREEMPTION_DELAY if failure.is_delayed else rejection.reason
+        words = {"time": failure.is_delayed or failure.protected, "budgets": failure.budgets}
+        retry_on = rejection.retry_on | {word for word, is_meant in words.items() if is_meant}
+        return replace(rejection, reason=reason, retry_on=retry_on, eviction_failure=failure)
 
-    def _unmoved(self, row: int) -> Unmoved:
+    def _consolidation_failure(self, row: int) -> ConsolidationFailure:
         """Return why nobody is moved for a unit."""
-        if not self._allocation.snapshot.units[row].is_preemptible:
-            return Unmoved.CLAIM
-        policies = self._allocation.policies
-        if not policies.most_moved or "consolidation" not in policies.actions:
-            return Unmoved.ACTION
-        return Unmoved.WAY if self.is_offered else Unmoved.OFFER
+        if not self._session.snapshot.podgroups[row].is_preemptible:
+            return ConsolidationFailure.NOT_PREEMPTIBLE
+        policies = self._session.policies
+        if not policies.max_relocated or "consolidation" not in policies.actions:
+            return ConsolidationFailure.DISABLED
+        return (
+            ConsolidationFailure.NO_SOLUTION
+            if self.has_relocatable
+            else ConsolidationFailure.NO_CANDIDATES
+        )
 
     @cached_property
-    def is_offered(self) -> bool:
+    def has_relocatable(self) -> bool:
         """Say whether anybody is there whose place may become another."""
-        units = self._allocation.snapshot.units
-        kept = (it for it in units if it.may_move and it.is_kept and not it.is_partly_done)
-        return any(map(could_lose, kept))
+        podgroups = self._session.snapshot.podgroups
+        failure = (
+            it
+            for it in podgroups
+            if it.may_relocate and it.has_running and not it.is_partly_succeeded
+        )
+        return any(map(is_evictable, failure))
 
-    def _futile(self, row: int) -> Futile | None:
+    def _ineligibility(self, row: int) -> EarlierIneligibility | None:
         """Return why a unit takes nothing itself, where that is known."""
-        rejection = self._allocation.rejections.get(row)
-        if rejection is not None and rejection.verdict == Verdict.NON_PREEMPTIBLE_OVER_QUOTA:
-            return Futile.QUOTA
-        return Futile.SHARE if self._kept.get(row, NOTHING).is_undue else None
+        rejection = self._session.rejections.get(row)
+        if (
+            rejection is not None
+            and rejection.reason == UnschedulableReason.NON_PREEMPTIBLE_OVER_QUOTA
+        ):
+            return EarlierIneligibility.QUOTA
+        return (
+            EarlierIneligibility.SHARE
+            if self._failures.get(row, NO_EVICTION_FAILURE).exceeds_fair_share
+            else None
+        )

@@ -3,51 +3,58 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from scheduler.core.model import Kind, Snapshot
-from scheduler.core.policy import VictimOrder
-from scheduler.core.tenants import Tenants
+from scheduler.core.model import ResourceKind, Snapshot
+from scheduler.core.policy import VictimOrderPlugin
+from scheduler.core.tenants import VictimPool
 from scheduler.core.usage import Amounts
 
-__all__ = ["Work", "in_order", "lost_of"]
+__all__ = ["LostWork", "by_plugin", "lost_seconds"]
 
 
-class Work:
+class LostWork:
     """By unit and by pod; of a pod that does not exist nothing is lost."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         """Look at pods on behalf of many who ask."""
-        gpus = [shape.counted[Kind.GPU] for shape in snapshot.shapes]
+        gpus = [signature.queue_request[ResourceKind.GPU] for signature in snapshot.signatures]
         self._gpus: Final = gpus
-        self._shape: Final[list[int]] = snapshot.pods.shape.tolist()
-        self._unit: Final[list[int]] = snapshot.pods.unit.tolist()
-        self._seconds: Final = [lost_of(it.since, it.saved, snapshot.now) for it in snapshot.units]
+        self._signature: Final[list[int]] = snapshot.pods.signature.tolist()
+        self._podgroup: Final[list[int]] = snapshot.pods.podgroup.tolist()
+        self._seconds: Final = [
+            lost_seconds(it.running_since, it.checkpoint_at, snapshot.now)
+            for it in snapshot.podgroups
+        ]
 
-    def lost(self, pods: Iterable[int]) -> int:
+    def of_pods(self, pods: Iterable[int]) -> int:
         """Return what is lost with some pods, in thousandths of a GPU times seconds."""
-        shape, unit = self._shape, self._unit
-        return sum([self._gpus[shape[pod]] * self._seconds[unit[pod]] for pod in pods if pod >= 0])
+        signature, podgroup = self._signature, self._podgroup
+        return sum(
+            [self._gpus[signature[pod]] * self._seconds[podgroup[pod]] for pod in pods if pod >= 0]
+        )
 
 
-def lost_of(since: int, saved: int, now: int) -> int:
+def lost_seconds(running_since: int, checkpoint_at: int, now: int) -> int:
     """Return how many seconds of work would be lost; none where nobody knows since when."""
-    last = max(since, saved)
+    last = max(running_since, checkpoint_at)
     return max(now - last, 0) if last else 0
 
 
-def in_order(
-    line: Iterable[int],
-    order: VictimOrder,
-    tenants: Tenants,
-    lost: Callable[[Iterable[int]], int],
-    asked: Amounts,
+def by_plugin(
+    victim_order: Iterable[int],
+    order: VictimOrderPlugin,
+    victims: VictimPool,
+    evicted: Callable[[Iterable[int]], int],
+    requested: Amounts,
 ) -> Iterator[int]:
     """Yield the blocks of a line by what a site has chosen; a unit's own stay in their order."""
     least: dict[int, int] = {}  # by unit: what its blocks before count
     ranks: dict[int, int] = {}
-    for block in line:
-        unit, members = tenants.units[block][0], tenants.members[block]
+    for eviction_unit in victim_order:
+        podgroup, members = victims.podgroups[eviction_unit][0], victims.victims[eviction_unit]
         rank = order.rank(
-            tenants.amounts(block, members), lost(member.pod for member in members), asked
+            victims.amounts(eviction_unit, members),
+            evicted(member.pod for member in members),
+            requested,
         )
-        ranks[block] = least[unit] = max(rank, least.get(unit, rank))
+        ranks[eviction_unit] = least[podgroup] = max(rank, least.get(podgroup, rank))
     yield from sorted(ranks, key=ranks.__getitem__)

@@ -1,11 +1,11 @@
 """Rather start now than wait for what is being released."""
 
-from scheduler.core.model import Shape
-from scheduler.core.policy import Scored, Seats
+from scheduler.core.model import SchedulingSignature
+from scheduler.core.policy import NodeFeatures, ScoreValue
 
 __all__ = ["availability"]
 
 
-def availability(_shape: Shape, seats: Seats) -> Scored:
+def availability(_signature: SchedulingSignature, seats: NodeFeatures) -> ScoreValue:
     """Like nodes with idle room."""
-    return 1 * seats.fits_now
+    return 1 * seats.fits_idle

@@ -6,7 +6,7 @@ from typing import Final
 
 from scheduler.core.policy import MinRuntime
 
-__all__ = ["ARGUMENTS", "argument_faults", "min_runtime"]
+__all__ = ["ARGUMENTS", "argument_errors", "min_runtime"]
 
 _RESOLVE: Final = "reclaimResolveMethod"
 _PREEMPT: Final = "defaultPreemptMinRuntime"
@@ -24,11 +24,11 @@ def min_runtime(arguments: Mapping[str, str]) -> MinRuntime:
     return MinRuntime(
         preempt_s=_seconds(arguments.get(_PREEMPT, "")) or 0,
         reclaim_s=_seconds(arguments.get(_RECLAIM, "")) or 0,
-        is_asked_at_leaf=arguments.get(_RESOLVE) == "queue",
+        resolves_at_leaf=arguments.get(_RESOLVE) == "queue",
     )
 
 
-def argument_faults(arguments: Mapping[str, str]) -> Iterator[str]:
+def argument_errors(arguments: Mapping[str, str]) -> Iterator[str]:
     """Yield what cannot be meant, with what would be right."""
     for name in (_PREEMPT, _RECLAIM):
         if name in arguments and _seconds(arguments[name]) is None:
@@ -41,9 +41,9 @@ def argument_faults(arguments: Mapping[str, str]) -> Iterator[str]:
 
 def _seconds(text: str) -> int | None:
     """Return a duration in whole seconds, rounded up; None for what is none."""
-    parts = _PART.findall(text[:_LONGEST])
+    tasks = _PART.findall(text[:_LONGEST])
     if text == "0":
         return 0
-    if not parts or "".join(number + unit for number, unit in parts) != text:
+    if not tasks or "".join(number + podgroup for number, podgroup in tasks) != text:
         return None
-    return -(-sum(int(number) * _UNITS[unit] for number, unit in parts) // 1000)
+    return -(-sum(int(number) * _UNITS[podgroup] for number, podgroup in tasks) // 1000)

@@ -1,25 +1,25 @@
 """Binpack and spread: fill nodes up, or keep them equally empty."""
 
-from scheduler.core.model import Shape
-from scheduler.core.policy import Score, Scored, Seats
+from scheduler.core.model import SchedulingSignature
+from scheduler.core.policy import NodeFeatures, ScorePlugin, ScoreValue
 
-__all__ = ["binpack", "by_kind", "spread"]
+__all__ = ["binpack", "by_resource_type", "spread"]
 
 
-def binpack(_shape: Shape, seats: Seats) -> Scored:
+def binpack(_signature: SchedulingSignature, seats: NodeFeatures) -> ScoreValue:
     """Like nodes that have little room left; those with less than none have none."""
-    return 1 - seats.room * (seats.room > 0) / max(seats.most, 1)
+    return 1 - seats.free * (seats.free > 0) / max(seats.max_allocatable, 1)
 
 
-def spread(_shape: Shape, seats: Seats) -> Scored:
+def spread(_signature: SchedulingSignature, seats: NodeFeatures) -> ScoreValue:
     """Like nodes of which a large part is free; those with less than none have none."""
-    return seats.room * (seats.room > 0) / (seats.whole + (seats.whole == 0))
+    return seats.free * (seats.free > 0) / (seats.allocatable + (seats.allocatable == 0))
 
 
-def by_kind(gpu: Score, cpu: Score) -> Score:
+def by_resource_type(gpu: ScorePlugin, cpu: ScorePlugin) -> ScorePlugin:
     """Return a score that treats pods with GPUs in one way, and others in another."""
 
-    def score(shape: Shape, seats: Seats) -> Scored:
-        return gpu(shape, seats) if shape.has_gpu else cpu(shape, seats)
+    def score(signature: SchedulingSignature, seats: NodeFeatures) -> ScoreValue:
+        return gpu(signature, seats) if signature.has_gpu else cpu(signature, seats)
 
     return score

@@ -1,10 +1,10 @@
 """Within a queue, who is more important goes first."""
 
-from scheduler.core.model import Unit
+from scheduler.core.model import PodGroupInfo
 
 __all__ = ["priority"]
 
 
-def priority(unit: Unit, _standing: int) -> int:
+def priority(podgroup: PodGroupInfo, _min_available_state: int) -> int:
     """Return a smaller number for a larger priority."""
-    return -unit.priority
+    return -podgroup.priority

@@ -7,61 +7,72 @@ what needs others.
 
 from typing import Final
 
-from scheduler.core.decision import QuotaNumbers
-from scheduler.core.model import KINDS, UNBOUND, Unit, Verdict
-from scheduler.core.policy import Refusal
+from scheduler.core.decision import QueueBoundExceeded
+from scheduler.core.model import RESOURCE_KINDS, UNBOUND, PodGroupInfo, UnschedulableReason
+from scheduler.core.policy import QuotaRefusal
 from scheduler.core.usage import Amounts, Usage
 
 __all__ = ["may_borrow", "within_limit", "within_quota"]
 
-_UNBOUND: Final = [UNBOUND] * len(KINDS)
+_UNBOUND: Final = [UNBOUND] * len(RESOURCE_KINDS)
 
 
-def within_limit(usage: Usage, unit: Unit, asked: Amounts) -> Refusal | None:
+def within_limit(usage: Usage, podgroup: PodGroupInfo, requested: Amounts) -> QuotaRefusal | None:
     """Refuse what would pass a limit."""
-    path = usage.paths[unit.queue]
-    numbers = _passed(path, usage.limit, usage.allocated, asked)
-    return Refusal(Verdict.EXCEEDS_LIMIT, numbers) if numbers else None
+    path = usage.paths[podgroup.queue]
+    details = _exceeded(path, usage.limit, usage.allocated, requested)
+    return QuotaRefusal(UnschedulableReason.EXCEEDS_LIMIT, details) if details else None
 
 
-def within_quota(usage: Usage, unit: Unit, asked: Amounts) -> Refusal | None:
+def within_quota(usage: Usage, podgroup: PodGroupInfo, requested: Amounts) -> QuotaRefusal | None:
     """Refuse a unit that nobody may preempt what would pass a quota."""
-    if unit.is_preemptible:
+    if podgroup.is_preemptible:
         return None
-    numbers = _passed(usage.paths[unit.queue], usage.quota, usage.fixed, asked)
-    return Refusal(Verdict.NON_PREEMPTIBLE_OVER_QUOTA, numbers) if numbers else None
+    details = _exceeded(usage.paths[podgroup.queue], usage.quota, usage.non_preemptible, requested)
+    return (
+        QuotaRefusal(UnschedulableReason.NON_PREEMPTIBLE_OVER_QUOTA, details) if details else None
+    )
 
 
-def may_borrow(usage: Usage, unit: Unit, asked: Amounts) -> Refusal | None:
+def may_borrow(usage: Usage, podgroup: PodGroupInfo, requested: Amounts) -> QuotaRefusal | None:
     """Refuse more of what a queue has more of than its quota, and cannot give back.
 
     Who has units that cannot be evicted could otherwise borrow everything, unit by unit.
     """
-    queue = unit.queue
-    kept = usage.unevictable.get(queue)
-    if kept is None:
+    queue = podgroup.queue
+    failure = usage.unevictable.get(queue)
+    if failure is None:
         return None
-    columns = zip(KINDS, usage.quota[queue], usage.fixed[queue], asked, kept.amounts, strict=True)
-    numbers = [
-        QuotaNumbers(queue, kind, quota, fixed, more, unevictable=kept.units)
+    columns = zip(
+        RESOURCE_KINDS,
+        usage.quota[queue],
+        usage.non_preemptible[queue],
+        requested,
+        failure.amounts,
+        strict=True,
+    )
+    details = [
+        QueueBoundExceeded(queue, kind, quota, fixed, more, unevictable=failure.podgroups)
         for kind, quota, fixed, more, lasting in columns
         if quota != UNBOUND and more > 0 and lasting and fixed > quota
     ]
-    if not numbers:
+    if not details:
         return None
-    first = numbers[0]._replace(others=tuple(numbers[1:]))
-    return Refusal(Verdict.NON_PREEMPTIBLE_OVER_QUOTA, first)
+    first = details[0]._replace(others=tuple(details[1:]))
+    return QuotaRefusal(UnschedulableReason.NON_PREEMPTIBLE_OVER_QUOTA, first)
 
 
-def _passed(
-    path: tuple[int, ...], bounds: list[list[int]], has: list[list[int]], asked: Amounts
-) -> QuotaNumbers | None:
+def _exceeded(
+    path: tuple[int, ...], bounds: list[list[int]], has: list[list[int]], requested: Amounts
+) -> QueueBoundExceeded | None:
     """Return the first bound that would be passed, from the queue up, and with it the others."""
-    passed: list[QuotaNumbers] = []
+    passed: list[QueueBoundExceeded] = []
     for q in path:
         if bounds[q] == _UNBOUND:
             continue  # asked of every unit, and most queues have no bound
-        for kind, bound, before, more in zip(KINDS, bounds[q], has[q], asked, strict=True):
+        for kind, bound, before, more in zip(
+            RESOURCE_KINDS, bounds[q], has[q], requested, strict=True
+        ):
             if bound != UNBOUND and more > 0 and before + more > bound:
-                passed.append(QuotaNumbers(q, kind, bound, before, more))
+                passed.append(QueueBoundExceeded(q, kind, bound, before, more))
     return passed[0]._replace(others=tuple(passed[1:])) if passed else None

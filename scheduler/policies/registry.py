@@ -8,47 +8,50 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from scheduler.core.policy import Policies, Quota, Score, UnitKey
+from scheduler.core.policy import PodGroupOrderPlugin, Policies, QuotaPlugin, ScorePlugin
 from scheduler.policies.availability import availability
 from scheduler.policies.elastic import elastic
 from scheduler.policies.min_runtime import ARGUMENTS as MIN_RUNTIME_ARGUMENTS
-from scheduler.policies.min_runtime import argument_faults, min_runtime
+from scheduler.policies.min_runtime import argument_errors, min_runtime
 from scheduler.policies.nominated_node import nominated_node
-from scheduler.policies.placement import binpack, by_kind, spread
+from scheduler.policies.placement import binpack, by_resource_type, spread
 from scheduler.policies.priority import priority
 from scheduler.policies.quota import may_borrow, within_limit, within_quota
 from scheduler.policies.resource_type import resource_type
-from scheduler.policies.victims import VICTIMS
+from scheduler.policies.victims import VICTIM_ORDERS
 
 __all__ = [
     "ACTIONS",
-    "FIXED",
+    "ALWAYS_ON",
     "PLUGINS",
-    "Choice",
-    "PluginChoice",
-    "choice_faults",
-    "choose",
+    "PluginSelection",
+    "PolicySelection",
+    "build_policies",
+    "selection_errors",
 ]
 
 ACTIONS: Final = ("allocate", "consolidation", "reclaim", "preempt", "stalegangeviction")
 
-_UNIT_ORDER: Final[Mapping[str, UnitKey]] = {"priority": priority, "elastic": elastic}
-_SCORES: Final[Mapping[str, tuple[float, Score]]] = {
+_PODGROUP_ORDER: Final[Mapping[str, PodGroupOrderPlugin]] = {
+    "priority": priority,
+    "elastic": elastic,
+}
+_SCORES: Final[Mapping[str, tuple[float, ScorePlugin]]] = {
     "nominatednode": (10_000_000.0, nominated_node),
     "nodeavailability": (1_000.0, availability),
     "resourcetype": (10.0, resource_type),
 }
 _PLACEMENT: Final = "nodeplacement"
-_PLACEMENTS: Final[Mapping[str, Score]] = {"binpack": binpack, "spread": spread}
+_PLACEMENTS: Final[Mapping[str, ScorePlugin]] = {"binpack": binpack, "spread": spread}
 _PLACEMENT_WEIGHT: Final = 9.0
 _PROPORTION: Final = "proportion"
 _MIN_RUNTIME: Final = "minruntime"
-_QUOTAS: Final[tuple[Quota, ...]] = (within_limit, within_quota, may_borrow)
+_QUOTAS: Final[tuple[QuotaPlugin, ...]] = (within_limit, within_quota, may_borrow)
 _PAST_USE: Final = "kValue"
 _BUDGETS: Final = ("best-effort", "always")
 
 # Always on: without them pods would be sent where they cannot run, or sub-groups would be torn.
-FIXED: Final = ("predicates", "subgrouporder", "taskorder", "kubeflow", "ray", "snapshot")
+ALWAYS_ON: Final = ("predicates", "subgrouporder", "taskorder", "kubeflow", "ray", "snapshot")
 _NOT_BUILT: Final = (
     "podaffinity",
     "dynamicresources",
@@ -62,23 +65,23 @@ _NOT_BUILT: Final = (
     "reflectjoborder",
 )
 PLUGINS: Final = (
-    *_UNIT_ORDER,
+    *_PODGROUP_ORDER,
     *_SCORES,
     _PLACEMENT,
     _PROPORTION,
     _MIN_RUNTIME,
-    *FIXED,
+    *ALWAYS_ON,
     *_NOT_BUILT,
 )
 _ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
-    **dict.fromkeys((*_UNIT_ORDER, *_SCORES, *FIXED), ()),
+    **dict.fromkeys((*_PODGROUP_ORDER, *_SCORES, *ALWAYS_ON), ()),
     _PLACEMENT: ("cpu", "gpu"),
     _PROPORTION: (_PAST_USE,),
     _MIN_RUNTIME: MIN_RUNTIME_ARGUMENTS,
 }
 
 
-class PluginChoice(NamedTuple):
+class PluginSelection(NamedTuple):
     """What settings say of one plugin; None leaves it as it is."""
 
     enabled: bool | None = None
@@ -86,43 +89,43 @@ class PluginChoice(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class PolicySelection:
     """What a site has chosen; what it does not mention is as KAI has it."""
 
-    plugins: Mapping[str, PluginChoice] = field(default_factory=dict)
+    plugins: Mapping[str, PluginSelection] = field(default_factory=dict)
     gpu_placement: str = "binpack"
     cpu_placement: str = "binpack"
     actions: Mapping[str, bool] = field(default_factory=dict)
-    most_moved: int = 16  # candidates that consolidation looks at; below zero: all
-    victims: str = "kai"
+    max_relocated: int = 16  # candidates that consolidation looks at; below zero: all
+    victim_order: str = "kai"
     disruption_budgets: str = "best-effort"  # in reclaim; always: as in all else
 
 
-def choice_faults(choice: Choice) -> Iterator[str]:
+def selection_errors(choice: PolicySelection) -> Iterator[str]:
     """Yield what cannot be meant, with what would be right, and what has no effect yet."""
     for name in choice.plugins:
         if name not in PLUGINS:
             yield f"plugin {name!r} is unknown; there are {', '.join(sorted(PLUGINS))}"
-    yield from _said_in_vain(choice)
+    yield from _ineffective_settings(choice)
     for name in choice.actions:
         if name not in ACTIONS:
             yield f"action {name!r} is unknown; there are {', '.join(ACTIONS)}"
     for kind, placement in _placements(choice).items():
         if placement not in _PLACEMENTS:
             yield f"placement {placement!r} of {kind} is unknown: binpack or spread"
-    if choice.victims not in VICTIMS:
-        yield f"order of victims {choice.victims!r} is unknown; there are {', '.join(VICTIMS)}"
+    if choice.victim_order not in VICTIM_ORDERS:
+        yield f"order of victims {choice.victim_order!r} is unknown; there are {', '.join(VICTIM_ORDERS)}"
     if choice.disruption_budgets not in _BUDGETS:
-        said = f"what budgets of disruption mean, {choice.disruption_budgets!r}, is unknown"
-        yield f"{said}; there are {', '.join(_BUDGETS)}"
+        dump = f"what budgets of disruption mean, {choice.disruption_budgets!r}, is unknown"
+        yield f"{dump}; there are {', '.join(_BUDGETS)}"
     if _PAST_USE in _arguments(choice, _PROPORTION):
         yield f"{_PAST_USE} has no effect: fair share over time (past use) is not built yet"
-    yield from argument_faults(_arguments(choice, _MIN_RUNTIME))
+    yield from argument_errors(_arguments(choice, _MIN_RUNTIME))
 
 
-def _said_in_vain(choice: Choice) -> Iterator[str]:
+def _ineffective_settings(choice: PolicySelection) -> Iterator[str]:
     for name, it in sorted(choice.plugins.items()):
-        if name in FIXED and it.enabled is False:
+        if name in ALWAYS_ON and it.enabled is False:
             yield f"plugin {name!r} is always on"
         known = _ARGUMENTS.get(name)
         for argument in sorted(it.arguments) if known is not None else ():
@@ -131,27 +134,27 @@ def _said_in_vain(choice: Choice) -> Iterator[str]:
                 yield f"argument {argument!r} of plugin {name!r} is unknown; {right}"
 
 
-def choose(choice: Choice) -> Policies:
+def build_policies(choice: PolicySelection) -> Policies:
     """Return the policies of a choice; what cannot be meant is as if it were not there."""
     placements = {kind: _PLACEMENTS.get(it, binpack) for kind, it in _placements(choice).items()}
     scores = [score for name, score in _SCORES.items() if _is_on(choice, name)]
     if _is_on(choice, _PLACEMENT):
-        scores.append((_PLACEMENT_WEIGHT, by_kind(placements["gpu"], placements["cpu"])))
+        scores.append((_PLACEMENT_WEIGHT, by_resource_type(placements["gpu"], placements["cpu"])))
     return Policies(
         scores=tuple(scores),
-        unit_order=tuple(key for name, key in _UNIT_ORDER.items() if _is_on(choice, name)),
+        podgroup_order=tuple(key for name, key in _PODGROUP_ORDER.items() if _is_on(choice, name)),
         quotas=_QUOTAS if _is_on(choice, _PROPORTION) else (),
         min_runtime=(
             min_runtime(_arguments(choice, _MIN_RUNTIME)) if _is_on(choice, _MIN_RUNTIME) else None
         ),
         actions=tuple(name for name in ACTIONS if choice.actions.get(name, True)),
-        most_moved=choice.most_moved,
-        victims=VICTIMS.get(choice.victims),
-        keeps_budgets=choice.disruption_budgets == "always",
+        max_relocated=choice.max_relocated,
+        victim_order=VICTIM_ORDERS.get(choice.victim_order),
+        is_budget_strict=choice.disruption_budgets == "always",
     )
 
 
-def _placements(choice: Choice) -> Mapping[str, str]:
+def _placements(choice: PolicySelection) -> Mapping[str, str]:
     arguments = _arguments(choice, _PLACEMENT)
     return {
         "gpu": arguments.get("gpu", choice.gpu_placement),
@@ -159,9 +162,9 @@ def _placements(choice: Choice) -> Mapping[str, str]:
     }
 
 
-def _arguments(choice: Choice, name: str) -> Mapping[str, str]:
-    return choice.plugins.get(name, PluginChoice()).arguments
+def _arguments(choice: PolicySelection, name: str) -> Mapping[str, str]:
+    return choice.plugins.get(name, PluginSelection()).arguments
 
 
-def _is_on(choice: Choice, name: str) -> bool:
-    return choice.plugins.get(name, PluginChoice()).enabled is not False
+def _is_on(choice: PolicySelection, name: str) -> bool:
+    return choice.plugins.get(name, PluginSelection()).enabled is not False

@@ -1,11 +1,11 @@
 """Keep nodes with GPUs free of pods that need none."""
 
-from scheduler.core.model import Shape
-from scheduler.core.policy import Scored, Seats
+from scheduler.core.model import SchedulingSignature
+from scheduler.core.policy import NodeFeatures, ScoreValue
 
 __all__ = ["resource_type"]
 
 
-def resource_type(shape: Shape, seats: Seats) -> Scored:
+def resource_type(signature: SchedulingSignature, seats: NodeFeatures) -> ScoreValue:
     """Like nodes without GPUs, if the pod has no use for them."""
-    return 0 * seats.has_gpu if shape.has_gpu else 1 - 1 * seats.has_gpu
+    return 0 * seats.has_gpu if signature.has_gpu else 1 - 1 * seats.has_gpu

@@ -3,25 +3,25 @@
 from collections.abc import Mapping
 from typing import Final
 
-from scheduler.core.model import Kind
-from scheduler.core.policy import VictimOrder
+from scheduler.core.model import ResourceKind
+from scheduler.core.policy import VictimOrderPlugin
 from scheduler.core.usage import Amounts
 
-__all__ = ["VICTIMS"]
+__all__ = ["VICTIM_ORDERS"]
 
 
-def _work(_amounts: Amounts, work: int, _asked: Amounts) -> int:
-    return work
+def _least_work(_amounts: Amounts, lost_work: int, _requested: Amounts) -> int:
+    return lost_work
 
 
-def _given(amounts: Amounts, _work: int, asked: Amounts) -> int:
+def _most_released(amounts: Amounts, _lost_work: int, requested: Amounts) -> int:
     """Count what it gives, the most first; more than is asked for is worth no more."""
-    kind = Kind.GPU if asked[Kind.GPU] else Kind.CPU
-    return -min(amounts[kind], asked[kind])
+    kind = ResourceKind.GPU if requested[ResourceKind.GPU] else ResourceKind.CPU
+    return -min(amounts[kind], requested[kind])
 
 
-VICTIMS: Final[Mapping[str, VictimOrder | None]] = {
+VICTIM_ORDERS: Final[Mapping[str, VictimOrderPlugin | None]] = {
     "kai": None,
-    "least-work-lost": VictimOrder(_work, "who loses the least work goes first"),
-    "fewest-units": VictimOrder(_given, "who gives the most goes first"),
+    "least-work-lost": VictimOrderPlugin(_least_work, "who loses the least work goes first"),
+    "fewest-units": VictimOrderPlugin(_most_released, "who gives the most goes first"),
 }

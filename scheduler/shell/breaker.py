@@ -16,97 +16,105 @@ from scheduler.state.terms import epoch_s
 from trainer_kai.api.meta import Meta
 from trainer_kai.api.names import EVICTED_GPUS, LAST_EVICTION
 from trainer_kai.api.podgroup import PodGroup
-from trainer_kai.api.quantity import QuantityError, milli, spell_milli
+from trainer_kai.api.quantity import QuantityError, format_milli, milli
 from trainer_kai.clock import Clock
 
-__all__ = ["Breaker", "Eviction", "evictions_of", "noted", "reduced"]
+__all__ = [
+    "EvictionRateLimiter",
+    "RecordedEviction",
+    "evicted_gpus_annotation",
+    "recorded_evictions",
+    "reduced_gpus_annotation",
+]
 
-_LEAST: Final = 64_000  # thousandths of a GPU
-_PART: Final = 10  # of all there are
-_FILLED_S: Final = 60.0
+_MIN_GPUS: Final = 64_000  # thousandths of a GPU
+_CLUSTER_PART: Final = 10  # of all there are
+_REFILL_S: Final = 60.0
 
 
-class Eviction(NamedTuple):
+class RecordedEviction(NamedTuple):
     """When GPUs were taken, in seconds since 1970, and how many thousandths of one."""
 
     at_s: float
     gpus: int
 
 
-class _Taken(NamedTuple):
+class _Bucket(NamedTuple):
     """What was taken and is not filled up yet; when the minute began in which it was."""
 
     gpus: int = 0
     since_s: float = 0.0
 
-    def filled(self, size: int, now_s: float) -> "_Taken":
+    def refilled(self, size: int, now_s: float) -> "_Bucket":
         """Return it with whole minutes filled up."""
-        minutes = max(0, int((now_s - self.since_s) // _FILLED_S))
-        return _Taken(max(0, self.gpus - minutes * size), self.since_s + minutes * _FILLED_S)
+        minutes = max(0, int((now_s - self.since_s) // _REFILL_S))
+        return _Bucket(max(0, self.gpus - minutes * size), self.since_s + minutes * _REFILL_S)
 
-    def after(self, gpus: int, now_s: float) -> "_Taken":
+    def with_taken(self, gpus: int, now_s: float) -> "_Bucket":
         """Return it with more taken, or fewer."""
         begins = gpus > 0 and not self.gpus
-        return _Taken(max(0, self.gpus + gpus), now_s if begins else self.since_s)
+        return _Bucket(max(0, self.gpus + gpus), now_s if begins else self.since_s)
 
 
-class Breaker:
+class EvictionRateLimiter:
     """The bucket; thousandths of GPUs."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock: Final = clock
-        self._taken = _Taken()
+        self._bucket = _Bucket()
 
-    def take_over(self, evictions: Iterable[Eviction], gpus: int) -> None:
+    def restore(self, evictions: Iterable[RecordedEviction], gpus: int) -> None:
         """Take note of what was evicted before we led, in a cluster of so many GPUs."""
         now_s = self._clock.now().timestamp()
         before = self._clock.monotonic_s() - now_s
-        size, taken = _size(gpus), _Taken()
-        for at_s, number in sorted(Eviction(min(it.at_s, now_s), it.gpus) for it in evictions):
-            taken = taken.filled(size, at_s + before).after(number, at_s + before)
-        ours = self._taken.filled(size, self._clock.monotonic_s())
-        self._taken = max(ours, taken.filled(size, self._clock.monotonic_s()))
+        size, taken = _bucket_size(gpus), _Bucket()
+        for at_s, number in sorted(
+            RecordedEviction(min(it.at_s, now_s), it.gpus) for it in evictions
+        ):
+            taken = taken.refilled(size, at_s + before).with_taken(number, at_s + before)
+        ours = self._bucket.refilled(size, self._clock.monotonic_s())
+        self._bucket = max(ours, taken.refilled(size, self._clock.monotonic_s()))
 
-    def left(self, gpus: int) -> int:
+    def available(self, gpus: int) -> int:
         """Return what may be taken now in a cluster of so many."""
-        size = _size(gpus)
-        self._taken = self._taken.filled(size, self._clock.monotonic_s())
-        return size - self._taken.gpus
+        size = _bucket_size(gpus)
+        self._bucket = self._bucket.refilled(size, self._clock.monotonic_s())
+        return size - self._bucket.gpus
 
-    def take(self, gpus: int) -> None:
+    def record(self, gpus: int) -> None:
         """Take note that so many were taken; below zero, that they were not after all."""
-        self._taken = self._taken.after(gpus, self._clock.monotonic_s())
+        self._bucket = self._bucket.with_taken(gpus, self._clock.monotonic_s())
 
 
-def evictions_of(groups: Iterable[PodGroup]) -> Iterator[Eviction]:
+def recorded_evictions(groups: Iterable[PodGroup]) -> Iterator[RecordedEviction]:
     """Yield what stands on PodGroups of their last evictions."""
     for group in groups:
-        found = _eviction_of(group.metadata)
+        found = _recorded_eviction(group.metadata)
         if found is not None:
             yield found
 
 
-def noted(meta: Meta, gpus: int, now_s: float) -> str:
+def evicted_gpus_annotation(meta: Meta, gpus: int, now_s: float) -> str:
     """Return what is to stand on a PodGroup that loses GPUs, those of the last minute with it."""
-    last = _eviction_of(meta)
-    more = last.gpus if last is not None and now_s - last.at_s < _FILLED_S else 0
-    return spell_milli(gpus + more)
+    last = _recorded_eviction(meta)
+    more = last.gpus if last is not None and now_s - last.at_s < _REFILL_S else 0
+    return format_milli(gpus + more)
 
 
-def reduced(meta: Meta, gpus: int) -> str:
+def reduced_gpus_annotation(meta: Meta, gpus: int) -> str:
     """Return what is to stand on a PodGroup that did not lose so many GPUs after all."""
-    last = _eviction_of(meta)
-    return spell_milli(max(last.gpus - gpus, 0) if last is not None else 0)
+    last = _recorded_eviction(meta)
+    return format_milli(max(last.gpus - gpus, 0) if last is not None else 0)
 
 
-def _eviction_of(meta: Meta) -> Eviction | None:
+def _recorded_eviction(meta: Meta) -> RecordedEviction | None:
     at_s = epoch_s(meta.annotations.get(LAST_EVICTION, ""))
     try:
         gpus = milli(meta.annotations.get(EVICTED_GPUS, "0"))
     except QuantityError:
         return None
-    return Eviction(at_s, gpus) if at_s and gpus > 0 else None
+    return RecordedEviction(at_s, gpus) if at_s and gpus > 0 else None
 
 
-def _size(gpus: int) -> int:
-    return max(_LEAST, gpus // _PART)
+def _bucket_size(gpus: int) -> int:
+    return max(_MIN_GPUS, gpus // _CLUSTER_PART)

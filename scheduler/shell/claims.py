@@ -15,51 +15,55 @@ from trainer_kai.api.pod import Pod
 from trainer_kai.api.resources import PVCS
 from trainer_kai.api.storage import PersistentVolumeClaim
 from trainer_kai.kube.client import Client
-from trainer_kai.kube.errors import ApiError, Conflict, Refusal
+from trainer_kai.kube.errors import ApiError, Conflict, ErrorDetails
 
-__all__ = ["Claims", "Unbound"]
+__all__ = ["VolumeBinder", "VolumeNotBound"]
 
-_PATIENCE_S: Final = 120.0  # a volume of a cloud takes a minute
-_LOOK_S: Final = 0.02
+_TIMEOUT_S: Final = 120.0  # a volume of a cloud takes a minute
+_POLL_S: Final = 0.02
 
 
-class Unbound(Conflict):
+class VolumeNotBound(Conflict):
     """A claim has no volume in time: the pod is placed anew."""
 
 
-class Claims:
+class VolumeBinder:
     """What claims are known of is in the cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._under_way: dict[Key, asyncio.Task[None]] = {}  # pods of a gang may share a claim
+        self._in_flight: dict[Key, asyncio.Task[None]] = {}  # pods of a gang may share a claim
 
     async def bind(self, client: Client, pod: Pod, node: str) -> None:
         """Return when each claim of a pod has its volume."""
-        for key in [*self._waiting(pod)]:
-            task = self._under_way.get(key)
+        for key in [*self._unbound_claims(pod)]:
+            task = self._in_flight.get(key)
             if task is None:
                 task = asyncio.create_task(self._bind(client, key, node))
-                self._under_way[key] = task
-                task.add_done_callback(self._ended(key))
+                self._in_flight[key] = task
+                task.add_done_callback(self._remove_when_done(key))
             await asyncio.shield(task)
 
-    def _ended(self, key: Key) -> Callable[[object], None]:
+    def _remove_when_done(self, key: Key) -> Callable[[object], None]:
         def end(_: object) -> None:
-            self._under_way.pop(key, None)
+            self._in_flight.pop(key, None)
 
         return end
 
-    def _waiting(self, pod: Pod) -> Iterator[Key]:
+    def _unbound_claims(self, pod: Pod) -> Iterator[Key]:
         for volume in pod.spec.volumes:
             name = f"{pod.metadata.name}-{volume.name}" if volume.ephemeral else ""
             if volume.persistent_volume_claim:
                 name = volume.persistent_volume_claim.claim_name
             claim = self._cluster.claims.get(Key(pod.metadata.namespace, name))
-            if claim is not None and not claim.spec.volume_name and self._is_ours(claim):
+            if (
+                claim is not None
+                and not claim.spec.volume_name
+                and self._waits_for_first_consumer(claim)
+            ):
                 yield claim.metadata.key
 
-    def _is_ours(self, claim: PersistentVolumeClaim) -> bool:
+    def _waits_for_first_consumer(self, claim: PersistentVolumeClaim) -> bool:
         found = self._cluster.storage_classes.get(claim.spec.storage_class_name or "")
         return found is not None and (
             found.volume_binding_mode == "WaitForFirstConsumer"
@@ -70,20 +74,22 @@ class Claims:
         known = self._cluster.claims.get(key)
         uid = {"uid": known.metadata.uid} if known else {}
         fields = {"metadata": {**uid, "annotations": {SELECTED_NODE: node}}}
-        await client.merge(PVCS, key, fields)
-        by_s = client.clock.monotonic_s() + _PATIENCE_S
+        await client.merge_patch(PVCS, key, fields)
+        by_s = client.clock.monotonic_s() + _TIMEOUT_S
         while True:
             claim = self._cluster.claims.get(key)
             if claim is not None and claim.spec.volume_name and claim.status.phase == "Bound":
                 return
             if claim is None or client.clock.monotonic_s() > by_s:
-                await self._undo(client, key)
-                message = f"claim {key} has no volume on node {node} after {_PATIENCE_S:g} s"
-                raise Unbound(Refusal(f"BIND {key}", 0, "", message))
-            await client.clock.sleep(_LOOK_S)
+                await self._clear_selected_node(client, key)
+                message = f"claim {key} has no volume on node {node} after {_TIMEOUT_S:g} s"
+                raise VolumeNotBound(ErrorDetails(f"BIND {key}", 0, "", message))
+            await client.clock.sleep(_POLL_S)
 
-    async def _undo(self, client: Client, key: Key) -> None:
+    async def _clear_selected_node(self, client: Client, key: Key) -> None:
         try:
-            await client.merge(PVCS, key, {"metadata": {"annotations": {SELECTED_NODE: None}}})
+            await client.merge_patch(
+                PVCS, key, {"metadata": {"annotations": {SELECTED_NODE: None}}}
+            )
         except ApiError:
             return  # it is gone, or somebody else sees to it

@@ -17,58 +17,58 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 from structlog.typing import FilteringBoundLogger
 
 from scheduler.core.decision import Plan
-from scheduler.core.model import Kind
-from scheduler.core.plan import Limits, plan
+from scheduler.core.model import ResourceKind
+from scheduler.core.plan import PlanLimits, plan
 from scheduler.core.policy import Policies
-from scheduler.shell.breaker import Breaker, evictions_of
-from scheduler.shell.verdicts import Told, read_told
-from scheduler.state.encode import Encoded
-from scheduler.state.leaving import Departures
-from scheduler.state.live import Live
-from scheduler.state.news import ANY, MORE, Topics
-from scheduler.state.orders import Orders, UnitOrders, read_orders
-from scheduler.state.terms import Stray
-from scheduler.state.unmade import Lack
+from scheduler.shell.breaker import EvictionRateLimiter, recorded_evictions
+from scheduler.shell.verdicts import PlanReport, plan_report
+from scheduler.state.encode import EncodedSnapshot
+from scheduler.state.leaving import PlannedEvictions
+from scheduler.state.live import ClusterCache
+from scheduler.state.news import ANY_EVENT, INCOMPLETE_GROUP, ClusterEvent
+from scheduler.state.orders import Commands, PodGroupCommands, read_commands
+from scheduler.state.terms import ObjectWarning
+from scheduler.state.unmade import CreationFailure
 from trainer_kai.api.meta import Key
 from trainer_kai.clock import Clock
-from trainer_kai.garbage import undisturbed
+from trainer_kai.garbage import without_collection
 from trainer_kai.metrics import Metrics
 
-__all__ = ["Beside", "Carries", "Cycle", "Reports"]
+__all__ = ["CommandExecutor", "Cycle", "Offload", "ReportReceiver"]
 
-Beside: TypeAlias = Callable[..., Awaitable[Any]]
+Offload: TypeAlias = Callable[..., Awaitable[Any]]
 
 _PAUSE_S: Final = 0.004  # without news: a burst pauses
 _BURST_S: Final = 0.05  # so long it may last before a turn begins
-_REST: Final = 3.0  # times the turn before
-_TICK_S: Final = 1e-4  # a shorter time is none
-_LOOK_S: Final = 1.0  # what nobody waits for is looked at this often, if there is any
-_ANYWAY: Final = 5  # looks, after which those who wait are looked at again: time passes
+_REST_FACTOR: Final = 3.0  # times the turn before
+_NEGLIGIBLE_S: Final = 1e-4  # a shorter time is none
+_TICK_S: Final = 1.0  # what nobody waits for is looked at this often, if there is any
+_FULL_REPLAN_TICKS: Final = 5  # looks, after which those who wait are looked at again: time passes
 
 
-class Carries(Protocol):
+class CommandExecutor(Protocol):
     """Whoever does what was decided for one unit."""
 
-    async def carry(self, orders: UnitOrders) -> None:
+    async def execute(self, commands: PodGroupCommands) -> None:
         """Do it; what fails is forgotten."""
         ...
 
 
-class Reports(Protocol):
+class ReportReceiver(Protocol):
     """Whoever says what was decided."""
 
-    def told(self, told: Told) -> None:
+    def publish(self, report: PlanReport) -> None:
         """Take note of what a plan says; it must not wait."""
         ...
 
 
-class _Given(NamedTuple):
+class _PlanInput(NamedTuple):
     """What a plan is made from."""
 
-    encoded: Encoded
-    leaving: Mapping[Key, Departures]
-    lacks: Mapping[Key, Lack]
-    limits: Limits
+    encoded: EncodedSnapshot
+    in_flight_evictions: Mapping[Key, PlannedEvictions]
+    creation_failures: Mapping[Key, CreationFailure]
+    limits: PlanLimits
 
 
 class Cycle:
@@ -76,169 +76,190 @@ class Cycle:
 
     def __init__(
         self,
-        live: Live,
+        cache: ClusterCache,
         policies: Policies,
         clock: Clock,
         metrics: Metrics,
         log: FilteringBoundLogger,
-        beside: Beside = asyncio.to_thread,
+        offload: Offload = asyncio.to_thread,
     ) -> None:
         """Plan *beside* the event loop, which stands still for nothing."""
-        self._breaker = Breaker(clock)
-        self._has_taken_over = False  # what was evicted before we led
-        self._live = live
-        self._beside = beside
+        self._rate_limiter = EvictionRateLimiter(clock)
+        self._has_restored_evictions = False  # what was evicted before we led
+        self._cache = cache
+        self._offload = offload
         self._policies = policies
         self._clock = clock
         self._metrics = metrics
         self._log = log
         self._due = asyncio.Event()
-        self._last_s = 0.0  # when there was news
-        self._first_s = 0.0  # when it began to be due
-        self._rested_s = 0.0  # when there has been enough rest after the last turn
-        self._wakes_on: Topics = ANY
-        self._faults: set[tuple[bool, str]] = set()  # of queues, nodes and groups, that were told
+        self._last_event_s = 0.0  # when there was news
+        self._due_since_s = 0.0  # when it began to be due
+        self._rest_until_s = 0.0  # when there has been enough rest after the last turn
+        self._retry_on: ClusterEvent = ANY_EVENT
+        self._logged_faults: set[tuple[bool, str]] = (
+            set()
+        )  # of queues, nodes and groups, that were told
         self._is_withheld = False  # claims wait because enough was taken
         self._is_stale = False  # the last plan is wrong about numbers, and nobody waits for them
-        self._taken_s = 0.0  # when the last plan was told what is so
+        self._snapshot_s = 0.0  # when the last plan was told what is so
         # news while it was made, of which it knows nothing, and since when
-        self._meanwhile: dict[Topics, float] = {}
+        self._events_while_planning: dict[ClusterEvent, float] = {}
 
-    def wake(self, topics: Topics) -> None:
+    def wake(self, cluster_events: ClusterEvent) -> None:
         """Take note of news; of what helps nobody there is none."""
         now_s = self._clock.monotonic_s()
-        if topics and topics is not ANY:
-            self._meanwhile.setdefault(topics, now_s)
-        if topics is not ANY and not topics & self._wakes_on:
-            self._is_stale = self._is_stale or topics is MORE or "room" in topics
+        if cluster_events and cluster_events is not ANY_EVENT:
+            self._events_while_planning.setdefault(cluster_events, now_s)
+        if cluster_events is not ANY_EVENT and not cluster_events & self._retry_on:
+            self._is_stale = (
+                self._is_stale or cluster_events is INCOMPLETE_GROUP or "room" in cluster_events
+            )
             return
-        self._last_s = now_s
+        self._last_event_s = now_s
         self._set_due(now_s)
 
-    def again(self) -> None:
+    def replan(self) -> None:
         """Ask for a turn."""
-        self.wake(ANY)
+        self.wake(ANY_EVENT)
 
-    def give_back(self, gpus: int) -> None:
+    def refund(self, gpus: int) -> None:
         """Take note that some were not taken after all."""
-        self._breaker.take(-gpus)
+        self._rate_limiter.record(-gpus)
 
     def _set_due(self, since_s: float) -> None:
-        self._first_s = min(self._first_s, since_s) if self._due.is_set() else since_s
+        self._due_since_s = min(self._due_since_s, since_s) if self._due.is_set() else since_s
         self._due.set()
 
-    async def run(self, carrier: Carries, reports: Reports) -> None:
+    async def run(self, binder: CommandExecutor, reports: ReportReceiver) -> None:
         """Take turns, as long as we lead; what is under way is waited for at the end."""
-        self._has_taken_over = False
-        self.again()
+        self._has_restored_evictions = False
+        self.replan()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._tick())
             while True:
-                await self._until_due()
-                for unit in self._live.kept_places():
-                    group.create_task(carrier.carry(unit))
-                orders, told = await self._turn()
-                for unit in self._assumed(orders):
-                    group.create_task(carrier.carry(unit))
-                reports.told(told)
+                await self._wait_until_due()
+                for podgroup in self._cache.annotations_to_write():
+                    group.create_task(binder.execute(podgroup))
+                commands, report = await self._plan_once()
+                for podgroup in self._assume(commands):
+                    group.create_task(binder.execute(podgroup))
+                reports.publish(report)
 
-    async def _until_due(self) -> None:
+    async def _wait_until_due(self) -> None:
         await self._due.wait()
         while True:
             now_s = self._clock.monotonic_s()
-            quiet_s = max(self._last_s + _PAUSE_S, self._rested_s)
-            pause_s = min(quiet_s, self._first_s + _BURST_S) - now_s
-            if pause_s < _TICK_S:
+            quiet_s = max(self._last_event_s + _PAUSE_S, self._rest_until_s)
+            pause_s = min(quiet_s, self._due_since_s + _BURST_S) - now_s
+            if pause_s < _NEGLIGIBLE_S:
                 break
             await self._clock.sleep(pause_s)
         self._due.clear()
 
-    async def _turn(self) -> tuple[Orders, Told]:
+    async def _plan_once(self) -> tuple[Commands, PlanReport]:
         began_s = self._clock.monotonic_s()
-        encoded = self._live.snapshot()
-        self._meanwhile, self._is_stale = {}, False
-        self._taken_s = taken_s = self._clock.monotonic_s()
-        live = self._live
-        given = _Given(encoded, live.leaving.now(), live.refusals.lacks, self._limits(encoded))
-        made, orders, told = await self._beside(self._decide, given)
+        encoded = self._cache.snapshot()
+        self._events_while_planning, self._is_stale = {}, False
+        self._snapshot_s = taken_s = self._clock.monotonic_s()
+        cache = self._cache
+        given = _PlanInput(
+            encoded,
+            cache.in_flight_evictions.current(),
+            cache.creation_failures.creation_failures,
+            self._limits(encoded),
+        )
+        made, commands, report = await self._offload(self._decide, given)
         ended_s = self._clock.monotonic_s()
-        self._wakes_on = _wakes_on(made)
-        heard_s = [it for topics, it in self._meanwhile.items() if topics & self._wakes_on]
-        self._meanwhile = {}
+        self._retry_on = _retry_on(made)
+        heard_s = [
+            it
+            for cluster_events, it in self._events_while_planning.items()
+            if cluster_events & self._retry_on
+        ]
+        self._events_while_planning = {}
         if heard_s:
             self._set_due(min(heard_s))
-        rest = _REST if self._due.is_set() else 0.0
-        self._rested_s = ended_s + rest * (ended_s - began_s)
+        backoff = _REST_FACTOR if self._due.is_set() else 0.0
+        self._rest_until_s = ended_s + backoff * (ended_s - began_s)
         self._metrics.snapshot_seconds.observe(taken_s - began_s)
         self._metrics.plan_seconds.observe(ended_s - taken_s)
         self._metrics.cycle_milliseconds.set((ended_s - began_s) * 1000)
         self._log.debug("planned", admitted=made.stats.admitted, rejected=made.stats.rejected)
-        self._note_withheld(made.stats.withheld)
-        self._note_faults(encoded.strays)
-        return orders, told
+        self._log_withheld(made.stats.withheld)
+        self._log_warnings(encoded.warnings)
+        return commands, report
 
-    def _limits(self, encoded: Encoded) -> Limits:
-        gpus = encoded.snapshot.total[Kind.GPU]
-        if not self._has_taken_over:
-            self._has_taken_over = True
-            groups = self._live.cluster.pod_groups.values()
-            self._breaker.take_over(evictions_of(groups), gpus)
-        return Limits(evictable_gpus=self._breaker.left(gpus))
+    def _limits(self, encoded: EncodedSnapshot) -> PlanLimits:
+        gpus = encoded.snapshot.total[ResourceKind.GPU]
+        if not self._has_restored_evictions:
+            self._has_restored_evictions = True
+            groups = self._cache.cluster.pod_groups.values()
+            self._rate_limiter.restore(recorded_evictions(groups), gpus)
+        return PlanLimits(evictable_gpus=self._rate_limiter.available(gpus))
 
-    def _decide(self, given: _Given) -> tuple[Plan, Orders, Told]:
-        encoded, leaving, lacks, limits = given
-        with undisturbed():
+    def _decide(self, given: _PlanInput) -> tuple[Plan, Commands, PlanReport]:
+        encoded, in_flight_evictions, creation_failures, limits = given
+        with without_collection():
             made = plan(encoded.snapshot, self._policies, limits)
-            orders = read_orders(encoded, made)
-            return made, orders, read_told(encoded, made, orders, leaving, lacks)
+            commands = read_commands(encoded, made)
+            return (
+                made,
+                commands,
+                plan_report(encoded, made, commands, in_flight_evictions, creation_failures),
+            )
 
-    def _note_withheld(self, count: int) -> None:
+    def _log_withheld(self, count: int) -> None:
         """Say, when it begins, that enough is taken for now."""
         if count and not self._is_withheld:
             self._log.warning("evictions held back", claims=count)
         self._is_withheld = bool(count)
         self._metrics.claims_withheld.set(count)
 
-    def _note_faults(self, strays: Iterable[Stray]) -> None:
+    def _log_warnings(self, warnings: Iterable[ObjectWarning]) -> None:
         """Say once what is left aside, where no verdict says it, or counts otherwise."""
-        faults = {(it.counts, it.message) for it in strays if it.counts or not it.group.namespace}
-        for counts, message in sorted(faults - self._faults):
+        faults = {
+            (it.still_counts, it.message)
+            for it in warnings
+            if it.still_counts or not it.object_key.namespace
+        }
+        for counts, message in sorted(faults - self._logged_faults):
             if counts:
                 self._log.warning("counts otherwise", what=message)
             else:
                 self._log.warning("left aside", what=message)
-        self._faults = faults
+        self._logged_faults = faults
 
-    def _assumed(self, orders: Orders) -> list[UnitOrders]:
+    def _assume(self, commands: Commands) -> list[PodGroupCommands]:
         """Assume what still holds, and return it."""
         kept = []
-        for unit in orders.units:
-            if self._live.leaving.is_open(unit):
+        for podgroup in commands.podgroups:
+            if self._cache.in_flight_evictions.is_undecided(podgroup):
                 continue  # that is known in a moment, and planned for then
-            if self._live.moved(unit):
-                self._set_due(self._taken_s)
+            if self._cache.is_outdated(podgroup):
+                self._set_due(self._snapshot_s)
                 continue
-            kept.append(unit)
-        kept = [self._live.assume(unit) for unit in kept]
-        self._breaker.take(sum(it.gpus for unit in kept for it in unit.departures))
+            kept.append(podgroup)
+        kept = [self._cache.assume(podgroup) for podgroup in kept]
+        self._rate_limiter.record(sum(it.gpus for podgroup in kept for it in podgroup.evictions))
         self._is_stale = self._is_stale or bool(kept)  # what queues have has yet to be said
         return kept
 
     async def _tick(self) -> None:
         for look in count(1):
-            await self._clock.sleep(_LOOK_S)
-            late = self._live.expire(self._clock.monotonic_s())
+            await self._clock.sleep(_TICK_S)
+            late = self._cache.expire(self._clock.monotonic_s())
             if late:
                 self._log.warning("not seen in time", objects=[str(key) for key in late[:8]])
-            if late or self._is_stale or (self._wakes_on and look % _ANYWAY == 0):
-                self.again()
+            if late or self._is_stale or (self._retry_on and look % _FULL_REPLAN_TICKS == 0):
+                self.replan()
 
 
-def _wakes_on(made: Plan) -> Topics:
+def _retry_on(made: Plan) -> ClusterEvent:
     """Return whatever somebody waits for, without rows: those mean nothing after this plan."""
-    words = {word.partition(":")[0] for it in made.rejections for word in it.wakes_on}
+    words = {word.partition(":")[0] for it in made.rejections for word in it.retry_on}
     if "unit" in words:
         words.add("pods")
-    if any(it.nominations for it in made.decisions):
+    if any(it.nominations for it in made.allocations):
         words.add("room")  # which is promised, and is still to be left
     return frozenset(words)

@@ -5,79 +5,85 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, TypeVar
 
 from scheduler.shell.cycle import Cycle
-from scheduler.shell.tables import tables
-from scheduler.state.live import Live
-from scheduler.state.news import Topics
+from scheduler.shell.tables import resource_tables
+from scheduler.state.live import ClusterCache
+from scheduler.state.news import ClusterEvent
 from trainer_kai.api.meta import Key, Object
 from trainer_kai.api.resource import Resource
 from trainer_kai.api.resources import EVENTS, PODGROUPS, PODS, TRAINJOBS
 from trainer_kai.health import Health
 from trainer_kai.kube.client import Client
-from trainer_kai.kube.known import Change, What
-from trainer_kai.kube.observed import Observed
-from trainer_kai.kube.request import Selection, Target
+from trainer_kai.kube.known import Delta, DeltaType
+from trainer_kai.kube.observed import ClientObserver
+from trainer_kai.kube.request import ListTarget, Selection
 from trainer_kai.kube.runner import Runner
 from trainer_kai.kube.watch import Watch
-from trainer_kai.policy.unmade import FIELDS
+from trainer_kai.policy.unmade import FIELD_SELECTOR
 
-__all__ = ["Follower"]
+__all__ = ["ClusterInformers"]
 
 T = TypeVar("T", bound=Object)
 
 
-class _Kind(NamedTuple):
+class _WatchedKind(NamedTuple):
     """A kind that is followed, and who is told of its changes."""
 
     resource: Resource[Any]
-    tell: Callable[[Key, Any], Topics]
+    notify: Callable[[Key, Any], ClusterEvent]
 
 
-class Follower:
+class ClusterInformers:
     """Starts the watches; ready means that each has told all there is."""
 
-    def __init__(self, live: Live, cycle: Cycle) -> None:
-        self._live = live
+    def __init__(self, cache: ClusterCache, cycle: Cycle) -> None:
+        self._cache = cache
         self._cycle = cycle
-        self._missing: set[str] = set()
+        self._unsynced: set[str] = set()
         self._synced = asyncio.Event()
 
     async def synced(self) -> None:
         """Wait until everything is known."""
         await self._synced.wait()
 
-    def start(self, run: Runner, client: Client, seen: Observed, health: Health) -> None:
+    def start(self, run: Runner, client: Client, seen: ClientObserver, health: Health) -> None:
         """Follow all kinds from now on."""
-        kinds = self._kinds()
-        self._missing = {kind.resource.plural for kind in kinds}
+        kinds = self._watched_kinds()
+        self._unsynced = {kind.resource.plural for kind in kinds}
         for kind in kinds:
             name = kind.resource.plural
-            watch: Watch[Any] = Watch(client, Target(kind.resource), seen)
-            health.needs(f"{name} followed", watch.missing)
-            run.start(f"watch {name}", self._following(watch, kind))
+            watch: Watch[Any] = Watch(client, ListTarget(kind.resource), seen)
+            health.add_condition(f"{name} followed", watch.not_synced_reason)
+            run.start(f"watch {name}", self._watch_service(watch, kind))
         # These only say more of who waits, so nothing waits for them.
-        kind = _Kind(EVENTS, self._live.refusals.tell)
+        kind = _WatchedKind(EVENTS, self._cache.creation_failures.update)
         refusals: Watch[Any] = Watch(
-            client, Target(EVENTS, selection=Selection(fields=FIELDS)), seen
+            client, ListTarget(EVENTS, selection=Selection(fields=FIELD_SELECTOR)), seen
         )
-        run.start(f"watch {EVENTS.plural}", self._following(refusals, kind))
+        run.start(f"watch {EVENTS.plural}", self._watch_service(refusals, kind))
 
-    def _kinds(self) -> list[_Kind]:
-        cluster = self._live.cluster
-        followed = (*tables(cluster), (TRAINJOBS, cluster.trainjobs))
-        kinds = [_Kind(resource, self._into(table)) for resource, table in followed]
-        return [*kinds, _Kind(PODGROUPS, self._live.group), _Kind(PODS, self._live.pod)]
+    def _watched_kinds(self) -> list[_WatchedKind]:
+        cluster = self._cache.cluster
+        followed = (*resource_tables(cluster), (TRAINJOBS, cluster.trainjobs))
+        kinds = [_WatchedKind(resource, self._put_into(table)) for resource, table in followed]
+        return [
+            *kinds,
+            _WatchedKind(PODGROUPS, self._cache.update_group),
+            _WatchedKind(PODS, self._cache.update_pod),
+        ]
 
-    def _into(self, table: dict[Any, Any]) -> Callable[[Key, Any], Topics]:
-        return lambda key, seen: self._live.put(table, key, seen)
+    def _put_into(self, table: dict[Any, Any]) -> Callable[[Key, Any], ClusterEvent]:
+        return lambda key, seen: self._cache.update(table, key, seen)
 
-    def _following(self, watch: Watch[Any], kind: _Kind) -> Callable[[], Coroutine[Any, Any, None]]:
-        def change(it: Change[Any]) -> None:
-            is_gone = it.what is What.DELETED or it.object is None
-            self._cycle.wake(kind.tell(it.key, None if is_gone else it.object))
+    def _watch_service(
+        self, watch: Watch[Any], kind: _WatchedKind
+    ) -> Callable[[], Coroutine[Any, Any, None]]:
+        def change(it: Delta[Any]) -> None:
+            is_gone = it.type is DeltaType.DELETED or it.object is None
+            self._cycle.wake(kind.notify(it.key, None if is_gone else it.object))
 
         def synced() -> None:
-            self._missing.discard(kind.resource.plural)
-            if not self._missing:
+            self._unsynced.discard(kind.resource.plural)
+            if not self._unsynced:
                 self._synced.set()
 
         return lambda: watch.run(change, synced)

@@ -6,13 +6,13 @@ from typing import Final
 
 from prometheus_client import Gauge
 
-from scheduler.core.model import Kind, Verdict
-from scheduler.shell.verdicts import QueueNumbers, Told
+from scheduler.core.model import ResourceKind, UnschedulableReason
+from scheduler.shell.verdicts import PlanReport, QueueGaugeValues
 from trainer_kai.metrics import Metrics
 
 __all__ = ["Gauges"]
 
-_UNBOUND: Final = -1
+_UNLIMITED: Final = -1
 
 
 class Gauges:
@@ -21,9 +21,9 @@ class Gauges:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._known: set[str] = set()
-        self._queues: Mapping[Gauge, Callable[[QueueNumbers], float]] = _of_queues(metrics)
+        self._queues: Mapping[Gauge, Callable[[QueueGaugeValues], float]] = _queue_gauges(metrics)
 
-    def show(self, told: Told) -> None:
+    def show(self, told: PlanReport) -> None:
         """Show what a plan says."""
         for gone in self._known - told.queues.keys():
             for gauge in self._queues:
@@ -31,25 +31,27 @@ class Gauges:
         self._known = set(told.queues)
         for name, use in told.queues.items():
             for gauge, read in self._queues.items():
-                gauge.labels(name).set(read(use.numbers))
-        waiting = Counter(said.title for said in told.units.values())
-        for verdict in Verdict:
+                gauge.labels(name).set(read(use.gauge_values))
+        waiting = Counter(said.title for said in told.podgroups.values())
+        for verdict in UnschedulableReason:
             self._metrics.units_waiting.labels(verdict.title).set(waiting[verdict.title])
 
 
-def _of_queues(metrics: Metrics) -> Mapping[Gauge, Callable[[QueueNumbers], float]]:
-    def bound(kind: Kind, unit: float) -> Callable[[QueueNumbers], float]:
-        return lambda it: it.quota[kind] if it.quota[kind] == _UNBOUND else it.quota[kind] / unit
+def _queue_gauges(metrics: Metrics) -> Mapping[Gauge, Callable[[QueueGaugeValues], float]]:
+    def bound(kind: ResourceKind, podgroup: float) -> Callable[[QueueGaugeValues], float]:
+        return lambda it: (
+            it.quota[kind] if it.quota[kind] == _UNLIMITED else it.quota[kind] / podgroup
+        )
 
     return {
         metrics.queue_info: lambda _: 1,
-        metrics.queue_deserved_gpus: bound(Kind.GPU, 1000),
-        metrics.queue_quota_cpu_cores: bound(Kind.CPU, 1000),
-        metrics.queue_quota_memory_bytes: bound(Kind.MEMORY, 1),
-        metrics.queue_allocated_gpus: lambda it: it.allocated[Kind.GPU] / 1000,
-        metrics.queue_allocated_cpu_cores: lambda it: it.allocated[Kind.CPU] / 1000,
-        metrics.queue_allocated_memory_bytes: lambda it: it.allocated[Kind.MEMORY],
-        metrics.queue_fair_share_gpu: lambda it: it.fair_share[Kind.GPU] / 1000,
-        metrics.queue_fair_share_cpu_cores: lambda it: it.fair_share[Kind.CPU] / 1000,
-        metrics.queue_fair_share_memory_gb: lambda it: it.fair_share[Kind.MEMORY] / 1e9,
+        metrics.queue_deserved_gpus: bound(ResourceKind.GPU, 1000),
+        metrics.queue_quota_cpu_cores: bound(ResourceKind.CPU, 1000),
+        metrics.queue_quota_memory_bytes: bound(ResourceKind.MEMORY, 1),
+        metrics.queue_allocated_gpus: lambda it: it.allocated[ResourceKind.GPU] / 1000,
+        metrics.queue_allocated_cpu_cores: lambda it: it.allocated[ResourceKind.CPU] / 1000,
+        metrics.queue_allocated_memory_bytes: lambda it: it.allocated[ResourceKind.MEMORY],
+        metrics.queue_fair_share_gpu: lambda it: it.fair_share[ResourceKind.GPU] / 1000,
+        metrics.queue_fair_share_cpu_cores: lambda it: it.fair_share[ResourceKind.CPU] / 1000,
+        metrics.queue_fair_share_memory_gb: lambda it: it.fair_share[ResourceKind.MEMORY] / 1e9,
     }

@@ -12,73 +12,78 @@ from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
 
-from scheduler.shell.report import PAUSED, STATUS, post, spelt
-from scheduler.state.live import Live
-from scheduler.state.news import waits
+from scheduler.shell.report import PAUSED, STATUS, condition_fields, post_event
+from scheduler.state.live import ClusterCache
+from scheduler.state.news import is_pending
 from trainer_kai.api.meta import Key
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.resources import PODGROUPS
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.errors import ApiError, Conflict, NotFound, is_retryable
-from trainer_kai.kube.events import Recorder
+from trainer_kai.kube.events import EventRecorder
 
-__all__ = ["Pause"]
+__all__ = ["PauseReporter"]
 
-_LOOK_S: Final = 3.0
+_POLL_S: Final = 3.0
 _EACH_S: Final = 0.02
 
 
-class Pause:
+class PauseReporter:
     """One for each time that we are paused."""
 
     def __init__(
-        self, client: Client, live: Live, recorder: Recorder, why: str, log: FilteringBoundLogger
+        self,
+        client: Client,
+        cache: ClusterCache,
+        recorder: EventRecorder,
+        why: str,
+        log: FilteringBoundLogger,
     ) -> None:
         self._client = client
-        self._live = live
+        self._cache = cache
         self._recorder = recorder
         self._why = why
         self._log = log
-        self._told: set[str] = set()  # uids
+        self._reported: set[str] = set()  # uids
 
     async def run(self) -> None:
         """Tell each PodGroup that waits, or comes to wait, as long as this goes on."""
         clock = self._client.clock
         while True:
-            for key in [*self._live.cluster.pod_groups]:
-                group = self._live.cluster.pod_groups.get(key)
-                is_due = group is not None and self._is_untold(group)
+            for key in [*self._cache.cluster.pod_groups]:
+                group = self._cache.cluster.pod_groups.get(key)
+                is_due = group is not None and self._is_unreported(group)
                 if group is not None and is_due:
-                    await self._tell(group)
+                    await self._report(group)
                 await clock.sleep(_EACH_S if is_due else 0)  # others have their turns between
-            await clock.sleep(_LOOK_S)
+            await clock.sleep(_POLL_S)
 
-    def _is_untold(self, group: PodGroup) -> bool:
-        if group.metadata.uid in self._told:
+    def _is_unreported(self, group: PodGroup) -> bool:
+        if group.metadata.uid in self._reported:
             return False
         if any(it.type == PAUSED for it in group.status.scheduling_conditions):
             return False  # by a leader before us, in this pause
-        return any(map(self._waits, self._live.members.of(group.metadata.key)))
+        return any(map(self._waits, self._cache.members.pods_of(group.metadata.key)))
 
     def _waits(self, key: Key) -> bool:
-        pod = self._live.cluster.pods.get(key)
-        return pod is not None and waits(pod) and self._live.members.is_ours(pod)
+        pod = self._cache.cluster.pods.get(key)
+        return pod is not None and is_pending(pod) and self._cache.members.is_ours(pod)
 
-    async def _tell(self, group: PodGroup) -> None:
+    async def _report(self, group: PodGroup) -> None:
         meta = group.metadata
-        conditions = [*map(spelt, group.status.scheduling_conditions), self._condition()]
+        conditions = [*map(condition_fields, group.status.scheduling_conditions), self._condition()]
         version = {"uid": meta.uid, "resourceVersion": meta.resource_version}
         body = {"metadata": version, "status": {"schedulingConditions": conditions}}
         try:
-            await self._client.merge(PODGROUPS, meta.key, body, STATUS)
+            await self._client.merge_patch(PODGROUPS, meta.key, body, STATUS)
         except (NotFound, Conflict):
             return  # it is gone, or looked at again as it is now
         except ApiError as error:
             self._log.warning("not said", of=str(meta.key), error=str(error))
             if is_retryable(error):
                 return
-        self._told.add(meta.uid)
-        post(self._live, self._recorder, group, (PAUSED, PAUSED), self._why)
+        self._reported.add(meta.uid)
+        post_event(self._cache, self._recorder, group, (PAUSED, PAUSED), self._why)
 
     def _condition(self) -> dict[str, Any]:
         return {

@@ -20,110 +20,114 @@ from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
 
-from scheduler.shell.cycle import Carries
-from scheduler.shell.evict import trainjob_of
-from scheduler.state.live import Live
-from scheduler.state.news import Topics
-from scheduler.state.orders import UnitOrders
-from scheduler.state.permits import Permit, Use
+from scheduler.shell.cycle import CommandExecutor
+from scheduler.shell.evict import owning_trainjob
+from scheduler.state.live import ClusterCache
+from scheduler.state.news import ClusterEvent
+from scheduler.state.orders import PodGroupCommands
+from scheduler.state.permits import AccessQuestion, Permit
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.names import ACCESS, QUEUE, RUN_AI
 from trainer_kai.api.resource import Resource
 from trainer_kai.api.resources import PODGROUPS, PODS, QUEUES
-from trainer_kai.kube.actions import Question, is_allowed
-from trainer_kai.kube.client import Client, Patience
+from trainer_kai.kube.actions import AccessRequest, review_access
+from trainer_kai.kube.client import Client, RetryPolicy
 from trainer_kai.kube.errors import ApiError, Unauthorized
-from trainer_kai.kube.events import Recorder, Regarding
-from trainer_kai.kube.queue import QueueSettings, Requeue, WorkQueue
-from trainer_kai.policy.access import accounts_of, close_command
+from trainer_kai.kube.events import EventObject, EventRecorder
+from trainer_kai.kube.queue import Requeue, WorkQueue, WorkQueueSettings
+from trainer_kai.policy.access import close_command, service_accounts_group
 
-__all__ = ["Carrying", "Permissions"]
+__all__ = ["NotifyingExecutor", "QueueAccessReviews"]
 
-_GOOD_S: Final = 60.0  # of an answer
+_VALID_S: Final = 60.0  # of an answer
 _REFUSED_S: Final = 10.0  # of a refusal for which units wait
-_PATIENCE: Final = Patience(timeout_s=5.0, total_s=5.0)
-_SETTINGS: Final = QueueSettings("permissions", workers=8, retry_first_s=0.5, retry_cap_s=15.0)
+_PATIENCE: Final = RetryPolicy(timeout_s=5.0, total_s=5.0)
+_SETTINGS: Final = WorkQueueSettings("permissions", workers=8, retry_first_s=0.5, retry_cap_s=15.0)
 
 
-class Carrying:
+class NotifyingExecutor:
     """A carrier, whose work is also told elsewhere."""
 
-    def __init__(self, carrier: Carries, hear: Callable[[UnitOrders], None]) -> None:
-        self._carrier = carrier
-        self._hear = hear
+    def __init__(self, binder: CommandExecutor, notify: Callable[[PodGroupCommands], None]) -> None:
+        self._binder = binder
+        self._notify = notify
 
-    async def carry(self, orders: UnitOrders) -> None:
+    async def execute(self, commands: PodGroupCommands) -> None:
         """Do what was decided for one unit."""
-        self._hear(orders)
-        await self._carrier.carry(orders)
+        self._notify(commands)
+        await self._binder.execute(commands)
 
 
-class Permissions:
+class QueueAccessReviews:
     """One for as long as we lead; what the state was told before stays until it is asked anew."""
 
     def __init__(
         self,
         client: Client,
-        live: Live,
-        wake: Callable[[Topics], None],
-        recorder: Recorder,
+        cache: ClusterCache,
+        wake: Callable[[ClusterEvent], None],
+        recorder: EventRecorder,
         log: FilteringBoundLogger,
     ) -> None:
-        self._client = client.with_patience(_PATIENCE)
-        self._live = live
+        self._client = client.with_retry_policy(_PATIENCE)
+        self._cache = cache
         self._wake = wake
         self._recorder = recorder
         self._log = log
-        self._uses: AbstractSet[Use] = frozenset()
-        self._asked: set[Use] = set()  # or about to be
-        self._known: dict[Key, bool] = {}
-        self._started: dict[Key, Regarding] = {}  # what started first, of pairs that are not known
+        self._uses: AbstractSet[AccessQuestion] = frozenset()
+        self._requested: set[AccessQuestion] = set()  # or about to be
+        self._grants: dict[Key, bool] = {}
+        self._first_started: dict[
+            Key, EventObject
+        ] = {}  # what started first, of pairs that are not known
         self._warned: set[Key] = set()
         self._is_failing = False
-        self._queue: WorkQueue[Key] = WorkQueue(self._ask, _SETTINGS, client.clock, log)
+        self._queue: WorkQueue[Key] = WorkQueue(self._review, _SETTINGS, client.clock, log)
 
     async def run(self) -> None:
         """Ask, as long as we lead; begin with what was known before."""
-        self.needed({Use(pair, is_closed=True) for pair in self._live.cluster.permits})
+        self.set_uses(
+            {AccessQuestion(pair, is_closed=True) for pair in self._cache.cluster.permits}
+        )
         async with asyncio.TaskGroup() as group:
             group.create_task(self._queue.run())
-            group.create_task(self._forget_the_gone())
+            group.create_task(self._forget_deleted())
 
-    def needed(self, uses: AbstractSet[Use]) -> None:
+    def set_uses(self, uses: AbstractSet[AccessQuestion]) -> None:
         """Take note of which namespaces use which queues; it must not wait."""
         self._uses = uses
-        for use in uses - self._asked:
-            self._asked.discard(use._replace(is_closed=not use.is_closed))
-            self._asked.add(use)
-            self._queue.add(use.pair)
+        for use in uses - self._requested:
+            self._requested.discard(use._replace(is_closed=not use.is_closed))
+            self._requested.add(use)
+            self._queue.add(use.namespace_and_queue)
 
-    def starts(self, orders: UnitOrders) -> None:
+    def record_start(self, commands: PodGroupCommands) -> None:
         """Take note of what is bound: the first of its namespace in a queue that says nothing."""
-        found = self._about(orders) if orders.binds else None
+        found = self._queue_and_subject(commands) if commands.binds else None
         if found is None:
             return
         pair, regarding = found
-        if Use(pair, is_closed=False) not in self._uses or pair in self._warned:
+        if AccessQuestion(pair, is_closed=False) not in self._uses or pair in self._warned:
             return
-        is_granted = self._known.get(pair)
+        is_granted = self._grants.get(pair)
         if is_granted is None:
-            self._started.setdefault(pair, regarding)
+            self._first_started.setdefault(pair, regarding)
         elif not is_granted:
             self._warn(pair, regarding)
 
-    def _about(self, orders: UnitOrders) -> tuple[Key, Regarding] | None:
-        cluster, namespace = self._live.cluster, orders.group.namespace
-        group = cluster.pod_groups.get(orders.group)
+    def _queue_and_subject(self, commands: PodGroupCommands) -> tuple[Key, EventObject] | None:
+        cluster, namespace = self._cache.cluster, commands.group.namespace
+        group = cluster.pod_groups.get(commands.group)
         if group is not None:
-            regarding = trainjob_of(self._live, group) or _regarding(PODGROUPS, group.metadata)
+            regarding = owning_trainjob(self._cache, group) or _regarding(PODGROUPS, group.metadata)
             return Key(namespace, group.spec.queue), regarding
-        pod = cluster.pods.get(orders.binds[0].pod)
+        pod = cluster.pods.get(commands.binds[0].pod)
         if pod is None:
             return None
-        queue = pod.metadata.labels.get(QUEUE) or self._live.default_queue
+        queue = pod.metadata.labels.get(QUEUE) or self._cache.default_queue
         return Key(namespace, queue), _regarding(PODS, pod.metadata)
 
-    def _warn(self, pair: Key, regarding: Regarding) -> None:
+    def _warn(self, pair: Key, regarding: EventObject) -> None:
         self._warned.add(pair)
         message = (
             f"queue {pair.name} takes pods of every namespace, so of {pair.namespace}: neither it "
@@ -132,19 +136,21 @@ class Permissions:
         )
         self._recorder.post(regarding, "QueueOpen", message, "Warning")
 
-    async def _ask(self, pair: Key) -> Requeue | None:
-        uses = [Use(pair, is_closed) for is_closed in (True, False)]
+    async def _review(self, pair: Key) -> Requeue | None:
+        uses = [AccessQuestion(pair, is_closed) for is_closed in (True, False)]
         is_closed = uses[0] in self._uses
         if not (is_closed or uses[1] in self._uses):
-            self._asked.difference_update(uses)
-            self._known.pop(pair, None)
-            self._started.pop(pair, None)
-            self._tell(pair, None)
+            self._requested.difference_update(uses)
+            self._grants.pop(pair, None)
+            self._first_started.pop(pair, None)
+            self._set_permit(pair, None)
             return None
-        groups = (accounts_of(pair.namespace),)
-        question = Question("use", RUN_AI, QUEUES.plural, pair.name, pair.namespace, groups=groups)
+        groups = (service_accounts_group(pair.namespace),)
+        question = AccessRequest(
+            "use", RUN_AI, QUEUES.plural, pair.name, pair.namespace, groups=groups
+        )
         try:
-            answer = await is_allowed(self._client, question)
+            answer = await review_access(self._client, question)
         except Unauthorized:
             raise
         except ApiError as error:
@@ -152,30 +158,30 @@ class Permissions:
             return Requeue.SOON
         self._is_failing = False
         self._answered(pair, is_granted=answer.allowed, is_closed=is_closed)
-        return Requeue.after(_REFUSED_S if is_closed and not answer.allowed else _GOOD_S)
+        return Requeue.after(_REFUSED_S if is_closed and not answer.allowed else _VALID_S)
 
     def _failed(self, pair: Key, error: ApiError, *, is_closed: bool) -> None:
         if not self._is_failing:
             self._log.warning("permission not asked", of=str(pair), error=str(error))
         self._is_failing = True
-        if is_closed and self._live.cluster.permits.get(pair) is None:
-            self._tell(pair, Permit.UNASKED)
+        if is_closed and self._cache.cluster.permits.get(pair) is None:
+            self._set_permit(pair, Permit.UNASKED)
 
     def _answered(self, pair: Key, *, is_granted: bool, is_closed: bool) -> None:
-        self._known[pair] = is_granted
-        regarding = self._started.pop(pair, None)
+        self._grants[pair] = is_granted
+        regarding = self._first_started.pop(pair, None)
         if not (regarding is None or is_granted or is_closed):
             self._warn(pair, regarding)
         permit = Permit.GRANTED if is_granted else Permit.REFUSED
-        self._tell(pair, permit if is_closed else None)
+        self._set_permit(pair, permit if is_closed else None)
 
-    def _tell(self, pair: Key, permit: Permit | None) -> None:
-        self._wake(self._live.permit(pair, permit))
+    def _set_permit(self, pair: Key, permit: Permit | None) -> None:
+        self._wake(self._cache.set_permit(pair, permit))
 
-    async def _forget_the_gone(self) -> None:
+    async def _forget_deleted(self) -> None:
         while True:
-            await self._client.clock.sleep(_GOOD_S)
-            cluster = self._live.cluster
+            await self._client.clock.sleep(_VALID_S)
+            cluster = self._cache.cluster
             self._warned = {
                 pair
                 for pair in self._warned
@@ -183,5 +189,5 @@ class Permissions:
             }
 
 
-def _regarding(resource: Resource[Any], meta: Meta) -> Regarding:
-    return Regarding(resource.api_version, resource.kind, meta.namespace, meta.name, meta.uid)
+def _regarding(resource: Resource[Any], meta: Meta) -> EventObject:
+    return EventObject(resource.api_version, resource.kind, meta.namespace, meta.name, meta.uid)

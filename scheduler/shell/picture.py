@@ -8,35 +8,37 @@ from collections.abc import AsyncIterator, Iterable
 from itertools import islice
 from typing import Any, Final
 
-from scheduler.shell.tables import tables
+from scheduler.shell.tables import resource_tables
 from scheduler.state.cluster import Cluster
-from scheduler.state.permits import review_of
+from scheduler.state.permits import access_review
 from trainer_kai.api.decode import encode
 from trainer_kai.api.resource import Resource
 from trainer_kai.api.resources import ACCESS_REVIEWS, PODGROUPS, PODS, TRAINJOBS
 
-__all__ = ["picture"]
+__all__ = ["dump_cluster"]
 
-_AT_ONCE: Final = 200  # objects: a few milliseconds
+_BATCH: Final = 200  # objects: a few milliseconds
 
 
-async def picture(cluster: Cluster) -> AsyncIterator[bytes]:
+async def dump_cluster(cluster: Cluster) -> AsyncIterator[bytes]:
     """Yield a List in JSON, piece by piece, of what there is at this moment."""
     groups, pods = (PODGROUPS, cluster.pod_groups), (PODS, cluster.pods)
     jobs = TRAINJOBS, cluster.trainjobs
-    kinds = [(it, [*table.values()]) for it, table in (*tables(cluster), jobs, groups, pods)]
-    kinds.append((ACCESS_REVIEWS, [review_of(*it) for it in cluster.permits.items()]))
+    kinds = [
+        (it, [*table.values()]) for it, table in (*resource_tables(cluster), jobs, groups, pods)
+    ]
+    kinds.append((ACCESS_REVIEWS, [access_review(*it) for it in cluster.permits.items()]))
     yield b'{"apiVersion":"v1","kind":"List","items":['
     is_first = True
     for resource, objects in kinds:
         left = iter(objects)
-        while some := [*islice(left, _AT_ONCE)]:
-            yield (b"" if is_first else b",\n") + b",\n".join(_written(resource, some))
+        while some := [*islice(left, _BATCH)]:
+            yield (b"" if is_first else b",\n") + b",\n".join(_encoded_objects(resource, some))
             is_first = False
             await asyncio.sleep(0)
     yield b"]}\n"
 
 
-def _written(resource: Resource[Any], objects: Iterable[Any]) -> Iterable[bytes]:
+def _encoded_objects(resource: Resource[Any], objects: Iterable[Any]) -> Iterable[bytes]:
     head = f'{{"apiVersion":"{resource.api_version}","kind":"{resource.kind}",'.encode()
     return (head + encode(it)[1:] for it in objects)

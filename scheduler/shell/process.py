@@ -4,130 +4,153 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, NamedTuple
 
-from scheduler.policies.registry import choose
-from scheduler.shell.carry import Carrier
-from scheduler.shell.choice import choice_of, gpu_resources_of
-from scheduler.shell.cycle import Carries, Cycle
+from scheduler.policies.registry import build_policies
+from scheduler.shell.carry import Binder
+from scheduler.shell.choice import gpu_resources, policy_selection
+from scheduler.shell.cycle import CommandExecutor, Cycle
 from scheduler.shell.evict import Evictor
-from scheduler.shell.follow import Follower
-from scheduler.shell.pause import Pause
-from scheduler.shell.permission import Carrying, Permissions
-from scheduler.shell.picture import picture
-from scheduler.shell.report import Reporter
-from scheduler.shell.rival import Rival
+from scheduler.shell.follow import ClusterInformers
+from scheduler.shell.pause import PauseReporter
+from scheduler.shell.permission import NotifyingExecutor, QueueAccessReviews
+from scheduler.shell.picture import dump_cluster
+from scheduler.shell.report import StatusReporter
+from scheduler.shell.rival import DuplicateSchedulerGuard
 from scheduler.shell.suspend import Suspender
-from scheduler.shell.termination import TerminationBound
-from scheduler.shell.warden import Warden
-from scheduler.state.live import Live
-from scheduler.state.terms import Terms
+from scheduler.shell.termination import TerminationGraceLimiter
+from scheduler.shell.warden import StaleGangController
+from scheduler.state.live import ClusterCache
+from scheduler.state.terms import StateOptions
 from trainer_kai.api.meta import Key
 from trainer_kai.clock import Clock
-from trainer_kai.garbage import settle
+from trainer_kai.garbage import freeze_known_objects
 from trainer_kai.kube.client import Client
-from trainer_kai.kube.events import Recorder
+from trainer_kai.kube.events import EventRecorder
 from trainer_kai.kube.patience import cancel_all
 from trainer_kai.kube.runner import Runner
-from trainer_kai.kube.standard import Basis, elector, recorder
-from trainer_kai.policy.rivals import places_of
-from trainer_kai.settings import SchedulerSettings, listed
+from trainer_kai.kube.standard import ProcessContext, event_recorder, leader_elector
+from trainer_kai.policy.rivals import duplicate_scheduler_objects
+from trainer_kai.settings import SchedulerSettings, split_names
 
 __all__ = ["scheduler"]
 
-_WARM_S: Final = 5.0
+_KEEP_WARM_S: Final = 5.0
 
 
-async def scheduler(run: Runner, basis: Basis, settings: SchedulerSettings) -> None:
+async def scheduler(run: Runner, context: ProcessContext, settings: SchedulerSettings) -> None:
     """Start the services."""
-    client, metrics, log = basis.client, basis.metrics, basis.log
-    live = Live(_terms(basis.clock, settings))
-    cycle = Cycle(live, choose(choice_of(settings.policies)), basis.clock, metrics, log)
-    follower = Follower(live, cycle)
-    follower.start(run, client, basis.seen, basis.health)
-    events = recorder(client, settings.scheduler_name, metrics, log)
+    client, metrics, log = context.client, context.metrics, context.log
+    cache = ClusterCache(_state_options(context.clock, settings))
+    cycle = Cycle(
+        cache, build_policies(policy_selection(settings.policies)), context.clock, metrics, log
+    )
+    informers = ClusterInformers(cache, cycle)
+    informers.start(run, client, context.observer, context.health)
+    events = event_recorder(client, settings.scheduler_name, metrics, log)
     run.start("events", events.run, grace_s=5)
-    basis.health.picture = lambda: picture(live.cluster)
+    context.health.snapshot_source = lambda: dump_cluster(cache.cluster)
     leader = settings.leader
-    own = Key(leader.namespace or client.access.namespace, leader.name)
+    own = Key(leader.namespace or client.rest_config.namespace, leader.name)
     kai = settings.kai
-    places = places_of(settings.scheduler_name, listed(kai.namespaces), listed(kai.shards), own)
-    rival = Rival(client, places, log)
-    basis.health.needs("no other scheduler of our name", lambda: rival.told)
-    candidate = elector(client, leader, metrics, log)
-    reign = _Reign(basis, settings, live, cycle, rival, events)
+    locations = duplicate_scheduler_objects(
+        settings.scheduler_name, split_names(kai.namespaces), split_names(kai.shards), own
+    )
+    duplicate_guard = DuplicateSchedulerGuard(client, locations, log)
+    context.health.add_condition(
+        "no other scheduler of our name", lambda: duplicate_guard.pause_reason
+    )
+    candidate = leader_elector(client, leader, metrics, log)
+    leadership = _Leadership(context, settings, cache, cycle, duplicate_guard, events)
 
     async def stand() -> None:
-        await follower.synced()
-        live.snapshot()  # the first one takes long, and nobody waits for it yet
-        settle()
-        await candidate.lead(lambda fence: reign.lead(client.behind(fence)))
+        await informers.synced()
+        cache.snapshot()  # the first one takes long, and nobody waits for it yet
+        freeze_known_objects()
+        await candidate.lead(lambda fence: leadership.lead(client.with_fence(fence)))
 
-    run.start("keep warm", lambda: _keep_warm(live, basis.clock))
+    run.start("keep warm", lambda: _keep_warm(cache, context.clock))
     if settings.debug_check_s:
-        run.start("check the state", lambda: _check(live, basis.clock, settings.debug_check_s))
+        run.start("check the state", lambda: _check(cache, context.clock, settings.debug_check_s))
     run.start("lead", stand, grace_s=20)
 
 
-class _Reign(NamedTuple):
+class _Leadership(NamedTuple):
     """What is done while this process leads, by whom and with what."""
 
-    basis: Basis
+    context: ProcessContext
     settings: SchedulerSettings
-    live: Live
+    cache: ClusterCache
     cycle: Cycle
-    rival: Rival
-    events: Recorder
+    duplicate_guard: DuplicateSchedulerGuard
+    event_recorder: EventRecorder
 
     async def lead(self, fenced: Client) -> None:
         """Schedule, and pause while another scheduler of our name is there."""
         while True:
-            if await self.rival.is_there():
-                pause = Pause(fenced, self.live, self.events, self.rival.told, self.basis.log)
-                await _unless(pause.run(), self.rival.until_gone())
-            self.basis.log.info("scheduling begins", pods=len(self.live.cluster.pods))
+            if await self.duplicate_guard.is_present():
+                pause = PauseReporter(
+                    fenced,
+                    self.cache,
+                    self.event_recorder,
+                    self.duplicate_guard.pause_reason,
+                    self.context.log,
+                )
+                await _run_until(pause.run(), self.duplicate_guard.wait_until_gone())
+            self.context.log.info("scheduling begins", pods=len(self.cache.cluster.pods))
             try:
-                await _unless(self._work(fenced), self.rival.until_there())
+                await _run_until(self._work(fenced), self.duplicate_guard.wait_until_present())
             finally:
-                self.live.follow(self.basis.clock.monotonic_s())
+                self.cache.stop_leading(self.context.clock.monotonic_s())
 
     async def _work(self, fenced: Client) -> None:
-        live, events, metrics, log = self.live, self.events, self.basis.metrics, self.basis.log
-        reporter = Reporter(fenced, live, events, metrics, log)
-        suspender = Suspender(fenced, live, events, self.cycle, metrics, log)
-        evictor = Evictor(fenced, live, suspender, events, metrics, log)
-        carrier = Carrier(fenced, live, evictor.depart, self.cycle, metrics, log)
-        warden = Warden(fenced, live, evictor.evict, events, self.settings.repair_grace_s, log)
-        bound = TerminationBound(fenced, live, self.settings.max_termination_grace_s, log)
-        live.on_group, live.on_record = reporter.changed, suspender.noticed
-        live.lead()
+        cache, events, metrics, log = (
+            self.cache,
+            self.event_recorder,
+            self.context.metrics,
+            self.context.log,
+        )
+        reporter = StatusReporter(fenced, cache, events, metrics, log)
+        suspender = Suspender(fenced, cache, events, self.cycle, metrics, log)
+        evictor = Evictor(fenced, cache, suspender, events, metrics, log)
+        binder = Binder(fenced, cache, evictor.evict_all, self.cycle, metrics, log)
+        stale_gangs = StaleGangController(
+            fenced, cache, evictor.evict, events, self.settings.repair_grace_s, log
+        )
+        bound = TerminationGraceLimiter(fenced, cache, self.settings.max_termination_grace_s, log)
+        cache.on_group, cache.on_record = reporter.podgroup_changed, suspender.record_changed
+        cache.start_leading()
         async with asyncio.TaskGroup() as group:
-            for service in (reporter, suspender, warden, bound):
+            for service in (reporter, suspender, stale_gangs, bound):
                 group.create_task(service.run())
-            group.create_task(self.cycle.run(self._asking(group, carrier), reporter))
+            group.create_task(self.cycle.run(self._with_queue_access(group, binder), reporter))
 
-    def _asking(self, group: asyncio.TaskGroup, carrier: Carries) -> Carries:
+    def _with_queue_access(
+        self, group: asyncio.TaskGroup, binder: CommandExecutor
+    ) -> CommandExecutor:
         """Ask which namespaces may use which queues."""
-        client, log = self.basis.client, self.basis.log
-        asking = Permissions(client, self.live, self.cycle.wake, self.events, log)
-        self.live.on_uses = asking.needed
-        group.create_task(asking.run())
-        return Carrying(carrier, asking.starts)
+        client, log = self.context.client, self.context.log
+        queue_access = QueueAccessReviews(
+            client, self.cache, self.cycle.wake, self.event_recorder, log
+        )
+        self.cache.on_access_questions = queue_access.set_uses
+        group.create_task(queue_access.run())
+        return NotifyingExecutor(binder, queue_access.record_start)
 
 
-async def _keep_warm(live: Live, clock: Clock) -> None:
+async def _keep_warm(cache: ClusterCache, clock: Clock) -> None:
     """Take in what has changed, so that whoever begins to lead has little to take in."""
     while True:
-        await clock.sleep(_WARM_S)
-        if not live.leads:
-            live.snapshot()
+        await clock.sleep(_KEEP_WARM_S)
+        if not cache.is_leading:
+            cache.snapshot()
 
 
-async def _check(live: Live, clock: Clock, every_s: float) -> None:
+async def _check(cache: ClusterCache, clock: Clock, every_s: float) -> None:
     while True:
         await clock.sleep(every_s)
-        live.check()
+        cache.check()
 
 
-async def _unless(work: Coroutine[Any, Any, None], end: Coroutine[Any, Any, None]) -> None:
+async def _run_until(work: Coroutine[Any, Any, None], end: Coroutine[Any, Any, None]) -> None:
     """Work until the end comes; raise what the work raises."""
     both = asyncio.create_task(work), asyncio.create_task(end)
     try:
@@ -139,21 +162,21 @@ async def _unless(work: Coroutine[Any, Any, None], end: Coroutine[Any, Any, None
                 task.result()  # also what it raised because it was to end
 
 
-def _terms(clock: Clock, settings: SchedulerSettings) -> Callable[[], Terms]:
-    gpus = gpu_resources_of(settings.policies)
+def _state_options(clock: Clock, settings: SchedulerSettings) -> Callable[[], StateOptions]:
+    gpus = gpu_resources(settings.policies)
 
-    def terms() -> Terms:
-        return Terms(
+    def options() -> StateOptions:
+        return StateOptions(
             now=int(clock.now().timestamp()),
             scheduler_name=settings.scheduler_name,
             default_queue=settings.default_queue,
             gpu_resources=gpus,
             max_termination_grace_s=int(settings.max_termination_grace_s),
-            priority_classes=frozenset(listed(settings.priority_classes)),
-            moves_unasked=False,
+            priority_classes=frozenset(split_names(settings.priority_classes)),
+            consolidates_by_default=False,
             kueue=settings.kueue,
             needs_permission=True,
-            unannotated=settings.queue_access.unannotated,
+            default_access=settings.queue_access.unannotated,
         )
 
-    return terms
+    return options

@@ -12,9 +12,9 @@ from typing import Final, TypeAlias
 
 from structlog.typing import FilteringBoundLogger
 
-from scheduler.shell.breaker import reduced
+from scheduler.shell.breaker import reduced_gpus_annotation
 from scheduler.shell.carry import FIELD_MANAGER
-from scheduler.state.live import Live
+from scheduler.state.live import ClusterCache
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import EVICTED_BY, EVICTED_GPUS
 from trainer_kai.api.podgroup import PodGroup
@@ -22,64 +22,77 @@ from trainer_kai.api.resources import PODGROUPS
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.errors import ApiError, Conflict, NotFound
-from trainer_kai.kube.request import Write
-from trainer_kai.policy.evicted import Suspension, eviction_record
+from trainer_kai.kube.request import WriteOptions
+from trainer_kai.policy.evicted import EvictionRecord, encode_eviction_record
 
-__all__ = ["Records"]
+__all__ = ["EvictionRecords"]
 
-_Notes: TypeAlias = dict[str, str | None]  # annotations; None removes one
+_Annotations: TypeAlias = dict[str, str | None]  # annotations; None removes one
 
-_WIDTH: Final = 16  # writes under way
-_SEEN_S: Final = 15.0  # until a watch must have told what was written
-_WRITE: Final = Write(field_manager=FIELD_MANAGER)
-_TRY: Final = Write(field_manager=FIELD_MANAGER, dry_run=True)
+_MAX_CONCURRENT_WRITES: Final = 16  # writes under way
+_WATCH_DEADLINE_S: Final = 15.0  # until a watch must have told what was written
+_WRITE: Final = WriteOptions(field_manager=FIELD_MANAGER)
+_DRY_RUN: Final = WriteOptions(field_manager=FIELD_MANAGER, dry_run=True)
 
 
-class Records:
+class EvictionRecords:
     """What is written on PodGroups."""
 
-    def __init__(self, client: Client, live: Live, log: FilteringBoundLogger) -> None:
+    def __init__(self, client: Client, cache: ClusterCache, log: FilteringBoundLogger) -> None:
         self._client = client
-        self._live = live
+        self._cache = cache
         self._log = log
-        self._room = asyncio.Semaphore(_WIDTH)
+        self._semaphore = asyncio.Semaphore(_MAX_CONCURRENT_WRITES)
 
     async def write(
-        self, job: TrainJob, groups: Iterable[PodGroup], said: Suspension, *, is_dry: bool = False
+        self,
+        job: TrainJob,
+        groups: Iterable[PodGroup],
+        report: EvictionRecord,
+        *,
+        is_dry: bool = False,
     ) -> str | None:
         """Write on each PodGroup that its TrainJob is evicted; return why one cannot be told."""
-        notes: list[tuple[PodGroup, _Notes]]
-        notes = [(group, {EVICTED_BY: eviction_record(job, group, said)}) for group in groups]
-        return await self._all(notes, _TRY if is_dry else _WRITE)
+        notes: list[tuple[PodGroup, _Annotations]]
+        notes = [
+            (group, {EVICTED_BY: encode_eviction_record(job, group, report)}) for group in groups
+        ]
+        return await self._write_all(notes, _DRY_RUN if is_dry else _WRITE)
 
     async def remove(self, groups: Iterable[PodGroup], unused: Mapping[Key, int]) -> bool:
         """Take the records away, and GPUs that were not taken; say whether that is done."""
-        notes: list[tuple[PodGroup, _Notes]] = []
+        notes: list[tuple[PodGroup, _Annotations]] = []
         for group in groups:
             gpus = unused.get(group.metadata.key, 0)
-            less: _Notes = {EVICTED_GPUS: reduced(group.metadata, gpus)} if gpus else {}
+            less: _Annotations = (
+                {EVICTED_GPUS: reduced_gpus_annotation(group.metadata, gpus)} if gpus else {}
+            )
             notes.append((group, {EVICTED_BY: None, **less}))
-        reason = await self._all(notes, _WRITE)
+        reason = await self._write_all(notes, _WRITE)
         if reason is not None:
             self._log.warning("record of an eviction not removed", reason=reason)
         return reason is None
 
-    async def _all(self, notes: Iterable[tuple[PodGroup, _Notes]], write: Write) -> str | None:
+    async def _write_all(
+        self, notes: Iterable[tuple[PodGroup, _Annotations]], write: WriteOptions
+    ) -> str | None:
         async with asyncio.TaskGroup() as tasks:
-            found = [tasks.create_task(self._one(*it, write)) for it in notes]
+            found = [tasks.create_task(self._write_one(*it, write)) for it in notes]
         return next(filter(None, (task.result() for task in found)), None)
 
-    async def _one(self, group: PodGroup, notes: _Notes, write: Write) -> str | None:
+    async def _write_one(
+        self, group: PodGroup, notes: _Annotations, write: WriteOptions
+    ) -> str | None:
         meta = group.metadata
         fields = {"metadata": {"uid": meta.uid, "annotations": notes}}
         try:
-            async with self._room:
-                await self._client.merge(PODGROUPS, meta.key, fields, write)
+            async with self._semaphore:
+                await self._client.merge_patch(PODGROUPS, meta.key, fields, write)
         except (NotFound, Conflict):
             return None
         except ApiError as error:
             return f"PodGroup {meta.key} cannot be told that it is evicted: {error}"
         if not write.dry_run:
-            until_s = self._client.clock.monotonic_s() + _SEEN_S
-            self._live.record(group, notes[EVICTED_BY], until_s)
+            until_s = self._client.clock.monotonic_s() + _WATCH_DEADLINE_S
+            self._cache.assume_eviction_record(group, notes[EVICTED_BY], until_s)
         return None

@@ -19,67 +19,75 @@ from trainer_kai.api.resource import Resource
 from trainer_kai.api.resources import DEPLOYMENTS, LEASES
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.errors import ApiError, Forbidden, NotFound
-from trainer_kai.policy.rivals import REMEDY, Places, good_for_s, held_by, ready_as
+from trainer_kai.policy.rivals import (
+    REMEDY,
+    DuplicateSchedulerObjects,
+    deployment_ready_message,
+    lease_duration_s,
+    lease_held_message,
+)
 
-__all__ = ["Rival"]
+__all__ = ["DuplicateSchedulerGuard"]
 
 T = TypeVar("T", bound=Object)
 
-_LOOK_S: Final = 3.0
+_POLL_S: Final = 3.0
 
 
-class _Seen(NamedTuple):
-    renewed: str
+class _ObservedLease(NamedTuple):
+    renew_time: str
     since_s: float
 
 
-class Rival:
+class DuplicateSchedulerGuard:
     """Looks for one."""
 
-    def __init__(self, client: Client, places: Places, log: FilteringBoundLogger) -> None:
+    def __init__(
+        self, client: Client, locations: DuplicateSchedulerObjects, log: FilteringBoundLogger
+    ) -> None:
         self._client = client
-        self._places = places
+        self._locations = locations
         self._log = log
-        self._seen: dict[Key, _Seen] = {}
-        self._unread: set[str] = set()  # what may not be read, and was logged
-        self.told = ""
+        self._observed: dict[Key, _ObservedLease] = {}
+        self._unreadable: set[str] = set()  # what may not be read, and was logged
+        self.pause_reason = ""
         """Why we are paused, and what to do; "" while we are not."""
 
-    async def until_gone(self) -> None:
+    async def wait_until_gone(self) -> None:
         """Return when there is no other scheduler of our name."""
-        while await self.is_there():
-            await self._client.clock.sleep(_LOOK_S)
+        while await self.is_present():
+            await self._client.clock.sleep(_POLL_S)
 
-    async def until_there(self) -> None:
+    async def wait_until_present(self) -> None:
         """Return when there is one."""
-        while not await self.is_there():
-            await self._client.clock.sleep(_LOOK_S)
+        while not await self.is_present():
+            await self._client.clock.sleep(_POLL_S)
 
-    async def is_there(self) -> bool:
+    async def is_present(self) -> bool:
         """Look whether there is one."""
         try:
-            found = await self._held() or await self._ready()
+            found = await self._held_lease() or await self._ready_deployment()
         except ApiError as error:
             self._log.warning("other schedulers not looked for", error=str(error))
-            return bool(self.told)
-        told = f"scheduler paused: {found}; {REMEDY}" if found else ""
-        if told != self.told:
-            self._log.warning("another scheduler of our name", told=told or "is gone")
-        self.told = told
-        return bool(told)
+            return bool(self.pause_reason)
+        report = f"scheduler paused: {found}; {REMEDY}" if found else ""
+        if report != self.pause_reason:
+            self._log.warning("another scheduler of our name", told=report or "is gone")
+        self.pause_reason = report
+        return bool(report)
 
-    async def _held(self) -> str:
-        for key in self._places.leases:
+    async def _held_lease(self) -> str:
+        for key in self._locations.leases:
             lease = await self._read(LEASES, key)
             if lease is not None and self._is_renewed(lease):
-                return held_by(key, lease.spec.holder_identity)
+                return lease_held_message(key, lease.spec.holder_identity)
         return ""
 
-    async def _ready(self) -> str:
-        for key in self._places.deployments:
+    async def _ready_deployment(self) -> str:
+        for key in self._locations.deployments:
             found = await self._read(DEPLOYMENTS, key)
             if found is not None and found.status.ready_replicas > 0:
-                return ready_as(key, found.status.ready_replicas)
+                return deployment_ready_message(key, found.status.ready_replicas)
         return ""
 
     async def _read(self, resource: Resource[T], key: Key) -> T | None:
@@ -90,8 +98,8 @@ class Rival:
             return None
         except Forbidden:
             what = f"{resource} {key}"
-            if what not in self._unread:
-                self._unread.add(what)
+            if what not in self._unreadable:
+                self._unreadable.add(what)
                 self._log.warning("not known whether another scheduler is there", unread=what)
             return None
 
@@ -100,8 +108,8 @@ class Rival:
         if not spec.holder_identity:
             return False
         now_s = self._client.clock.monotonic_s()
-        seen = self._seen.get(key)
-        if seen is None or seen.renewed != spec.renew_time:
-            self._seen[key] = _Seen(spec.renew_time, now_s)
+        seen = self._observed.get(key)
+        if seen is None or seen.renew_time != spec.renew_time:
+            self._observed[key] = _ObservedLease(spec.renew_time, now_s)
             return True
-        return now_s - seen.since_s < good_for_s(spec.lease_duration_seconds)
+        return now_s - seen.since_s < lease_duration_s(spec.lease_duration_seconds)

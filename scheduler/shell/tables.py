@@ -18,10 +18,10 @@ from trainer_kai.api.resources import (
     TOPOLOGIES,
 )
 
-__all__ = ["tables"]
+__all__ = ["resource_tables"]
 
 
-def tables(cluster: Cluster) -> list[tuple[Resource[Any], dict[Any, Any]]]:
+def resource_tables(cluster: Cluster) -> list[tuple[Resource[Any], dict[Any, Any]]]:
     """Return each kind with its objects by name, but for pods and their groups, and TrainJobs."""
     return [
         (NODES, cluster.nodes),

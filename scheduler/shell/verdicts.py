@@ -4,41 +4,41 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
-from scheduler.core.decision import NodeNumbers, Plan
-from scheduler.core.explain import explain, for_kai
-from scheduler.core.model import NONE, Ints, Verdict, leaves_of
-from scheduler.state.departures import Departure, waiting_for
-from scheduler.state.encode import Encoded
-from scheduler.state.orders import Orders, Refused
-from scheduler.state.unmade import Lack
+from scheduler.core.decision import FitErrors, Plan
+from scheduler.core.explain import kai_condition, rejection_message
+from scheduler.core.model import NONE, Ints, UnschedulableReason, podsets_of
+from scheduler.state.departures import PlannedEviction, nominated_message
+from scheduler.state.encode import EncodedSnapshot
+from scheduler.state.orders import Commands, UnschedulablePodGroup
+from scheduler.state.unmade import CreationFailure
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import CPU, GPU, MEMORY
-from trainer_kai.api.sentence import shortened
-from trainer_kai.policy.demand import spell
+from trainer_kai.api.sentence import truncated_message
+from trainer_kai.policy.demand import format_amounts
 
-__all__ = ["QueueNumbers", "QueueUse", "Said", "Told", "read_told"]
+__all__ = ["PlanReport", "PodGroupReport", "QueueGaugeValues", "QueueReport", "plan_report"]
 
-Leaving: TypeAlias = Mapping[Key, Sequence[Departure]]
+EvictionsByPreemptor: TypeAlias = Mapping[Key, Sequence[PlannedEviction]]
 
-_NOBODY: Final[Leaving] = MappingProxyType({})
-_NOTHING: Final[Mapping[Key, Lack]] = MappingProxyType({})
+_NO_EVICTIONS: Final[EvictionsByPreemptor] = MappingProxyType({})
+_NO_CREATION_FAILURES: Final[Mapping[Key, CreationFailure]] = MappingProxyType({})
 
 # What another node could cure: an autoscaler has to hear of it. Of quotas it must not, nor of a
 # topology that is required, as long as no node could help there.
-_OF_CAPACITY: Final = frozenset(
+_CAPACITY_REASONS: Final = frozenset(
     {
-        Verdict.NO_NODE_MATCHES,
-        Verdict.FRAGMENTED,
-        Verdict.NO_CAPACITY,
+        UnschedulableReason.NO_NODE_MATCHES,
+        UnschedulableReason.FRAGMENTED,
+        UnschedulableReason.NO_CAPACITY,
     }
 )
 
 
-class Said(NamedTuple):
+class PodGroupReport(NamedTuple):
     """Why a unit waits."""
 
-    verdict: Verdict
-    sentence: str
+    reason: UnschedulableReason
+    message: str
     kai_reason: str  # "": it knows none
     kai_message: str
     has_begun: bool  # some of it runs
@@ -47,10 +47,10 @@ class Said(NamedTuple):
     @property
     def title(self) -> str:
         """Return the verdict as users read it."""
-        return self.verdict.title
+        return self.reason.title
 
 
-class QueueNumbers(NamedTuple):
+class QueueGaugeValues(NamedTuple):
     """What a queue has and is due: thousandths, bytes and thousandths, by kind."""
 
     quota: tuple[int, ...]
@@ -58,41 +58,41 @@ class QueueNumbers(NamedTuple):
     fair_share: tuple[float, ...]
 
 
-class QueueUse(NamedTuple):
+class QueueReport(NamedTuple):
     """What a queue and all below it have and ask for, as its status says it, and as numbers."""
 
     allocated: Mapping[str, str]
     allocated_non_preemptible: Mapping[str, str]
     requested: Mapping[str, str]
-    numbers: QueueNumbers
+    gauge_values: QueueGaugeValues
 
 
-class Told(NamedTuple):
+class PlanReport(NamedTuple):
     """All of it."""
 
-    units: Mapping[Key, Said]
-    queues: Mapping[str, QueueUse]
+    podgroups: Mapping[Key, PodGroupReport]
+    queues: Mapping[str, QueueReport]
 
 
-def read_told(
-    encoded: Encoded,
+def plan_report(
+    encoded: EncodedSnapshot,
     made: Plan,
-    orders: Orders,
-    leaving: Leaving = _NOBODY,
-    lacks: Mapping[Key, Lack] = _NOTHING,
-) -> Told:
+    commands: Commands,
+    in_flight_evictions: EvictionsByPreemptor = _NO_EVICTIONS,
+    creation_failures: Mapping[Key, CreationFailure] = _NO_CREATION_FAILURES,
+) -> PlanReport:
     """Return what a plan says; *leaving* go already, and pods of *lacks* could not be made."""
     queues = encoded.snapshot.queues
-    promised = _promised(encoded, made, orders, leaving)
-    waiting = {it.group: _said(encoded, it) for it in orders.unschedulable}
-    return Told(
-        units=promised | waiting | dict(_unmade(waiting, lacks)),
+    promised = _nominated_reports(encoded, made, commands, in_flight_evictions)
+    waiting = {it.group: _podgroup_report(encoded, it) for it in commands.unschedulable}
+    return PlanReport(
+        podgroups=promised | waiting | dict(_creation_failure_reports(waiting, creation_failures)),
         queues={
-            name: QueueUse(
+            name: QueueReport(
                 _amounts(queues.allocated[row]),
-                _amounts(queues.fixed[row]),
+                _amounts(queues.non_preemptible[row]),
                 _amounts(queues.requested[row]),
-                QueueNumbers(
+                QueueGaugeValues(
                     tuple(queues.quota[row].tolist()),
                     tuple(queues.allocated[row].tolist()),
                     tuple(made.fair_share[row].tolist()),
@@ -103,61 +103,82 @@ def read_told(
     )
 
 
-def _promised(encoded: Encoded, made: Plan, orders: Orders, leaving: Leaving) -> dict[Key, Said]:
+def _nominated_reports(
+    encoded: EncodedSnapshot,
+    made: Plan,
+    commands: Commands,
+    in_flight_evictions: EvictionsByPreemptor,
+) -> dict[Key, PodGroupReport]:
     """Say of units that are promised room whom they wait for."""
     nodes: dict[int, list[int]] = {}
-    for it in made.decisions:
-        nodes.setdefault(it.unit, []).extend(node for _, node in it.nominations)
-    departures: dict[Key, list[Departure]] = {key: [*them] for key, them in leaving.items()}
-    for one in orders.departures:
-        if one.claimant is not None:
-            departures.setdefault(one.claimant, []).append(one)
-    said = {}
+    for it in made.allocations:
+        nodes.setdefault(it.podgroup, []).extend(node for _, node in it.nominations)
+    evictions: dict[Key, list[PlannedEviction]] = {
+        key: [*them] for key, them in in_flight_evictions.items()
+    }
+    for one in commands.evictions:
+        if one.preemptor is not None:
+            evictions.setdefault(one.preemptor, []).append(one)
+    report = {}
     for row, found in nodes.items():
         if found:
-            key, unit = encoded.units[row], encoded.snapshot.units[row]
-            whom = waiting_for(len(found), len({*found}), departures.get(key, ()))
-            sentence = shortened(whom)
-            has_begun = any(leaf.there for leaf in leaves_of(unit.tree))
-            said[key] = Said(Verdict.WAITING_FOR_VICTIMS, sentence, "", "", has_begun, ())
-    return said
+            key, podgroup = encoded.podgroup_keys[row], encoded.snapshot.podgroups[row]
+            owner = nominated_message(len(found), len({*found}), evictions.get(key, ()))
+            sentence = truncated_message(owner)
+            has_begun = any(podset.running for podset in podsets_of(podgroup.tree))
+            report[key] = PodGroupReport(
+                UnschedulableReason.WAITING_FOR_VICTIMS, sentence, "", "", has_begun, ()
+            )
+    return report
 
 
-def _unmade(waiting: Mapping[Key, Said], lacks: Mapping[Key, Lack]) -> Iterator[tuple[Key, Said]]:
+def _creation_failure_reports(
+    waiting: Mapping[Key, PodGroupReport], creation_failures: Mapping[Key, CreationFailure]
+) -> Iterator[tuple[Key, PodGroupReport]]:
     """Yield those whose pods are refused; of who has none at all no plan speaks."""
-    for group, lack in lacks.items():
-        said = waiting.get(group)
-        if said is not None and said.verdict == Verdict.PODS_MISSING:
-            sentence = shortened(f"{said.sentence}. {lack.why}")
-            yield group, said._replace(sentence=sentence, kai_message=sentence)
-        elif said is None and not lack.exist and lack.least:
-            sentence = shortened(f"pods are missing: 0 of {lack.least} exist. {lack.why}")
-            verdict = Verdict.PODS_MISSING
-            yield group, Said(verdict, sentence, verdict.title, sentence, has_begun=False, pods=())
+    for group, creation_failure in creation_failures.items():
+        report = waiting.get(group)
+        if report is not None and report.reason == UnschedulableReason.PODS_MISSING:
+            sentence = truncated_message(f"{report.message}. {creation_failure.reason}")
+            yield group, report._replace(message=sentence, kai_message=sentence)
+        elif report is None and not creation_failure.existing and creation_failure.required:
+            sentence = truncated_message(
+                f"pods are missing: 0 of {creation_failure.required} exist. {creation_failure.reason}"
+            )
+            verdict = UnschedulableReason.PODS_MISSING
+            yield (
+                group,
+                PodGroupReport(
+                    verdict, sentence, verdict.title, sentence, has_begun=False, pods=()
+                ),
+            )
 
 
-def _said(encoded: Encoded, refused: Refused) -> Said:
+def _podgroup_report(encoded: EncodedSnapshot, refused: UnschedulablePodGroup) -> PodGroupReport:
     rejection = refused.rejection
-    reason, told = for_kai(encoded.snapshot, rejection)
-    message, sentence = shortened(told), shortened(explain(encoded.snapshot, rejection))
-    if rejection.unit == NONE:
-        return Said(refused.verdict, sentence, reason, message, has_begun=False, pods=())
-    leaves = [*leaves_of(encoded.snapshot.units[rejection.unit].tree)]
-    is_patient = refused.verdict == Verdict.PREEMPTION_DELAY
-    is_of_capacity = refused.verdict in _OF_CAPACITY or (
-        is_patient and isinstance(rejection.numbers, NodeNumbers)
+    reason, report = kai_condition(encoded.snapshot, rejection)
+    message, sentence = (
+        truncated_message(report),
+        truncated_message(rejection_message(encoded.snapshot, rejection)),
     )
-    rows = (row for leaf in leaves for row in leaf.waiting) if is_of_capacity else ()
-    return Said(
-        verdict=refused.verdict,
-        sentence=sentence,
+    if rejection.podgroup == NONE:
+        return PodGroupReport(refused.reason, sentence, reason, message, has_begun=False, pods=())
+    podsets = [*podsets_of(encoded.snapshot.podgroups[rejection.podgroup].tree)]
+    is_patient = refused.reason == UnschedulableReason.PREEMPTION_DELAY
+    is_of_capacity = refused.reason in _CAPACITY_REASONS or (
+        is_patient and isinstance(rejection.details, FitErrors)
+    )
+    rows = (row for podset in podsets for row in podset.pending) if is_of_capacity else ()
+    return PodGroupReport(
+        reason=refused.reason,
+        message=sentence,
         kai_reason=reason,
         kai_message=message,
-        has_begun=any(leaf.there for leaf in leaves),
-        pods=tuple(encoded.pods[row] for row in rows),
+        has_begun=any(podset.running for podset in podsets),
+        pods=tuple(encoded.pod_keys[row] for row in rows),
     )
 
 
 def _amounts(row: Ints) -> dict[str, str]:
     cpu, memory, gpu = row.tolist()
-    return spell({CPU: cpu, MEMORY: memory * 1000, GPU: gpu})
+    return format_amounts({CPU: cpu, MEMORY: memory * 1000, GPU: gpu})

@@ -13,19 +13,19 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from scheduler.state.news import OVER
+from scheduler.state.news import TERMINAL_PHASES
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.names import EVICTED_BY, RESERVED
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.podgroup import PodGroup
 
-__all__ = ["Assumed"]
+__all__ = ["AssumedChanges"]
 
 _NEVER: Final = float("inf")
-_LEFT_S: Final = 15.0  # as long as a write may take that was sent already, and be seen
+_IN_FLIGHT_S: Final = 15.0  # as long as a write may take that was sent already, and be seen
 
 
-class _Deed(NamedTuple):
+class _AssumedChange(NamedTuple):
     """What was done to an object: a node for a pod, a text for a group."""
 
     uid: str
@@ -34,77 +34,77 @@ class _Deed(NamedTuple):
     meta: Meta | None = None  # of a pod that is bound: what it said, and in which version last
 
 
-class Assumed:
+class AssumedChanges:
     """Deeds by object; who asks passes what was seen, and gets that with the deed done."""
 
     def __init__(self) -> None:
-        self._binds: Final[dict[Key, _Deed]] = {}
-        self._promises: Final[dict[Key, _Deed]] = {}
-        self._texts: Final[dict[Key, _Deed]] = {}
-        self._evictions: Final[dict[Key, _Deed]] = {}
-        self._records: Final[dict[Key, _Deed]] = {}
+        self._binds: Final[dict[Key, _AssumedChange]] = {}
+        self._nominations: Final[dict[Key, _AssumedChange]] = {}
+        self._reservations: Final[dict[Key, _AssumedChange]] = {}
+        self._evictions: Final[dict[Key, _AssumedChange]] = {}
+        self._records: Final[dict[Key, _AssumedChange]] = {}
 
     def __len__(self) -> int:
-        return sum(len(deeds) for deeds in self._all())
+        return sum(len(changes) for changes in self._all())
 
     def bind(self, pod: Key, meta: Meta, node: str) -> None:
         """Assume that a pod is on a node, as it is now."""
-        self._binds[pod] = _Deed(meta.uid, node, meta=meta)
+        self._binds[pod] = _AssumedChange(meta.uid, node, meta=meta)
 
-    def promise(self, pod: Key, uid: str, node: str) -> None:
+    def nominate(self, pod: Key, uid: str, node: str) -> None:
         """Assume that a pod is promised a node."""
-        self._promises[pod] = _Deed(uid, node)
+        self._nominations[pod] = _AssumedChange(uid, node)
 
-    def hold(self, group: Key, uid: str, text: str) -> None:
+    def reserve(self, group: Key, uid: str, text: str) -> None:
         """Assume that a group holds the slots of this annotation."""
-        self._texts[group] = _Deed(uid, text)
+        self._reservations[group] = _AssumedChange(uid, text)
 
-    def record(self, group: Key, uid: str, text: str, until_s: float) -> None:
+    def record_eviction(self, group: Key, uid: str, text: str, until_s: float) -> None:
         """Wait for the record of an eviction that was written to be seen, but no longer."""
-        self._records[group] = _Deed(uid, text, until_s)
+        self._records[group] = _AssumedChange(uid, text, until_s)
 
-    def promises(self, pod: Key) -> bool:
+    def is_nominated(self, pod: Key) -> bool:
         """Say whether a pod is promised a node, and that is not seen yet."""
-        return pod in self._promises
+        return pod in self._nominations
 
     def evict(self, pod: Key, uid: str, at: str) -> None:
         """Assume that a pod is going, since a moment."""
-        self._evictions[pod] = _Deed(uid, at)
+        self._evictions[pod] = _AssumedChange(uid, at)
 
-    def bound_as(self, pod: Key) -> Meta | None:
+    def bound_metadata(self, pod: Key) -> Meta | None:
         """Return what a pod said that is assumed on a node, in the last version that says so."""
-        deed = self._binds.get(pod)
-        return deed.meta if deed else None
+        change = self._binds.get(pod)
+        return change.meta if change else None
 
-    def whose_eviction(self, pod: Key) -> str:
+    def evicted_uid(self, pod: Key) -> str:
         """Return the uid of the pod that is assumed to be going; "" for none."""
-        deed = self._evictions.get(pod)
-        return deed.uid if deed else ""
+        change = self._evictions.get(pod)
+        return change.uid if change else ""
 
-    def done(self, key: Key, until_s: float) -> None:
+    def await_seen(self, key: Key, until_s: float) -> None:
         """Wait for what was done to an object to be seen, but no longer."""
-        for deeds in self._all():
-            deed = deeds.get(key)
-            if deed is not None and deed.until_s == _NEVER:
-                deeds[key] = deed._replace(until_s=until_s)
+        for changes in self._all():
+            change = changes.get(key)
+            if change is not None and change.until_s == _NEVER:
+                changes[key] = change._replace(until_s=until_s)
 
-    def leave(self, now_s: float) -> None:
+    def limit_waits(self, now_s: float) -> None:
         """Rely no longer on what is under way: nobody is there to hear what became of it."""
-        for deeds in self._all():
-            for key, deed in deeds.items():
-                deeds[key] = deed._replace(until_s=min(deed.until_s, now_s + _LEFT_S))
+        for changes in self._all():
+            for key, change in changes.items():
+                changes[key] = change._replace(until_s=min(change.until_s, now_s + _IN_FLIGHT_S))
 
     def forget_bind(self, pod: Key) -> None:
         """Let a pod be where it is seen."""
         self._binds.pop(pod, None)
 
-    def forget_promise(self, pod: Key) -> None:
+    def forget_nomination(self, pod: Key) -> None:
         """Let a pod be promised what is seen."""
-        self._promises.pop(pod, None)
+        self._nominations.pop(pod, None)
 
-    def forget_hold(self, group: Key) -> None:
+    def forget_reservation(self, group: Key) -> None:
         """Let a group hold what is seen."""
-        self._texts.pop(group, None)
+        self._reservations.pop(group, None)
 
     def forget_record(self, group: Key) -> None:
         """Let a group say of an eviction what is seen."""
@@ -114,29 +114,29 @@ class Assumed:
         """Let a pod stay as it is seen."""
         self._evictions.pop(pod, None)
 
-    def overdue(self, now_s: float) -> tuple[list[Key], list[Key]]:
+    def forget_overdue(self, now_s: float) -> tuple[list[Key], list[Key]]:
         """Forget what was done and not seen for too long; return the pods and the groups."""
-        late: list[list[Key]] = []
-        for deeds in self._all():
-            late.append([key for key, deed in deeds.items() if deed.until_s <= now_s])
-            for key in late[-1]:
-                del deeds[key]
-        binds, promises, texts, evictions, records = late
-        return [*binds, *promises, *evictions], [*dict.fromkeys((*texts, *records))]
+        overdue: list[list[Key]] = []
+        for changes in self._all():
+            overdue.append([key for key, change in changes.items() if change.until_s <= now_s])
+            for key in overdue[-1]:
+                del changes[key]
+        binds, nominations, reservations, evictions, records = overdue
+        return [*binds, *nominations, *evictions], [*dict.fromkeys((*reservations, *records))]
 
-    def pod(self, key: Key, seen: Pod | None) -> Pod | None:
+    def apply_to_pod(self, key: Key, seen: Pod | None) -> Pod | None:
         """Return a pod with what was done to it; forget what is seen by now."""
-        return self._going(key, self._placed(key, seen))
+        return self._with_eviction(key, self._with_node(key, seen))
 
-    def _placed(self, key: Key, seen: Pod | None) -> Pod | None:
-        bind = _standing(self._binds, key, seen.metadata.uid if seen else "")
-        promise = _standing(self._promises, key, seen.metadata.uid if seen else "")
+    def _with_node(self, key: Key, seen: Pod | None) -> Pod | None:
+        bind = _current(self._binds, key, seen.metadata.uid if seen else "")
+        nomination = _current(self._nominations, key, seen.metadata.uid if seen else "")
         if seen is None:
             return None
         spec, status = seen.spec, seen.status
         if spec.node_name:
             self.forget_bind(key)
-            self.forget_promise(key)
+            self.forget_nomination(key)
             return seen
         if bind is not None:
             return msgspec.structs.replace(
@@ -144,62 +144,62 @@ class Assumed:
                 metadata=self._as_chosen(key, bind, seen.metadata),
                 spec=msgspec.structs.replace(spec, node_name=bind.value),
             )
-        if promise is not None and status.nominated_node_name == promise.value:
-            self.forget_promise(key)
-        elif promise is not None:
-            promised = msgspec.structs.replace(status, nominated_node_name=promise.value)
-            return msgspec.structs.replace(seen, status=promised)
+        if nomination is not None and status.nominated_node_name == nomination.value:
+            self.forget_nomination(key)
+        elif nomination is not None:
+            nominated = msgspec.structs.replace(status, nominated_node_name=nomination.value)
+            return msgspec.structs.replace(seen, status=nominated)
         return seen
 
-    def _as_chosen(self, key: Key, bind: _Deed, seen: Meta) -> Meta:
+    def _as_chosen(self, key: Key, bind: _AssumedChange, seen: Meta) -> Meta:
         """Return what a pod said when a node was chosen for it."""
-        was = bind.meta
-        if was is None or (was.labels, was.annotations) == (seen.labels, seen.annotations):
+        chosen = bind.meta
+        if chosen is None or (chosen.labels, chosen.annotations) == (seen.labels, seen.annotations):
             self._binds[key] = bind._replace(meta=seen)
             return seen
-        return msgspec.structs.replace(seen, labels=was.labels, annotations=was.annotations)
+        return msgspec.structs.replace(seen, labels=chosen.labels, annotations=chosen.annotations)
 
-    def _going(self, key: Key, seen: Pod | None) -> Pod | None:
-        deed = _standing(self._evictions, key, seen.metadata.uid if seen else "")
-        if seen is None or deed is None:
+    def _with_eviction(self, key: Key, seen: Pod | None) -> Pod | None:
+        change = _current(self._evictions, key, seen.metadata.uid if seen else "")
+        if seen is None or change is None:
             return seen
-        if seen.metadata.deletion_timestamp or seen.status.phase in OVER:
+        if seen.metadata.deletion_timestamp or seen.status.phase in TERMINAL_PHASES:
             self.forget_eviction(key)
             return seen
-        meta = msgspec.structs.replace(seen.metadata, deletion_timestamp=deed.value)
+        meta = msgspec.structs.replace(seen.metadata, deletion_timestamp=change.value)
         return msgspec.structs.replace(seen, metadata=meta)
 
-    def group(self, key: Key, seen: PodGroup | None) -> PodGroup | None:
+    def apply_to_group(self, key: Key, seen: PodGroup | None) -> PodGroup | None:
         """Return a group with what it holds, and what we recorded; forget what is seen by now."""
-        told = _written(self._texts, RESERVED, key, seen)
-        return _written(self._records, EVICTED_BY, key, told)
+        with_reservation = _with_annotation(self._reservations, RESERVED, key, seen)
+        return _with_annotation(self._records, EVICTED_BY, key, with_reservation)
 
-    def _all(self) -> tuple[dict[Key, _Deed], ...]:
-        return self._binds, self._promises, self._texts, self._evictions, self._records
+    def _all(self) -> tuple[dict[Key, _AssumedChange], ...]:
+        return self._binds, self._nominations, self._reservations, self._evictions, self._records
 
 
-def _written(
-    deeds: dict[Key, _Deed], name: str, key: Key, seen: PodGroup | None
+def _with_annotation(
+    changes: dict[Key, _AssumedChange], name: str, key: Key, seen: PodGroup | None
 ) -> PodGroup | None:
     """Return a group with the annotation that was written."""
-    deed = _standing(deeds, key, seen.metadata.uid if seen else "")
-    if seen is None or deed is None:
+    change = _current(changes, key, seen.metadata.uid if seen else "")
+    if seen is None or change is None:
         return seen
     meta = seen.metadata
-    if meta.annotations.get(name, "") == deed.value:
-        if deed.until_s != _NEVER:  # or it is about to become another
-            del deeds[key]
+    if meta.annotations.get(name, "") == change.value:
+        if change.until_s != _NEVER:  # or it is about to become another
+            del changes[key]
         return seen
-    annotations = {**meta.annotations, name: deed.value}
+    annotations = {**meta.annotations, name: change.value}
     return msgspec.structs.replace(
         seen, metadata=msgspec.structs.replace(meta, annotations=annotations)
     )
 
 
-def _standing(deeds: dict[Key, _Deed], key: Key, uid: str) -> _Deed | None:
+def _current(changes: dict[Key, _AssumedChange], key: Key, uid: str) -> _AssumedChange | None:
     """Return what was done to this very object; forget what was done to another of its name."""
-    deed = deeds.get(key)
-    if deed is not None and deed.uid != uid:
-        del deeds[key]
+    change = changes.get(key)
+    if change is not None and change.uid != uid:
+        del changes[key]
         return None
-    return deed
+    return change

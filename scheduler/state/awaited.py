@@ -2,37 +2,37 @@
 
 import msgspec
 
-from scheduler.core.model import Leaf, Tree
-from scheduler.state.trees import group_bar, tree
+from scheduler.core.model import PodSet, SubGroupTree
+from scheduler.state.trees import podgroup_tree, spec_failure
 from trainer_kai.api.names import ANTICIPATED
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.policy.anticipated import read_anticipated
 
-__all__ = ["later_prefixes", "least_pods"]
+__all__ = ["expected_prefixes", "min_existing_pods"]
 
 
-def later_prefixes(group: PodGroup) -> tuple[str, ...]:
+def expected_prefixes(group: PodGroup) -> tuple[str, ...]:
     """Return how the leaves are called whose pods are made only when others run."""
     try:
-        said = read_anticipated(group.metadata.annotations.get(ANTICIPATED, ""))
+        anticipated = read_anticipated(group.metadata.annotations.get(ANTICIPATED, ""))
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return ()
-    return tuple(later.sub_group_prefix for later in said.later)
+    return tuple(expected.sub_group_prefix for expected in anticipated.later)
 
 
-def least_pods(group: PodGroup) -> int:
+def min_existing_pods(group: PodGroup) -> int:
     """Return without how many pods that exist nothing of a group can be placed."""
-    if group_bar(group) is not None:
+    if spec_failure(group) is not None:
         return 0
-    later = later_prefixes(group)
+    expected = expected_prefixes(group)
 
-    def planted(name: str, least: int) -> Leaf:
-        return Leaf(name, 0 if name.startswith(later) else least)
+    def make_podset(name: str, minimum: int) -> PodSet:
+        return PodSet(name, 0 if name.startswith(expected) else minimum)
 
-    return _least(tree(group, planted))
+    return _min_pods(podgroup_tree(group, make_podset))
 
 
-def _least(of: Tree) -> int:
-    if isinstance(of, Leaf):
-        return of.minimum
-    return sum(sorted(map(_least, of.children))[: of.minimum])
+def _min_pods(tree: SubGroupTree) -> int:
+    if isinstance(tree, PodSet):
+        return tree.minimum
+    return sum(sorted(map(_min_pods, tree.children))[: tree.minimum])

@@ -3,166 +3,216 @@
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from scheduler.core.model import Bar, Verdict
-from scheduler.state.after import Afters
-from scheduler.state.crowds import too_much
-from scheduler.state.gang import Gang
-from scheduler.state.kin import Kin
-from scheduler.state.roll import THERE, WAITING
-from scheduler.state.sharing import Sharing
-from scheduler.state.standing import Standing
-from scheduler.state.view import View
+from scheduler.core.model import PreFilterFailure, UnschedulableReason
+from scheduler.state.after import StageDependencies
+from scheduler.state.crowds import bound_message
+from scheduler.state.gang import PodGroupRecord
+from scheduler.state.kin import PodClass
+from scheduler.state.roll import PENDING, RUNNING
+from scheduler.state.sharing import GpuSharing
+from scheduler.state.standing import PodGroupAttributes
+from scheduler.state.view import BuildContext
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import QUEUE
 
-__all__ = ["Bars", "has_begun", "is_silent"]
+__all__ = ["PreFilter", "has_started", "requests_nothing"]
 
-_WAKES_ON: Final = frozenset({"pods"})
-_SILENT: Final = (Verdict.MISCONFIGURED, Verdict.FORBIDDEN_QUEUE, Verdict.WAITING_FOR_STAGE)
+_RETRY_ON: Final = frozenset({"pods"})
+_REQUESTS_NOTHING: Final = (
+    UnschedulableReason.MISCONFIGURED,
+    UnschedulableReason.FORBIDDEN_QUEUE,
+    UnschedulableReason.WAITING_FOR_STAGE,
+)
 
 
-class Bars:
+class PreFilter:
     """Of several the smallest verdict is told, of equal ones that of the oldest pods."""
 
-    def __init__(self, view: View) -> None:
-        self._view: Final = view
-        self._after: Final = Afters(view.roll, view.gangs)
-        self._crowded: Final[dict[Key, str]] = {}  # what gangs of which some are left out are told
+    def __init__(self, context: BuildContext) -> None:
+        self._context: Final = context
+        self._stage_dependencies: Final = StageDependencies(
+            context.pod_table, context.podgroup_index
+        )
+        self._bound_messages: Final[
+            dict[Key, str]
+        ] = {}  # what gangs of which some are left out are told
 
-    def of_gang(self, gang: Gang) -> Bar | None:
+    def of_record(self, record: PodGroupRecord) -> PreFilterFailure | None:
         """Return what is in the way of a gang."""
-        return _worst(self._all(gang))
+        return _first_reason(self._failures(record))
 
-    def of_alone(self, kin: Kin, title: str, *, waits: bool) -> Bar | None:
+    def of_standalone(
+        self, pod_class: PodClass, title: str, *, is_pending: bool
+    ) -> PreFilterFailure | None:
         """Return what is in the way of a pod on its own."""
-        standing = self._view.standings.of_alone(kin)
-        queue = self._view.queues.bar(standing.queue)
-        if queue is None and waits:
-            queue = self._permit(kin.namespace, standing.queue)
-        found = [*self._of_kin(kin, title, None), *_of_class(standing, title)] if waits else []
-        return _worst((*found, *((queue,) if queue else ())))
+        attributes = self._context.attribute_resolver.of_standalone(pod_class)
+        queue = self._context.queues.prefilter_failure(attributes.queue)
+        if queue is None and is_pending:
+            queue = self._access_failure(pod_class.namespace, attributes.queue)
+        found = (
+            [
+                *self._class_failures(pod_class, title, None),
+                *_priority_class_failures(attributes, title),
+            ]
+            if is_pending
+            else []
+        )
+        return _first_reason((*found, *((queue,) if queue else ())))
 
-    def of_growth(self, gang: Gang) -> Bar | None:
+    def of_elastic(self, record: PodGroupRecord) -> PreFilterFailure | None:
         """Return what is in the way of more than a gang needs that has begun.
 
         What it has it keeps, whatever becomes of its permission, of the topology it requires or of
         its priority class: it may be made whole again.
         """
-        if gang.group is None or not has_begun(gang):
+        if record.group is None or not has_started(record):
             return None
-        return _worst(self._of_start(gang, self._view.standings.of_gang(gang)))
+        return _first_reason(
+            self._start_failures(record, self._context.attribute_resolver.of_podgroup(record))
+        )
 
-    def _of_start(self, gang: Gang, standing: Standing) -> Iterator[Bar]:
+    def _start_failures(
+        self, record: PodGroupRecord, attributes: PodGroupAttributes
+    ) -> Iterator[PreFilterFailure]:
         """Yield what is in the way of the start of a gang, and later of more than it needs."""
-        if self._view.queues.bar(standing.queue) is None:  # of one that is none nothing is asked
-            permit = self._permit(gang.key.namespace, standing.queue)
+        if (
+            self._context.queues.prefilter_failure(attributes.queue) is None
+        ):  # of one that is none nothing is asked
+            permit = self._access_failure(record.key.namespace, attributes.queue)
             if permit is not None:
                 yield permit
-        if gang.topology_bar is not None:
-            yield gang.topology_bar
-        yield from _of_class(standing, "")
+        if record.topology_failure is not None:
+            yield record.topology_failure
+        yield from _priority_class_failures(attributes, "")
 
-    def _permit(self, namespace: str, queue: str) -> Bar | None:
-        return self._view.permits.bar(Key(namespace, queue), self._view.queues.access(queue))
+    def _access_failure(self, namespace: str, queue: str) -> PreFilterFailure | None:
+        return self._context.access_rule.prefilter_failure(
+            Key(namespace, queue), self._context.queues.access(queue)
+        )
 
-    def _all(self, gang: Gang) -> Iterator[Bar]:
-        view = self._view
-        if gang.bar is not None:
-            yield gang.bar
-        if gang.group is None:
+    def _failures(self, record: PodGroupRecord) -> Iterator[PreFilterFailure]:
+        context = self._context
+        if record.prefilter_failure is not None:
+            yield record.prefilter_failure
+        if record.group is None:
             return
-        standing = view.standings.of_gang(gang)
-        queue = view.queues.bar(standing.queue)
+        attributes = context.attribute_resolver.of_podgroup(record)
+        queue = context.queues.prefilter_failure(attributes.queue)
         if queue is not None:
             yield queue
-        if not has_begun(gang):
-            yield from self._of_start(gang, standing)
-        yield from self._after(gang)
-        kins, roll = view.roll.kins, view.roll
-        waiting = [
-            kin
-            for kin in gang.kins
-            if kins.counts[kin.number]
-            and (view.heads[kin.number, WAITING] or kin.foreseen)
-            and self._of_kin(kin, "", gang)
+        if not has_started(record):
+            yield from self._start_failures(record, attributes)
+        yield from self._stage_dependencies(record)
+        class_table, pod_table = context.pod_table.class_table, context.pod_table
+        pending = [
+            pod_class
+            for pod_class in record.pod_classes
+            if class_table.is_counted[pod_class.number]
+            and (context.pod_counts[pod_class.number, PENDING] or pod_class.expected_by)
+            and self._class_failures(pod_class, "", record)
         ]
-        for kin in sorted(waiting, key=lambda kin: roll.age(roll.first(kin))):
-            yield from self._of_kin(kin, roll.title(kin), gang)
-        for kin, _ in gang.later.values():
-            yield from self._of_kin(kin, roll.title(kin), gang)
+        for pod_class in sorted(
+            pending, key=lambda pod_class: pod_table.age(pod_table.oldest(pod_class))
+        ):
+            yield from self._class_failures(pod_class, pod_table.title(pod_class), record)
+        for pod_class, _ in record.expected.values():
+            yield from self._class_failures(pod_class, pod_table.title(pod_class), record)
 
-    def _of_kin(self, kin: Kin, title: str, gang: Gang | None) -> list[Bar]:
+    def _class_failures(
+        self, pod_class: PodClass, title: str, record: PodGroupRecord | None
+    ) -> list[PreFilterFailure]:
         """Return why pods cannot be placed, whatever room there is, under this title."""
-        codes = self._view.codes
-        excess = kin.recipe.excess
-        if excess is None and self._view.roll.kins.is_left_out[kin.number]:
-            excess = self._left_out(kin, gang)
+        encoding = self._context.encoding
+        excess = pod_class.shared_spec.excess
+        if (
+            excess is None
+            and self._context.pod_table.class_table.exceeds_namespace_bound[pod_class.number]
+        ):
+            excess = self._bound_message(pod_class, record)
         if excess is not None:
-            return [Bar(Verdict.MISCONFIGURED, f"{title}: {excess}", _WAKES_ON)]
-        found = [*_of_pods(kin, codes.asks.sharing.get(kin.number)), *codes.claims.bars(kin)]
-        found += self._of_label(kin, gang)
-        return [bar._replace(message=title + bar.message) for bar in found]
+            return [
+                PreFilterFailure(UnschedulableReason.MISCONFIGURED, f"{title}: {excess}", _RETRY_ON)
+            ]
+        found = [
+            *_pod_failures(pod_class, encoding.requests.sharing.get(pod_class.number)),
+            *encoding.claims.failures(pod_class),
+        ]
+        found += self._queue_label_failures(pod_class, record)
+        return [
+            prefilter_failure._replace(message=title + prefilter_failure.message)
+            for prefilter_failure in found
+        ]
 
-    def _of_label(self, kin: Kin, gang: Gang | None) -> Iterator[Bar]:
+    def _queue_label_failures(
+        self, pod_class: PodClass, record: PodGroupRecord | None
+    ) -> Iterator[PreFilterFailure]:
         """Yield why pods may not be in the queue that they would be in without their group.
 
         A user can take the group away while they run.
         """
-        named, group = kin.labels.get(QUEUE, ""), gang.group if gang else None
-        if group is None or named in {"", group.spec.queue}:
+        named_queue, group = pod_class.labels.get(QUEUE, ""), record.group if record else None
+        if group is None or named_queue in {"", group.spec.queue}:
             return
-        bar = self._view.queues.bar(named) or self._permit(kin.namespace, named)
-        if bar is not None:
-            why = f" has the label {QUEUE}: {named}, and its PodGroup is in {group.spec.queue}: "
-            yield bar._replace(message=why + bar.message)
+        prefilter_failure = self._context.queues.prefilter_failure(
+            named_queue
+        ) or self._access_failure(pod_class.namespace, named_queue)
+        if prefilter_failure is not None:
+            why = f" has the label {QUEUE}: {named_queue}, and its PodGroup is in {group.spec.queue}: "
+            yield prefilter_failure._replace(message=why + prefilter_failure.message)
 
-    def _left_out(self, kin: Kin, gang: Gang | None) -> str:
+    def _bound_message(self, pod_class: PodClass, record: PodGroupRecord | None) -> str:
         """Return what is told of pods that are left out: the same of all pods of a gang."""
-        if gang is None:
-            return too_much(kin.namespace, (kin,))
-        told = self._crowded.get(gang.key)
-        if told is None:
-            counts = self._view.roll.kins.counts
-            some = [it for it in gang.kins if counts[it.number]]
-            later = [it for it, _ in gang.later.values()]
-            told = too_much(kin.namespace, dict.fromkeys((*some, *later)))
-            self._crowded[gang.key] = told
-        return told
+        if record is None:
+            return bound_message(pod_class.namespace, (pod_class,))
+        message = self._bound_messages.get(record.key)
+        if message is None:
+            is_counted = self._context.pod_table.class_table.is_counted
+            own = [it for it in record.pod_classes if is_counted[it.number]]
+            expected_classes = [it for it, _ in record.expected.values()]
+            message = bound_message(pod_class.namespace, dict.fromkeys((*own, *expected_classes)))
+            self._bound_messages[record.key] = message
+        return message
 
 
-def _of_class(standing: Standing, title: str) -> Iterator[Bar]:
+def _priority_class_failures(
+    attributes: PodGroupAttributes, title: str
+) -> Iterator[PreFilterFailure]:
     """Yield that a priority class was chosen that may not be."""
-    if standing.refusal:
-        message = f"{title}: {standing.refusal}" if title else standing.refusal
-        yield Bar(Verdict.MISCONFIGURED, message, frozenset({"groups"}))
+    if attributes.refusal:
+        message = f"{title}: {attributes.refusal}" if title else attributes.refusal
+        yield PreFilterFailure(UnschedulableReason.MISCONFIGURED, message, frozenset({"groups"}))
 
 
-def _of_pods(kin: Kin, shares: Sharing | None) -> Iterator[Bar]:
+def _pod_failures(
+    pod_class: PodClass, gpu_sharing: GpuSharing | None
+) -> Iterator[PreFilterFailure]:
     """Yield why pods cannot be placed, whatever room there is."""
-    fault = kin.recipe.demand_fault()
+    fault = pod_class.shared_spec.demand_fault()
     if fault:
-        yield Bar(Verdict.MISCONFIGURED, f": {fault}", _WAKES_ON)
-    if shares is not None:
-        yield _not_yet(f" has the annotation {shares.annotation}: it shares a GPU")
-    if kin.spec.resource_claims:
-        names = ", ".join(claim.name for claim in kin.spec.resource_claims)
-        yield _not_yet(f" has spec.resourceClaims ({names}): it uses a ResourceClaim")
+        yield PreFilterFailure(UnschedulableReason.MISCONFIGURED, f": {fault}", _RETRY_ON)
+    if gpu_sharing is not None:
+        yield _unsupported(f" has the annotation {gpu_sharing.annotation}: it shares a GPU")
+    if pod_class.spec.resource_claims:
+        names = ", ".join(claim.name for claim in pod_class.spec.resource_claims)
+        yield _unsupported(f" has spec.resourceClaims ({names}): it uses a ResourceClaim")
 
 
-def has_begun(gang: Gang) -> bool:
+def has_started(record: PodGroupRecord) -> bool:
     """Say whether some of a gang runs, or is on its way to another place; a promise is no start."""
-    return gang.comes_back or any(gang.of(leaf, THERE) for leaf in gang.minima)
+    return record.is_returning or any(
+        record.count_of(podset, RUNNING) for podset in record.min_members
+    )
 
 
-def _worst(bars: Iterable[Bar]) -> Bar | None:
-    return min(bars, key=lambda bar: bar.verdict, default=None)
+def _first_reason(failures: Iterable[PreFilterFailure]) -> PreFilterFailure | None:
+    return min(failures, key=lambda prefilter_failure: prefilter_failure.reason, default=None)
 
 
-def is_silent(bar: Bar | None) -> bool:
+def requests_nothing(prefilter_failure: PreFilterFailure | None) -> bool:
     """Say whether a unit asks for nothing: it is not its turn, or it cannot be meant."""
-    return bar is not None and bar.verdict in _SILENT
+    return prefilter_failure is not None and prefilter_failure.reason in _REQUESTS_NOTHING
 
 
-def _not_yet(message: str) -> Bar:
-    full = f"{message}, and this scheduler cannot place that yet"
-    return Bar(Verdict.NO_NODE_MATCHES, full, _WAKES_ON)
+def _unsupported(message: str) -> PreFilterFailure:
+    full_message = f"{message}, and this scheduler cannot place that yet"
+    return PreFilterFailure(UnschedulableReason.NO_NODE_MATCHES, full_message, _RETRY_ON)

@@ -2,38 +2,43 @@
 
 from typing import NamedTuple
 
-from scheduler.state.crowds import Heard
-from scheduler.state.kins import Kins
-from scheduler.state.nodes import NodeRows
+from scheduler.state.crowds import ConsideredConstraints
+from scheduler.state.kins import PodClassTable
+from scheduler.state.nodes import NodeTable
 
-__all__ = ["Basis", "Versions", "basis_of"]
+__all__ = ["EncodingGenerations", "EncodingKey", "current_encoding_key"]
 
 
-class Versions(NamedTuple):
+class EncodingGenerations(NamedTuple):
     """How often something changed of which nothing more needs to be known."""
 
     namespaces: int = 0
-    shapes: int = 0  # too many that nobody has
+    signatures: int = 0  # too many that nobody has
 
 
-class Basis(NamedTuple):
+class EncodingKey(NamedTuple):
     """When it is another, codes are made anew."""
 
-    versions: Versions
+    generations: EncodingGenerations
     nodes: int  # version of their names, labels and taints
     resources: frozenset[str]  # that nodes have
-    heard: Heard  # kin that say something of other pods, and ports
+    considered: ConsideredConstraints  # kin that say something of other pods, and ports
     namespaces: frozenset[str]  # in which they may be, if anybody speaks
 
 
-def basis_of(kins: Kins, heard: Heard, nodes: NodeRows, versions: Versions) -> Basis:
+def current_encoding_key(
+    class_table: PodClassTable,
+    considered: ConsideredConstraints,
+    nodes: NodeTable,
+    generations: EncodingGenerations,
+) -> EncodingKey:
     """Return it for what is so now."""
-    if not heard.speakers:
-        versions = versions._replace(namespaces=0)  # nobody asks for them
-    return Basis(
-        versions=versions,
+    if not considered.term_classes:
+        generations = generations._replace(namespaces=0)  # nobody asks for them
+    return EncodingKey(
+        generations=generations,
         nodes=nodes.version,
         resources=nodes.resources,
-        heard=heard,
-        namespaces=frozenset(kins.namespaces) if heard.speakers else frozenset(),
+        considered=considered,
+        namespaces=frozenset(class_table.namespaces) if considered.term_classes else frozenset(),
     )

@@ -4,21 +4,21 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from scheduler.core.model import NO_BUDGETS, NONE, Budgets, Ints
-from scheduler.state.roll import THERE, Roll
-from scheduler.state.selectors import Selectors, of_budget
+from scheduler.core.model import NO_BUDGETS, NONE, DisruptionBudgets, Ints
+from scheduler.state.roll import RUNNING, PodTable
+from scheduler.state.selectors import SelectorTable, budget_selector
 from trainer_kai.api.disruption import PodDisruptionBudget
 from trainer_kai.api.meta import Key
 
-__all__ = ["BudgetRows", "speaks"]
+__all__ = ["BudgetTable", "budget_fingerprint"]
 
 
-class BudgetRows:
+class BudgetTable:
     """The budgets by name; what covers which kin is worked out once, as long as they mean that."""
 
     def __init__(self) -> None:
         self._budgets: dict[Key, PodDisruptionBudget] = {}
-        self._selectors = Selectors()
+        self._selectors = SelectorTable()
         self._rows: dict[int, list[int]] = {}  # of budgets, by row of their selector
         self._sets: dict[tuple[int, ...], int] = {}
         self._set_of: Ints = np.zeros(0, dtype=np.int64)  # [kin] row of its set, or NONE
@@ -27,57 +27,59 @@ class BudgetRows:
     def read(self, budgets: Mapping[Key, PodDisruptionBudget]) -> None:
         """Take all budgets, when any of them has changed."""
         before, self._budgets = self._budgets, {key: budgets[key] for key in sorted(budgets)}
-        if [*map(_means, before.items())] == [*map(_means, self._budgets.items())]:
+        if [*map(_coverage, before.items())] == [*map(_coverage, self._budgets.items())]:
             return
-        self._selectors, self._rows, self._sets = Selectors(), {}, {}
+        self._selectors, self._rows, self._sets = SelectorTable(), {}, {}
         for row, (key, one) in enumerate(self._budgets.items()):
-            selector = of_budget(one.spec.selector, key.namespace)
+            selector = budget_selector(one.spec.selector, key.namespace)
             self._rows.setdefault(self._selectors.row(selector), []).append(row)
         self._serial = np.zeros(0, dtype=np.int64)
 
-    def table(self, roll: Roll, heads: Ints) -> Budgets:
+    def table(self, pod_table: PodTable, pod_counts: Ints) -> DisruptionBudgets:
         """Return what may go now; pods that are on their way may be more than a status says."""
         if not self._budgets:
             return NO_BUDGETS
-        self._cover(roll)
-        there = heads[:, THERE] if len(heads) else np.zeros(0, dtype=np.int64)
+        self._cover(pod_table)
+        running = pod_counts[:, RUNNING] if len(pod_counts) else np.zeros(0, dtype=np.int64)
         allowed = []
         for row, one in enumerate(self._budgets.values()):
-            sets = [number for of, number in self._sets.items() if row in of]
-            has = int(there[np.isin(self._set_of[: len(there)], sets)].sum())
-            allowed.append(_allowed(one, has))
-        of = np.where(roll.state == THERE, self._set_of[roll.kin], NONE)
+            sets = [number for set_rows, number in self._sets.items() if row in set_rows]
+            count = int(running[np.isin(self._set_of[: len(running)], sets)].sum())
+            allowed.append(_allowed(one, count))
+        set_rows = np.where(pod_table.state == RUNNING, self._set_of[pod_table.class_number], NONE)
         names = tuple(map(str, self._budgets))
-        return Budgets(names, tuple(allowed), tuple(self._sets), tuple(of.tolist()))
+        return DisruptionBudgets(names, tuple(allowed), tuple(self._sets), tuple(set_rows.tolist()))
 
-    def _cover(self, roll: Roll) -> None:
+    def _cover(self, pod_table: PodTable) -> None:
         """Find out what covers the kin that are new."""
-        kins = roll.kins
-        size = len(kins.rows)
-        serial = kins.serial[:size]
+        class_table = pod_table.class_table
+        size = len(class_table.rows)
+        serial = class_table.serial[:size]
         known = np.full(size, NONE, dtype=np.int64)
         known[: len(self._serial)] = self._serial[:size]
-        of = np.full(size, NONE, dtype=np.int64)
-        of[: len(self._set_of)] = self._set_of[:size]
+        set_rows = np.full(size, NONE, dtype=np.int64)
+        set_rows[: len(self._set_of)] = self._set_of[:size]
         for number in np.flatnonzero(known != serial).tolist():
-            kin = kins.rows[number]
-            found = self._selectors.matching(kin.namespace, kin.labels) if kin else ()
+            pod_class = class_table.rows[number]
+            found = (
+                self._selectors.matching(pod_class.namespace, pod_class.labels) if pod_class else ()
+            )
             rows = tuple(sorted(row for one in found for row in self._rows[one]))
-            of[number] = self._sets.setdefault(rows, len(self._sets)) if rows else NONE
-        self._serial, self._set_of = serial.copy(), of
+            set_rows[number] = self._sets.setdefault(rows, len(self._sets)) if rows else NONE
+        self._serial, self._set_of = serial.copy(), set_rows
 
 
-def speaks(one: PodDisruptionBudget) -> object:
+def budget_fingerprint(one: PodDisruptionBudget) -> object:
     """Return what of a budget makes a difference to who may go."""
     return one.spec.selector, one.metadata.uid, _allowed(one, one.status.current_healthy)
 
 
-def _means(item: tuple[Key, PodDisruptionBudget]) -> object:
+def _coverage(item: tuple[Key, PodDisruptionBudget]) -> object:
     key, one = item
     return key, one.spec.selector
 
 
-def _allowed(one: PodDisruptionBudget, has: int) -> int:
+def _allowed(one: PodDisruptionBudget, count: int) -> int:
     """Return how many may go of so many that are there: none, if the status is of another time.
 
     Those that were told to go since are gone from the number that is there before they are gone
@@ -86,4 +88,4 @@ def _allowed(one: PodDisruptionBudget, has: int) -> int:
     status = one.status
     if status.observed_generation < one.metadata.generation:
         return 0
-    return max(min(status.disruptions_allowed, has - status.desired_healthy), 0)
+    return max(min(status.disruptions_allowed, count - status.desired_healthy), 0)

@@ -38,5 +38,7 @@ class Cluster:
     budgets: dict[Key, PodDisruptionBudget] = field(default_factory=dict)
     jobsets: dict[Key, JobSet] = field(default_factory=dict)
     trainjobs: dict[Key, TrainJob] = field(default_factory=dict)
-    refused: dict[Key, str] = field(default_factory=dict)  # why TrainJobs cannot be suspended
+    suspend_refusals: dict[Key, str] = field(
+        default_factory=dict
+    )  # why TrainJobs cannot be suspended
     permits: dict[Key, Permit] = field(default_factory=dict)  # by namespace and queue

@@ -9,69 +9,79 @@ from typing import Final
 import numpy as np
 
 from scheduler.core.model import NONE, Ints
-from scheduler.state.amounts import Columns
-from scheduler.state.asks import Asks
-from scheduler.state.basis import Basis
-from scheduler.state.claims import Claims
+from scheduler.state.amounts import ResourceEncoder
+from scheduler.state.asks import PodRequests
+from scheduler.state.basis import EncodingKey
+from scheduler.state.claims import VolumeClaims
 from scheduler.state.cluster import Cluster
-from scheduler.state.kins import Kins
+from scheduler.state.kins import PodClassTable
 from scheduler.state.labels import NodeLabels
-from scheduler.state.neighbours import NeighbourRows
-from scheduler.state.nodes import NodeRows, Taints
-from scheduler.state.ports import Ports
-from scheduler.state.selectors import Namespaces
-from scheduler.state.shapes import Shapes, Ties
+from scheduler.state.neighbours import AffinityTable
+from scheduler.state.nodes import NodeTable, Taints
+from scheduler.state.ports import HostPortTable
+from scheduler.state.selectors import NamespaceLabels
+from scheduler.state.shapes import ConstraintTables, SignatureTable
 from scheduler.state.sharing import least_memory_mib
 from trainer_kai.api.meta import Key
 
-__all__ = ["Codes"]
+__all__ = ["Encoding"]
 
 
-class Codes:
+class Encoding:
     """The rows, made as they are asked for."""
 
     def __init__(
-        self, basis: Basis, nodes: NodeRows, cluster: Cluster, kins: Kins, gpus: tuple[str, ...]
+        self,
+        encoding_key: EncodingKey,
+        nodes: NodeTable,
+        cluster: Cluster,
+        class_table: PodClassTable,
+        gpus: tuple[str, ...],
     ) -> None:
-        self.basis: Final = basis
-        self._kins: Final = kins
+        self.key: Final = encoding_key
+        self._class_table: Final = class_table
         self._serial: Ints = np.zeros(0, dtype=np.int64)  # who is known, by number of kin
         self.labels: Final = NodeLabels(nodes.nodes)
         self.taints: Final = Taints(nodes.nodes)
-        columns, memory = Columns(basis.resources, gpus), least_memory_mib(nodes.nodes)
-        self.asks: Final = Asks(columns, gpus, memory)
-        namespaces = Namespaces(cluster.namespaces, kins.namespaces)
-        self.neighbours: Final = NeighbourRows(kins, self.labels, namespaces)
-        self.neighbours.read(kins.numbers(basis.heard.speakers))
-        self.ports: Final = Ports(basis.heard.ports)
-        self.known_claims: tuple[int, tuple[Key, ...]] = (NONE, ())
-        self.claims = Claims(cluster, (), self.labels)
-        ties = Ties(self.neighbours, self.ports, self.claims)
-        self.shapes: Final = Shapes((self.labels, self.taints), self.asks, ties, kins)
-        self.read_kins()
+        columns, memory = (
+            ResourceEncoder(encoding_key.resources, gpus),
+            least_memory_mib(nodes.nodes),
+        )
+        self.requests: Final = PodRequests(columns, gpus, memory)
+        namespaces = NamespaceLabels(cluster.namespaces, class_table.namespaces)
+        self.affinity: Final = AffinityTable(class_table, self.labels, namespaces)
+        self.affinity.read(class_table.numbers(encoding_key.considered.term_classes))
+        self.host_ports: Final = HostPortTable(encoding_key.considered.ports)
+        self.claims_generation: tuple[int, tuple[Key, ...]] = (NONE, ())
+        self.claims = VolumeClaims(cluster, (), self.labels)
+        constraint_tables = ConstraintTables(self.affinity, self.host_ports, self.claims)
+        self.signatures: Final = SignatureTable(
+            (self.labels, self.taints), self.requests, constraint_tables, class_table
+        )
+        self.read_classes()
 
     def read_claims(self, cluster: Cluster, version: int, shared: tuple[Key, ...]) -> None:
         """Take claims, and which of them are shared."""
-        self.known_claims = version, shared
-        self.claims = self.shapes.claims = Claims(cluster, shared, self.labels)
-        self.shapes.forget(np.flatnonzero(self._kins.has_volumes), 0)
+        self.claims_generation = version, shared
+        self.claims = self.signatures.claims = VolumeClaims(cluster, shared, self.labels)
+        self.signatures.forget(np.flatnonzero(self._class_table.has_volumes), 0)
 
     def forget(self, numbers: list[int]) -> None:
         """Forget what was written of kin that are left out now, or are no longer."""
-        self.shapes.forget(np.array(numbers, dtype=np.int64), 0)
+        self.signatures.forget(np.array(numbers, dtype=np.int64), 0)
 
-    def read_kins(self) -> None:
+    def read_classes(self) -> None:
         """Take kin that are new; of who had their numbers nothing is known any more."""
-        kins, size = self._kins, len(self._kins.serial)
+        class_table, size = self._class_table, len(self._class_table.serial)
         if size > len(self._serial):
             known = self._serial
             self._serial = np.full(size, NONE, dtype=np.int64)
             self._serial[: len(known)] = known
-        new = np.flatnonzero(kins.serial != self._serial)
-        self._serial[new] = kins.serial[new]
-        numbers = [number for number in new.tolist() if kins.is_known(number)]
-        self.shapes.forget(new, size)
+        new = np.flatnonzero(class_table.serial != self._serial)
+        self._serial[new] = class_table.serial[new]
+        numbers = [number for number in new.tolist() if class_table.is_known(number)]
+        self.signatures.forget(new, size)
         for number in numbers:
-            self.neighbours.forget(number)
+            self.affinity.forget(number)
             self.claims.forget(number)
-        self.asks.read(numbers, kins)
+        self.requests.read(numbers, class_table)

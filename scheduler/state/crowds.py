@@ -13,179 +13,205 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.core.model import NONE, Bools, Ints
-from scheduler.state.kin import Kin, Recipe
-from scheduler.state.roll import Roll
-from trainer_kai.policy.podbounds import MOST_OF_NAMESPACE
-from trainer_kai.policy.ports import NodePort
+from scheduler.state.kin import PodClass, SharedSpec
+from scheduler.state.roll import PodTable
+from trainer_kai.policy.podbounds import MOST_TERMS_PER_NAMESPACE
+from trainer_kai.policy.ports import PodHostPort
 
-__all__ = ["Crowds", "Heard", "too_much"]
+__all__ = ["ConsideredConstraints", "NamespaceBounds", "bound_message"]
 
 _FIELDS: Final = "spec.affinity, spec.topologySpreadConstraints and spec.containers[*].ports"
 _ONCE: Final = "(equal pods count once)"
-_SPEAK: Final = "terms that speak of other pods"
+_TERMS: Final = "terms that speak of other pods"
 
 
-class Heard(NamedTuple):
+class ConsideredConstraints(NamedTuple):
     """What is looked at: serials of the kin that have terms, and all host ports."""
 
-    speakers: tuple[int, ...] = ()
-    ports: tuple[NodePort, ...] = ()
+    term_classes: tuple[int, ...] = ()
+    ports: tuple[PodHostPort, ...] = ()
 
 
-class _Tally:
+class _ConstraintCount:
     """How many different terms and host ports some kin have together."""
 
     def __init__(self) -> None:
-        self._known: Final[set[Recipe]] = set()
-        self._ports: Final[set[NodePort]] = set()
+        self._shared_specs: Final[set[SharedSpec]] = set()
+        self._ports: Final[set[PodHostPort]] = set()
         self.terms = 0
 
-    def add(self, kin: Kin) -> None:
-        recipe = kin.recipe
-        if recipe not in self._known or recipe.has_label_keys:
-            self.terms += recipe.terms
-        self._known.add(recipe)
-        self._ports.update(recipe.ports)
+    def add(self, pod_class: PodClass) -> None:
+        shared_spec = pod_class.shared_spec
+        if shared_spec not in self._shared_specs or shared_spec.has_label_keys:
+            self.terms += shared_spec.term_count
+        self._shared_specs.add(shared_spec)
+        self._ports.update(shared_spec.ports)
 
     @property
     def ports(self) -> int:
         return len(self._ports)
 
     @property
-    def is_too_much(self) -> bool:
-        return self.terms + len(self._ports) > MOST_OF_NAMESPACE
+    def exceeds_bound(self) -> bool:
+        return self.terms + len(self._ports) > MOST_TERMS_PER_NAMESPACE
 
 
-class _Crowd:
+class _NamespaceClasses:
     """The kin of one namespace, by number: the first first, as far as that is known."""
 
     def __init__(self) -> None:
-        self._kins: dict[int, tuple[Kin, tuple[object, ...] | None]] = {}
-        self._most = 0  # terms and ports, if no two of them were alike
-        self.left_out: list[int] = []
+        self._classes: dict[int, tuple[PodClass, tuple[object, ...] | None]] = {}
+        self._upper_bound = 0  # terms and ports, if no two of them were alike
+        self.excess: list[int] = []
 
     def __len__(self) -> int:
-        return len(self._kins)
+        return len(self._classes)
 
-    def enter(self, number: int, kin: Kin) -> None:
+    def add(self, number: int, pod_class: PodClass) -> None:
         """Take a kin, whose place is not known yet."""
-        self._kins[number] = kin, None
-        self._most += _size(kin)
+        self._classes[number] = pod_class, None
+        self._upper_bound += _size(pod_class)
 
-    def leave(self, number: int) -> None:
+    def remove(self, number: int) -> None:
         """Forget a kin."""
-        self._most -= _size(self._kins.pop(number)[0])
+        self._upper_bound -= _size(self._classes.pop(number)[0])
 
-    def choose(self, roll: Roll, lying: Bools) -> None:
+    def update_excess(self, pod_table: PodTable, are_on_node: Bools) -> None:
         """Find who is left out: the kin with which it is too much, and all behind it."""
-        self.left_out = []
-        if self._most <= MOST_OF_NAMESPACE:
+        self.excess = []
+        if self._upper_bound <= MOST_TERMS_PER_NAMESPACE:
             return
-        for number, (kin, place) in self._kins.items():
+        for number, (pod_class, place) in self._classes.items():
             if place is None:
-                self._kins[number] = kin, _place(kin, roll, is_lying=bool(lying[number]))
-        line = [(place, number, kin) for number, (kin, place) in self._kins.items()]
-        line.sort(key=itemgetter(0))  # it is in order but for what is new
-        self._kins = {number: (kin, place) for place, number, kin in line}
-        tally = _Tally()
-        for at, (_, _, kin) in enumerate(line):
-            tally.add(kin)
-            if tally.is_too_much:
-                self.left_out = [number for _, number, _ in line[at:]]
+                self._classes[number] = (
+                    pod_class,
+                    _order(pod_class, pod_table, is_on_node=bool(are_on_node[number])),
+                )
+        ordered = [
+            (place, number, pod_class) for number, (pod_class, place) in self._classes.items()
+        ]
+        ordered.sort(key=itemgetter(0))  # it is in order but for what is new
+        self._classes = {number: (pod_class, place) for place, number, pod_class in ordered}
+        tally = _ConstraintCount()
+        for at, (_, _, pod_class) in enumerate(ordered):
+            tally.add(pod_class)
+            if tally.exceeds_bound:
+                self.excess = [number for _, number, _ in ordered[at:]]
                 return
 
 
-class Crowds:
+class NamespaceBounds:
     """Of all namespaces; who is left out is a column of the kin."""
 
-    def __init__(self, roll: Roll) -> None:
-        self._roll: Final = roll
-        self._crowds: Final[dict[str, _Crowd]] = {}
-        self._known: Final[dict[int, Kin]] = {}  # by number, also where another has it by now
+    def __init__(self, pod_table: PodTable) -> None:
+        self._pod_table: Final = pod_table
+        self._by_namespace: Final[dict[str, _NamespaceClasses]] = {}
+        self._class_by_number: Final[
+            dict[int, PodClass]
+        ] = {}  # by number, also where another has it by now
         self._states: Ints = np.zeros(0, dtype=np.int64)  # [kin]: who it is and whether it lies
-        self.heard = Heard()
+        self.considered = ConsideredConstraints()
 
-    def read(self, present: Bools, lying: Bools) -> list[int]:
+    def read(self, present: Bools, are_on_node: Bools) -> list[int]:
         """Take which kin are there; return those that are left out now or no longer."""
-        kins, size = self._roll.kins, len(present)
-        speaks = (kins.speaks[:size] | kins.has_ports[:size]) & ~kins.is_excessive[:size]
-        states = np.where(present & speaks, 2 * kins.serial[:size] + lying, NONE)
+        classes, size = self._pod_table.class_table, len(present)
+        has_constraints = (
+            classes.has_pod_terms[:size] | classes.has_ports[:size]
+        ) & ~classes.exceeds_pod_bound[:size]
+        states = np.where(present & has_constraints, 2 * classes.serial[:size] + are_on_node, NONE)
         changed = self._changed(states)
         if not len(changed):
             return []
         self._states = states
         namespaces: dict[str, None] = {}
         for number in changed.tolist():
-            namespaces.update(dict.fromkeys(self._take(number, is_there=states[number] != NONE)))
+            namespaces.update(
+                dict.fromkeys(self._replace(number, is_present=states[number] != NONE))
+            )
         for namespace in namespaces:
-            crowd = self._crowds[namespace]
-            crowd.choose(self._roll, lying)
-            if not len(crowd):
-                del self._crowds[namespace]
-        return self._leave_out(states != NONE)
+            namespace_classes = self._by_namespace[namespace]
+            namespace_classes.update_excess(self._pod_table, are_on_node)
+            if not len(namespace_classes):
+                del self._by_namespace[namespace]
+        return self._write_excess(states != NONE)
 
     def _changed(self, states: Ints) -> NDArray[np.intp]:
         """Return the numbers of kin that are others, or whose oldest pod may be another."""
         before = np.full(len(states), NONE, dtype=np.int64)
         before[: len(self._states)] = self._states
         is_other = states != before
-        touched = [kin.number for kin in self._roll.touched]
+        touched = [pod_class.number for pod_class in self._pod_table.changed_classes]
         is_other[touched] |= states[touched] != NONE
         return np.flatnonzero(is_other)
 
-    def _take(self, number: int, *, is_there: bool) -> Iterable[str]:
+    def _replace(self, number: int, *, is_present: bool) -> Iterable[str]:
         """Take the kin that has a number now; yield the namespaces that it concerns."""
-        before = self._known.pop(number, None)
+        before = self._class_by_number.pop(number, None)
         if before is not None:
-            self._crowds[before.namespace].leave(number)
+            self._by_namespace[before.namespace].remove(number)
             yield before.namespace
-        if is_there:
-            kin = self._known[number] = self._roll.kins[number]
-            self._crowds.setdefault(kin.namespace, _Crowd()).enter(number, kin)
-            yield kin.namespace
+        if is_present:
+            pod_class = self._class_by_number[number] = self._pod_table.class_table[number]
+            self._by_namespace.setdefault(pod_class.namespace, _NamespaceClasses()).add(
+                number, pod_class
+            )
+            yield pod_class.namespace
 
-    def _leave_out(self, is_there: Bools) -> list[int]:
-        kins, size = self._roll.kins, len(is_there)
-        left_out = np.zeros(size, dtype=np.bool_)
-        for crowd in self._crowds.values():
-            left_out[crowd.left_out] = True
-        moved: list[int] = np.flatnonzero(left_out != kins.is_left_out[:size]).tolist()
-        kins.is_left_out[:size] = left_out
-        heard = [self._known[number] for number in np.flatnonzero(is_there & ~left_out).tolist()]
-        ports = {port for recipe in {kin.recipe for kin in heard} for port in recipe.ports}
-        self.heard = Heard(
-            speakers=tuple(sorted(kin.serial for kin in heard if kin.recipe.terms)),
+    def _write_excess(self, is_present: Bools) -> list[int]:
+        classes, size = self._pod_table.class_table, len(is_present)
+        exceeds = np.zeros(size, dtype=np.bool_)
+        for namespace_classes in self._by_namespace.values():
+            exceeds[namespace_classes.excess] = True
+        changed: list[int] = np.flatnonzero(
+            exceeds != classes.exceeds_namespace_bound[:size]
+        ).tolist()
+        classes.exceeds_namespace_bound[:size] = exceeds
+        considered = [
+            self._class_by_number[number]
+            for number in np.flatnonzero(is_present & ~exceeds).tolist()
+        ]
+        ports = {
+            port
+            for shared_spec in {pod_class.shared_spec for pod_class in considered}
+            for port in shared_spec.ports
+        }
+        self.considered = ConsideredConstraints(
+            term_classes=tuple(
+                sorted(
+                    pod_class.serial for pod_class in considered if pod_class.shared_spec.term_count
+                )
+            ),
             ports=tuple(sorted(ports)),
         )
-        return [number for number in moved if kins.is_known(number)]
+        return [number for number in changed if classes.is_known(number)]
 
 
-def too_much(namespace: str, kins: Iterable[Kin]) -> str:
+def bound_message(namespace: str, classes: Iterable[PodClass]) -> str:
     """Return what to tell a PodGroup whose pods are left out; *kins* are all of its pods."""
-    own = _Tally()
-    for kin in kins:
-        own.add(kin)
-    if own.is_too_much:
+    own = _ConstraintCount()
+    for pod_class in classes:
+        own.add(pod_class)
+    if own.exceeds_bound:
         return (
-            f"the PodGroup has {own.terms} different {_SPEAK} and {own.ports} host ports, of a"
-            f" namespace ({namespace}) at most {MOST_OF_NAMESPACE} are looked at together: as it is"
-            f" it never has its turn. Name at most {MOST_OF_NAMESPACE} in {_FIELDS} of its pods"
+            f"the PodGroup has {own.terms} different {_TERMS} and {own.ports} host ports, of a"
+            f" namespace ({namespace}) at most {MOST_TERMS_PER_NAMESPACE} are looked at together: as it is"
+            f" it never has its turn. Name at most {MOST_TERMS_PER_NAMESPACE} in {_FIELDS} of its pods"
             f" {_ONCE}, or make several PodGroups that start one after another"
         )
     return (
-        f"the pods of namespace {namespace} have more than {MOST_OF_NAMESPACE} different {_SPEAK}"
+        f"the pods of namespace {namespace} have more than {MOST_TERMS_PER_NAMESPACE} different {_TERMS}"
         f" and host ports together; the PodGroup has {own.terms} terms and {own.ports} host ports"
         " of its own, and older ones come first. It has its turn when older ones are gone, or when"
         f" pods of the namespace have fewer of them in {_FIELDS} {_ONCE}"
     )
 
 
-def _size(kin: Kin) -> int:
-    return kin.recipe.terms + len(kin.recipe.ports)
+def _size(pod_class: PodClass) -> int:
+    return pod_class.shared_spec.term_count + len(pod_class.shared_spec.ports)
 
 
-def _place(kin: Kin, roll: Roll, *, is_lying: bool) -> tuple[object, ...]:
+def _order(pod_class: PodClass, pod_table: PodTable, *, is_on_node: bool) -> tuple[object, ...]:
     """Return what orders kin: the age tells them apart, but for pods that are not there yet."""
-    if kin.slots:
-        return not is_lying, False, roll.age(roll.first(kin))
-    return not is_lying, True, (), kin.recipe.text, sorted(kin.labels.items())
+    if pod_class.pod_rows:
+        return not is_on_node, False, pod_table.age(pod_table.oldest(pod_class))
+    return not is_on_node, True, (), pod_class.shared_spec.encoded, sorted(pod_class.labels.items())

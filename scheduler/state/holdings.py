@@ -8,124 +8,144 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from scheduler.core.model import NONE, Cause, NodeFault
-from scheduler.state.gang import Gang
-from scheduler.state.kin import Kin
-from scheduler.state.nodes import NodeRows
-from scheduler.state.reserved import SlotAt, read_reserved
-from scheduler.state.roll import DONE, SUCCEEDED, THERE, Roll
-from scheduler.state.terms import Stray
+from scheduler.core.model import NONE, NodeFault, ReservationCause
+from scheduler.state.gang import PodGroupRecord
+from scheduler.state.kin import PodClass
+from scheduler.state.nodes import NodeTable
+from scheduler.state.reserved import NamedPlace, read_reserved
+from scheduler.state.roll import DONE, RUNNING, SUCCEEDED, PodTable
+from scheduler.state.terms import ObjectWarning
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import RESERVED
 
-__all__ = ["Held", "Holdings"]
+__all__ = ["PodSetReservation", "Reservations"]
 
 
-class Held(NamedTuple):
+class PodSetReservation(NamedTuple):
     """Of one leaf: in pods of which kin, and where, with why."""
 
-    kin: Kin
-    at: tuple[tuple[int, Cause], ...]  # rows of nodes
+    pod_class: PodClass
+    places: tuple[tuple[int, ReservationCause], ...]  # rows of nodes
 
 
-class Holdings:
+class Reservations:
     """By gang and leaf."""
 
-    def __init__(self, roll: Roll, nodes: NodeRows) -> None:
-        self._roll: Final = roll
+    def __init__(self, pod_table: PodTable, nodes: NodeTable) -> None:
+        self._pod_table: Final = pod_table
         self._nodes: Final = nodes
-        self.by_gang: Final[dict[Key, dict[str, Held]]] = {}
-        self.texts: Final[dict[Key, str]] = {}  # what the annotations say
-        self._strays: Final[dict[Key, Stray]] = {}
+        self.by_podgroup: Final[dict[Key, dict[str, PodSetReservation]]] = {}
+        self.annotations: Final[dict[Key, str]] = {}  # what the annotations say
+        self._warnings: Final[dict[Key, ObjectWarning]] = {}
 
     @property
-    def strays(self) -> list[Stray]:
+    def warnings(self) -> list[ObjectWarning]:
         """Return the annotations that cannot be read."""
-        return [*self._strays.values()]
+        return [*self._warnings.values()]
 
-    def of(self, gang: Gang) -> dict[str, Held]:
+    def of_podgroup(self, record: PodGroupRecord) -> dict[str, PodSetReservation]:
         """Return the slots of a gang, by leaf."""
-        return self.by_gang.get(gang.key, {})
+        return self.by_podgroup.get(record.key, {})
 
-    def read(self, key: Key, gang: Gang | None) -> set[int]:
+    def read(self, key: Key, record: PodGroupRecord | None) -> set[int]:
         """Read what a gang holds now; return the nodes where it holds something, or held."""
-        self.texts.pop(key, None)
-        self._strays.pop(key, None)
-        before = self.by_gang.pop(key, {})
-        if gang is not None and gang.is_listed and gang.group is not None:
-            text = gang.group.metadata.annotations.get(RESERVED, "")
+        self.annotations.pop(key, None)
+        self._warnings.pop(key, None)
+        before = self.by_podgroup.pop(key, {})
+        if record is not None and record.is_active and record.group is not None:
+            text = record.group.metadata.annotations.get(RESERVED, "")
             if text:
-                self.texts[key] = text
-                held = self._read_one(gang, text)
-                if held:
-                    self.by_gang[key] = held
-        both = (*before.values(), *self.by_gang.get(key, {}).values())
-        return {row for held in both for row, _ in held.at}
+                self.annotations[key] = text
+                reserved = self._read_one(record, text)
+                if reserved:
+                    self.by_podgroup[key] = reserved
+        affected = (*before.values(), *self.by_podgroup.get(key, {}).values())
+        return {row for reserved in affected for row, _ in reserved.places}
 
-    def at_nodes(self) -> Counter[tuple[int, int]]:
+    def counts_by_node(self) -> Counter[tuple[int, int]]:
         """Return how many slots there are, by kin and node."""
         return Counter(
-            (held.kin.number, row)
-            for leaves in self.by_gang.values()
-            for held in leaves.values()
-            for row, _ in held.at
+            (reserved.pod_class.number, row)
+            for podsets in self.by_podgroup.values()
+            for reserved in podsets.values()
+            for row, _ in reserved.places
         )
 
-    def _read_one(self, gang: Gang, text: str) -> dict[str, Held]:
+    def _read_one(self, record: PodGroupRecord, text: str) -> dict[str, PodSetReservation]:
         found = read_reserved(text)
         if isinstance(found, str):
             fault = f"metadata.annotations[{RESERVED}]: {found}; what was held is let go"
-            self._strays[gang.key] = Stray(gang.key, f"PodGroup {gang.key}: {fault}")
+            self._warnings[record.key] = ObjectWarning(
+                record.key, f"PodGroup {record.key}: {fault}"
+            )
             return {}
-        if not gang.is_sound or not gang.is_begun:
+        if not record.is_valid or not record.has_started:
             return {}
-        if gang.is_suspended and not gang.comes_back:
+        if record.is_suspended and not record.is_returning:
             return {}
-        back = gang.coming_back
-        found = {leaf: it for leaf, it in found.items() if leaf in back or not _is_moved(it)}
-        kept: dict[str, Held] = {}
-        for leaf, minimum in gang.minima.items():
-            held, kin = found.get(leaf, ()), self._kin(gang, leaf)
-            if held and kin is not None:
-                at = self._kept(gang, leaf, held, minimum)
-                kept[leaf] = Held(kin, tuple((self._nodes.row[one.node], one.cause) for one in at))
-        return kept
+        relocating = record.relocating
+        found = {
+            podset: it
+            for podset, it in found.items()
+            if podset in relocating or not _is_relocation(it)
+        }
+        usable: dict[str, PodSetReservation] = {}
+        for podset, minimum in record.min_members.items():
+            reserved, pod_class = found.get(podset, ()), self._pod_class(record, podset)
+            if reserved and pod_class is not None:
+                at = self._usable_places(record, podset, reserved, minimum)
+                usable[podset] = PodSetReservation(
+                    pod_class, tuple((self._nodes.row_by_name[one.node], one.cause) for one in at)
+                )
+        return usable
 
-    def _kin(self, gang: Gang, leaf: str) -> Kin | None:
+    def _pod_class(self, record: PodGroupRecord, podset: str) -> PodClass | None:
         """Return of which kin the pods of a leaf will be: as foretold, else as the last of them."""
-        if leaf in gang.later:
-            return gang.later[leaf][0]
-        kins = gang.leaves.get(leaf, ())
-        return max(kins, key=lambda kin: self._roll.age(self._roll.first(kin)), default=None)
+        if podset in record.expected:
+            return record.expected[podset][0]
+        pod_classes = record.classes_by_podset.get(podset, ())
+        return max(
+            pod_classes,
+            key=lambda pod_class: self._pod_table.age(self._pod_table.oldest(pod_class)),
+            default=None,
+        )
 
-    def _kept(self, gang: Gang, leaf: str, held: tuple[SlotAt, ...], minimum: int) -> list[SlotAt]:
+    def _usable_places(
+        self, record: PodGroupRecord, podset: str, reserved: tuple[NamedPlace, ...], minimum: int
+    ) -> list[NamedPlace]:
         """Return the slots that can still be used, less those that pods have taken by now."""
-        count = gang.later[leaf][1] if leaf in gang.later else minimum
-        if _is_moved(held):  # what can be spared was moved as well
-            count = max(count, sum(gang.of(leaf, one) for one in (*range(DONE), SUCCEEDED)))
-        done = gang.of(leaf, THERE) + gang.of(leaf, SUCCEEDED)
-        kept = [one for one in held if self._is_usable(one.node)]
-        surplus = len(kept) - max(count - done, 0)
-        lying = self._lying(gang, leaf) if surplus > 0 else Counter()
-        for one in list(kept):
-            if surplus > 0 and lying[one.node] > 0:
-                lying[one.node] -= 1
+        count = record.expected[podset][1] if podset in record.expected else minimum
+        if _is_relocation(reserved):  # what can be spared was moved as well
+            count = max(
+                count, sum(record.count_of(podset, one) for one in (*range(DONE), SUCCEEDED))
+            )
+        done = record.count_of(podset, RUNNING) + record.count_of(podset, SUCCEEDED)
+        usable = [one for one in reserved if self._is_usable(one.node)]
+        surplus = len(usable) - max(count - done, 0)
+        running_nodes = self._running_nodes(record, podset) if surplus > 0 else Counter()
+        for one in list(usable):
+            if surplus > 0 and running_nodes[one.node] > 0:
+                running_nodes[one.node] -= 1
                 surplus -= 1
-                kept.remove(one)
-        return kept[: len(kept) - max(surplus, 0)]
+                usable.remove(one)
+        return usable[: len(usable) - max(surplus, 0)]
 
-    def _lying(self, gang: Gang, leaf: str) -> Counter[str]:
+    def _running_nodes(self, record: PodGroupRecord, podset: str) -> Counter[str]:
         """Return on which nodes the pods of a leaf have their places."""
-        state, node, names = self._roll.state, self._roll.node, self._nodes.names
-        slots = (slot for kin in gang.leaves.get(leaf, ()) for slot in kin.slots)
-        there = (int(node[slot]) for slot in slots if state[slot] == THERE)
-        return Counter(names[row] for row in there if row != NONE)
+        state, node, names = self._pod_table.state, self._pod_table.node, self._nodes.names
+        pod_rows = (
+            pod_row
+            for pod_class in record.classes_by_podset.get(podset, ())
+            for pod_row in pod_class.pod_rows
+        )
+        running_rows = (int(node[pod_row]) for pod_row in pod_rows if state[pod_row] == RUNNING)
+        return Counter(names[row] for row in running_rows if row != NONE)
 
     def _is_usable(self, node: str) -> bool:
         """Say whether a slot may stay: who cordons a node wants nobody there, other faults pass."""
-        row = self._nodes.row.get(node)
+        row = self._nodes.row_by_name.get(node)
         return row is not None and self._nodes.faults[row] != NodeFault.CORDONED
 
 
-def _is_moved(slots: Iterable[SlotAt]) -> bool:
-    return any(one.cause == Cause.MOVE for one in slots)
+def _is_relocation(pod_rows: Iterable[NamedPlace]) -> bool:
+    return any(one.cause == ReservationCause.MOVE for one in pod_rows)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
-from scheduler.core.model import NONE, Require
+from scheduler.core.model import NONE, LabelRequirement
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import (
     APP,
@@ -24,72 +24,78 @@ from trainer_kai.api.pod import Pod, PodSpec
 from trainer_kai.api.quantity import Quantity, QuantityError, milli
 from trainer_kai.api.resources import JOBS
 from trainer_kai.api.selector import LabelSelector
-from trainer_kai.policy.census import attempt_of
-from trainer_kai.policy.demand import Amounts, demand
-from trainer_kai.policy.podbounds import excess, has_label_keys, pod_terms, spreads, term_count
-from trainer_kai.policy.ports import NodePort, node_ports
+from trainer_kai.policy.census import podset_and_attempt
+from trainer_kai.policy.demand import ResourceAmounts, pod_requests
+from trainer_kai.policy.podbounds import (
+    hard_spread_constraints,
+    has_match_label_keys,
+    required_pod_terms,
+    spec_limit_fault,
+    term_count,
+)
+from trainer_kai.policy.ports import PodHostPort, pod_host_ports
 
-__all__ = ["Kin", "Recipe", "Said", "Shaping"]
+__all__ = ["NodeRequirements", "PodClass", "PodMetadata", "SharedSpec"]
 
-Said: TypeAlias = tuple[Mapping[str, str], Mapping[str, str]]  # labels, annotations
+PodMetadata: TypeAlias = tuple[Mapping[str, str], Mapping[str, str]]  # labels, annotations
 
-_WISHES: Final = (POD_GROUP, GPU_FRACTION, GPU_MEMORY, GPU_FRACTION_DEVICES)
+_SCHEDULING_ANNOTATIONS: Final = (POD_GROUP, GPU_FRACTION, GPU_MEMORY, GPU_FRACTION_DEVICES)
 _LEADERS: Final = ((KUBEFLOW_JOB_ROLE, ("master", "launcher")), (RAY_NODE_TYPE, ("head",)))
 # Any user may write the label; in these namespaces it is the scheduler that makes pods.
-_NAMESPACES: Final = {RESERVATION_APP: RESERVATION_APP, SCALING_APP: SCALING_NAMESPACE}
+_HELPER_NAMESPACES: Final = {RESERVATION_APP: RESERVATION_APP, SCALING_APP: SCALING_NAMESPACE}
 _NUMBER: Final = re.compile("[+-]?[0-9]{1,9}")
 _UNRANKED: Final = 10**9  # behind all that have a number
 
 
-class Shaping(NamedTuple):
+class NodeRequirements(NamedTuple):
     """What a spec says of nodes, in codes."""
 
-    tolerates: frozenset[int]
-    any_of: tuple[tuple[tuple[Require, ...], ...], ...]
+    tolerated_taints: frozenset[int]
+    node_affinity: tuple[tuple[tuple[LabelRequirement, ...], ...], ...]
 
 
-class Recipe:
+class SharedSpec:
     """What the pods of one spec, whatever their node, have in common: worked out once."""
 
     __slots__ = (
         "_demand",
         "_fault",
+        "_node_requirements",
         "_ports",
-        "_shaping",
-        "asks_for_index",
+        "class_count",
+        "encoded",
         "excess",
         "has_label_keys",
-        "kins",
+        "selects_by_index",
         "spec",
-        "terms",
-        "text",
+        "term_count",
     )
 
     def __init__(self, spec: PodSpec, text: bytes) -> None:
         self.spec: Final = spec
-        self.text: Final = text
-        self.kins = 0  # how many have it
-        self.excess: Final = excess(spec)  # what it says more of than is looked at
-        self.terms: Final = 0 if self.excess else term_count(spec)
-        self.has_label_keys: Final = self.terms > 0 and has_label_keys(spec)
+        self.encoded: Final = text
+        self.class_count = 0  # how many have it
+        self.excess: Final = spec_limit_fault(spec)  # what it says more of than is looked at
+        self.term_count: Final = 0 if self.excess else term_count(spec)
+        self.has_label_keys: Final = self.term_count > 0 and has_match_label_keys(spec)
         # Whether their neighbours, in their own namespace, are chosen by the index of pods.
-        self.asks_for_index: Final = self.terms > 0 and any(
-            COMPLETION_INDEX in keys or _names_index(selector)
-            for selector, keys in _selections(spec)
+        self.selects_by_index: Final = self.term_count > 0 and any(
+            COMPLETION_INDEX in keys or _selects_by_index(selector)
+            for selector, keys in _pod_selections(spec)
         )
-        self._demand: Amounts | str | None = None
+        self._demand: ResourceAmounts | str | None = None
         self._fault: str | None = None  # nothing where there is none
-        self._ports: tuple[NodePort, ...] | None = None
-        self._shaping: tuple[object, Shaping] | None = None
+        self._ports: tuple[PodHostPort, ...] | None = None
+        self._node_requirements: tuple[object, NodeRequirements] | None = None
 
     @property
-    def ports(self) -> tuple[NodePort, ...]:
+    def ports(self) -> tuple[PodHostPort, ...]:
         """Return the ports of nodes that they take."""
         if self._ports is None:
-            self._ports = tuple(dict.fromkeys(node_ports(self.spec)))
+            self._ports = tuple(dict.fromkeys(pod_host_ports(self.spec)))
         return self._ports
 
-    def demand(self) -> Amounts:
+    def demand(self) -> ResourceAmounts:
         """Return what one of them asks for, in thousandths; nothing for what cannot be read."""
         found = self._read_demand()
         return {} if isinstance(found, str) else found
@@ -105,57 +111,59 @@ class Recipe:
         if isinstance(found, str):
             return found
         try:
-            below = sorted(name for name, quantity in _asked(self.spec) if milli(quantity) < 0)
+            below = sorted(name for name, quantity in _quantities(self.spec) if milli(quantity) < 0)
         except QuantityError as error:  # in a limit that a request outranks
             return str(error)
         return f"it asks for less than nothing of {below[0]}" if below else None
 
-    def shaping(self, codes: object, work_out: Callable[[PodSpec], Shaping]) -> Shaping:
+    def node_requirements(
+        self, encoding: object, work_out: Callable[[PodSpec], NodeRequirements]
+    ) -> NodeRequirements:
         """Return what is worked out for codes, and remembered as long as these are meant."""
-        if self._shaping is None or self._shaping[0] is not codes:
-            self._shaping = codes, work_out(self.spec)
-        return self._shaping[1]
+        if self._node_requirements is None or self._node_requirements[0] is not encoding:
+            self._node_requirements = encoding, work_out(self.spec)
+        return self._node_requirements[1]
 
-    def _read_demand(self) -> Amounts | str:
+    def _read_demand(self) -> ResourceAmounts | str:
         if self._demand is None:
             try:
-                self._demand = demand(self.spec)
+                self._demand = pod_requests(self.spec)
             except QuantityError as error:
                 self._demand = str(error)
         return self._demand
 
 
-class Kin:
+class PodClass:
     """Pods that are alike."""
 
     __slots__ = (
         "_owner",
         "annotations",
-        "foreseen",
-        "gang",
+        "ephemeral_pod_name",
+        "expected_by",
         "labels",
         "namespace",
         "number",
-        "own_name",
-        "recipe",
+        "pod_rows",
+        "podgroup_key",
         "serial",
-        "slots",
+        "shared_spec",
     )
 
-    def __init__(self, key: Key, pod: Pod, said: Said, recipe: Recipe) -> None:
+    def __init__(self, key: Key, pod: Pod, metadata: PodMetadata, shared_spec: SharedSpec) -> None:
         self.namespace: Final = key.namespace
-        self.labels, self.annotations = said
-        self.recipe: Final = recipe
+        self.labels, self.annotations = metadata
+        self.shared_spec: Final = shared_spec
         owner = pod.metadata.controller if pod.metadata.owner_references else None
         self._owner: Final = owner
         # A claim that is made for a pod is called after it, so that such a pod has no kin.
         has_own = any(volume.ephemeral for volume in pod.spec.volumes)
-        self.own_name: Final = key.name if has_own else ""
+        self.ephemeral_pod_name: Final = key.name if has_own else ""
         self.number = NONE  # another may have it afterwards
         self.serial = NONE  # nobody else ever has it
-        self.slots: Final[dict[int, None]] = {}  # of its pods
-        self.foreseen = 0  # gangs that await such pods
-        self.gang: Key | None = None  # that they name
+        self.pod_rows: Final[dict[int, None]] = {}  # of its pods
+        self.expected_by = 0  # gangs that await such pods
+        self.podgroup_key: Key | None = None  # that they name
 
     @property
     def controller(self) -> tuple[str, str]:
@@ -166,37 +174,37 @@ class Kin:
     @property
     def attempt(self) -> tuple[str, tuple[int, int]]:
         """Return the Job, as a leaf, and which attempt they are of."""
-        return attempt_of(self.labels)
+        return podset_and_attempt(self.labels)
 
     @property
     def spec(self) -> PodSpec:
         """Return what they are to run, without a node."""
-        return self.recipe.spec
+        return self.shared_spec.spec
 
     @property
-    def wishes(self) -> tuple[str | None, ...]:
+    def scheduling_annotations(self) -> tuple[str | None, ...]:
         """Return the annotations that we read."""
-        return tuple(map(self.annotations.get, _WISHES))
+        return tuple(map(self.annotations.get, _SCHEDULING_ANNOTATIONS))
 
     @property
-    def group(self) -> str:
+    def podgroup_name(self) -> str:
         """Return the group that they name, or nothing."""
         return self.annotations.get(POD_GROUP, "")
 
     @property
-    def is_of_job(self) -> bool:
+    def is_from_job(self) -> bool:
         """Say whether a Job made them."""
         return self.controller == (JOBS.api_version, JOBS.kind)
 
     @property
-    def is_reservation(self) -> bool:
+    def is_gpu_reservation(self) -> bool:
         """Say whether they only hold the devices that others share."""
-        return self.is_of_scheduler and self.labels[APP] == RESERVATION_APP
+        return self.is_scheduler_helper and self.labels[APP] == RESERVATION_APP
 
     @property
-    def is_of_scheduler(self) -> bool:
+    def is_scheduler_helper(self) -> bool:
         """Say whether they do something for the scheduler, and are no work."""
-        return self.namespace == _NAMESPACES.get(self.labels.get(APP, ""))
+        return self.namespace == _HELPER_NAMESPACES.get(self.labels.get(APP, ""))
 
     @property
     def rank(self) -> int:
@@ -207,7 +215,7 @@ class Kin:
         return rank - 3 * _UNRANKED if leads else rank  # before all others
 
 
-def _asked(spec: PodSpec) -> Iterator[tuple[str, Quantity]]:
+def _quantities(spec: PodSpec) -> Iterator[tuple[str, Quantity]]:
     parts = [one.resources for one in (*spec.init_containers, *spec.containers)]
     for part in (*parts, *([spec.resources] if spec.resources else [])):
         yield from part.requests.items()
@@ -215,15 +223,15 @@ def _asked(spec: PodSpec) -> Iterator[tuple[str, Quantity]]:
     yield from spec.overhead.items()
 
 
-def _selections(spec: PodSpec) -> Iterator[tuple[LabelSelector | None, tuple[str, ...]]]:
-    for apart in (False, True):
-        for term in pod_terms(spec.affinity, apart=apart):
+def _pod_selections(spec: PodSpec) -> Iterator[tuple[LabelSelector | None, tuple[str, ...]]]:
+    for anti_affinity in (False, True):
+        for term in required_pod_terms(spec.affinity, anti=anti_affinity):
             yield term.label_selector, term.match_label_keys + term.mismatch_label_keys
-    for spread in spreads(spec):
+    for spread in hard_spread_constraints(spec):
         yield spread.label_selector, spread.match_label_keys
 
 
-def _names_index(selector: LabelSelector | None) -> bool:
+def _selects_by_index(selector: LabelSelector | None) -> bool:
     if selector is None:
         return False
     return COMPLETION_INDEX in selector.match_labels or any(

@@ -3,32 +3,32 @@
 from collections.abc import Iterable
 from typing import Final, Generic, TypeVar
 
-__all__ = ["Links"]
+__all__ = ["ReverseIndex"]
 
 A = TypeVar("A")
 B = TypeVar("B")
 
 
-class Links(Generic[A, B]):
+class ReverseIndex(Generic[A, B]):
     """From each of the former to any number of the latter."""
 
     def __init__(self) -> None:
-        self._to: Final[dict[A, tuple[B, ...]]] = {}
-        self._back: Final[dict[B, dict[A, None]]] = {}
+        self._targets: Final[dict[A, tuple[B, ...]]] = {}
+        self._sources: Final[dict[B, dict[A, None]]] = {}
 
-    def put(self, one: A, others: Iterable[B]) -> None:
+    def put(self, source: A, targets: Iterable[B]) -> None:
         """Let one lead to these, and to nobody else."""
-        for before in self._to.pop(one, ()):
-            of = self._back[before]
-            del of[one]
-            if not of:
-                del self._back[before]
-        to = tuple(dict.fromkeys(others))
+        for previous in self._targets.pop(source, ()):
+            sources = self._sources[previous]
+            del sources[source]
+            if not sources:
+                del self._sources[previous]
+        to = tuple(dict.fromkeys(targets))
         if to:
-            self._to[one] = to
-        for other in to:
-            self._back.setdefault(other, {})[one] = None
+            self._targets[source] = to
+        for target in to:
+            self._sources.setdefault(target, {})[source] = None
 
-    def of(self, other: B) -> tuple[A, ...]:
+    def sources_of(self, target: B) -> tuple[A, ...]:
         """Return who leads here."""
-        return tuple(self._back.get(other, ()))
+        return tuple(self._sources.get(target, ()))

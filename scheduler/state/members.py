@@ -4,75 +4,75 @@ from collections.abc import Set as AbstractSet
 from typing import Final
 
 from scheduler.state.cluster import Cluster
-from scheduler.state.links import Links
-from scheduler.state.news import OVER
+from scheduler.state.links import ReverseIndex
+from scheduler.state.news import TERMINAL_PHASES
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import POD_GROUP
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.podgroup import PodGroup
 
-__all__ = ["Members", "group_of"]
+__all__ = ["PodGroupMembers", "podgroup_key"]
 
-_NOBODY: Final[frozenset[Key]] = frozenset()
+_NO_PODS: Final[frozenset[Key]] = frozenset()
 
 
-class Members:
+class PodGroupMembers:
     """By group."""
 
     def __init__(self, cluster: Cluster, scheduler_name: str) -> None:
         self._cluster: Final = cluster
         self._scheduler_name: Final = scheduler_name
-        self._of: Final[dict[Key, set[Key]]] = {}
-        self._owners: Final[Links[Key, Key]] = Links()
+        self._by_group: Final[dict[Key, set[Key]]] = {}
+        self._owners: Final[ReverseIndex[Key, Key]] = ReverseIndex()
 
-    def of(self, group: Key) -> AbstractSet[Key]:
+    def pods_of(self, group: Key) -> AbstractSet[Key]:
         """Return the pods that name a group."""
-        return self._of.get(group, _NOBODY)
+        return self._by_group.get(group, _NO_PODS)
 
     @property
     def pairs(self) -> set[tuple[Key, Key]]:
         """Return each pod with its group."""
-        return {(pod, group) for group, members in self._of.items() for pod in members}
+        return {(pod, group) for group, members in self._by_group.items() for pod in members}
 
     def move(self, pod: Key, old: Key | None, new: Key | None) -> None:
         """Let a pod be of another group than before, or of none."""
         if old is not None and old != new:
-            members = self._of[old]
+            members = self._by_group[old]
             members.discard(pod)
             if not members:
-                del self._of[old]
+                del self._by_group[old]
         if new is not None:
-            self._of.setdefault(new, set()).add(pod)
+            self._by_group.setdefault(new, set()).add(pod)
 
-    def own(self, group: Key, found: PodGroup | None) -> None:
+    def set_owners(self, group: Key, found: PodGroup | None) -> None:
         """Let a group be owned by whom it names, or be gone."""
         owners = found.metadata.owner_references if found else ()
         self._owners.put(group, (Key(group.namespace, owner.name) for owner in owners))
 
     def groups_of(self, jobset: Key) -> tuple[Key, ...]:
         """Return the groups that name a JobSet as their owner; it is called like its TrainJob."""
-        return self._owners.of(jobset)
+        return self._owners.sources_of(jobset)
 
     def is_ours(self, pod: Pod) -> bool:
         """Say whether we are to place a pod."""
         return pod.spec.scheduler_name == self._scheduler_name
 
-    def placed(self, group: Key) -> list[Key]:
+    def placed_pods(self, group: Key) -> list[Key]:
         """Return the pods of a group that we put on nodes, and that are not over."""
         return sorted(
             key
-            for key in self.of(group)
+            for key in self.pods_of(group)
             if (pod := self._cluster.pods[key]).spec.node_name
-            and pod.status.phase not in OVER
+            and pod.status.phase not in TERMINAL_PHASES
             and self.is_ours(pod)
         )
 
-    def placed_of(self, jobset: Key) -> list[Key]:
+    def placed_pods_of_jobset(self, jobset: Key) -> list[Key]:
         """Return those of all groups of a JobSet."""
-        return [pod for group in self.groups_of(jobset) for pod in self.placed(group)]
+        return [pod for group in self.groups_of(jobset) for pod in self.placed_pods(group)]
 
 
-def group_of(key: Key, pod: Pod | None) -> Key | None:
+def podgroup_key(key: Key, pod: Pod | None) -> Key | None:
     """Return the group that a pod names."""
     name = pod.metadata.annotations.get(POD_GROUP) if pod else None
     return Key(key.namespace, name) if name else None

@@ -13,41 +13,41 @@ import numpy as np
 
 from scheduler.core.chunks import is_satisfied
 from scheduler.core.model import NONE, Bools, Ints, Snapshot
-from scheduler.state.bars import Bars
-from scheduler.state.basis import Versions, basis_of
-from scheduler.state.budgets import BudgetRows
-from scheduler.state.charges import QueueCharges, goings
+from scheduler.state.bars import PreFilter
+from scheduler.state.basis import EncodingGenerations, current_encoding_key
+from scheduler.state.budgets import BudgetTable
+from scheduler.state.charges import QueueTotals, releasing_by_queue
 from scheduler.state.cluster import Cluster
-from scheduler.state.codes import Codes
-from scheduler.state.crowds import Crowds
-from scheduler.state.dues import Dues
-from scheduler.state.encoded import Encoded
-from scheduler.state.gang import Gang
-from scheduler.state.gangs import Gangs
-from scheduler.state.ground import Ground
-from scheduler.state.holdings import Holdings
-from scheduler.state.kin import Kin
-from scheduler.state.kins import Kins
-from scheduler.state.nodes import NodeRows
-from scheduler.state.permits import Pairs, Permits, Use
-from scheduler.state.queues import QueueRows
-from scheduler.state.roll import RELEASING, STUCK, THERE, WAITING, Roll
-from scheduler.state.standing import QuotaScopes, Standings
-from scheduler.state.stays import Stays
-from scheduler.state.terms import Stray, Terms
-from scheduler.state.units import Units
-from scheduler.state.users import Users
-from scheduler.state.view import View
+from scheduler.state.codes import Encoding
+from scheduler.state.crowds import NamespaceBounds
+from scheduler.state.dues import QueueUsageTable
+from scheduler.state.encoded import EncodedSnapshot
+from scheduler.state.gang import PodGroupRecord
+from scheduler.state.gangs import PodGroupIndex
+from scheduler.state.ground import NodeOccupancy
+from scheduler.state.holdings import Reservations
+from scheduler.state.kin import PodClass
+from scheduler.state.kins import PodClassTable
+from scheduler.state.nodes import NodeTable
+from scheduler.state.permits import AccessQuestion, AccessQuestions, QueueAccessRule
+from scheduler.state.queues import QueueTable
+from scheduler.state.roll import PENDING, RELEASING, RUNNING, STUCK_RELEASING, PodTable
+from scheduler.state.standing import AttributeResolver, QuotaScopes
+from scheduler.state.stays import Evictability
+from scheduler.state.terms import ObjectWarning, StateOptions
+from scheduler.state.units import PodGroupTable
+from scheduler.state.users import SharedClaims
+from scheduler.state.view import BuildContext
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import QUEUE
 from trainer_kai.api.node import Node
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.quota import ResourceQuota
 
-__all__ = ["Memory", "News"]
+__all__ = ["ObjectChanges", "SnapshotBuilder"]
 
 
-class News(NamedTuple):
+class ObjectChanges(NamedTuple):
     """What has changed since the last time: None is gone."""
 
     nodes: Mapping[str, Node | None]
@@ -64,337 +64,436 @@ class News(NamedTuple):
     has_budgets: bool
 
 
-class Memory:
+class SnapshotBuilder:
     """Of one state."""
 
-    def __init__(self, cluster: Cluster, terms: Terms) -> None:
+    def __init__(self, cluster: Cluster, options: StateOptions) -> None:
         self._cluster: Final = cluster
-        self._terms: Final = terms
-        self._nodes: Final = NodeRows()
-        self._kins: Final = Kins(terms)
-        self._roll: Final = Roll(self._kins, self._nodes, terms)
-        self._gangs: Final = Gangs(cluster, self._roll, terms)
-        self._holdings: Final = Holdings(self._roll, self._nodes)
-        self._users: Final = Users(cluster, self._roll)
-        self._stays: Final = Stays(cluster.trainjobs, cluster.refused, kueue=terms.kueue)
-        self._permits: Final = Permits(
-            cluster.permits, terms.unannotated, are_needed=terms.needs_permission
+        self._options: Final = options
+        self._nodes: Final = NodeTable()
+        self._class_table: Final = PodClassTable(options)
+        self._pod_table: Final = PodTable(self._class_table, self._nodes, options)
+        self._podgroup_index: Final = PodGroupIndex(cluster, self._pod_table, options)
+        self._reservations: Final = Reservations(self._pod_table, self._nodes)
+        self._shared_claims: Final = SharedClaims(cluster, self._pod_table)
+        self._evictability: Final = Evictability(
+            cluster.trainjobs, cluster.suspend_refusals, kueue=options.kueue
         )
-        self._pairs: Final = Pairs()
-        self._units: Final = Units(terms)
-        self._dues: Final = Dues()
-        self._budgets: Final = BudgetRows()
-        self._strays: Final[dict[Key, list[Stray]]] = {}
-        self._queues = QueueRows({})
+        self._access_rule: Final = QueueAccessRule(
+            cluster.permits, options.default_access, are_needed=options.needs_permission
+        )
+        self._access_questions: Final = AccessQuestions()
+        self._podgroup_table: Final = PodGroupTable(options)
+        self._queue_usage: Final = QueueUsageTable()
+        self._budgets: Final = BudgetTable()
+        self._warnings: Final[dict[Key, list[ObjectWarning]]] = {}
+        self._queues = QueueTable({})
         self._quotas: Final = QuotaScopes()
-        self._standings = Standings({}, self._quotas, cluster.pod_groups, terms)
-        self._versions = Versions()
-        self._claims = 0  # how often claims, volumes or classes have changed
-        self._heads: Ints = self._roll.heads
-        self._crowds: Final = Crowds(self._roll)
-        basis = basis_of(self._kins, self._crowds.heard, self._nodes, self._versions)
-        self._codes = Codes(basis, self._nodes, cluster, self._kins, terms.gpu_resources)
-        self._ground = Ground(self._codes, self._nodes, self._roll)
+        self._attribute_resolver = AttributeResolver({}, self._quotas, cluster.pod_groups, options)
+        self._generations = EncodingGenerations()
+        self._claims_generation = 0  # how often claims, volumes or classes have changed
+        self._pod_counts: Ints = self._pod_table.pod_counts
+        self._namespace_bounds: Final = NamespaceBounds(self._pod_table)
+        encoding_key = current_encoding_key(
+            self._class_table, self._namespace_bounds.considered, self._nodes, self._generations
+        )
+        self._encoding = Encoding(
+            encoding_key, self._nodes, cluster, self._class_table, options.gpu_resources
+        )
+        self._occupancy = NodeOccupancy(self._encoding, self._nodes, self._pod_table)
 
     @property
     def is_sparse(self) -> bool:
         """Say whether it is made for many more pods than there are."""
-        return self._roll.is_sparse
+        return self._pod_table.is_sparse
 
     @property
-    def uses(self) -> KeysView[Use]:
+    def access_questions(self) -> KeysView[AccessQuestion]:
         """Return the namespaces and queues that units are of, unless the queue says it is open."""
-        return self._pairs.used
+        return self._access_questions.asked
 
     @property
-    def ending(self) -> list[Pod]:
+    def terminating_pods(self) -> list[Pod]:
         """Return the pods of our scheduler that are going."""
-        return self._roll.ending
+        return self._pod_table.terminating_pods
 
-    def read(self, news: News, now: int) -> None:
+    def read(self, changes: ObjectChanges, now: int) -> None:
         """Take what has changed."""
-        again = self._read_rules(news) | self._pairs.among(news.permits)
-        self._read_pods(news, now)
-        self._gangs.begin(news.trainjobs, now)
-        self._gangs.hear(self._roll.touched, news.pod_groups, news.jobsets)
-        if self._nodes.renumbered is not None:
-            self._gangs.touch(self._promised())
-        if self._nodes.has_faults_changed:
-            self._gangs.touch(tuple(self._holdings.texts))
-        self._heads = self._roll.heads
-        self._gangs.count(self._heads)
-        rows = self._roll.touched_nodes | self._nodes.touched
-        for key in self._gangs.changed:
-            gang = self._gangs.find(key)
-            rows |= self._holdings.read(key, gang)
-            self._users.expect(key, gang, self._holdings)
-        again |= self._read_codes(news, rows)
-        if news.has_budgets:
-            self._budgets.read(self._cluster.budgets)
-        self._read_units(again)
-
-    def encoded(self, now: int) -> Encoded:
-        """Return what is so now."""
-        view, codes = self._view, self._codes
-        units, names = self._units.table()
-        pods = self._units.pods(view)
-        counted = codes.asks.counted
-        charges = QueueCharges(len(self._queues.names), self._roll, self._heads, counted)
-        self._dues.charge(charges)
-        held = self._holdings.at_nodes()
-        snapshot = Snapshot(
-            axes=codes.asks.columns.axes,
-            nodes=self._ground.table(),
-            devices=self._ground.devices.table(),
-            neighbours=self._ground.neighbours(self._users.placed(held)),
-            queues=replace(
-                self._queues.table(charges.allocated, charges.fixed, charges.requested),
-                going=goings(self._roll, counted),
-            ),
-            shapes=codes.shapes.table(),
-            pods=pods,
-            units=units,
-            total=self._ground.total(),
-            now=now,
-            budgets=self._budgets.table(self._roll, self._heads),
+        to_rebuild = self._read_rules(changes) | self._access_questions.podgroups_of(
+            changes.permits
         )
-        if codes.shapes.are_mostly_unused(pods.shape):
-            self._versions = self._versions._replace(shapes=self._versions.shapes + 1)
-        texts = self._holdings.texts
+        self._read_pods(changes, now)
+        self._podgroup_index.begin(changes.trainjobs, now)
+        self._podgroup_index.update(
+            self._pod_table.changed_classes, changes.pod_groups, changes.jobsets
+        )
+        if self._nodes.new_row_of_old is not None:
+            self._podgroup_index.mark_changed(self._reserved_or_nominated())
+        if self._nodes.has_faults_changed:
+            self._podgroup_index.mark_changed(tuple(self._reservations.annotations))
+        self._pod_counts = self._pod_table.pod_counts
+        self._podgroup_index.count(self._pod_counts)
+        rows = self._pod_table.changed_nodes | self._nodes.changed_rows
+        for key in self._podgroup_index.changed:
+            record = self._podgroup_index.find(key)
+            rows |= self._reservations.read(key, record)
+            self._shared_claims.expect(key, record, self._reservations)
+        to_rebuild |= self._read_encoding(changes, rows)
+        if changes.has_budgets:
+            self._budgets.read(self._cluster.budgets)
+        self._read_podgroups(to_rebuild)
+
+    def snapshot(self, now: int) -> EncodedSnapshot:
+        """Return what is so now."""
+        context, encoding = self._context, self._encoding
+        podgroups, names = self._podgroup_table.table()
+        pods = self._podgroup_table.pods(context)
+        queue_requests = encoding.requests.queue_request
+        charges = QueueTotals(
+            len(self._queues.names), self._pod_table, self._pod_counts, queue_requests
+        )
+        self._queue_usage.add_to(charges)
+        reserved = self._reservations.counts_by_node()
+        snapshot = Snapshot(
+            resources=encoding.requests.columns.resource_columns,
+            nodes=self._occupancy.table(),
+            devices=self._occupancy.shared_gpus.table(),
+            pod_relations=self._occupancy.pod_relations(self._shared_claims.claim_usage(reserved)),
+            queues=replace(
+                self._queues.table(charges.allocated, charges.non_preemptible, charges.requested),
+                releasing=releasing_by_queue(self._pod_table, queue_requests),
+            ),
+            signatures=encoding.signatures.table(),
+            pods=pods,
+            podgroups=podgroups,
+            total=self._occupancy.total(),
+            now=now,
+            budgets=self._budgets.table(self._pod_table, self._pod_counts),
+        )
+        if encoding.signatures.are_mostly_unused(pods.signature):
+            self._generations = self._generations._replace(
+                signatures=self._generations.signatures + 1
+            )
+        texts = self._reservations.annotations
         rows = enumerate(names) if texts else ()
-        return Encoded(
+        return EncodedSnapshot(
             snapshot=snapshot,
-            pods=tuple(self._roll.keys),
-            units=names,
-            strays=tuple(self._all_strays()),
+            pod_keys=tuple(self._pod_table.keys),
+            podgroup_keys=names,
+            warnings=tuple(self._all_warnings()),
             reserved={row: texts[key] for row, key in rows if key in texts},
-            selectors=codes.neighbours.selectors,
-            ports=codes.ports.known,
-            claims=self._users.claims,
+            selectors=encoding.affinity.selectors,
+            ports=encoding.host_ports.ports,
+            claims=self._shared_claims.claims,
         )
 
     @property
-    def _view(self) -> View:
-        return View(
-            roll=self._roll,
-            heads=self._heads,
-            gangs=self._gangs,
-            holdings=self._holdings,
-            standings=self._standings,
+    def _context(self) -> BuildContext:
+        return BuildContext(
+            pod_table=self._pod_table,
+            pod_counts=self._pod_counts,
+            podgroup_index=self._podgroup_index,
+            reservations=self._reservations,
+            attribute_resolver=self._attribute_resolver,
             queues=self._queues,
-            codes=self._codes,
-            stays=self._stays,
-            permits=self._permits,
+            encoding=self._encoding,
+            evictability=self._evictability,
+            access_rule=self._access_rule,
         )
 
-    def _read_pods(self, news: News, now: int) -> None:
-        nodes, roll = self._nodes, self._roll
-        nodes.read(news.nodes)
-        roll.begin()
-        if nodes.renumbered is not None:
-            roll.renumber(nodes.renumbered)
-        roll.read(news.pods)
-        changed = self._kins.by_index ^ self._kins.asks_for_index
+    def _read_pods(self, changes: ObjectChanges, now: int) -> None:
+        nodes, pod_table = self._nodes, self._pod_table
+        nodes.read(changes.nodes)
+        pod_table.reset_changes()
+        if nodes.new_row_of_old is not None:
+            pod_table.renumber_nodes(nodes.new_row_of_old)
+        pod_table.read(changes.pods)
+        changed = (
+            self._class_table.indexed_namespaces ^ self._class_table.index_selecting_namespaces
+        )
         if changed:  # then others are alike in those namespaces
-            self._kins.by_index = self._kins.asks_for_index
+            self._class_table.indexed_namespaces = self._class_table.index_selecting_namespaces
             pods = self._cluster.pods.items()
-            roll.read({key: pod for key, pod in pods if key.namespace in changed})
-        roll.pass_time(now)
+            pod_table.read({key: pod for key, pod in pods if key.namespace in changed})
+        pod_table.update_stuck(now)
 
-    def _read_rules(self, news: News) -> set[Key | int]:
+    def _read_rules(self, changes: ObjectChanges) -> set[Key | int]:
         """Take queues, priority classes, quotas; return the gangs and slots that they concern."""
         before = self._queues
-        if news.has_queues and not before.are_of(self._cluster.queues):
-            self._queues = QueueRows(self._cluster.queues)
-        touched = self._quotas.read(news.quotas)
-        if news.has_priority_classes or touched:
-            classes = dict(self._cluster.priority_classes)
+        if changes.has_queues and not before.is_same(self._cluster.queues):
+            self._queues = QueueTable(self._cluster.queues)
+        touched = self._quotas.read(changes.quotas)
+        if changes.has_priority_classes or touched:
+            priority_classes = dict(self._cluster.priority_classes)
             groups = self._cluster.pod_groups
-            self._standings = Standings(classes, self._quotas, groups, self._terms)
-        if news.has_priority_classes:
-            return {*self._gangs.by_key, *self._alone()}
-        return self._in_namespaces(touched) | self._in_queues(before)
+            self._attribute_resolver = AttributeResolver(
+                priority_classes, self._quotas, groups, self._options
+            )
+        if changes.has_priority_classes:
+            return {*self._podgroup_index.by_key, *self._standalone_rows()}
+        return self._podgroups_in_namespaces(touched) | self._podgroups_with_changed_queue(before)
 
-    def _in_namespaces(self, touched: set[str]) -> set[Key | int]:
+    def _podgroups_in_namespaces(self, touched: set[str]) -> set[Key | int]:
         """Return the gangs and slots of some namespaces."""
         if not touched:
             return set()
-        keys, gangs, alone = self._roll.keys, self._gangs.by_key, self._alone()
+        keys, records, standalone = (
+            self._pod_table.keys,
+            self._podgroup_index.by_key,
+            self._standalone_rows(),
+        )
         return {
-            *(key for key in gangs if key.namespace in touched),
-            *(slot for slot in alone if keys[slot].namespace in touched),
+            *(key for key in records if key.namespace in touched),
+            *(pod_row for pod_row in standalone if keys[pod_row].namespace in touched),
         }
 
-    def _in_queues(self, before: QueueRows) -> set[Key | int]:
+    def _podgroups_with_changed_queue(self, before: QueueTable) -> set[Key | int]:
         """Return the gangs and slots whose queue is another one now."""
         if self._queues is before:
             return set()
-        gangs, alone = self._gangs.by_key, self._alone()
-        kins, standings, after = self._kins, self._standings, self._queues
+        records, standalone = self._podgroup_index.by_key, self._standalone_rows()
+        classes, attribute_resolver, after = (
+            self._class_table,
+            self._attribute_resolver,
+            self._queues,
+        )
         queues_of: dict[Key | int, set[str]] = {
-            key: self._queues_of(gang) for key, gang in gangs.items()
+            key: self._queues_of(record) for key, record in records.items()
         }
-        for slot in alone:
-            queues_of[slot] = {standings.of_alone(kins[int(self._roll.kin[slot])]).queue}
-        moved = {
+        for pod_row in standalone:
+            queues_of[pod_row] = {
+                attribute_resolver.of_standalone(
+                    classes[int(self._pod_table.class_number[pod_row])]
+                ).queue
+            }
+        changed = {
             name
             for name in set[str]().union(*queues_of.values())
-            if before.at(name) != after.at(name)
-            or before.may_move(name) != after.may_move(name)
+            if before.row_and_failure(name) != after.row_and_failure(name)
+            or before.allows_consolidation(name) != after.allows_consolidation(name)
             or before.access(name) != after.access(name)
         }
-        lost = {key for key, gang in gangs.items() if gang.group is None}  # in one of two queues
-        return {of for of, names in queues_of.items() if names & moved} | lost
+        without_group = {
+            key for key, record in records.items() if record.group is None
+        }  # in one of two queues
+        return {
+            podgroup_or_pod for podgroup_or_pod, names in queues_of.items() if names & changed
+        } | without_group
 
-    def _read_codes(self, news: News, rows: set[int]) -> set[Key | int]:
+    def _read_encoding(self, changes: ObjectChanges, rows: set[int]) -> set[Key | int]:
         """Bring codes up to date, and nodes; return whose units must be written in others."""
-        if news.has_namespaces:
-            self._versions = self._versions._replace(namespaces=self._versions.namespaces + 1)
-        if news.has_claims:
-            self._claims += 1
-        again: set[Key | int] = set()
-        moved = self._crowds.read(*self._present())
-        again |= self._having(moved)
-        if self._kins.is_foreseen[moved].any():
-            again |= self._having_later()
-        basis = basis_of(self._kins, self._crowds.heard, self._nodes, self._versions)
-        claims = self._claims, self._users.shared(self._heads, self._claims)
-        held = self._holdings.at_nodes()
-        if basis != self._codes.basis:
-            gpus = self._terms.gpu_resources
-            self._codes = Codes(basis, self._nodes, self._cluster, self._kins, gpus)
-            self._ground = Ground(self._codes, self._nodes, self._roll)
+        if changes.has_namespaces:
+            self._generations = self._generations._replace(
+                namespaces=self._generations.namespaces + 1
+            )
+        if changes.has_claims:
+            self._claims_generation += 1
+        to_rebuild: set[Key | int] = set()
+        changed = self._namespace_bounds.read(*self._considered_classes())
+        to_rebuild |= self._podgroups_of_classes(changed)
+        if self._class_table.is_expected[changed].any():
+            to_rebuild |= self._podgroups_expecting_pods()
+        encoding_key = current_encoding_key(
+            self._class_table, self._namespace_bounds.considered, self._nodes, self._generations
+        )
+        claims = (
+            self._claims_generation,
+            self._shared_claims.update(self._pod_counts, self._claims_generation),
+        )
+        reserved = self._reservations.counts_by_node()
+        if encoding_key != self._encoding.key:
+            gpus = self._options.gpu_resources
+            self._encoding = Encoding(
+                encoding_key, self._nodes, self._cluster, self._class_table, gpus
+            )
+            self._occupancy = NodeOccupancy(self._encoding, self._nodes, self._pod_table)
             rows = set(range(len(self._nodes)))
-            again |= self._having_later()
-            again.update(self._holdings.by_gang)
+            to_rebuild |= self._podgroups_expecting_pods()
+            to_rebuild.update(self._reservations.by_podgroup)
         else:
-            self._codes.read_kins()
-            self._codes.forget(moved)
-            self._ground.read_capacity(self._nodes.touched)
-        if claims != self._codes.known_claims:
-            self._codes.read_claims(self._cluster, *claims)
-            again |= self._having(np.flatnonzero(self._kins.has_volumes).tolist())
-            again.update(self._users.awaiting)
-        self._ground.read(rows - {NONE}, held)
-        return again
+            self._encoding.read_classes()
+            self._encoding.forget(changed)
+            self._occupancy.read_capacity(self._nodes.changed_rows)
+        if claims != self._encoding.claims_generation:
+            self._encoding.read_claims(self._cluster, *claims)
+            to_rebuild |= self._podgroups_of_classes(
+                np.flatnonzero(self._class_table.has_volumes).tolist()
+            )
+            to_rebuild.update(self._shared_claims.expected_pods)
+        self._occupancy.read(rows - {NONE}, reserved)
+        return to_rebuild
 
-    def _present(self) -> tuple[Bools, Bools]:
+    def _considered_classes(self) -> tuple[Bools, Bools]:
         """Return the kin that lie, want to or are of gangs that may keep room, and those that lie.
 
         A pod on its own that is gated wants to be somewhere as well.
         """
-        kins, heads = self._kins, self._heads
-        size = len(heads)
-        lying: Bools = np.bincount(self._roll.kin[self._roll.node != NONE], minlength=size) > 0
-        wanting = (kins.is_ours[:size] & (heads[:, WAITING] > 0)) | kins.is_foreseen[:size]
-        alone = kins.is_alone[:size] & heads[:, : THERE + 1].any(axis=1)
-        return lying | wanting | alone | self._gangs.is_listed[kins.gang[:size]], lying
+        classes, pod_counts = self._class_table, self._pod_counts
+        size = len(pod_counts)
+        is_on_node: Bools = (
+            np.bincount(self._pod_table.class_number[self._pod_table.node != NONE], minlength=size)
+            > 0
+        )
+        is_wanted = (classes.is_ours[:size] & (pod_counts[:, PENDING] > 0)) | classes.is_expected[
+            :size
+        ]
+        standalone = classes.is_standalone[:size] & pod_counts[:, : RUNNING + 1].any(axis=1)
+        return is_on_node | is_wanted | standalone | self._podgroup_index.is_listed[
+            classes.record_number[:size]
+        ], is_on_node
 
-    def _having_later(self) -> set[Key | int]:
+    def _podgroups_expecting_pods(self) -> set[Key | int]:
         """Return the gangs that expect pods."""
-        return {key for key, gang in self._gangs.by_key.items() if gang.later}
+        return {key for key, record in self._podgroup_index.by_key.items() if record.expected}
 
-    def _having(self, numbers: Iterable[int]) -> set[Key | int]:
+    def _podgroups_of_classes(self, numbers: Iterable[int]) -> set[Key | int]:
         """Return the gangs, and the slots of pods on their own, of some kin."""
         found: set[Key | int] = set()
         for number in numbers:
-            kin = self._kins[number]
-            found.update(kin.slots if kin.gang is None else (kin.gang,))
+            pod_class = self._class_table[number]
+            found.update(
+                pod_class.pod_rows if pod_class.podgroup_key is None else (pod_class.podgroup_key,)
+            )
         return found
 
-    def _read_units(self, again: set[Key | int]) -> None:
-        view = self._view
-        bars = Bars(view)
-        keys = dict.fromkeys(of for of in again if not isinstance(of, int))
+    def _read_podgroups(self, to_rebuild: set[Key | int]) -> None:
+        context = self._context
+        prefilter = PreFilter(context)
+        keys = dict.fromkeys(
+            podgroup_or_pod
+            for podgroup_or_pod in to_rebuild
+            if not isinstance(podgroup_or_pod, int)
+        )
         refused: list[int] = []  # their queue is that of the group
-        for key in self._gangs.changed | keys:
-            gang = self._gangs.find(key)
-            self._strays.pop(key, None)
-            if gang is None:
-                self._units.drop(key)
-                self._dues.drop(key)
-                self._pairs.put(key)
+        for key in self._podgroup_index.changed | keys:
+            record = self._podgroup_index.find(key)
+            self._warnings.pop(key, None)
+            if record is None:
+                self._podgroup_table.remove(key)
+                self._queue_usage.remove(key)
+                self._access_questions.put(key)
                 continue
-            self._pairs.put(key, *self._uses_of(gang))
-            bar, growth = bars.of_gang(gang), bars.of_growth(gang)
-            unit = self._units.read_gang(view, gang, bar, growth)
-            has_all = growth is not None and unit is not None and is_satisfied(unit.tree)
-            self._dues.read(view, gang, growth if has_all else bar)
-            if gang.refused or gang.warnings:
-                self._strays[key] = [*gang.strays(self._is_waiting)]
-            refused += [slot for kin in gang.refused for slot in kin.slots]
-        slots = [of for of in again if isinstance(of, int)] + refused
-        self._read_alone(view, bars, slots + self._gangs.strayed)
+            self._access_questions.put(key, *self._questions_of(record))
+            prefilter_failure, growth_failure = (
+                prefilter.of_record(record),
+                prefilter.of_elastic(record),
+            )
+            podgroup = self._podgroup_table.read_record(
+                context, record, prefilter_failure, growth_failure
+            )
+            has_all = (
+                growth_failure is not None and podgroup is not None and is_satisfied(podgroup.tree)
+            )
+            self._queue_usage.read(
+                context, record, growth_failure if has_all else prefilter_failure
+            )
+            if record.refusals or record.warnings:
+                self._warnings[key] = [*record.object_warnings(self._is_waiting)]
+            refused += [pod_row for pod_class in record.refusals for pod_row in pod_class.pod_rows]
+        pod_rows = [
+            podgroup_or_pod for podgroup_or_pod in to_rebuild if isinstance(podgroup_or_pod, int)
+        ] + refused
+        self._read_standalone(context, prefilter, pod_rows + self._podgroup_index.misplaced_rows)
 
-    def _read_alone(self, view: View, bars: Bars, again: list[int]) -> None:
+    def _read_standalone(
+        self, context: BuildContext, prefilter: PreFilter, to_rebuild: list[int]
+    ) -> None:
         """Make the units of pods on their own, and say what these charge.
 
         A pod that runs without a place in the group that it names is one as well.
         """
-        roll, kins = self._roll, self._kins
-        slots = np.unique(np.array(self._roll.touched_slots + again, dtype=np.int64))
-        numbers, states = roll.kin[slots], roll.state[slots]
-        is_own = kins.is_alone[numbers] | kins.is_stray[numbers]
-        is_unit = (kins.is_alone[numbers] & (states <= THERE)) | (is_own & (states == THERE))
-        for slot in self._units.among(slots[~is_unit]):
-            self._units.drop(slot)
-            self._pairs.put(slot)
-        for slot in slots[is_unit].tolist():
-            kin, waits = kins[int(roll.kin[slot])], roll.state[slot] == WAITING
-            self._pairs.put(slot, self._use(kin.namespace, self._standings.of_alone(kin).queue))
-            bar = bars.of_alone(kin, f"pod {roll.keys[slot].name}", waits=bool(waits))
-            self._units.read_pod(view, slot, bar)
-        charged = is_own & (states <= STUCK)  # also of pods that are going, and no unit any more
-        for kin in dict.fromkeys(kins[number] for number in numbers[charged].tolist()):
-            if kins.is_stray[kin.number]:
-                self._dues.read_stray(view, kin)
+        pod_table, classes = self._pod_table, self._class_table
+        pod_rows = np.unique(np.array(self._pod_table.changed_rows + to_rebuild, dtype=np.int64))
+        numbers, states = pod_table.class_number[pod_rows], pod_table.state[pod_rows]
+        is_own = classes.is_standalone[numbers] | classes.is_misplaced[numbers]
+        is_podgroup = (classes.is_standalone[numbers] & (states <= RUNNING)) | (
+            is_own & (states == RUNNING)
+        )
+        for pod_row in self._podgroup_table.known_rows(pod_rows[~is_podgroup]):
+            self._podgroup_table.remove(pod_row)
+            self._access_questions.put(pod_row)
+        for pod_row in pod_rows[is_podgroup].tolist():
+            pod_class, is_pending = (
+                classes[int(pod_table.class_number[pod_row])],
+                pod_table.state[pod_row] == PENDING,
+            )
+            self._access_questions.put(
+                pod_row,
+                self._question(
+                    pod_class.namespace, self._attribute_resolver.of_standalone(pod_class).queue
+                ),
+            )
+            prefilter_failure = prefilter.of_standalone(
+                pod_class, f"pod {pod_table.keys[pod_row].name}", is_pending=bool(is_pending)
+            )
+            self._podgroup_table.read_standalone_pod(context, pod_row, prefilter_failure)
+        charged = is_own & (
+            states <= STUCK_RELEASING
+        )  # also of pods that are going, and no unit any more
+        for pod_class in dict.fromkeys(classes[number] for number in numbers[charged].tolist()):
+            if classes.is_misplaced[pod_class.number]:
+                self._queue_usage.read_misplaced(context, pod_class)
                 continue
-            bar = bars.of_alone(kin, "", waits=self._is_waiting(kin))
-            self._dues.read_alone(view, kin, bar)
+            prefilter_failure = prefilter.of_standalone(
+                pod_class, "", is_pending=self._is_waiting(pod_class)
+            )
+            self._queue_usage.read_standalone(context, pod_class, prefilter_failure)
 
-    def _alone(self) -> list[int]:
+    def _standalone_rows(self) -> list[int]:
         """Return the slots of pods on their own, and of strays, that charge their queues."""
-        roll = self._roll
-        is_own = self._kins.is_alone[roll.kin] | self._kins.is_stray[roll.kin]
-        is_there = is_own & (roll.state <= STUCK)
-        found: list[int] = np.flatnonzero(is_there).tolist()
+        pod_table = self._pod_table
+        is_own = (
+            self._class_table.is_standalone[pod_table.class_number]
+            | self._class_table.is_misplaced[pod_table.class_number]
+        )
+        is_present = is_own & (pod_table.state <= STUCK_RELEASING)
+        found: list[int] = np.flatnonzero(is_present).tolist()
         return found
 
-    def _uses_of(self, gang: Gang) -> Iterator[Use | None]:
+    def _questions_of(self, record: PodGroupRecord) -> Iterator[AccessQuestion | None]:
         """Yield what is to be asked: also of queues that pods name beside that of their group."""
-        if gang.group is None or not (gang.is_listed or self._is_ending(gang)):
+        if record.group is None or not (record.is_active or self._has_terminating_pods(record)):
             return
-        for queue in self._queues_of(gang):
-            yield self._use(gang.key.namespace, queue)
+        for queue in self._queues_of(record):
+            yield self._question(record.key.namespace, queue)
 
-    def _queues_of(self, gang: Gang) -> set[str]:
-        queues = {kin.labels.get(QUEUE, "") for kin in gang.kins} if gang.group else set[str]()
-        return (queues - {""}) | {self._standings.of_gang(gang).queue}
-
-    def _is_ending(self, gang: Gang) -> bool:
-        """Say whether pods of a gang are on nodes and going, of older attempts too."""
-        numbers = [kin.number for kin in gang.kins]
-        return bool(self._heads[numbers][:, (RELEASING, STUCK)].any())
-
-    def _use(self, namespace: str, queue: str) -> Use | None:
-        """Return what is to be asked; nothing of a queue that takes no units anyway."""
-        if self._queues.bar(queue) is not None:
-            return None
-        return self._permits.use(Key(namespace, queue), self._queues.access(queue))
-
-    def _is_waiting(self, kin: Kin) -> bool:
-        return bool(self._heads[kin.number, WAITING])
-
-    def _promised(self) -> list[Key]:
-        """Return the gangs that hold slots, or were promised a node."""
-        kins = (self._kins[int(self._roll.kin[slot])] for slot in self._roll.nominated)
-        named = [kin.gang for kin in kins if kin.gang is not None]
-        return [*self._holdings.texts, *named]
-
-    def _all_strays(self) -> Iterable[Stray]:
-        yield from self._nodes.strays
-        yield from self._queues.strays
-        yield from dict.fromkeys(
-            stray for key in sorted(self._strays) for stray in sorted(self._strays[key])
+    def _queues_of(self, record: PodGroupRecord) -> set[str]:
+        queues = (
+            {pod_class.labels.get(QUEUE, "") for pod_class in record.pod_classes}
+            if record.group
+            else set[str]()
         )
-        yield from sorted(self._holdings.strays)
+        return (queues - {""}) | {self._attribute_resolver.of_podgroup(record).queue}
+
+    def _has_terminating_pods(self, record: PodGroupRecord) -> bool:
+        """Say whether pods of a gang are on nodes and going, of older attempts too."""
+        numbers = [pod_class.number for pod_class in record.pod_classes]
+        return bool(self._pod_counts[numbers][:, (RELEASING, STUCK_RELEASING)].any())
+
+    def _question(self, namespace: str, queue: str) -> AccessQuestion | None:
+        """Return what is to be asked; nothing of a queue that takes no units anyway."""
+        if self._queues.prefilter_failure(queue) is not None:
+            return None
+        return self._access_rule.question(Key(namespace, queue), self._queues.access(queue))
+
+    def _is_waiting(self, pod_class: PodClass) -> bool:
+        return bool(self._pod_counts[pod_class.number, PENDING])
+
+    def _reserved_or_nominated(self) -> list[Key]:
+        """Return the gangs that hold slots, or were promised a node."""
+        classes = (
+            self._class_table[int(self._pod_table.class_number[pod_row])]
+            for pod_row in self._pod_table.nominated
+        )
+        named = [
+            pod_class.podgroup_key for pod_class in classes if pod_class.podgroup_key is not None
+        ]
+        return [*self._reservations.annotations, *named]
+
+    def _all_warnings(self) -> Iterable[ObjectWarning]:
+        yield from self._nodes.warnings
+        yield from self._queues.warnings
+        yield from dict.fromkeys(
+            warning for key in sorted(self._warnings) for warning in sorted(self._warnings[key])
+        )
+        yield from sorted(self._reservations.warnings)

@@ -11,51 +11,57 @@ from typing import Final
 import msgspec
 
 from scheduler.state.cluster import Cluster
-from scheduler.state.departures import Departure
-from scheduler.state.repair import leaf_of
-from scheduler.state.reserved import Held, SlotAt, write_reserved
-from scheduler.state.terms import stamp
-from scheduler.state.trees import minima
+from scheduler.state.departures import PlannedEviction
+from scheduler.state.repair import podset_of
+from scheduler.state.reserved import NamedPlace, ReservedPodSet, write_reserved
+from scheduler.state.terms import format_timestamp
+from scheduler.state.trees import min_members
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import COMPLETION_INDEX, POD_GROUP
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.quantity import QuantityError
-from trainer_kai.policy.anticipated import later_like
+from trainer_kai.policy.anticipated import anticipated_pod
 
-__all__ = ["with_holds"]
+__all__ = ["with_reserved_annotations"]
 
-_AWAITED_S: Final = 300  # pods that have not come back by then find their room taken
+_RELOCATION_WAIT_S: Final = 300  # pods that have not come back by then find their room taken
 
 
-def with_holds(one: Departure, cluster: Cluster, now: int) -> Departure:
+def with_reserved_annotations(one: PlannedEviction, cluster: Cluster, now: int) -> PlannedEviction:
     """Return a departure with the annotations of the groups that move."""
     pods = [cluster.pods[key] for key in one.pods if key in cluster.pods]
-    until, holds = stamp(now + _AWAITED_S), []
-    for key, slots in one.slots:
+    until, annotations = format_timestamp(now + _RELOCATION_WAIT_S), []
+    for key, places in one.places:
         group = cluster.pod_groups.get(key)
         if group is not None:
-            least = minima(group)
-            mine = {leaf_of(pod, least): pod for pod in pods if _group_of(pod) == key}
-            holds.append((key, write_reserved(slots, _moved(mine, slots, until))))
-    return one._replace(holds=tuple(holds))
+            minimums = min_members(group)
+            pods_by_podset = {
+                podset_of(pod, minimums): pod for pod in pods if _podgroup_key(pod) == key
+            }
+            annotations.append(
+                (key, write_reserved(places, _reserved_podsets(pods_by_podset, places, until)))
+            )
+    return one._replace(reserved_annotations=tuple(annotations))
 
 
-def _moved(pods: Mapping[str, Pod], slots: Iterable[SlotAt], until: str) -> dict[str, Held]:
+def _reserved_podsets(
+    pods: Mapping[str, Pod], places: Iterable[NamedPlace], until: str
+) -> dict[str, ReservedPodSet]:
     """Return what is to be known of each leaf; *pods* is one of each."""
-    counts = Counter(slot.leaf for slot in slots)
+    counts = Counter(place.podset for place in places)
     found = {}
-    for leaf in counts.keys() & pods.keys():
+    for podset in counts.keys() & pods.keys():
         try:
-            like = later_like(pods[leaf])
+            like = anticipated_pod(pods[podset])
         except QuantityError:
             continue  # nobody can say what room that is
         labels = {name: text for name, text in like.labels.items() if name != COMPLETION_INDEX}
         like = msgspec.structs.replace(
-            like, sub_group_prefix=leaf, count=counts[leaf], labels=labels
+            like, sub_group_prefix=podset, count=counts[podset], labels=labels
         )
-        found[leaf] = Held(until=until, like=like)
+        found[podset] = ReservedPodSet(until=until, like=like)
     return found
 
 
-def _group_of(pod: Pod) -> Key:
+def _podgroup_key(pod: Pod) -> Key:
     return Key(pod.metadata.namespace, pod.metadata.annotations.get(POD_GROUP, ""))

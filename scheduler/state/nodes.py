@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from scheduler.core.model import NONE, Bools, Ints, NodeFault
-from scheduler.state.amounts import Columns
-from scheduler.state.terms import Stray
+from scheduler.state.amounts import ResourceEncoder
+from scheduler.state.terms import ObjectWarning
 from trainer_kai.api.affinity import Toleration
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import UNSCHEDULABLE
@@ -18,105 +18,105 @@ from trainer_kai.api.quantity import QuantityError, milli, whole
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["NodeRows", "Taints", "fault_of"]
+__all__ = ["NodeTable", "Taints", "node_fault"]
 
-_KEEPING_OUT: Final = ("NoSchedule", "NoExecute")
+_BLOCKING_EFFECTS: Final = ("NoSchedule", "NoExecute")
 _PRESSURES: Final = ("MemoryPressure", "DiskPressure", "PIDPressure")
 
 
-class NodeRows:
+class NodeTable:
     """The nodes that can be read, in the order of their names."""
 
     def __init__(self) -> None:
         self.names: tuple[str, ...] = ()
-        self.row: dict[str, int] = {}
+        self.row_by_name: dict[str, int] = {}
         self.faults: NDArray[np.int8] = np.zeros(0, dtype=np.int8)
         self.version = 0  # of their names, labels and taints
         self.nodes: list[Node] = []
-        self._strays: Final[dict[str, Stray]] = {}
+        self._warnings: Final[dict[str, ObjectWarning]] = {}
         self._resources: Final[Counter[str]] = Counter()
-        self.renumbered: Ints | None = None  # by the row before; at its end that of no node
-        self.touched: set[int] = set()  # rows with another capacity
+        self.new_row_of_old: Ints | None = None  # by the row before; at its end that of no node
+        self.changed_rows: set[int] = set()  # rows with another capacity
         self.has_faults_changed = False
 
     def __len__(self) -> int:
         return len(self.names)
 
     @property
-    def strays(self) -> list[Stray]:
+    def warnings(self) -> list[ObjectWarning]:
         """Return the nodes that were left out."""
-        return [self._strays[name] for name in sorted(self._strays)]
+        return [self._warnings[name] for name in sorted(self._warnings)]
 
     @property
     def resources(self) -> frozenset[str]:
         """Return the names of all that nodes have."""
         return frozenset(self._resources)
 
-    def read(self, told: Mapping[str, Node | None]) -> None:
+    def read(self, changes: Mapping[str, Node | None]) -> None:
         """Take nodes as they are now."""
-        self.renumbered, self.touched, self.has_faults_changed = None, set(), False
+        self.new_row_of_old, self.changed_rows, self.has_faults_changed = None, set(), False
         added: dict[str, Node] = {}
-        gone: set[str] = set()
-        for name, one in told.items():
+        removed: set[str] = set()
+        for name, one in changes.items():
             node = self._readable(name, one)
-            row = self.row.get(name)
+            row = self.row_by_name.get(name)
             if node is None:
-                gone.update(() if row is None else (name,))
+                removed.update(() if row is None else (name,))
             elif row is None:
                 added[name] = node
             else:
                 self._change(row, node)
-        if added or gone:
-            self._renumber(added, gone)
+        if added or removed:
+            self._renumber(added, removed)
 
     def row_of(self, name: str) -> int:
         """Return the row of a node, or NONE."""
-        return self.row.get(name, NONE)
+        return self.row_by_name.get(name, NONE)
 
     def is_ready(self, row: int) -> bool:
         """Say whether a node is there and answers, whether or not it takes pods."""
         return row != NONE and _conditions(self.nodes[row]).get("Ready", "True") == "True"
 
-    def allocatable(self, columns: Columns, rows: Sequence[int]) -> Ints:
+    def allocatable(self, columns: ResourceEncoder, rows: Sequence[int]) -> Ints:
         """Return what some nodes have, [node, resource]."""
         found = [columns.capacity(self.nodes[row].status.allocatable) for row in rows]
         return np.array(found, dtype=np.int64).reshape(len(found), len(columns.names))
 
     def _readable(self, name: str, node: Node | None) -> Node | None:
         """Return a node that can be read; note of another what is wrong with it."""
-        self._strays.pop(name, None)
+        self._warnings.pop(name, None)
         fault = None if node is None else _unreadable(node)
         if fault is not None:
-            self._strays[name] = Stray(Key("", name), f"node {name}: {fault}")
+            self._warnings[name] = ObjectWarning(Key("", name), f"node {name}: {fault}")
             return None
         return node
 
     def _change(self, row: int, node: Node) -> None:
         before, self.nodes[row] = self.nodes[row], node
-        fault = fault_of(node)
+        fault = node_fault(node)
         if fault != self.faults[row]:
             self.faults[row] = fault
             self.has_faults_changed = True
-        if _lore(before) != _lore(node):
+        if _placement_facts(before) != _placement_facts(node):
             self.version += 1
         if before.status.allocatable != node.status.allocatable:
             self._count(before, -1)
             self._count(node, 1)
-            self.touched.add(row)
+            self.changed_rows.add(row)
 
-    def _renumber(self, added: Mapping[str, Node], gone: set[str]) -> None:
+    def _renumber(self, added: Mapping[str, Node], removed: set[str]) -> None:
         """Give all nodes rows in the order of their names."""
         for node in added.values():
             self._count(node, 1)
-        for name in gone:
-            self._count(self.nodes[self.row[name]], -1)
+        for name in removed:
+            self._count(self.nodes[self.row_by_name[name]], -1)
         before = self.names
         nodes = {**dict(zip(before, self.nodes, strict=True)), **added}
-        self.names = tuple(sorted(nodes.keys() - gone))
-        self.row = {name: row for row, name in enumerate(self.names)}
+        self.names = tuple(sorted(nodes.keys() - removed))
+        self.row_by_name = {name: row for row, name in enumerate(self.names)}
         self.nodes = [nodes[name] for name in self.names]
-        self.faults = np.array([fault_of(node) for node in self.nodes], dtype=np.int8)
-        self.renumbered = np.array([*map(self.row_of, before), NONE], dtype=np.int64)
+        self.faults = np.array([node_fault(node) for node in self.nodes], dtype=np.int8)
+        self.new_row_of_old = np.array([*map(self.row_of, before), NONE], dtype=np.int64)
         self.has_faults_changed = True
         self.version += 1
 
@@ -132,7 +132,7 @@ class Taints:
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._known: Final = sorted(
-            {(t.key, t.value, t.effect) for node in nodes for t in _counting(node)}
+            {(t.key, t.value, t.effect) for node in nodes for t in _blocking_taints(node)}
         )
         self.table: Final = self._table(nodes)
         self.names: Final = tuple(
@@ -153,17 +153,17 @@ class Taints:
         at = {taint: column for column, taint in enumerate(self._known)}
         table: Bools = np.zeros((len(nodes), len(at)), dtype=np.bool_)
         for row, node in enumerate(nodes):
-            for taint in _counting(node):
+            for taint in _blocking_taints(node):
                 table[row, at[taint.key, taint.value, taint.effect]] = True
         return table
 
 
-def _lore(node: Node) -> tuple[object, ...]:
+def _placement_facts(node: Node) -> tuple[object, ...]:
     """Return what pods choose nodes by."""
-    return node.metadata.name, node.metadata.labels, tuple(_counting(node))
+    return node.metadata.name, node.metadata.labels, tuple(_blocking_taints(node))
 
 
-def fault_of(node: Node) -> NodeFault:
+def node_fault(node: Node) -> NodeFault:
     """Say why a node takes no pods; a condition that is unknown is as good as bad."""
     if node.spec.unschedulable:
         return NodeFault.CORDONED
@@ -191,10 +191,10 @@ def _unreadable(node: Node) -> str | None:
     return None
 
 
-def _counting(node: Node) -> Iterable[Taint]:
+def _blocking_taints(node: Node) -> Iterable[Taint]:
     for taint in node.spec.taints:
         is_cordon = taint.key == UNSCHEDULABLE and node.spec.unschedulable
-        if taint.effect in _KEEPING_OUT and not is_cordon:
+        if taint.effect in _BLOCKING_EFFECTS and not is_cordon:
             yield taint
 
 

@@ -6,24 +6,45 @@ from typing import NamedTuple
 
 import numpy as np
 
-from scheduler.core.decision import Admission, BarNumbers, Placing, Plan, Rejection, Reservation
-from scheduler.core.model import NONE, Cause, Leaf, PodState, Verdict, leaves_of
-from scheduler.state.departures import Departure, departure_of, slots_of, together
-from scheduler.state.encode import Encoded
-from scheduler.state.reserved import SlotAt, coming_back, write_reserved
+from scheduler.core.decision import (
+    Plan,
+    PodGroupAllocation,
+    PodPlacement,
+    PreFilterDetails,
+    Rejection,
+    Reservation,
+)
+from scheduler.core.model import (
+    NONE,
+    PodSet,
+    PodState,
+    ReservationCause,
+    UnschedulableReason,
+    podsets_of,
+)
+from scheduler.state.departures import PlannedEviction, merge_steps, named_places, planned_eviction
+from scheduler.state.encode import EncodedSnapshot
+from scheduler.state.reserved import NamedPlace, read_relocations, write_reserved
 from trainer_kai.api.meta import Key
 
-__all__ = ["Hold", "Orders", "PodAt", "Refused", "UnitOrders", "read_orders"]
+__all__ = [
+    "Commands",
+    "NewReservation",
+    "PodAndNode",
+    "PodGroupCommands",
+    "UnschedulablePodGroup",
+    "read_commands",
+]
 
 
-class PodAt(NamedTuple):
+class PodAndNode(NamedTuple):
     """A pod, and the node that it gets or is promised."""
 
     pod: Key
     node: str
 
 
-class Hold(NamedTuple):
+class NewReservation(NamedTuple):
     """Slots that are held from now on for pods that do not exist."""
 
     group: Key
@@ -33,158 +54,211 @@ class Hold(NamedTuple):
     cause: str
 
 
-class Refused(NamedTuple):
+class UnschedulablePodGroup(NamedTuple):
     """A group that waits."""
 
     group: Key
-    verdict: Verdict
+    reason: UnschedulableReason
     rejection: Rejection
 
 
-class UnitOrders(NamedTuple):
+class PodGroupCommands(NamedTuple):
     """What is done for one unit: hold, then bind and promise, then have others go, and let go."""
 
     group: Key  # of a pod that is on its own: a name that no group has
-    hold: str | None  # the annotation, with the slots that are new; None leaves it as it is
-    binds: tuple[PodAt, ...]
-    nominations: tuple[PodAt, ...]  # "" takes back what was promised
-    let_go: str | None  # the annotation at the end, where that is another
-    departures: tuple[Departure, ...] = ()  # that make room for what is promised
+    reserve_annotation: (
+        str | None
+    )  # the annotation, with the slots that are new; None leaves it as it is
+    binds: tuple[PodAndNode, ...]
+    nominations: tuple[PodAndNode, ...]  # "" takes back what was promised
+    release_annotation: str | None  # the annotation at the end, where that is another
+    evictions: tuple[PlannedEviction, ...] = ()  # that make room for what is promised
     uids: tuple[str, ...] = ()  # of the pods that are promised something, once it is assumed
 
 
 @dataclass(frozen=True)
-class Orders:
+class Commands:
     """What a plan comes to."""
 
-    binds: tuple[PodAt, ...]
-    nominations: tuple[PodAt, ...]
-    reservations: tuple[Hold, ...]
-    unschedulable: tuple[Refused, ...]
+    binds: tuple[PodAndNode, ...]
+    nominations: tuple[PodAndNode, ...]
+    reservations: tuple[NewReservation, ...]
+    unschedulable: tuple[UnschedulablePodGroup, ...]
     reserved: dict[Key, str]  # by group: the annotation, where it must be another; "" is none
-    units: tuple[UnitOrders, ...]  # the same, by unit, in the order in which it was decided
-    departures: tuple[Departure, ...] = ()
+    podgroups: tuple[
+        PodGroupCommands, ...
+    ]  # the same, by unit, in the order in which it was decided
+    evictions: tuple[PlannedEviction, ...] = ()
 
 
-def read_orders(encoded: Encoded, plan: Plan) -> Orders:
+def read_commands(encoded: EncodedSnapshot, plan: Plan) -> Commands:
     """Return what to do by names, in the order in which it was decided."""
     nodes = encoded.snapshot.nodes.names
     binds, nominations, reservations = [], [], []
-    for admission in plan.decisions:
-        group = encoded.units[admission.unit]
-        binds += [PodAt(encoded.pods[pod], nodes[node]) for pod, node in admission.binds]
-        nominations += [PodAt(encoded.pods[pod], nodes[n]) for pod, n in admission.nominations]
-        reservations += [_hold(group, one, nodes) for one in admission.reservations]
-    for move in plan.moves:
-        reservations += [_hold(encoded.units[move.unit], one, nodes) for one in move.slots]
+    for admission in plan.allocations:
+        group = encoded.podgroup_keys[admission.podgroup]
+        binds += [PodAndNode(encoded.pod_keys[pod], nodes[node]) for pod, node in admission.binds]
+        nominations += [
+            PodAndNode(encoded.pod_keys[pod], nodes[n]) for pod, n in admission.nominations
+        ]
+        reservations += [_new_reservation(group, one, nodes) for one in admission.reservations]
+    for move in plan.relocations:
+        reservations += [
+            _new_reservation(encoded.podgroup_keys[move.podgroup], one, nodes)
+            for one in move.reservations
+        ]
     refused = {
-        encoded.units[it.unit]: Refused(encoded.units[it.unit], it.verdict, it)
+        encoded.podgroup_keys[it.podgroup]: UnschedulablePodGroup(
+            encoded.podgroup_keys[it.podgroup], it.reason, it
+        )
         for it in plan.rejections
     }
-    refused |= {it.group: it for it in _astray(encoded)}
-    return Orders(
+    refused |= {it.group: it for it in _uncounted(encoded)}
+    return Commands(
         binds=tuple(binds),
         nominations=tuple(nominations),
         reservations=tuple(reservations),
         unschedulable=tuple(refused.values()),
         reserved=dict(_annotations(encoded, plan)),
-        units=tuple(_of_units(encoded, plan)),
-        departures=tuple(departure_of(encoded, one) for one in together(plan.evictions)),
+        podgroups=tuple(_podgroup_commands(encoded, plan)),
+        evictions=tuple(planned_eviction(encoded, one) for one in merge_steps(plan.evictions)),
     )
 
 
-def _of_units(encoded: Encoded, plan: Plan) -> Iterator[UnitOrders]:
+def _podgroup_commands(encoded: EncodedSnapshot, plan: Plan) -> Iterator[PodGroupCommands]:
     nodes = encoded.snapshot.nodes.names
 
-    def named(placings: Iterable[Placing]) -> tuple[PodAt, ...]:
-        return tuple(PodAt(encoded.pods[pod], nodes[node]) for pod, node in placings)
+    def named(placings: Iterable[PodPlacement]) -> tuple[PodAndNode, ...]:
+        return tuple(PodAndNode(encoded.pod_keys[pod], nodes[node]) for pod, node in placings)
 
-    of_unit, gone, broken = _by_unit(plan.decisions), _gone(plan), _broken(encoded, plan)
-    leaving: dict[int, list[Departure]] = {}
-    for it in together(plan.evictions):
-        leaving.setdefault(it.claimant, []).append(departure_of(encoded, it, plan.moves))
-    for row in [*of_unit, *sorted((encoded.reserved.keys() | broken.keys()) - of_unit.keys())]:
-        admissions = of_unit.get(row, [])
-        if row in gone:
+    by_podgroup, fully_evicted, lost_nominations = (
+        _by_podgroup(plan.allocations),
+        _fully_evicted(plan),
+        _lost_nominations(encoded, plan),
+    )
+    evictions_by_podgroup: dict[int, list[PlannedEviction]] = {}
+    for it in merge_steps(plan.evictions):
+        evictions_by_podgroup.setdefault(it.preemptor, []).append(
+            planned_eviction(encoded, it, plan.relocations)
+        )
+    for row in [
+        *by_podgroup,
+        *sorted((encoded.reserved.keys() | lost_nominations.keys()) - by_podgroup.keys()),
+    ]:
+        admissions = by_podgroup.get(row, [])
+        if row in fully_evicted:
             continue  # what it holds it lets go when it is gone, or others hold it for it
-        now = encoded.reserved.get(row, "")
-        moved = coming_back(now)
-        then = write_reserved(_slots(encoded, row, admissions), moved)
-        with_new = write_reserved(_slots(encoded, row, admissions, keeps_all=True), moved)
-        is_more = any(one.reservations for one in admissions)
-        hold = with_new if is_more and with_new != now else None
-        let_go = then if then != (now if hold is None else hold) else None
+        written = encoded.reserved.get(row, "")
+        moved = read_relocations(written)
+        remaining = write_reserved(_remaining_places(encoded, row, admissions), moved)
+        with_new = write_reserved(
+            _remaining_places(encoded, row, admissions, keeps_all=True), moved
+        )
+        has_new_reservations = any(one.reservations for one in admissions)
+        reserve_annotation = with_new if has_new_reservations and with_new != written else None
+        release_annotation = (
+            remaining
+            if remaining != (written if reserve_annotation is None else reserve_annotation)
+            else None
+        )
         binds = named(it for one in admissions for it in one.binds)
         nominations = named(it for one in admissions for it in one.nominations)
-        nominations += tuple(PodAt(encoded.pods[pod], "") for pod in broken.get(row, ()))
-        if hold is not None or let_go is not None or binds or nominations:
-            departures = tuple(leaving.get(row, ()))
-            yield UnitOrders(encoded.units[row], hold, binds, nominations, let_go, departures)
+        nominations += tuple(
+            PodAndNode(encoded.pod_keys[pod], "") for pod in lost_nominations.get(row, ())
+        )
+        if reserve_annotation is not None or release_annotation is not None or binds or nominations:
+            evictions = tuple(evictions_by_podgroup.get(row, ()))
+            yield PodGroupCommands(
+                encoded.podgroup_keys[row],
+                reserve_annotation,
+                binds,
+                nominations,
+                release_annotation,
+                evictions,
+            )
 
 
-def _by_unit(decisions: Iterable[Admission]) -> dict[int, list[Admission]]:
-    of_unit: dict[int, list[Admission]] = {}
+def _by_podgroup(decisions: Iterable[PodGroupAllocation]) -> dict[int, list[PodGroupAllocation]]:
+    by_podgroup: dict[int, list[PodGroupAllocation]] = {}
     for admission in decisions:
-        of_unit.setdefault(admission.unit, []).append(admission)
-    return of_unit
+        by_podgroup.setdefault(admission.podgroup, []).append(admission)
+    return by_podgroup
 
 
-def _broken(encoded: Encoded, plan: Plan) -> dict[int, list[int]]:
+def _lost_nominations(encoded: EncodedSnapshot, plan: Plan) -> dict[int, list[int]]:
     """Return the pods, by unit, that were promised a node, and have no room there or elsewhere."""
     snapshot = encoded.snapshot
-    promises = [row for row, shape in enumerate(snapshot.shapes) if shape.nominated != NONE]
-    if not promises:
+    nominated_signatures = [
+        row for row, signature in enumerate(snapshot.signatures) if signature.nominated_node != NONE
+    ]
+    if not nominated_signatures:
         return {}
-    tried = {it.unit for it in plan.rejections if it.verdict >= Verdict.EXCEEDS_LIMIT}
-    placed = {placing.pod for one in plan.decisions for placing in (*one.binds, *one.nominations)}
+    rejected = {
+        it.podgroup for it in plan.rejections if it.reason >= UnschedulableReason.EXCEEDS_LIMIT
+    }
+    placed = {placing.pod for one in plan.allocations for placing in (*one.binds, *one.nominations)}
     found: dict[int, list[int]] = {}
     pods = snapshot.pods
-    for pod in np.flatnonzero(np.isin(pods.shape, promises)).tolist():
-        unit = int(pods.unit[pod])
-        if unit in tried and pods.state[pod] == PodState.WAITING and pod not in placed:
-            found.setdefault(unit, []).append(pod)
+    for pod in np.flatnonzero(np.isin(pods.signature, nominated_signatures)).tolist():
+        podgroup_row = int(pods.podgroup[pod])
+        if podgroup_row in rejected and pods.state[pod] == PodState.PENDING and pod not in placed:
+            found.setdefault(podgroup_row, []).append(pod)
     return found
 
 
-def _gone(plan: Plan) -> set[int]:
+def _fully_evicted(plan: Plan) -> set[int]:
     """Return the units that lose all they have, slots too."""
-    return {row for one in plan.evictions if one.is_whole for row in one.units}
+    return {row for one in plan.evictions if one.is_whole for row in one.podgroups}
 
 
-def _astray(encoded: Encoded) -> Iterator[Refused]:
+def _uncounted(encoded: EncodedSnapshot) -> Iterator[UnschedulablePodGroup]:
     """Yield the groups of which pods wait that cannot be counted, whatever else they wait for."""
-    told: set[Key] = set()
-    for stray in sorted(encoded.strays):
-        if stray.waits and stray.group not in told:
-            told.add(stray.group)
-            numbers = BarNumbers(stray.message)
+    seen: set[Key] = set()
+    for warning in sorted(encoded.warnings):
+        if warning.is_pod_pending and warning.object_key not in seen:
+            seen.add(warning.object_key)
+            numbers = PreFilterDetails(warning.message)
             rejection = Rejection(
-                NONE, Verdict.MISCONFIGURED, numbers, is_curable=False, wakes_on=frozenset({"pods"})
+                NONE,
+                UnschedulableReason.MISCONFIGURED,
+                numbers,
+                is_resolvable=False,
+                retry_on=frozenset({"pods"}),
             )
-            yield Refused(stray.group, Verdict.MISCONFIGURED, rejection)
+            yield UnschedulablePodGroup(
+                warning.object_key, UnschedulableReason.MISCONFIGURED, rejection
+            )
 
 
-def _hold(group: Key, one: Reservation, nodes: tuple[str, ...]) -> Hold:
-    cause = Cause(one.cause).name.lower()
-    return Hold(group, one.leaf, nodes[one.node], one.number, cause)
+def _new_reservation(group: Key, one: Reservation, nodes: tuple[str, ...]) -> NewReservation:
+    cause = ReservationCause(one.cause).name.lower()
+    return NewReservation(group, one.podset, nodes[one.node], one.number, cause)
 
 
-def _annotations(encoded: Encoded, plan: Plan) -> Iterator[tuple[Key, str]]:
-    moves = [Admission(move.unit, reservations=move.slots) for move in plan.moves]
-    of_unit, gone = _by_unit((*plan.decisions, *moves)), _gone(plan)
-    gone -= {move.unit for move in plan.moves}  # they get others
-    for row in sorted({*of_unit, *encoded.reserved}):
+def _annotations(encoded: EncodedSnapshot, plan: Plan) -> Iterator[tuple[Key, str]]:
+    moves = [
+        PodGroupAllocation(move.podgroup, reservations=move.reservations)
+        for move in plan.relocations
+    ]
+    by_podgroup, fully_evicted = _by_podgroup((*plan.allocations, *moves)), _fully_evicted(plan)
+    fully_evicted -= {move.podgroup for move in plan.relocations}  # they get others
+    for row in sorted({*by_podgroup, *encoded.reserved}):
         text = write_reserved(
-            _slots(encoded, row, of_unit.get(row, [])), coming_back(encoded.reserved.get(row, ""))
+            _remaining_places(encoded, row, by_podgroup.get(row, [])),
+            read_relocations(encoded.reserved.get(row, "")),
         )
-        text = "" if row in gone else text
+        text = "" if row in fully_evicted else text
         if text != encoded.reserved.get(row, ""):
-            yield encoded.units[row], text
+            yield encoded.podgroup_keys[row], text
 
 
-def _slots(
-    encoded: Encoded, row: int, admissions: list[Admission], *, keeps_all: bool = False
-) -> Iterator[SlotAt]:
+def _remaining_places(
+    encoded: EncodedSnapshot,
+    row: int,
+    admissions: list[PodGroupAllocation],
+    *,
+    keeps_all: bool = False,
+) -> Iterator[NamedPlace]:
     """Yield what a unit holds after the plan: each pod that got its place gave up one slot.
 
     With *keeps_all* also those: they are let go when their pods are where they should be.
@@ -192,12 +266,12 @@ def _slots(
     nodes = encoded.snapshot.nodes.names
     placed = {placing.pod for one in admissions for placing in (*one.binds, *one.nominations)}
     placed = set() if keeps_all else placed
-    for leaf in leaves_of(encoded.snapshot.units[row].tree):
-        for slot in leaf.slots[_count(leaf, placed) :]:
-            yield SlotAt(leaf.name, nodes[slot.node], slot.cause)
+    for podset in podsets_of(encoded.snapshot.podgroups[row].tree):
+        for place in podset.reserved_places[_count_placed(podset, placed) :]:
+            yield NamedPlace(podset.name, nodes[place.node], place.cause)
     for admission in admissions:
-        yield from slots_of(nodes, admission.reservations)
+        yield from named_places(nodes, admission.reservations)
 
 
-def _count(leaf: Leaf, placed: set[int]) -> int:
-    return sum(pod in placed for pod in leaf.waiting)
+def _count_placed(podset: PodSet, placed: set[int]) -> int:
+    return sum(pod in placed for pod in podset.pending)

@@ -13,14 +13,14 @@ from trainer_kai.api.job import Job
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import REPLICATED_JOB
-from trainer_kai.policy.units import outline
+from trainer_kai.policy.units import plan_podgroups
 
-__all__ = ["Ran", "partly_done", "ran"]
+__all__ = ["JobProgress", "job_progress", "jobs_to_recreate"]
 
 _COMPLETE: Final = "Complete"
 
 
-class Ran(NamedTuple):
+class JobProgress(NamedTuple):
     """How far a Job is: what is kept of it, for its template may be large."""
 
     key: Key
@@ -32,11 +32,11 @@ class Ran(NamedTuple):
     is_one_round: bool  # all of its pods run at once
 
 
-def ran(job: Job) -> Ran:
+def job_progress(job: Job) -> JobProgress:
     """Return how far a Job is."""
     completions, parallelism = job.spec.completions, job.spec.parallelism
     at_once = 1 if parallelism is None else parallelism
-    return Ran(
+    return JobProgress(
         key=job.metadata.key,
         uid=job.metadata.uid,
         replicated_job=job.metadata.labels.get(REPLICATED_JOB, ""),
@@ -49,19 +49,21 @@ def ran(job: Job) -> Ran:
     )
 
 
-def partly_done(
-    jobset: JobSet, scheduler_name: str, jobs: Iterable[Ran], succeeded: Mapping[str, int]
-) -> Iterator[Ran]:
+def jobs_to_recreate(
+    jobset: JobSet, scheduler_name: str, jobs: Iterable[JobProgress], succeeded: Mapping[str, int]
+) -> Iterator[JobProgress]:
     """Yield the Jobs to make anew; *succeeded* counts pods that are there, by the Job's uid."""
     known = [*jobs]
-    done = {it.uid: max(it.succeeded, succeeded.get(it.uid, 0)) for it in known}
-    for unit in outline(jobset, scheduler_name).units:
-        names = {member.name for member in unit.members}
-        of_unit = [job for job in known if job.replicated_job in names]
-        over = sum(_is_over(job, done[job.uid]) for job in of_unit)
-        if over < sum(member.replicas for member in unit.members):
-            yield from (job for job in of_unit if done[job.uid] and job.is_one_round)
+    succeeded_of = {it.uid: max(it.succeeded, succeeded.get(it.uid, 0)) for it in known}
+    for planned_podgroup in plan_podgroups(jobset, scheduler_name).podgroups:
+        names = {member.name for member in planned_podgroup.subgroups}
+        jobs_of_podgroup = [job for job in known if job.replicated_job in names]
+        finished = sum(_is_finished(job, succeeded_of[job.uid]) for job in jobs_of_podgroup)
+        if finished < sum(member.replicas for member in planned_podgroup.subgroups):
+            yield from (
+                job for job in jobs_of_podgroup if succeeded_of[job.uid] and job.is_one_round
+            )
 
 
-def _is_over(job: Ran, done: int) -> bool:
-    return job.is_complete or (job.completions is not None and done >= job.completions)
+def _is_finished(job: JobProgress, succeeded_of: int) -> bool:
+    return job.is_complete or (job.completions is not None and succeeded_of >= job.completions)

@@ -10,33 +10,33 @@ from collections.abc import Set as AbstractSet
 from enum import IntEnum
 from typing import Final, NamedTuple, TypeAlias
 
-from scheduler.core.model import Bar, Verdict
+from scheduler.core.model import PreFilterFailure, UnschedulableReason
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.names import RUN_AI
 from trainer_kai.api.resources import QUEUES
 from trainer_kai.api.review import AccessReview, AccessSpec, AccessStatus, Attributes
 from trainer_kai.policy.access import (
-    Access,
-    Said,
-    accounts_of,
+    EffectiveQueueAccess,
+    QueueAccessMode,
+    closed_reason,
     grant_command,
     is_closed,
-    why_closed,
+    service_accounts_group,
 )
 
 __all__ = [
-    "Pairs",
+    "AccessQuestion",
+    "AccessQuestions",
     "Permit",
-    "Permits",
-    "Use",
-    "permits_of",
-    "review_of",
+    "QueueAccessRule",
+    "access_review",
+    "permits_from_review",
 ]
 
-_Of: TypeAlias = Key | int  # a gang, or the slot of a pod on its own
+_PodGroupOrPod: TypeAlias = Key | int  # a gang, or the slot of a pod on its own
 
-_WAKES_ON: Final = frozenset({"permits"})
-_USE: Final = "use"
+_RETRY_ON: Final = frozenset({"permits"})
+_USE_VERB: Final = "use"
 
 
 class Permit(IntEnum):
@@ -47,43 +47,47 @@ class Permit(IntEnum):
     UNASKED = 2  # it was tried, and there was no answer yet
 
 
-class Use(NamedTuple):
+class AccessQuestion(NamedTuple):
     """Units of a namespace are in a queue that does not say that it is open."""
 
-    pair: Key
+    namespace_and_queue: Key
     is_closed: bool  # else it says nothing, and is open here
 
 
-_NO_USE: Final[frozenset[Use]] = frozenset()
+_NO_QUESTIONS: Final[frozenset[AccessQuestion]] = frozenset()
 
 
-class Permits:
+class QueueAccessRule:
     """The rule."""
 
-    def __init__(self, known: Mapping[Key, Permit], unannotated: str, *, are_needed: bool) -> None:
+    def __init__(
+        self, known: Mapping[Key, Permit], default_access: str, *, are_needed: bool
+    ) -> None:
         """If they *are needed*, a namespace in no table may not use a closed queue yet.
 
         A queue that says nothing is open or closed as *unannotated* has it.
         """
         self._known: Final = known
-        self._unannotated: Final = unannotated
+        self._default_access: Final = default_access
         self._are_needed: Final = are_needed
 
-    def use(self, pair: Key, said: Said) -> Use | None:
+    def question(self, pair: Key, stated_access: EffectiveQueueAccess) -> AccessQuestion | None:
         """Return what is to be asked of a queue that says this; None for nothing."""
-        if said.access is Access.OPEN:
+        if stated_access.mode is QueueAccessMode.OPEN:
             return None
-        return Use(pair, is_closed(said, self._unannotated))
+        return AccessQuestion(pair, is_closed(stated_access, self._default_access))
 
-    def is_refused(self, pair: Key, said: Said) -> bool:
+    def is_refused(self, pair: Key, stated_access: EffectiveQueueAccess) -> bool:
         """Say whether a namespace was refused the use of a queue that says this."""
         is_asked = self._known.get(pair) == Permit.REFUSED
-        return is_asked and is_closed(said, self._unannotated)
+        return is_asked and is_closed(stated_access, self._default_access)
 
-    def bar(self, pair: Key, said: Said) -> Bar | None:
+    def prefilter_failure(
+        self, pair: Key, stated_access: EffectiveQueueAccess
+    ) -> PreFilterFailure | None:
         """Return why no unit of a namespace may start in a queue; None if units may."""
         permit = self._known.get(pair)
-        if not is_closed(said, self._unannotated) or permit == Permit.GRANTED:
+        if not is_closed(stated_access, self._default_access) or permit == Permit.GRANTED:
             return None
         if permit is None and not self._are_needed:
             return None
@@ -91,70 +95,84 @@ class Permits:
             namespace, queue = pair
             message = (
                 f"namespace {namespace} may not use queue {queue}, which is closed "
-                f"({why_closed(said)}). It can start when group {accounts_of(namespace)} is "
-                f"granted the verb {_USE} on {QUEUES.plural}.{RUN_AI}/{queue} in that namespace: "
+                f"({closed_reason(stated_access)}). It can start when group {service_accounts_group(namespace)} is "
+                f"granted the verb {_USE_VERB} on {QUEUES.plural}.{RUN_AI}/{queue} in that namespace: "
                 f"{grant_command(queue, namespace)}"
             )
         else:
-            how = "is being asked" if permit is None else "could not be asked yet"
+            progress = "is being asked" if permit is None else "could not be asked yet"
             message = (
-                f"whether namespace {pair.namespace} may use queue {pair.name} {how}. "
+                f"whether namespace {pair.namespace} may use queue {pair.name} {progress}. "
                 "It can start when that is known and granted"
             )
-        return Bar(Verdict.FORBIDDEN_QUEUE, message, _WAKES_ON)
+        return PreFilterFailure(UnschedulableReason.FORBIDDEN_QUEUE, message, _RETRY_ON)
 
 
-class Pairs:
+class AccessQuestions:
     """Which units need which answer: kept up to date unit by unit."""
 
     def __init__(self) -> None:
-        self._of: Final[dict[_Of, frozenset[Use]]] = {}
-        self._units: Final[Counter[Use]] = Counter()
+        self._by_podgroup: Final[dict[_PodGroupOrPod, frozenset[AccessQuestion]]] = {}
+        self._podgroup_counts: Final[Counter[AccessQuestion]] = Counter()
 
     @property
-    def used(self) -> KeysView[Use]:
+    def asked(self) -> KeysView[AccessQuestion]:
         """Return the pairs that any unit is of, and whether their queues are closed."""
-        return self._units.keys()
+        return self._podgroup_counts.keys()
 
-    def put(self, of: _Of, *uses: Use | None) -> None:
+    def put(self, key: _PodGroupOrPod, *questions: AccessQuestion | None) -> None:
         """Let a unit be of some pairs, or of none any more."""
-        now = frozenset(use for use in uses if use is not None)
-        before = self._of.pop(of, _NO_USE)
-        if now:
-            self._of[of] = now
-        for use in now - before:
-            self._units[use] += 1
-        for use in before - now:
-            self._units[use] -= 1
-            if not self._units[use]:
-                del self._units[use]
+        current = frozenset(question for question in questions if question is not None)
+        previous = self._by_podgroup.pop(key, _NO_QUESTIONS)
+        if current:
+            self._by_podgroup[key] = current
+        for question in current - previous:
+            self._podgroup_counts[question] += 1
+        for question in previous - current:
+            self._podgroup_counts[question] -= 1
+            if not self._podgroup_counts[question]:
+                del self._podgroup_counts[question]
 
-    def among(self, pairs: AbstractSet[Key]) -> set[_Of]:
+    def podgroups_of(self, pairs: AbstractSet[Key]) -> set[_PodGroupOrPod]:
         """Return the units of some pairs."""
         if not pairs:
             return set()
-        return {of for of, uses in self._of.items() if any(it.pair in pairs for it in uses)}
+        return {
+            key
+            for key, questions in self._by_podgroup.items()
+            if any(it.namespace_and_queue in pairs for it in questions)
+        }
 
 
-def review_of(pair: Key, permit: Permit) -> AccessReview:
+def access_review(pair: Key, permit: Permit) -> AccessReview:
     """Write down what is known of a pair as what was asked and answered."""
-    what = Attributes(
-        verb=_USE, group=RUN_AI, resource=QUEUES.plural, name=pair.name, namespace=pair.namespace
+    attributes = Attributes(
+        verb=_USE_VERB,
+        group=RUN_AI,
+        resource=QUEUES.plural,
+        name=pair.name,
+        namespace=pair.namespace,
     )
-    answer = AccessStatus(allowed=permit == Permit.GRANTED)
+    status = AccessStatus(allowed=permit == Permit.GRANTED)
     return AccessReview(
         metadata=Meta(name=f"{pair.namespace}.{pair.name}"),
-        spec=AccessSpec(resource_attributes=what, groups=(accounts_of(pair.namespace),)),
-        status=None if permit == Permit.UNASKED else answer,
+        spec=AccessSpec(
+            resource_attributes=attributes, groups=(service_accounts_group(pair.namespace),)
+        ),
+        status=None if permit == Permit.UNASKED else status,
     )
 
 
-def permits_of(review: AccessReview) -> dict[Key, Permit]:
+def permits_from_review(review: AccessReview) -> dict[Key, Permit]:
     """Return what a review says of a pair; nothing if somebody asked for something else."""
-    what = review.spec.resource_attributes
-    pair = Key(what.namespace, what.name)
-    is_ours = (what.verb, what.group, what.resource) == (_USE, RUN_AI, QUEUES.plural)
-    if not is_ours or review.spec.groups != (accounts_of(pair.namespace),):
+    attributes = review.spec.resource_attributes
+    pair = Key(attributes.namespace, attributes.name)
+    is_ours = (attributes.verb, attributes.group, attributes.resource) == (
+        _USE_VERB,
+        RUN_AI,
+        QUEUES.plural,
+    )
+    if not is_ours or review.spec.groups != (service_accounts_group(pair.namespace),):
         return {}
     if review.status is None:
         return {pair: Permit.UNASKED}

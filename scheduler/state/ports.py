@@ -11,57 +11,70 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.state.charges import Lying
-from scheduler.state.kin import Kin, Recipe
-from scheduler.state.kins import Kins
-from trainer_kai.policy.ports import EVERYWHERE, NodePort
+from scheduler.state.charges import PodsPerNode
+from scheduler.state.kin import PodClass, SharedSpec
+from scheduler.state.kins import PodClassTable
+from trainer_kai.policy.ports import ANY_ADDRESS, PodHostPort
 
-__all__ = ["Ports"]
+__all__ = ["HostPortTable"]
 
 _ANY: Final = ""  # instead of an address
 
 
-class Ports:
+class HostPortTable:
     """Columns for what pods ask for that may be placed."""
 
-    def __init__(self, asked: tuple[NodePort, ...]) -> None:
-        self.known: Final = tuple(sorted({it for port in asked for it in _free(port)}))
-        self._column: Final = {port: column for column, port in enumerate(self.known)}
-        self._of_any: Final = {
-            port[:2]: column for column, port in enumerate(self.known) if port.address == _ANY
+    def __init__(self, asked: tuple[PodHostPort, ...]) -> None:
+        self.ports: Final = tuple(sorted({it for port in asked for it in _must_be_free(port)}))
+        self._column: Final = {port: column for column, port in enumerate(self.ports)}
+        self._any_address_column: Final = {
+            port[:2]: column for column, port in enumerate(self.ports) if port.address == _ANY
         }
-        self._takes: Final[dict[Recipe, tuple[int, ...]]] = {}
+        self._host_ports: Final[dict[SharedSpec, tuple[int, ...]]] = {}
 
-    def takes(self, kin: Kin) -> tuple[int, ...]:
+    def host_ports(self, pod_class: PodClass) -> tuple[int, ...]:
         """Return what pods have of all that anybody asks for."""
-        found = self._takes.get(kin.recipe)
+        found = self._host_ports.get(pod_class.shared_spec)
         if found is None:
-            ports, column = kin.recipe.ports, self._column
+            ports, column = pod_class.shared_spec.ports, self._column
             columns = {column[port] for port in ports if port in column}
-            columns |= {self._of_any[port[:2]] for port in ports if port[:2] in self._of_any}
-            found = self._takes[kin.recipe] = tuple(sorted(columns))
+            columns |= {
+                self._any_address_column[port[:2]]
+                for port in ports
+                if port[:2] in self._any_address_column
+            }
+            found = self._host_ports[pod_class.shared_spec] = tuple(sorted(columns))
         return found
 
-    def avoids(self, kin: Kin) -> tuple[int, ...]:
+    def conflicting_ports(self, pod_class: PodClass) -> tuple[int, ...]:
         """Return what must be free for pods that may be placed."""
-        needed = {it for port in kin.recipe.ports for it in _free(port)}
+        needed = {it for port in pod_class.shared_spec.ports for it in _must_be_free(port)}
         return tuple(sorted(self._column[it] for it in needed if it in self._column))
 
-    def taken(self, on: Lying, kins: Kins, nodes: int) -> NDArray[np.int32]:
+    def count_pods(
+        self, on_nodes: PodsPerNode, class_table: PodClassTable, nodes: int
+    ) -> NDArray[np.int32]:
         """Return how many pods have each port, [node, port]."""
         table = np.zeros((nodes, len(self._column)), dtype=np.int32)
-        for kin in np.unique(on.kin[kins.has_ports[on.kin]]).tolist() if self.known else ():
-            some, columns = on.kin == kin, list(self.takes(kins[kin]))
+        for pod_class in (
+            np.unique(on_nodes.class_number[class_table.has_ports[on_nodes.class_number]]).tolist()
+            if self.ports
+            else ()
+        ):
+            some, columns = (
+                on_nodes.class_number == pod_class,
+                list(self.host_ports(class_table[pod_class])),
+            )
             if columns:
-                heads = on.heads[some].astype(np.int32)
-                table[np.ix_(on.node[some], columns)] += heads[:, None]
+                pod_counts = on_nodes.pod_counts[some].astype(np.int32)
+                table[np.ix_(on_nodes.node[some], columns)] += pod_counts[:, None]
         return table
 
 
-def _free(port: NodePort) -> Iterator[NodePort]:
+def _must_be_free(port: PodHostPort) -> Iterator[PodHostPort]:
     """Yield what must be free: the port of any address, or of this one and of all."""
-    if port.address == EVERYWHERE:
+    if port.address == ANY_ADDRESS:
         yield port._replace(address=_ANY)
     else:
         yield port
-        yield port._replace(address=EVERYWHERE)
+        yield port._replace(address=ANY_ADDRESS)

@@ -10,43 +10,51 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from scheduler.core.chunks import is_satisfied
-from scheduler.core.model import Cause, Leaf
-from scheduler.state.awaited import later_prefixes
-from scheduler.state.reserved import SlotAt, coming_back, read_reserved, write_reserved
-from scheduler.state.trees import DEFAULT, group_bar, minima, tree
+from scheduler.core.model import PodSet, ReservationCause
+from scheduler.state.awaited import expected_prefixes
+from scheduler.state.reserved import NamedPlace, read_relocations, read_reserved, write_reserved
+from scheduler.state.trees import DEFAULT_PODSET, min_members, podgroup_tree, spec_failure
 from trainer_kai.api.duration import DurationError, nanoseconds
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.names import RESERVED, SUBGROUP
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.podgroup import PodGroup
-from trainer_kai.policy.census import sight
+from trainer_kai.policy.census import observe_pod
 
-__all__ = ["Shortage", "goes_on", "grace_of", "is_lost", "is_short", "kept_places", "lack_of"]
+__all__ = [
+    "Shortage",
+    "is_lost",
+    "is_short",
+    "replaces_lost_pods",
+    "reserve_lost_places",
+    "shortage_of",
+    "staleness_grace_s",
+]
 
-_OVER = ("Succeeded", "Failed")
+_TERMINAL_PHASES = ("Succeeded", "Failed")
 
 
 class Shortage(NamedTuple):
     """What a unit lacks that has begun."""
 
-    there: int
+    running: int
     needed: int
     all_exist: bool  # those that are missing wait for room; otherwise some are still to be made
 
     def __str__(self) -> str:
-        return f"{self.there} of {self.needed} of its pods have a place"
+        return f"{self.running} of {self.needed} of its pods have a place"
 
 
 def is_lost(before: Pod | None, now: Pod | None) -> bool:
     """Say whether a pod that had its place gives it up without having succeeded."""
-    if before is None or not before.spec.node_name or _is_leaving(before):
+    if before is None or not before.spec.node_name or _is_terminating_or_finished(before):
         return False
     if now is None or now.metadata.uid != before.metadata.uid:
         return True
-    return _is_leaving(now) and now.status.phase != "Succeeded"
+    return _is_terminating_or_finished(now) and now.status.phase != "Succeeded"
 
 
-def kept_places(
+def reserve_lost_places(
     lost: Iterable[Pod], others: Iterable[Pod], group: PodGroup, jobset: JobSet | None
 ) -> str | None:
     """Return the annotation with the places of lost pods in it; None if no pod will want them.
@@ -54,57 +62,61 @@ def kept_places(
     All that a group has lost is looked at once: to look at all its pods for each that it loses took
     minutes for thousands, which a user may delete in a moment.
     """
-    if not goes_on(group, jobset) or group_bar(group) is not None:
+    if not replaces_lost_pods(group, jobset) or spec_failure(group) is not None:
         return None
     lost = list(lost)
-    counting = _of_newest((*lost, *others))
+    counting = _newest_attempt((*lost, *others))
     if any(pod.status.phase == "Succeeded" for pod in counting):
         return None  # it is about to end
     are_counting = set(map(id, counting))
-    least = minima(group)
-    there = Counter(
-        leaf_of(pod, least)
+    minimums = min_members(group)
+    running = Counter(
+        podset_of(pod, minimums)
         for pod in counting
-        if pod.spec.node_name and pod.status.phase not in _OVER
+        if pod.spec.node_name and pod.status.phase not in _TERMINAL_PHASES
     )
     text = group.metadata.annotations.get(RESERVED, "")
-    held = read_reserved(text)
-    slots = [] if isinstance(held, str) else [slot for some in held.values() for slot in some]
-    has = there + Counter(slot.leaf for slot in slots)
+    reserved = read_reserved(text)
+    reserved_places = (
+        []
+        if isinstance(reserved, str)
+        else [reserved_place for some in reserved.values() for reserved_place in some]
+    )
+    pod_counts = running + Counter(reserved_place.podset for reserved_place in reserved_places)
     places = [
-        SlotAt(leaf, pod.spec.node_name, Cause.REPAIR)
+        NamedPlace(podset, pod.spec.node_name, ReservationCause.REPAIR)
         for pod in lost
-        if id(pod) in are_counting and (leaf := leaf_of(pod, least)) in least
+        if id(pod) in are_counting and (podset := podset_of(pod, minimums)) in minimums
     ]
-    if not places or not _is_enough(group, has):
+    if not places or not _is_enough(group, pod_counts):
         return None  # it was not whole: what is missing gets a place anew, with the others
-    return write_reserved([*slots, *places], coming_back(text))
+    return write_reserved([*reserved_places, *places], read_relocations(text))
 
 
-def lack_of(group: PodGroup, pods: Iterable[Pod], jobset: JobSet | None) -> Shortage | None:
+def shortage_of(group: PodGroup, pods: Iterable[Pod], jobset: JobSet | None) -> Shortage | None:
     """Return what a unit lacks; None if it is whole, has not begun, or comes to its end."""
-    pods = _of_newest(pods)
-    if not goes_on(group, jobset) or group_bar(group) is not None:
+    pods = _newest_attempt(pods)
+    if not replaces_lost_pods(group, jobset) or spec_failure(group) is not None:
         return None
     if any(pod.status.phase == "Succeeded" for pod in pods):
         return None
-    least = minima(group)
-    alive = [pod for pod in pods if not _is_leaving(pod)]
-    there = Counter(leaf_of(pod, least) for pod in alive if pod.spec.node_name)
-    exist = Counter(leaf_of(pod, least) for pod in alive)
-    if not there.total() or not is_short(group, there, exist):
+    minimums = min_members(group)
+    alive = [pod for pod in pods if not _is_terminating_or_finished(pod)]
+    running = Counter(podset_of(pod, minimums) for pod in alive if pod.spec.node_name)
+    existing = Counter(podset_of(pod, minimums) for pod in alive)
+    if not running.total() or not is_short(group, running, existing):
         return None
-    later = _to_come(group, exist)
-    needed = sum(count for leaf, count in least.items() if leaf not in later)
-    return Shortage(there.total(), needed, all_exist=_is_enough(group, exist + later))
+    expected = _expected(group, existing)
+    needed = sum(count for podset, count in minimums.items() if podset not in expected)
+    return Shortage(running.total(), needed, all_exist=_is_enough(group, existing + expected))
 
 
-def is_short(group: PodGroup, there: Mapping[str, int], exist: Mapping[str, int]) -> bool:
+def is_short(group: PodGroup, running: Mapping[str, int], existing: Mapping[str, int]) -> bool:
     """Say whether a group that has begun lacks pods; those of a later stage it lacks not yet."""
-    return not _is_enough(group, Counter(there) + _to_come(group, exist))
+    return not _is_enough(group, Counter(running) + _expected(group, existing))
 
 
-def grace_of(group: PodGroup, usual_s: float) -> float:
+def staleness_grace_s(group: PodGroup, usual_s: float) -> float:
     """Return for how many seconds a unit may be short; below zero without end."""
     try:
         return nanoseconds(group.spec.staleness_grace_period) / 1e9
@@ -112,36 +124,44 @@ def grace_of(group: PodGroup, usual_s: float) -> float:
         return usual_s
 
 
-def _to_come(group: PodGroup, exist: Mapping[str, int]) -> Counter[str]:
+def _expected(group: PodGroup, existing: Mapping[str, int]) -> Counter[str]:
     """Return the leaves of later stages of which no pod exists, and what these need."""
-    prefixes = later_prefixes(group)
-    least = minima(group).items()
+    prefixes = expected_prefixes(group)
+    minimums = min_members(group).items()
     return Counter(
-        {leaf: n for leaf, n in least if not exist.get(leaf) and leaf.startswith(prefixes)}
+        {
+            podset: n
+            for podset, n in minimums
+            if not existing.get(podset) and podset.startswith(prefixes)
+        }
     )
 
 
-def _is_enough(group: PodGroup, has: Mapping[str, int]) -> bool:
+def _is_enough(group: PodGroup, pod_counts: Mapping[str, int]) -> bool:
     """Say whether a group is as whole as it has to be with so many pods in each leaf."""
-    return is_satisfied(tree(group, lambda name, least: Leaf(name, least, there=has.get(name, 0))))
+    return is_satisfied(
+        podgroup_tree(
+            group, lambda name, minimums: PodSet(name, minimums, running=pod_counts.get(name, 0))
+        )
+    )
 
 
-def _of_newest(pods: Iterable[Pod]) -> list[Pod]:
+def _newest_attempt(pods: Iterable[Pod]) -> list[Pod]:
     """Return the pods of the newest attempt, of their JobSet and then of their Job."""
-    seen = [(pod, sight(pod)) for pod in pods]
+    seen = [(pod, observe_pod(pod)) for pod in pods]
     newest = max((it.attempt[0] for _, it in seen), default=0)
-    of_job: dict[str, tuple[int, int]] = {}
+    newest_of_job: dict[str, tuple[int, int]] = {}
     for _, it in seen:
-        of_job[it.leaf] = max(of_job.get(it.leaf, (newest, 0)), it.attempt)
-    return [pod for pod, it in seen if it.attempt == of_job[it.leaf]]
+        newest_of_job[it.podset] = max(newest_of_job.get(it.podset, (newest, 0)), it.attempt)
+    return [pod for pod, it in seen if it.attempt == newest_of_job[it.podset]]
 
 
-def leaf_of(pod: Pod, least: Mapping[str, int]) -> str:
+def podset_of(pod: Pod, minimums: Mapping[str, int]) -> str:
     """Return the leaf that a pod names."""
-    return pod.metadata.labels.get(SUBGROUP) or (DEFAULT if len(least) == 1 else "")
+    return pod.metadata.labels.get(SUBGROUP) or (DEFAULT_PODSET if len(minimums) == 1 else "")
 
 
-def goes_on(group: PodGroup, jobset: JobSet | None) -> bool:
+def replaces_lost_pods(group: PodGroup, jobset: JobSet | None) -> bool:
     """Say whether there will be another pod for one that is lost."""
     if group.metadata.deletion_timestamp:
         return False
@@ -153,5 +173,5 @@ def goes_on(group: PodGroup, jobset: JobSet | None) -> bool:
     return not (jobset.spec.suspend or jobset.status.terminal_state)
 
 
-def _is_leaving(pod: Pod) -> bool:
-    return bool(pod.metadata.deletion_timestamp) or pod.status.phase in _OVER
+def _is_terminating_or_finished(pod: Pod) -> bool:
+    return bool(pod.metadata.deletion_timestamp) or pod.status.phase in _TERMINAL_PHASES

@@ -10,85 +10,91 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from scheduler.core.model import Cause
-from trainer_kai.policy.anticipated import Later
+from scheduler.core.model import ReservationCause
+from trainer_kai.policy.anticipated import AnticipatedPods
 
-__all__ = ["Held", "SlotAt", "coming_back", "read_reserved", "write_reserved"]
+__all__ = ["NamedPlace", "ReservedPodSet", "read_relocations", "read_reserved", "write_reserved"]
 
-_MOST: Final = 100_000  # slots of one leaf
+_MAX_PLACES: Final = 100_000  # slots of one leaf
 
 
-class Held(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ReservedPodSet(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The slots of one leaf; of one that is moved also what it is, for it has no pods meanwhile."""
 
     nodes: Mapping[str, int] = {}
     cause: str = ""
     until: str = ""  # nothing is held after it, if its pods have not come back by then
-    like: Later | None = None
+    like: AnticipatedPods | None = None
 
 
-class SlotAt(NamedTuple):
+class NamedPlace(NamedTuple):
     """One slot, by names."""
 
-    leaf: str
+    podset: str
     node: str
-    cause: Cause
+    cause: ReservationCause
 
 
-_NOTHING: Final = Held()
-_NOBODY: Final[Mapping[str, Held]] = MappingProxyType({})
-_MOVED: Final = Cause.MOVE.name.lower()
-_read: Final = msgspec.json.Decoder(dict[str, Held])
+_NO_PLACES: Final = ReservedPodSet()
+_NO_PODSETS: Final[Mapping[str, ReservedPodSet]] = MappingProxyType({})
+_MOVE_CAUSE: Final = ReservationCause.MOVE.name.lower()
+_decoder: Final = msgspec.json.Decoder(dict[str, ReservedPodSet])
 
 
-def read_reserved(text: str) -> dict[str, tuple[SlotAt, ...]] | str:
+def read_reserved(text: str) -> dict[str, tuple[NamedPlace, ...]] | str:
     """Return the slots by leaf, in order of their nodes; or say why they cannot be read."""
     try:
-        found = _read.decode(text) if text else {}
+        found = _decoder.decode(text) if text else {}
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         return str(error)
-    return {leaf: tuple(_slots(leaf, held)) for leaf, held in found.items()}
+    return {podset: tuple(_places(podset, reserved)) for podset, reserved in found.items()}
 
 
-def coming_back(text: str) -> dict[str, Held]:
+def read_relocations(text: str) -> dict[str, ReservedPodSet]:
     """Return the leaves that are moved, whose pods are made anew; none if it cannot be read."""
-    if _MOVED not in text:  # of nearly all
+    if _MOVE_CAUSE not in text:  # of nearly all
         return {}
     try:
-        found = _read.decode(text)
+        found = _decoder.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return {}
-    return {leaf: held for leaf, held in found.items() if held.nodes and held.cause == _MOVED}
+    return {
+        podset: reserved
+        for podset, reserved in found.items()
+        if reserved.nodes and reserved.cause == _MOVE_CAUSE
+    }
 
 
-def write_reserved(slots: Iterable[SlotAt], moved: Mapping[str, Held] = _NOBODY) -> str:
+def write_reserved(
+    places: Iterable[NamedPlace], relocating: Mapping[str, ReservedPodSet] = _NO_PODSETS
+) -> str:
     """Write the slots of a group; nothing where there are none.
 
     Of leaves that are *moved* it is known what they are, and how long they are waited for; they
     stay such, also if a slot had to become another meanwhile.
     """
     nodes: dict[str, dict[str, int]] = {}
-    causes: dict[str, Cause] = {}
-    for leaf, node, cause in slots:
-        of_leaf = nodes.setdefault(leaf, {})
-        of_leaf[node] = of_leaf.get(node, 0) + 1
-        causes[leaf] = min(cause, causes.get(leaf, cause))  # one word for all of them
+    causes: dict[str, ReservationCause] = {}
+    for podset, node, cause in places:
+        counts_by_node = nodes.setdefault(podset, {})
+        counts_by_node[node] = counts_by_node.get(node, 0) + 1
+        causes[podset] = min(cause, causes.get(podset, cause))  # one word for all of them
     if not nodes:
         return ""
-    held = {}
-    for leaf in sorted(nodes):
-        why = _MOVED if leaf in moved else causes[leaf].name.lower()
-        held[leaf] = msgspec.structs.replace(
-            moved.get(leaf, _NOTHING), nodes=nodes[leaf], cause=why
+    reserved = {}
+    for podset in sorted(nodes):
+        cause_text = _MOVE_CAUSE if podset in relocating else causes[podset].name.lower()
+        reserved[podset] = msgspec.structs.replace(
+            relocating.get(podset, _NO_PLACES), nodes=nodes[podset], cause=cause_text
         )
-    return msgspec.json.encode(held, order="deterministic").decode()
+    return msgspec.json.encode(reserved, order="deterministic").decode()
 
 
-def _slots(leaf: str, held: Held) -> list[SlotAt]:
-    known = {cause.name.lower(): cause for cause in Cause}
-    cause = known.get(held.cause, Cause.ANTICIPATED)
-    slots: list[SlotAt] = []
-    for node in sorted(held.nodes):
-        count = min(max(held.nodes[node], 0), _MOST - len(slots))
-        slots += [SlotAt(leaf, node, cause)] * count
-    return slots
+def _places(podset: str, reserved: ReservedPodSet) -> list[NamedPlace]:
+    known = {cause.name.lower(): cause for cause in ReservationCause}
+    cause = known.get(reserved.cause, ReservationCause.ANTICIPATED)
+    places: list[NamedPlace] = []
+    for node in sorted(reserved.nodes):
+        count = min(max(reserved.nodes[node], 0), _MAX_PLACES - len(places))
+        places += [NamedPlace(podset, node, cause)] * count
+    return places

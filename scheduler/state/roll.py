@@ -10,59 +10,59 @@ from typing import Final
 import numpy as np
 
 from scheduler.core.model import NONE, Ints
-from scheduler.state.kin import Kin
-from scheduler.state.kins import NOBODY, Kins, grown
-from scheduler.state.nodes import NodeRows
-from scheduler.state.terms import Terms, epoch_s
+from scheduler.state.kin import PodClass
+from scheduler.state.kins import NO_CLASS, PodClassTable, grown
+from scheduler.state.nodes import NodeTable
+from scheduler.state.terms import StateOptions, epoch_s
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.pod import Pod
 
 __all__ = [
     "DONE",
     "GATED",
+    "PENDING",
     "RELEASING",
+    "RUNNING",
     "STATES",
-    "STUCK",
+    "STUCK_RELEASING",
     "SUCCEEDED",
-    "THERE",
-    "WAITING",
-    "Roll",
-    "going_until",
+    "PodTable",
+    "termination_deadline",
 ]
 
-WAITING, GATED, THERE, RELEASING, STUCK, DONE, SUCCEEDED = range(7)
+PENDING, GATED, RUNNING, RELEASING, STUCK_RELEASING, DONE, SUCCEEDED = range(7)
 STATES: Final = 7
 
-_FIRST: Final = 64  # slots of an empty roll
+_INITIAL_ROWS: Final = 64  # slots of an empty roll
 _NEVER: Final = 2**62
-_NOBODY: Final = Key("", "")
+_NO_POD: Final = Key("", "")
 
 
-class Roll:
+class PodTable:
     """Pods by slot; arrays are [slot]. A free slot is of nobody's kin, and done."""
 
-    def __init__(self, kins: Kins, nodes: NodeRows, terms: Terms) -> None:
-        self.kins: Final = kins
+    def __init__(self, classes: PodClassTable, nodes: NodeTable, options: StateOptions) -> None:
+        self.class_table: Final = classes
         self.nodes: Final = nodes
-        self._terms: Final = terms
+        self._options: Final = options
         self.keys: Final[list[Key]] = []
         self.pods: Final[list[Pod | None]] = []
-        self.slot_of: Final[dict[Key, int]] = {}
+        self.row_by_key: Final[dict[Key, int]] = {}
         self.nominated: Final[dict[int, str]] = {}  # who waits for which node
-        self._kin_of: Final[list[Kin | None]] = []
+        self._class_of: Final[list[PodClass | None]] = []
         self._free: Final[list[int]] = []
-        self._kin: Ints = np.full(_FIRST, NOBODY, dtype=np.int64)
-        self._state: Ints = np.full(_FIRST, DONE, dtype=np.int64)
-        self._node: Ints = np.full(_FIRST, NONE, dtype=np.int64)
-        self._until: Ints = np.zeros(_FIRST, dtype=np.int64)  # it is expected to go so long
-        self.touched: dict[Kin, None] = {}  # kin with pods that have changed
-        self.touched_slots: list[int] = []
-        self.touched_nodes: set[int] = set()
+        self._class_number: Ints = np.full(_INITIAL_ROWS, NO_CLASS, dtype=np.int64)
+        self._state: Ints = np.full(_INITIAL_ROWS, DONE, dtype=np.int64)
+        self._node: Ints = np.full(_INITIAL_ROWS, NONE, dtype=np.int64)
+        self._until: Ints = np.zeros(_INITIAL_ROWS, dtype=np.int64)  # it is expected to go so long
+        self.changed_classes: dict[PodClass, None] = {}  # kin with pods that have changed
+        self.changed_rows: list[int] = []
+        self.changed_nodes: set[int] = set()
 
     @property
-    def kin(self) -> Ints:
+    def class_number(self) -> Ints:
         """Return the number of the kin of each."""
-        return self._kin[: len(self.keys)]
+        return self._class_number[: len(self.keys)]
 
     @property
     def state(self) -> Ints:
@@ -75,161 +75,175 @@ class Roll:
         return self._node[: len(self.keys)]
 
     @property
-    def ending(self) -> list[Pod]:
+    def terminating_pods(self) -> list[Pod]:
         """Return the pods of our scheduler that are going, also those that should be gone."""
-        is_ending = self.kins.is_ours[self.kin] & np.isin(self.state, (RELEASING, STUCK))
-        pods = (self.pods[slot] for slot in np.flatnonzero(is_ending).tolist())
+        is_ending = self.class_table.is_ours[self.class_number] & np.isin(
+            self.state, (RELEASING, STUCK_RELEASING)
+        )
+        pods = (self.pods[pod_row] for pod_row in np.flatnonzero(is_ending).tolist())
         return [pod for pod in pods if pod is not None]
 
     @property
-    def heads(self) -> Ints:
+    def pod_counts(self) -> Ints:
         """Count the pods of each kin, [kin, state]."""
-        size = len(self.kins.rows)
-        codes = self.kin * STATES + self.state
+        size = len(self.class_table.rows)
+        codes = self.class_number * STATES + self.state
         return np.bincount(codes, minlength=size * STATES).reshape(size, STATES)
 
     @property
     def is_sparse(self) -> bool:
         """Say whether most slots are free, and there are many."""
-        return len(self._free) > max(len(self.keys) // 2, _FIRST)
+        return len(self._free) > max(len(self.keys) // 2, _INITIAL_ROWS)
 
-    def begin(self) -> None:
+    def reset_changes(self) -> None:
         """Forget who was touched."""
-        self.touched, self.touched_slots, self.touched_nodes = {}, [], set()
+        self.changed_classes, self.changed_rows, self.changed_nodes = {}, [], set()
 
-    def read(self, told: Mapping[Key, Pod | None]) -> None:
+    def read(self, changes: Mapping[Key, Pod | None]) -> None:
         """Take pods as they are now."""
         found: list[int] = []  # of each its slot, kin, state, node, and until when it goes
-        row_of, kin_of, slot_of = self.nodes.row_of, self.kins.of, self.slot_of.get
-        for key, pod in told.items():
-            slot = slot_of(key)
+        row_of, class_of, row_by_key = (
+            self.nodes.row_of,
+            self.class_table.class_of,
+            self.row_by_key.get,
+        )
+        for key, pod in changes.items():
+            pod_row = row_by_key(key)
             if pod is not None:
-                slot = self._enter(key) if slot is None else slot
-                kin = kin_of(key, pod)
-                self._join(slot, kin)
-                self.pods[slot] = pod
-                state, until = _state(pod, self._terms)
+                pod_row = self._add(key) if pod_row is None else pod_row
+                pod_class = class_of(key, pod)
+                self._set_class(pod_row, pod_class)
+                self.pods[pod_row] = pod
+                state, until = _pod_state(pod, self._options)
                 name = pod.spec.node_name
                 node = row_of(name) if name and state < DONE else NONE
-                found += (slot, kin.number, state, node, until)
-                if state == WAITING and pod.status.nominated_node_name:
-                    self.nominated[slot] = pod.status.nominated_node_name
+                found += (pod_row, pod_class.number, state, node, until)
+                if state == PENDING and pod.status.nominated_node_name:
+                    self.nominated[pod_row] = pod.status.nominated_node_name
                 elif self.nominated:
-                    self.nominated.pop(slot, None)
-            elif slot is not None:
-                self._leave(key, slot)
-                found += (slot, NOBODY, DONE, NONE, 0)
+                    self.nominated.pop(pod_row, None)
+            elif pod_row is not None:
+                self._remove(key, pod_row)
+                found += (pod_row, NO_CLASS, DONE, NONE, 0)
         self._write(np.array(found, dtype=np.int64).reshape(-1, 5))
-        for kin in self.touched:
-            self.kins.sweep(kin)
-        self.kins.forget_identities()
+        for pod_class in self.changed_classes:
+            self.class_table.remove_if_empty(pod_class)
+        self.class_table.forget_identities()
 
-    def pass_time(self, now: int) -> None:
+    def update_stuck(self, now: int) -> None:
         """Find those that have been going for too long, and those that have not."""
-        going = np.flatnonzero((self.state == RELEASING) | (self.state == STUCK))
-        is_stuck = self._until[going] < now
-        state = np.where(is_stuck, STUCK, RELEASING)
-        changed = going[self._state[going] != state]
-        self._state[going] = state
-        for slot in changed.tolist():
-            self._join(slot, self._kin_of[slot])
-            self.touched_slots.append(slot)
-            self.touched_nodes.add(int(self._node[slot]))
+        terminating = np.flatnonzero((self.state == RELEASING) | (self.state == STUCK_RELEASING))
+        is_stuck = self._until[terminating] < now
+        state = np.where(is_stuck, STUCK_RELEASING, RELEASING)
+        changed = terminating[self._state[terminating] != state]
+        self._state[terminating] = state
+        for pod_row in changed.tolist():
+            self._set_class(pod_row, self._class_of[pod_row])
+            self.changed_rows.append(pod_row)
+            self.changed_nodes.add(int(self._node[pod_row]))
 
-    def renumber(self, row_of_old: Ints) -> None:
+    def renumber_nodes(self, row_of_old: Ints) -> None:
         """Give nodes other rows; *row_of_old* ends with that of no node."""
         self._node = row_of_old[self._node]
-        lost = (self.node == NONE) & (self.state >= THERE) & (self.state < DONE)
-        for slot in np.flatnonzero(lost).tolist():
-            pod = self.pods[slot]
-            self._node[slot] = self.nodes.row_of(pod.spec.node_name) if pod else NONE
+        lost = (self.node == NONE) & (self.state >= RUNNING) & (self.state < DONE)
+        for pod_row in np.flatnonzero(lost).tolist():
+            pod = self.pods[pod_row]
+            self._node[pod_row] = self.nodes.row_of(pod.spec.node_name) if pod else NONE
 
-    def promised(self, slot: int) -> int:
+    def nominated_node(self, pod_row: int) -> int:
         """Return the row of the node that a pod waits for, or NONE."""
-        return self.nodes.row_of(self.nominated.get(slot, ""))
+        return self.nodes.row_of(self.nominated.get(pod_row, ""))
 
-    def pod(self, slot: int) -> Pod:
+    def pod(self, pod_row: int) -> Pod:
         """Return the pod in a slot."""
-        pod = self.pods[slot]
+        pod = self.pods[pod_row]
         assert pod is not None
         return pod
 
-    def age(self, slot: int) -> tuple[int, str, Key]:
+    def age(self, pod_row: int) -> tuple[int, str, Key]:
         """Return what orders pods: the oldest first, then by uid, then by name."""
-        meta = self.pod(slot).metadata
-        return epoch_s(meta.creation_timestamp) or 0, meta.uid, self.keys[slot]
+        meta = self.pod(pod_row).metadata
+        return epoch_s(meta.creation_timestamp) or 0, meta.uid, self.keys[pod_row]
 
-    def first(self, kin: Kin) -> int:
+    def oldest(self, pod_class: PodClass) -> int:
         """Return the slot of the oldest pod."""
-        return min(kin.slots, key=self.age) if len(kin.slots) > 1 else next(iter(kin.slots))
+        return (
+            min(pod_class.pod_rows, key=self.age)
+            if len(pod_class.pod_rows) > 1
+            else next(iter(pod_class.pod_rows))
+        )
 
-    def title(self, kin: Kin) -> str:
+    def title(self, pod_class: PodClass) -> str:
         """Return what to call pods that are alike: the first of them."""
-        return f"pod {self.keys[self.first(kin)].name}" if kin.slots else "a pod that comes later"
+        return (
+            f"pod {self.keys[self.oldest(pod_class)].name}"
+            if pod_class.pod_rows
+            else "a pod that comes later"
+        )
 
-    def _enter(self, key: Key) -> int:
+    def _add(self, key: Key) -> int:
         if self._free:
-            slot = self._free.pop()
-            self.keys[slot] = key
+            pod_row = self._free.pop()
+            self.keys[pod_row] = key
         else:
-            slot = len(self.keys)
+            pod_row = len(self.keys)
             self.keys.append(key)
             self.pods.append(None)
-            self._kin_of.append(None)
-            if slot == len(self._kin):
-                self._grow(2 * slot)
-        self.slot_of[key] = slot
-        return slot
+            self._class_of.append(None)
+            if pod_row == len(self._class_number):
+                self._grow(2 * pod_row)
+        self.row_by_key[key] = pod_row
+        return pod_row
 
-    def _leave(self, key: Key, slot: int) -> None:
-        self._join(slot, None)
-        self.pods[slot], self.keys[slot] = None, _NOBODY
-        self.nominated.pop(slot, None)
-        del self.slot_of[key]
-        self._free.append(slot)
+    def _remove(self, key: Key, pod_row: int) -> None:
+        self._set_class(pod_row, None)
+        self.pods[pod_row], self.keys[pod_row] = None, _NO_POD
+        self.nominated.pop(pod_row, None)
+        del self.row_by_key[key]
+        self._free.append(pod_row)
 
-    def _join(self, slot: int, kin: Kin | None) -> None:
+    def _set_class(self, pod_row: int, pod_class: PodClass | None) -> None:
         """Let a slot be of a kin, and no longer of the one before."""
-        before = self._kin_of[slot]
-        if before is not kin:
+        before = self._class_of[pod_row]
+        if before is not pod_class:
             if before is not None:
-                del before.slots[slot]
-                self.touched[before] = None
-            self._kin_of[slot] = kin
-            if kin is not None:
-                kin.slots[slot] = None
-        if kin is not None:
-            self.touched[kin] = None
+                del before.pod_rows[pod_row]
+                self.changed_classes[before] = None
+            self._class_of[pod_row] = pod_class
+            if pod_class is not None:
+                pod_class.pod_rows[pod_row] = None
+        if pod_class is not None:
+            self.changed_classes[pod_class] = None
 
-    def _write(self, lines: Ints) -> None:
+    def _write(self, new_rows: Ints) -> None:
         """Write columns; of two lines for one slot the last counts."""
-        slots, kins, states, nodes, until = lines.T
-        self.touched_slots += slots.tolist()
-        self.touched_nodes.update(np.unique(np.concatenate((self._node[slots], nodes))).tolist())
-        self._kin[slots], self._state[slots] = kins, states
-        self._node[slots], self._until[slots] = nodes, until
+        pod_rows, classes, states, nodes, until = new_rows.T
+        self.changed_rows += pod_rows.tolist()
+        self.changed_nodes.update(np.unique(np.concatenate((self._node[pod_rows], nodes))).tolist())
+        self._class_number[pod_rows], self._state[pod_rows] = classes, states
+        self._node[pod_rows], self._until[pod_rows] = nodes, until
 
     def _grow(self, size: int) -> None:
-        self._kin, self._state = grown(self._kin, size), grown(self._state, size)
+        self._class_number, self._state = grown(self._class_number, size), grown(self._state, size)
         known = len(self._node)
         self._node, self._until = grown(self._node, size), grown(self._until, size)
         self._node[known:] = NONE  # row 0 is a node, and there may be none
 
 
-def going_until(meta: Meta, terms: Terms) -> int:
+def termination_deadline(meta: Meta, options: StateOptions) -> int:
     """Return until when a pod that is going is expected to go, in seconds since 1970.
 
     The API server writes when it must be gone: as long after the deletion was asked for as its user
     chose to name, and that may be 68 years. No more than a site allows of that counts.
     """
-    due = epoch_s(meta.deletion_timestamp)
-    if due is None:
+    deletion_time = epoch_s(meta.deletion_timestamp)
+    if deletion_time is None:
         return _NEVER
-    beyond = max(meta.deletion_grace_period_seconds - terms.max_termination_grace_s, 0)
-    return max(due - beyond + terms.stuck_in_releasing_s, 0)  # a grace has any size
+    excess_s = max(meta.deletion_grace_period_seconds - options.max_termination_grace_s, 0)
+    return max(deletion_time - excess_s + options.stuck_in_releasing_s, 0)  # a grace has any size
 
 
-def _state(pod: Pod, terms: Terms) -> tuple[int, int]:
+def _pod_state(pod: Pod, options: StateOptions) -> tuple[int, int]:
     """Return how far a pod is, and until when it is expected to go; time may pass afterwards."""
     phase = pod.status.phase
     if phase == "Succeeded":
@@ -239,9 +253,9 @@ def _state(pod: Pod, terms: Terms) -> tuple[int, int]:
     if pod.metadata.deletion_timestamp:
         if not pod.spec.node_name:
             return DONE, 0  # it has nothing, and wants nothing any more
-        return RELEASING, going_until(pod.metadata, terms)
+        return RELEASING, termination_deadline(pod.metadata, options)
     if pod.spec.node_name:
-        return THERE, 0
+        return RUNNING, 0
     if phase not in {"", "Pending"}:
         return DONE, 0  # it runs nowhere
-    return (GATED if pod.spec.scheduling_gates else WAITING), 0
+    return (GATED if pod.spec.scheduling_gates else PENDING), 0

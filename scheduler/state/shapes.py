@@ -6,145 +6,155 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.core.model import NONE, Ints, Shape
-from scheduler.state.asks import Asks
-from scheduler.state.claims import Claims
-from scheduler.state.kin import Kin, Shaping
-from scheduler.state.kins import Kins
+from scheduler.core.model import NONE, Ints, SchedulingSignature
+from scheduler.state.asks import PodRequests
+from scheduler.state.claims import VolumeClaims
+from scheduler.state.kin import NodeRequirements, PodClass
+from scheduler.state.kins import PodClassTable
 from scheduler.state.labels import Alternatives, NodeLabels
-from scheduler.state.neighbours import NeighbourRows
+from scheduler.state.neighbours import AffinityTable
 from scheduler.state.nodes import Taints
-from scheduler.state.ports import Ports
+from scheduler.state.ports import HostPortTable
 from trainer_kai.api.pod import PodSpec
 
-__all__ = ["Shapes", "Ties"]
+__all__ = ["ConstraintTables", "SignatureTable"]
 
-_FEW: Final = 64  # unused ones are no matter
+_FEW_UNUSED: Final = 64  # unused ones are no matter
 
 
-class Ties(NamedTuple):
+class ConstraintTables(NamedTuple):
     """What ties pods to nodes beyond what the nodes are."""
 
-    neighbours: NeighbourRows
-    ports: Ports
-    claims: Claims
+    affinity: AffinityTable
+    host_ports: HostPortTable
+    claims: VolumeClaims
 
 
-class Shapes:
+class SignatureTable:
     """The rows, made as they are asked for."""
 
     def __init__(
-        self, nodes: tuple[NodeLabels, Taints], asks: Asks, ties: Ties, kins: Kins
+        self,
+        nodes: tuple[NodeLabels, Taints],
+        requests: PodRequests,
+        constraint_tables: ConstraintTables,
+        class_table: PodClassTable,
     ) -> None:
         self._labels, self._taints = nodes
-        self._kins: Final = kins
-        self._asks: Final = asks
-        self._neighbours, self._ports, self.claims = ties
-        self._codes: Final = object()  # these and no others
-        self._rows: Final[dict[Shape, int]] = {}
-        self._shapes: Final[list[Shape]] = []
-        self._like: Final[dict[tuple[object, ...], int]] = {}
-        self._promised: Final[dict[tuple[int, int], int]] = {}
-        self.row_of: Ints = np.zeros(0, dtype=np.int64)  # [kin]
+        self._class_table: Final = class_table
+        self._requests: Final = requests
+        self._affinity, self._host_ports, self.claims = constraint_tables
+        self._encoding_identity: Final = object()  # these and no others
+        self._rows: Final[dict[SchedulingSignature, int]] = {}
+        self._signatures: Final[list[SchedulingSignature]] = []
+        self._row_by_content: Final[dict[tuple[object, ...], int]] = {}
+        self._nominated_rows: Final[dict[tuple[int, int], int]] = {}
+        self.row_by_class: Ints = np.zeros(0, dtype=np.int64)  # [kin]
 
     def __len__(self) -> int:
-        return len(self._shapes)
+        return len(self._signatures)
 
     def are_mostly_unused(self, rows: NDArray[np.int32]) -> bool:
         """Say whether there are many more shapes than pods have; *rows* are those of pods."""
         used = int(np.count_nonzero(np.bincount(rows[rows != NONE])))
-        return len(self) > 2 * used + _FEW
+        return len(self) > 2 * used + _FEW_UNUSED
 
-    def table(self) -> tuple[Shape, ...]:
+    def table(self) -> tuple[SchedulingSignature, ...]:
         """Return all that were asked for."""
-        return tuple(self._shapes)
+        return tuple(self._signatures)
 
     def forget(self, numbers: Ints, size: int) -> None:
         """Forget kin whose numbers others have, of so many that there may be."""
-        if size > len(self.row_of):
+        if size > len(self.row_by_class):
             longer = np.full(size, NONE, dtype=np.int64)
-            longer[: len(self.row_of)] = self.row_of
-            self.row_of = longer
-        self.row_of[numbers] = NONE
+            longer[: len(self.row_by_class)] = self.row_by_class
+            self.row_by_class = longer
+        self.row_by_class[numbers] = NONE
 
-    def row(self, kin: Kin) -> int:
+    def row(self, pod_class: PodClass) -> int:
         """Return the row of a kin's pods."""
-        row = int(self.row_of[kin.number])
+        row = int(self.row_by_class[pod_class.number])
         if row == NONE:
-            row = self.row_of[kin.number] = self._row_like(kin)
+            row = self.row_by_class[pod_class.number] = self._find_row(pod_class)
         return row
 
-    def promised(self, kin: Kin, node: int) -> int:
+    def nominated_row(self, pod_class: PodClass, node: int) -> int:
         """Return the row of a kin's pods that a node was promised to."""
-        row = self.row(kin)
-        found = self._promised.get((row, node))
+        row = self.row(pod_class)
+        found = self._nominated_rows.get((row, node))
         if found is None:
-            found = self._enter(replace(self._shapes[row], nominated=node))
-            self._promised[row, node] = found
+            found = self._add(replace(self._signatures[row], nominated_node=node))
+            self._nominated_rows[row, node] = found
         return found
 
-    def _row_like(self, kin: Kin) -> int:
+    def _find_row(self, pod_class: PodClass) -> int:
         """Return the row of a kin; making a shape is what takes time."""
-        number = kin.number
-        like = (
-            kin.recipe,
-            self._asks.sharing.get(number),
-            kin.is_reservation,
-            self._neighbours.of(number),
-            number if kin.spec.volumes else NONE,  # of claims each has its own
-            self._is_left_out(kin),
+        number = pod_class.number
+        content = (
+            pod_class.shared_spec,
+            self._requests.sharing.get(number),
+            pod_class.is_gpu_reservation,
+            self._affinity.affinity_of(number),
+            number if pod_class.spec.volumes else NONE,  # of claims each has its own
+            self._exceeds_bounds(pod_class),
         )
-        row = self._like.get(like)
+        row = self._row_by_content.get(content)
         if row is None:
-            row = self._enter(self._made(kin))
-            if not kin.spec.volumes:
-                self._like[like] = row
+            row = self._add(self._build(pod_class))
+            if not pod_class.spec.volumes:
+                self._row_by_content[content] = row
         return row
 
-    def _enter(self, shape: Shape) -> int:
-        row = self._rows.setdefault(shape, len(self._shapes))
-        if row == len(self._shapes):
-            self._shapes.append(shape)
+    def _add(self, signature: SchedulingSignature) -> int:
+        row = self._rows.setdefault(signature, len(self._signatures))
+        if row == len(self._signatures):
+            self._signatures.append(signature)
         return row
 
-    def _is_left_out(self, kin: Kin) -> bool:
+    def _exceeds_bounds(self, pod_class: PodClass) -> bool:
         """Say whether pods say more than is looked at: they have what they have, and go nowhere."""
-        return kin.recipe.excess is not None or bool(self._kins.is_left_out[kin.number])
-
-    def _made(self, kin: Kin) -> Shape:
-        asks, claims, number = self._asks, self.claims, kin.number
-        cpu, memory, gpu = asks.counted[number].tolist()
-        shares = asks.sharing.get(number)
-        shape = Shape(
-            request=tuple(asks.request[number].tolist()),
-            counted=(cpu, memory, gpu),
-            has_gpu=asks.has_gpu(number),
-            takes=self._ports.takes(kin),
-            **self._neighbours.of(number)._asdict(),
-            claims=claims.rows(kin, one_pod=False),
-            own_claims=claims.rows(kin, one_pod=True),
-            devices=shares.devices if shares else 0,
-            share=shares.thousandths if shares else 0,
+        return pod_class.shared_spec.excess is not None or bool(
+            self._class_table.exceeds_namespace_bound[pod_class.number]
         )
-        if self._is_left_out(kin):
-            return replace(shape, any_of=(self._labels.nowhere(),))
-        shaping = kin.recipe.shaping(self._codes, self._shaping)
+
+    def _build(self, pod_class: PodClass) -> SchedulingSignature:
+        requests, claims, number = self._requests, self.claims, pod_class.number
+        cpu, memory, gpu = requests.queue_request[number].tolist()
+        gpu_sharing = requests.sharing.get(number)
+        signature = SchedulingSignature(
+            request=tuple(requests.request[number].tolist()),
+            queue_request=(cpu, memory, gpu),
+            has_gpu=requests.has_gpu(number),
+            host_ports=self._host_ports.host_ports(pod_class),
+            **self._affinity.affinity_of(number)._asdict(),
+            rwo_claims=claims.rows(pod_class, one_pod=False),
+            rwop_claims=claims.rows(pod_class, one_pod=True),
+            shared_devices=gpu_sharing.devices if gpu_sharing else 0,
+            device_share=gpu_sharing.thousandths if gpu_sharing else 0,
+        )
+        if self._exceeds_bounds(pod_class):
+            return replace(signature, node_affinity=(self._labels.match_no_node(),))
+        node_requirements = pod_class.shared_spec.node_requirements(
+            self._encoding_identity, self._node_requirements
+        )
         return replace(
-            shape,
-            tolerates=shaping.tolerates,
-            any_of=shaping.any_of + claims.any_of(kin),
-            avoids=self._ports.avoids(kin),
-            lacking=asks.lacking.get(number, ()),
+            signature,
+            tolerated_taints=node_requirements.tolerated_taints,
+            node_affinity=node_requirements.node_affinity + claims.node_affinity(pod_class),
+            conflicting_ports=self._host_ports.conflicting_ports(pod_class),
+            unknown_resources=requests.unknown_resources.get(number, ()),
         )
 
-    def _shaping(self, spec: PodSpec) -> Shaping:
+    def _node_requirements(self, spec: PodSpec) -> NodeRequirements:
         tolerates = self._taints.tolerated(spec.tolerations)
-        return Shaping(tolerates, tuple(self._wishes(spec)))
+        return NodeRequirements(tolerates, tuple(self._node_selectors(spec)))
 
-    def _wishes(self, spec: PodSpec) -> list[Alternatives]:
+    def _node_selectors(self, spec: PodSpec) -> list[Alternatives]:
         labels = self._labels
-        wishes = [labels.of_map(spec.node_selector)] if spec.node_selector else []
+        node_selectors = [labels.match_labels(spec.node_selector)] if spec.node_selector else []
         affinity = spec.affinity.node_affinity if spec.affinity else None
         if affinity is not None and affinity.required is not None:
-            wishes.append(labels.of_selector(affinity.required))
-        return [wish for wish in wishes if () not in wish]  # all nodes satisfy the others
+            node_selectors.append(labels.match_node_selector(affinity.required))
+        return [
+            node_selector for node_selector in node_selectors if () not in node_selector
+        ]  # all nodes satisfy the others

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from scheduler.state.kin import Kin
+from scheduler.state.kin import PodClass
 from trainer_kai.api.names import (
     GPU_FRACTION,
     GPU_FRACTION_DEVICES,
@@ -13,16 +13,22 @@ from trainer_kai.api.names import (
 from trainer_kai.api.node import Node
 from trainer_kai.api.quantity import QuantityError, milli
 
-__all__ = ["NO_MEMORY_MIB", "Sharing", "device_memory_mib", "least_memory_mib", "sharing_of"]
+__all__ = [
+    "UNKNOWN_MEMORY_MIB",
+    "GpuSharing",
+    "device_memory_mib",
+    "least_memory_mib",
+    "read_gpu_sharing",
+]
 
-NO_MEMORY_MIB: Final = 100  # of a device of which nobody says it
+UNKNOWN_MEMORY_MIB: Final = 100  # of a device of which nobody says it
 
 _MOST_DEVICES: Final = 64
 _MOST_MIB: Final = 2**31
-_BYTES_FROM: Final = 2**20  # so many MiB no device has: these are bytes
+_MIN_BYTES: Final = 2**20  # so many MiB no device has: these are bytes
 
 
-class Sharing(NamedTuple):
+class GpuSharing(NamedTuple):
     """How many devices, and of each either thousandths or MiB."""
 
     annotation: str
@@ -30,25 +36,25 @@ class Sharing(NamedTuple):
     thousandths: int
     mib: int
 
-    def of_device(self, memory_mib: int) -> int:
+    def thousandths_of_device(self, memory_mib: int) -> int:
         """Return the thousandths of a device that has so much memory; whole hundredths, as KAI."""
         if not self.mib:
             return self.thousandths
         return -(-100 * self.mib // memory_mib) * 10
 
-    def counted(self, memory_mib: int) -> int:
+    def queue_request(self, memory_mib: int) -> int:
         """Return what a queue counts."""
-        return (self.of_device(memory_mib) + 5) // 10 * 10 * self.devices
+        return (self.thousandths_of_device(memory_mib) + 5) // 10 * 10 * self.devices
 
 
-def sharing_of(kin: Kin, gpus: Iterable[str]) -> Sharing | None:
+def read_gpu_sharing(pod_class: PodClass, gpus: Iterable[str]) -> GpuSharing | None:
     """Read the annotations; None for whole devices, or for what cannot be meant.
 
     Pods that ask for whole devices have them, whatever an annotation says that any user may add
     while they run.
     """
-    annotations = kin.annotations
-    if any(kin.recipe.demand().get(name) for name in gpus):
+    annotations = pod_class.annotations
+    if any(pod_class.shared_spec.demand().get(name) for name in gpus):
         return None
     if GPU_FRACTION in annotations:
         name, thousandths, mib = GPU_FRACTION, _fraction(annotations[GPU_FRACTION]), 0
@@ -57,20 +63,20 @@ def sharing_of(kin: Kin, gpus: Iterable[str]) -> Sharing | None:
     else:
         return None
     devices = _count(annotations.get(GPU_FRACTION_DEVICES, "1"), _MOST_DEVICES)
-    return Sharing(name, devices, thousandths, mib)
+    return GpuSharing(name, devices, thousandths, mib)
 
 
 def device_memory_mib(node: Node) -> int:
     """Return what the label of a node says of its devices."""
     number = _count(node.metadata.labels.get(GPU_MEMORY_MIB, ""), 2**53)
-    number = number // 2**20 if number >= _BYTES_FROM else number
-    return max(number // 100 * 100, NO_MEMORY_MIB)
+    number = number // 2**20 if number >= _MIN_BYTES else number
+    return max(number // 100 * 100, UNKNOWN_MEMORY_MIB)
 
 
 def least_memory_mib(nodes: Iterable[Node]) -> int:
     """Return what the smallest device has of those of which it is known."""
     known = (device_memory_mib(node) for node in nodes)
-    return min((mib for mib in known if mib > NO_MEMORY_MIB), default=NO_MEMORY_MIB)
+    return min((mib for mib in known if mib > UNKNOWN_MEMORY_MIB), default=UNKNOWN_MEMORY_MIB)
 
 
 def _fraction(text: str) -> int:

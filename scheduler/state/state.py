@@ -11,12 +11,12 @@ from collections.abc import KeysView
 from typing import Any, Final
 
 from scheduler.state.cluster import Cluster
-from scheduler.state.encoded import Encoded
-from scheduler.state.memory import Memory, News
-from scheduler.state.permits import Permit, Use
+from scheduler.state.encoded import EncodedSnapshot
+from scheduler.state.memory import ObjectChanges, SnapshotBuilder
+from scheduler.state.permits import AccessQuestion, Permit
 from scheduler.state.said import difference
-from scheduler.state.shelf import Shelf
-from scheduler.state.terms import Terms
+from scheduler.state.shelf import ObjectStore
+from scheduler.state.terms import StateOptions
 from trainer_kai.api.disruption import PodDisruptionBudget
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key
@@ -31,111 +31,117 @@ from trainer_kai.api.storage import PersistentVolume, PersistentVolumeClaim, Sto
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.errors import InvariantError
 
-__all__ = ["State"]
+__all__ = ["ClusterState"]
 
 
-class State:
+class ClusterState:
     """Tell its shelves what there is, and ask for a snapshot at any time."""
 
-    def __init__(self, terms: Terms) -> None:
-        self._terms: Final = terms
-        self.nodes: Final = Shelf[str, Node]()
-        self.pods: Final = Shelf[Key, Pod]()
-        self.pod_groups: Final = Shelf[Key, PodGroup]()
-        self.queues: Final = Shelf[str, Queue]()
-        self.priority_classes: Final = Shelf[str, PriorityClass]()
-        self.quotas: Final = Shelf[Key, ResourceQuota]()
-        self.namespaces: Final = Shelf[str, Namespace]()
-        self.claims: Final = Shelf[Key, PersistentVolumeClaim]()
-        self.volumes: Final = Shelf[str, PersistentVolume]()
-        self.storage_classes: Final = Shelf[str, StorageClass]()
-        self.budgets: Final = Shelf[Key, PodDisruptionBudget]()
-        self.jobsets: Final = Shelf[Key, JobSet]()
-        self.trainjobs: Final = Shelf[Key, TrainJob]()
-        self.refused: Final = Shelf[Key, str]()  # TrainJobs that cannot be suspended, and why
-        self.permits: Final = Shelf[Key, Permit]()  # by namespace and queue
+    def __init__(self, options: StateOptions) -> None:
+        self._options: Final = options
+        self.nodes: Final = ObjectStore[str, Node]()
+        self.pods: Final = ObjectStore[Key, Pod]()
+        self.pod_groups: Final = ObjectStore[Key, PodGroup]()
+        self.queues: Final = ObjectStore[str, Queue]()
+        self.priority_classes: Final = ObjectStore[str, PriorityClass]()
+        self.quotas: Final = ObjectStore[Key, ResourceQuota]()
+        self.namespaces: Final = ObjectStore[str, Namespace]()
+        self.claims: Final = ObjectStore[Key, PersistentVolumeClaim]()
+        self.volumes: Final = ObjectStore[str, PersistentVolume]()
+        self.storage_classes: Final = ObjectStore[str, StorageClass]()
+        self.budgets: Final = ObjectStore[Key, PodDisruptionBudget]()
+        self.jobsets: Final = ObjectStore[Key, JobSet]()
+        self.trainjobs: Final = ObjectStore[Key, TrainJob]()
+        self.suspend_refusals: Final = ObjectStore[
+            Key, str
+        ]()  # TrainJobs that cannot be suspended, and why
+        self.permits: Final = ObjectStore[Key, Permit]()  # by namespace and queue
         self.cluster: Final = Cluster(
-            nodes=self.nodes.known,
-            pods=self.pods.known,
-            pod_groups=self.pod_groups.known,
-            queues=self.queues.known,
-            priority_classes=self.priority_classes.known,
-            quotas=self.quotas.known,
-            namespaces=self.namespaces.known,
-            claims=self.claims.known,
-            volumes=self.volumes.known,
-            storage_classes=self.storage_classes.known,
-            budgets=self.budgets.known,
-            jobsets=self.jobsets.known,
-            trainjobs=self.trainjobs.known,
-            refused=self.refused.known,
-            permits=self.permits.known,
+            nodes=self.nodes.objects,
+            pods=self.pods.objects,
+            pod_groups=self.pod_groups.objects,
+            queues=self.queues.objects,
+            priority_classes=self.priority_classes.objects,
+            quotas=self.quotas.objects,
+            namespaces=self.namespaces.objects,
+            claims=self.claims.objects,
+            volumes=self.volumes.objects,
+            storage_classes=self.storage_classes.objects,
+            budgets=self.budgets.objects,
+            jobsets=self.jobsets.objects,
+            trainjobs=self.trainjobs.objects,
+            suspend_refusals=self.suspend_refusals.objects,
+            permits=self.permits.objects,
         )
-        self._memory = Memory(self.cluster, terms)
+        self._builder = SnapshotBuilder(self.cluster, options)
 
     @property
-    def shelves(self) -> tuple[Shelf[Any, Any], ...]:
+    def stores(self) -> tuple[ObjectStore[Any, Any], ...]:
         """Return the shelves of all kinds."""
-        return tuple(one for one in vars(self).values() if isinstance(one, Shelf))
+        return tuple(one for one in vars(self).values() if isinstance(one, ObjectStore))
 
-    def tell_all(self, cluster: Cluster) -> None:
+    def put_all(self, cluster: Cluster) -> None:
         """Take all objects of a cluster; what is known besides stays."""
-        self.nodes.tell_all(cluster.nodes)
-        self.pods.tell_all(cluster.pods)
-        self.pod_groups.tell_all(cluster.pod_groups)
-        self.queues.tell_all(cluster.queues)
-        self.priority_classes.tell_all(cluster.priority_classes)
-        self.quotas.tell_all(cluster.quotas)
-        self.namespaces.tell_all(cluster.namespaces)
-        self.claims.tell_all(cluster.claims)
-        self.volumes.tell_all(cluster.volumes)
-        self.storage_classes.tell_all(cluster.storage_classes)
-        self.budgets.tell_all(cluster.budgets)
-        self.jobsets.tell_all(cluster.jobsets)
-        self.trainjobs.tell_all(cluster.trainjobs)
-        self.refused.tell_all(cluster.refused)
-        self.permits.tell_all(cluster.permits)
+        self.nodes.put_all(cluster.nodes)
+        self.pods.put_all(cluster.pods)
+        self.pod_groups.put_all(cluster.pod_groups)
+        self.queues.put_all(cluster.queues)
+        self.priority_classes.put_all(cluster.priority_classes)
+        self.quotas.put_all(cluster.quotas)
+        self.namespaces.put_all(cluster.namespaces)
+        self.claims.put_all(cluster.claims)
+        self.volumes.put_all(cluster.volumes)
+        self.storage_classes.put_all(cluster.storage_classes)
+        self.budgets.put_all(cluster.budgets)
+        self.jobsets.put_all(cluster.jobsets)
+        self.trainjobs.put_all(cluster.trainjobs)
+        self.suspend_refusals.put_all(cluster.suspend_refusals)
+        self.permits.put_all(cluster.permits)
 
-    def snapshot(self, now: int) -> Encoded:
+    def snapshot(self, now: int) -> EncodedSnapshot:
         """Return what is so now, in seconds since 1970."""
-        if self._memory.is_sparse:  # after most pods have gone, beginning anew is cheap
-            self._memory = Memory(self.cluster, self._terms)
-            self.tell_all(self.cluster)
-        self._memory.read(self._news(), now)
-        return self._memory.encoded(now)
+        if self._builder.is_sparse:  # after most pods have gone, beginning anew is cheap
+            self._builder = SnapshotBuilder(self.cluster, self._options)
+            self.put_all(self.cluster)
+        self._builder.read(self._drain_changes(), now)
+        return self._builder.snapshot(now)
 
     @property
-    def uses(self) -> KeysView[Use]:
+    def access_questions(self) -> KeysView[AccessQuestion]:
         """Return which namespaces used which queues when a snapshot was made, of those to ask."""
-        return self._memory.uses
+        return self._builder.access_questions
 
     @property
-    def ending(self) -> list[Pod]:
+    def terminating_pods(self) -> list[Pod]:
         """Return the pods of our scheduler that were going when a snapshot was made."""
-        return self._memory.ending
+        return self._builder.terminating_pods
 
     def check(self, now: int) -> None:
         """Raise `InvariantError` if a state that knew nothing before would say something else."""
-        fresh = State(self._terms)
-        fresh.tell_all(self.cluster)
+        fresh = ClusterState(self._options)
+        fresh.put_all(self.cluster)
         found = difference(self.snapshot(now), fresh.snapshot(now))
         if found is not None:
             raise InvariantError(found)
 
-    def _news(self) -> News:
-        return News(
-            nodes=self.nodes.drain(),
-            pods=self.pods.drain(),
-            pod_groups=self.pod_groups.drain(),
-            jobsets=self.jobsets.drain(),
-            trainjobs=[*self.trainjobs.drain(), *self.refused.drain()],
-            permits=self.permits.drain().keys(),
-            has_queues=bool(self.queues.drain()),
-            has_priority_classes=bool(self.priority_classes.drain()),
-            quotas=self.quotas.drain(),
-            has_namespaces=bool(self.namespaces.drain()),
-            has_budgets=bool(self.budgets.drain()),
+    def _drain_changes(self) -> ObjectChanges:
+        return ObjectChanges(
+            nodes=self.nodes.drain_changes(),
+            pods=self.pods.drain_changes(),
+            pod_groups=self.pod_groups.drain_changes(),
+            jobsets=self.jobsets.drain_changes(),
+            trainjobs=[*self.trainjobs.drain_changes(), *self.suspend_refusals.drain_changes()],
+            permits=self.permits.drain_changes().keys(),
+            has_queues=bool(self.queues.drain_changes()),
+            has_priority_classes=bool(self.priority_classes.drain_changes()),
+            quotas=self.quotas.drain_changes(),
+            has_namespaces=bool(self.namespaces.drain_changes()),
+            has_budgets=bool(self.budgets.drain_changes()),
             has_claims=any(
-                [self.claims.drain(), self.volumes.drain(), self.storage_classes.drain()]
+                [
+                    self.claims.drain_changes(),
+                    self.volumes.drain_changes(),
+                    self.storage_classes.drain_changes(),
+                ]
             ),
         )

@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import AMD_GPU, DEFAULT_QUEUE, GPU, SCHEDULER_NAME
-from trainer_kai.policy.access import Access
+from trainer_kai.policy.access import QueueAccessMode
 
-__all__ = ["Stray", "Terms", "epoch_s", "stamp"]
+__all__ = ["ObjectWarning", "StateOptions", "epoch_s", "format_timestamp"]
 
 
 @dataclass(frozen=True)
-class Terms:
+class StateOptions:
     """What a site decides, and the time."""
 
     now: int  # seconds since 1970
@@ -26,25 +26,29 @@ class Terms:
     priority_classes: frozenset[str] = frozenset()  # that a label may choose; none named: all
     kueue: bool = False  # Kueue runs here: it suspends and resumes TrainJobs with its label
     needs_permission: bool = False  # a namespace in no table of permits may not use a closed queue
-    unannotated: str = Access.CLOSED  # what a queue is that says nothing of who may use it
-    moves_unasked: bool = True  # whoever is not kept from it by his queue; else who is offered
+    default_access: str = (
+        QueueAccessMode.CLOSED
+    )  # what a queue is that says nothing of who may use it
+    consolidates_by_default: bool = (
+        True  # whoever is not kept from it by his queue; else who is offered
+    )
 
 
-class Stray(NamedTuple):
+class ObjectWarning(NamedTuple):
     """What was left aside, and why: pods of a group, or a node or queue (without namespace).
 
     Or what of a queue or group counts otherwise than it is written.
     """
 
-    group: Key
+    object_key: Key
     message: str
-    waits: bool = False  # a pod that could not be counted waits: its group is told so
-    counts: bool = False  # the queue or group is there all the same
+    is_pod_pending: bool = False  # a pod that could not be counted waits: its group is told so
+    still_counts: bool = False  # the queue or group is there all the same
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         """Return what to tell people."""
-        return self.message if self.counts else f"left aside: {self.message}"
+        return self.message if self.still_counts else f"left aside: {self.message}"
 
 
 @lru_cache(maxsize=8192)  # siblings are made in the same second
@@ -59,6 +63,6 @@ def epoch_s(timestamp: str) -> int | None:
         return None
 
 
-def stamp(seconds: int) -> str:
+def format_timestamp(seconds: int) -> str:
     """Return a time as the API server writes it."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -3,23 +3,23 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from scheduler.state.news import OVER
+from scheduler.state.news import TERMINAL_PHASES
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.quantity import QuantityError
-from trainer_kai.policy.demand import Amounts, demand
+from trainer_kai.policy.demand import ResourceAmounts, pod_requests
 
-__all__ = ["use_of"]
+__all__ = ["resource_use"]
 
 
-def use_of(pods: Iterable[Pod]) -> tuple[Amounts, Amounts]:
+def resource_use(pods: Iterable[Pod]) -> tuple[ResourceAmounts, ResourceAmounts]:
     """Return what pods that are not over have, and what they ask for."""
     allocated: Counter[str] = Counter()
     requested: Counter[str] = Counter()
     for pod in pods:
-        if pod.status.phase in OVER:
+        if pod.status.phase in TERMINAL_PHASES:
             continue
         try:
-            amounts = demand(pod.spec)
+            amounts = pod_requests(pod.spec)
         except QuantityError:
             continue  # it cannot be placed, and its unit is told why
         requested.update(amounts)

@@ -6,264 +6,319 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.core.model import NONE, Bar, Leaf, Pods, PodState, Slot, Unit
-from scheduler.state.gang import Gang
-from scheduler.state.moments import patient_until, placed_at, since
+from scheduler.core.model import (
+    NONE,
+    PodGroupInfo,
+    PodSet,
+    PodState,
+    PreFilterFailure,
+    ReservedPlace,
+    SnapshotPods,
+)
+from scheduler.state.gang import PodGroupRecord
+from scheduler.state.moments import preemption_delay_until, running_since, scheduled_at
 from scheduler.state.roll import (
     DONE,
     GATED,
+    PENDING,
     RELEASING,
+    RUNNING,
     STATES,
-    STUCK,
+    STUCK_RELEASING,
     SUCCEEDED,
-    THERE,
-    WAITING,
-    Roll,
+    PodTable,
 )
 from scheduler.state.stale import stale_at
-from scheduler.state.standing import Standing
-from scheduler.state.stays import is_partly_done
-from scheduler.state.terms import Terms, epoch_s
-from scheduler.state.trees import DEFAULT, tree
-from scheduler.state.view import View
+from scheduler.state.standing import PodGroupAttributes
+from scheduler.state.stays import is_partly_succeeded
+from scheduler.state.terms import StateOptions, epoch_s
+from scheduler.state.trees import DEFAULT_PODSET, podgroup_tree
+from scheduler.state.view import BuildContext
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.names import PREEMPTION_DELAY
-from trainer_kai.policy.names import unit_name
+from trainer_kai.policy.names import workload_name
 
-__all__ = ["Units"]
+__all__ = ["PodGroupTable"]
 
 _STATES: Final = {
-    WAITING: PodState.WAITING,
+    PENDING: PodState.PENDING,
     GATED: PodState.GATED,
-    THERE: PodState.THERE,
+    RUNNING: PodState.RUNNING,
     RELEASING: PodState.RELEASING,
-    STUCK: PodState.STUCK,
+    STUCK_RELEASING: PodState.STUCK_RELEASING,
     DONE: PodState.DONE,
     SUCCEEDED: PodState.DONE,
 }
-_MOST_LEAVES: Final = 16  # of whoever is moved
-_FEW: Final = 32  # changes that are cheaper one by one than all in one
+_MAX_RELOCATED_PODSETS: Final = 16  # of whoever is moved
+_FEW_CHANGES: Final = 32  # changes that are cheaper one by one than all in one
 
 _Age: TypeAlias = tuple[int, str, Key, int]  # a pod on its own may be called like a group
-_Of: TypeAlias = Key | int  # a gang, or the slot of a pod on its own
+_PodGroupOrPod: TypeAlias = Key | int  # a gang, or the slot of a pod on its own
 
 
 class _Entry:
     """A unit, and where it stands among the others."""
 
-    __slots__ = ("age", "number", "slot", "unit")
+    __slots__ = ("age", "number", "pod_row", "podgroup")
 
-    def __init__(self, age: _Age, unit: Unit, number: int, slot: int) -> None:
+    def __init__(self, age: _Age, podgroup: PodGroupInfo, number: int, pod_row: int) -> None:
         self.age: Final = age
-        self.unit = unit
+        self.podgroup = podgroup
         self.number: Final = number  # of its gang, or NONE
-        self.slot: Final = slot  # of a pod on its own, or NONE
+        self.pod_row: Final = pod_row  # of a pod on its own, or NONE
 
 
-class Units:
+class PodGroupTable:
     """The oldest first; each is made anew only when something that it is made of has changed."""
 
-    def __init__(self, terms: Terms) -> None:
-        self._terms: Final = terms
-        self._entries: Final[dict[_Of, _Entry]] = {}
-        self._line: list[_Entry] = []
-        self._gone: Final[list[_Entry]] = []
+    def __init__(self, options: StateOptions) -> None:
+        self._options: Final = options
+        self._entries: Final[dict[_PodGroupOrPod, _Entry]] = {}
+        self._sorted: list[_Entry] = []
+        self._removed: Final[list[_Entry]] = []
         self._new: Final[list[_Entry]] = []
 
-    def among(self, slots: NDArray[np.int64]) -> list[int]:
+    def known_rows(self, pod_rows: NDArray[np.int64]) -> list[int]:
         """Return which of some slots are units."""
-        return [slot for slot in slots.tolist() if slot in self._entries]
+        return [pod_row for pod_row in pod_rows.tolist() if pod_row in self._entries]
 
-    def drop(self, of: _Of) -> None:
+    def remove(self, of: _PodGroupOrPod) -> None:
         """Let something be no unit any more."""
         entry = self._entries.pop(of, None)
         if entry is not None:
-            self._gone.append(entry)
+            self._removed.append(entry)
 
-    def read_gang(
-        self, view: View, gang: Gang, bar: Bar | None, growth: Bar | None = None
-    ) -> Unit | None:
+    def read_record(
+        self,
+        context: BuildContext,
+        record: PodGroupRecord,
+        prefilter_failure: PreFilterFailure | None,
+        elastic_failure: PreFilterFailure | None = None,
+    ) -> PodGroupInfo | None:
         """Make the unit of a gang; *bar* is in its way, *growth* in that of more than it needs."""
-        if not gang.is_listed:
-            self.drop(gang.key)
+        if not record.is_active:
+            self.remove(record.key)
             return None
 
-        def plant(name: str, minimum: int) -> Leaf:
-            return _leaf(view, gang, name, minimum)
+        def make_podset(name: str, minimum: int) -> PodSet:
+            return _podset(context, record, name, minimum)
 
-        group, standing = gang.group, view.standings.of_gang(gang)
+        group, attributes = record.group, context.attribute_resolver.of_podgroup(record)
         delay = group.spec.preemption_delay if group else ""
-        unit = Unit(
-            name=unit_name(gang.key),
-            queue=_queue(view, standing),
-            priority=standing.priority,
-            is_preemptible=standing.is_preemptible,
-            tree=tree(group, plant) if group and gang.is_sound else plant(DEFAULT, 1),
-            bar=bar,
-            growth_bar=growth,
-            is_kept=gang.is_begun and (gang.comes_back or not gang.is_suspended),
-            bundle=gang.owner,
-            stays=view.stays.of(gang),
-            is_moving=gang.is_awaited,
-            is_partly_done=is_partly_done(gang),
-            stale_at=stale_at(gang, self._terms.staleness_grace_s),
-            since=since(gang, view.roll),
-            saved=view.stays.saved(gang),
-            patient_until=patient_until(group.metadata, delay) if group else 0,
-            patience=delay,
-            may_move=self._may_move(view, gang, standing.queue),
-            can_hold=group is not None,
+        podgroup = PodGroupInfo(
+            name=workload_name(record.key),
+            queue=_queue_row(context, attributes),
+            priority=attributes.priority,
+            is_preemptible=attributes.is_preemptible,
+            tree=podgroup_tree(group, make_podset)
+            if group and record.is_valid
+            else make_podset(DEFAULT_PODSET, 1),
+            prefilter_failure=prefilter_failure,
+            elastic_failure=elastic_failure,
+            has_running=record.has_started and (record.is_returning or not record.is_suspended),
+            owning_jobset=record.jobset_uid,
+            non_evictable_reason=context.evictability.non_evictable_reason(record),
+            is_relocating=record.is_relocating,
+            is_partly_succeeded=is_partly_succeeded(record),
+            stale_at=stale_at(record, self._options.staleness_grace_s),
+            running_since=running_since(record, context.pod_table),
+            checkpoint_at=context.evictability.checkpoint_at(record),
+            preemption_delay_until=preemption_delay_until(group.metadata, delay) if group else 0,
+            preemption_delay=delay,
+            may_relocate=self._may_relocate(context, record, attributes.queue),
+            can_reserve=group is not None,
         )
-        age = (*_age_of_gang(gang, view.roll), gang.key, 0)
-        self._put(gang.key, _Entry(age, unit, gang.number, NONE))
-        return unit
+        age = (*_record_age(record, context.pod_table), record.key, 0)
+        self._put(record.key, _Entry(age, podgroup, record.number, NONE))
+        return podgroup
 
-    def read_pod(self, view: View, slot: int, bar: Bar | None) -> None:
+    def read_standalone_pod(
+        self, context: BuildContext, pod_row: int, prefilter_failure: PreFilterFailure | None
+    ) -> None:
         """Make the unit of a pod that has no place in a group; *bar* is in its way."""
-        roll, state = view.roll, int(view.roll.state[slot])
-        meta, key, kin = roll.pod(slot).metadata, roll.keys[slot], roll.kins[int(roll.kin[slot])]
-        is_stray = bool(roll.kins.is_stray[kin.number])
-        standing = (view.standings.of_stray if is_stray else view.standings.of_alone)(kin)
+        pod_table, state = context.pod_table, int(context.pod_table.state[pod_row])
+        meta, key, pod_class = (
+            pod_table.pod(pod_row).metadata,
+            pod_table.keys[pod_row],
+            pod_table.class_table[int(pod_table.class_number[pod_row])],
+        )
+        is_misplaced = bool(pod_table.class_table.is_misplaced[pod_class.number])
+        attributes = (
+            context.attribute_resolver.of_misplaced
+            if is_misplaced
+            else context.attribute_resolver.of_standalone
+        )(pod_class)
         name = Key(key.namespace, f"pg-{key.name}-{meta.uid}")
-        waiting = (slot,) if state == WAITING else ()
+        pending = (pod_row,) if state == PENDING else ()
         delay = meta.annotations.get(PREEMPTION_DELAY, "")  # it tells no kin apart
-        leaf = Leaf(DEFAULT, 1, waiting, there=int(state == THERE), gated=int(state == GATED))
-        unit = Unit(
-            name=unit_name(name),
-            queue=_queue(view, standing),
-            priority=standing.priority,
-            is_preemptible=standing.is_preemptible,
-            tree=leaf,
-            bar=bar,
-            is_kept=state == THERE,
-            since=placed_at(roll.pod(slot)) if state == THERE else 0,
-            patient_until=patient_until(meta, delay),
-            patience=delay,
-            can_hold=False,  # there is nothing to write it on
+        podset = PodSet(
+            DEFAULT_PODSET, 1, pending, running=int(state == RUNNING), gated=int(state == GATED)
         )
-        self._put(slot, _Entry((*_age(meta), name, 1), unit, NONE, slot))
+        podgroup = PodGroupInfo(
+            name=workload_name(name),
+            queue=_queue_row(context, attributes),
+            priority=attributes.priority,
+            is_preemptible=attributes.is_preemptible,
+            tree=podset,
+            prefilter_failure=prefilter_failure,
+            has_running=state == RUNNING,
+            running_since=scheduled_at(pod_table.pod(pod_row)) if state == RUNNING else 0,
+            preemption_delay_until=preemption_delay_until(meta, delay),
+            preemption_delay=delay,
+            can_reserve=False,  # there is nothing to write it on
+        )
+        self._put(pod_row, _Entry((*_age(meta), name, 1), podgroup, NONE, pod_row))
 
-    def _may_move(self, view: View, gang: Gang, queue: str) -> bool:
+    def _may_relocate(self, context: BuildContext, record: PodGroupRecord, queue: str) -> bool:
         """Say whether a gang may be moved; live only TrainJobs are, of queues that say so."""
-        said = view.queues.may_move(queue)
-        if self._terms.moves_unasked:
-            return said is not False
-        is_small = len(gang.minima) <= _MOST_LEAVES  # what they are like has to be written
-        return said is True and is_small and view.stays.knows(gang)
+        consolidation = context.queues.allows_consolidation(queue)
+        if self._options.consolidates_by_default:
+            return consolidation is not False
+        is_small = (
+            len(record.min_members) <= _MAX_RELOCATED_PODSETS
+        )  # what they are like has to be written
+        return consolidation is True and is_small and context.evictability.has_trainjob(record)
 
-    def table(self) -> tuple[tuple[Unit, ...], tuple[Key, ...]]:
+    def table(self) -> tuple[tuple[PodGroupInfo, ...], tuple[Key, ...]]:
         """Return the units and their names."""
-        self._settle()
-        return tuple([it.unit for it in self._line]), tuple([it.age[2] for it in self._line])
-
-    def pods(self, view: View) -> Pods:
-        """Return the rows of pods: their slots."""
-        roll = view.roll
-        unit = self._unit_of(view)[roll.kin * STATES + roll.state]
-        slots = np.array([entry.slot for entry in self._line], dtype=np.int64)
-        is_alone = slots != NONE
-        unit[slots[is_alone]] = np.flatnonzero(is_alone)
-        is_row = unit != NONE
-        states = np.array([_STATES[state] for state in range(STATES)], dtype=np.int8)
-        rows = view.codes.shapes.row_of
-        for number in np.flatnonzero(
-            np.bincount(roll.kin[is_row], minlength=len(rows)).astype(np.bool_) & (rows == NONE)
-        ).tolist():
-            view.codes.shapes.row(roll.kins[number])
-        shape = np.where(is_row, rows[roll.kin], NONE).astype(np.int32)
-        for slot in roll.nominated:
-            node = roll.promised(slot)
-            if node != NONE and is_row[slot]:
-                shape[slot] = view.codes.shapes.promised(roll.kins[int(roll.kin[slot])], node)
-        return Pods(
-            shape=shape,
-            node=np.where(is_row, roll.node, NONE).astype(np.int32),
-            unit=unit,
-            state=np.where(is_row, states[roll.state], PodState.DONE).astype(np.int8),
+        self._apply_changes()
+        return tuple([it.podgroup for it in self._sorted]), tuple(
+            [it.age[2] for it in self._sorted]
         )
 
-    def _put(self, of: _Of, entry: _Entry) -> None:
+    def pods(self, context: BuildContext) -> SnapshotPods:
+        """Return the rows of pods: their slots."""
+        pod_table = context.pod_table
+        podgroup = self._podgroup_rows(context)[pod_table.class_number * STATES + pod_table.state]
+        pod_rows = np.array([entry.pod_row for entry in self._sorted], dtype=np.int64)
+        is_standalone = pod_rows != NONE
+        podgroup[pod_rows[is_standalone]] = np.flatnonzero(is_standalone)
+        is_row = podgroup != NONE
+        states = np.array([_STATES[state] for state in range(STATES)], dtype=np.int8)
+        rows = context.encoding.signatures.row_by_class
+        for number in np.flatnonzero(
+            np.bincount(pod_table.class_number[is_row], minlength=len(rows)).astype(np.bool_)
+            & (rows == NONE)
+        ).tolist():
+            context.encoding.signatures.row(pod_table.class_table[number])
+        signature = np.where(is_row, rows[pod_table.class_number], NONE).astype(np.int32)
+        for pod_row in pod_table.nominated:
+            node = pod_table.nominated_node(pod_row)
+            if node != NONE and is_row[pod_row]:
+                signature[pod_row] = context.encoding.signatures.nominated_row(
+                    pod_table.class_table[int(pod_table.class_number[pod_row])], node
+                )
+        return SnapshotPods(
+            signature=signature,
+            node=np.where(is_row, pod_table.node, NONE).astype(np.int32),
+            podgroup=podgroup,
+            state=np.where(is_row, states[pod_table.state], PodState.DONE).astype(np.int8),
+        )
+
+    def _put(self, of: _PodGroupOrPod, entry: _Entry) -> None:
         known = self._entries.get(of)
         if known is not None and (known.age, known.number) == (entry.age, entry.number):
-            known.unit = entry.unit
+            known.podgroup = entry.podgroup
             return
-        self.drop(of)
+        self.remove(of)
         self._entries[of] = entry
         self._new.append(entry)
 
-    def _settle(self) -> None:
+    def _apply_changes(self) -> None:
         """Bring the line in order."""
-        if len(self._gone) + len(self._new) > _FEW:
-            gone = set(map(id, self._gone))
-            kept = [entry for entry in (*self._line, *self._new) if id(entry) not in gone]
-            self._line = sorted(kept, key=_place)
+        if len(self._removed) + len(self._new) > _FEW_CHANGES:
+            removed = set(map(id, self._removed))
+            remaining = [entry for entry in (*self._sorted, *self._new) if id(entry) not in removed]
+            self._sorted = sorted(remaining, key=_entry_age)
         else:
             for entry in self._new:
-                insort(self._line, entry, key=_place)
-            for entry in self._gone:
-                at = bisect_left(self._line, entry.age, key=_place)
-                while self._line[at] is not entry:
+                insort(self._sorted, entry, key=_entry_age)
+            for entry in self._removed:
+                at = bisect_left(self._sorted, entry.age, key=_entry_age)
+                while self._sorted[at] is not entry:
                     at += 1
-                del self._line[at]
-        self._gone.clear()
+                del self._sorted[at]
+        self._removed.clear()
         self._new.clear()
 
-    def _unit_of(self, view: View) -> NDArray[np.int32]:
+    def _podgroup_rows(self, context: BuildContext) -> NDArray[np.int32]:
         """Return the rows of units of gangs: what waits and counts, and whatever is on a node."""
-        gangs, kins, size = view.gangs, view.roll.kins, len(view.heads)
-        row_of = np.full(len(gangs.is_listed), NONE, dtype=np.int32)  # the last is of no gang
-        numbers = np.array([entry.number for entry in self._line], dtype=np.int64)
-        is_gang = numbers != NONE
-        row_of[numbers[is_gang]] = np.flatnonzero(is_gang)
-        gang, state = kins.gang[:size, None], np.arange(STATES)
-        is_placed = (state >= THERE) & (state < DONE)
-        may_wait = kins.counts[:size, None] & ~(gangs.is_suspended[gang] & (state < THERE))
-        found: NDArray[np.int32] = np.where(is_placed | may_wait, row_of[gang], NONE)
+        podgroup_index, class_table, size = (
+            context.podgroup_index,
+            context.pod_table.class_table,
+            len(context.pod_counts),
+        )
+        podgroup_row = np.full(
+            len(podgroup_index.is_listed), NONE, dtype=np.int32
+        )  # the last is of no gang
+        numbers = np.array([entry.number for entry in self._sorted], dtype=np.int64)
+        is_record = numbers != NONE
+        podgroup_row[numbers[is_record]] = np.flatnonzero(is_record)
+        record, state = class_table.record_number[:size, None], np.arange(STATES)
+        is_placed = (state >= RUNNING) & (state < DONE)
+        may_wait = class_table.is_counted[:size, None] & ~(
+            podgroup_index.is_suspended[record] & (state < RUNNING)
+        )
+        found: NDArray[np.int32] = np.where(is_placed | may_wait, podgroup_row[record], NONE)
         return found.ravel()
 
 
-def _leaf(view: View, gang: Gang, name: str, minimum: int) -> Leaf:
-    later, held = gang.to_come(name), view.holdings.of(gang).get(name)
-    shapes = view.codes.shapes
-    slots = tuple(Slot(node, shapes.row(held.kin), why) for node, why in held.at) if held else ()
-    return Leaf(
+def _podset(context: BuildContext, record: PodGroupRecord, name: str, minimum: int) -> PodSet:
+    expected, reserved = (
+        record.expected_count(name),
+        context.reservations.of_podgroup(record).get(name),
+    )
+    signatures = context.encoding.signatures
+    pod_rows = (
+        tuple(
+            ReservedPlace(node, signatures.row(reserved.pod_class), why)
+            for node, why in reserved.places
+        )
+        if reserved
+        else ()
+    )
+    return PodSet(
         name=name,
         minimum=minimum,
-        waiting=gang.waiting(name, view.roll),
-        there=gang.of(name, THERE),
-        succeeded=gang.of(name, SUCCEEDED),
-        slots=slots,
-        later=later,
-        later_shape=shapes.row(gang.later[name][0]) if later else NONE,
-        gated=gang.of(name, GATED),
-        pods=gang.there(name, view.roll) if _are_told_apart(gang, name, minimum) else (),
+        pending=record.pending_pods(name, context.pod_table),
+        running=record.count_of(name, RUNNING),
+        succeeded=record.count_of(name, SUCCEEDED),
+        reserved_places=pod_rows,
+        expected=expected,
+        expected_signature=signatures.row(record.expected[name][0]) if expected else NONE,
+        gated=record.count_of(name, GATED),
+        running_pods=record.running_pods(name, context.pod_table)
+        if _need_pod_rows(record, name, minimum)
+        else (),
     )
 
 
-def _are_told_apart(gang: Gang, name: str, minimum: int) -> bool:
+def _need_pod_rows(record: PodGroupRecord, name: str, minimum: int) -> bool:
     """Say whether some pods may go while others stay, or leaves may differ."""
-    if len(gang.minima) > 1:
+    if len(record.min_members) > 1:
         return True
-    is_flat = gang.group is None or not gang.group.spec.sub_groups
-    members = gang.of(name, THERE) + gang.of(name, SUCCEEDED)
-    return members > minimum or not (gang.owner or is_flat)
+    is_flat = record.group is None or not record.group.spec.sub_groups
+    members = record.count_of(name, RUNNING) + record.count_of(name, SUCCEEDED)
+    return members > minimum or not (record.jobset_uid or is_flat)
 
 
-def _queue(view: View, standing: Standing) -> int:
+def _queue_row(context: BuildContext, attributes: PodGroupAttributes) -> int:
     """Return the row of a queue that takes units."""
-    return view.queues.first_of(standing.queue, standing.else_queue)
+    return context.queues.first_usable_row(attributes.queue, attributes.fallback_queue)
 
 
-def _age_of_gang(gang: Gang, roll: Roll) -> tuple[int, str]:
-    if gang.group is not None:
-        return _age(gang.group.metadata)
-    oldest = min((roll.first(kin) for kin in gang.kins), key=roll.age)
-    return _age(roll.pod(oldest).metadata)
+def _record_age(record: PodGroupRecord, pod_table: PodTable) -> tuple[int, str]:
+    if record.group is not None:
+        return _age(record.group.metadata)
+    oldest = min(
+        (pod_table.oldest(pod_class) for pod_class in record.pod_classes), key=pod_table.age
+    )
+    return _age(pod_table.pod(oldest).metadata)
 
 
 def _age(meta: Meta) -> tuple[int, str]:
     return epoch_s(meta.creation_timestamp) or 0, meta.uid
 
 
-def _place(entry: _Entry) -> _Age:
+def _entry_age(entry: _Entry) -> _Age:
     return entry.age

@@ -3,27 +3,27 @@
 from typing import NamedTuple
 
 from scheduler.core.model import Ints
-from scheduler.state.codes import Codes
-from scheduler.state.gangs import Gangs
-from scheduler.state.holdings import Holdings
-from scheduler.state.permits import Permits
-from scheduler.state.queues import QueueRows
-from scheduler.state.roll import Roll
-from scheduler.state.standing import Standings
-from scheduler.state.stays import Stays
+from scheduler.state.codes import Encoding
+from scheduler.state.gangs import PodGroupIndex
+from scheduler.state.holdings import Reservations
+from scheduler.state.permits import QueueAccessRule
+from scheduler.state.queues import QueueTable
+from scheduler.state.roll import PodTable
+from scheduler.state.standing import AttributeResolver
+from scheduler.state.stays import Evictability
 
-__all__ = ["View"]
+__all__ = ["BuildContext"]
 
 
-class View(NamedTuple):
+class BuildContext(NamedTuple):
     """All that units are made of."""
 
-    roll: Roll
-    heads: Ints  # pods, [kin, state]
-    gangs: Gangs
-    holdings: Holdings
-    standings: Standings
-    queues: QueueRows
-    codes: Codes
-    stays: Stays
-    permits: Permits
+    pod_table: PodTable
+    pod_counts: Ints  # pods, [kin, state]
+    podgroup_index: PodGroupIndex
+    reservations: Reservations
+    attribute_resolver: AttributeResolver
+    queues: QueueTable
+    encoding: Encoding
+    evictability: Evictability
+    access_rule: QueueAccessRule

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from trainer_kai.cli.documents import Document
-from trainer_kai.cli.simulation import Options, prepare, run
+from trainer_kai.cli.simulation import SimulationOptions, prepare, run
 
-_MOST_BYTES: Final = 4 << 30  # a hole must not take the machine with it
+_MAX_BYTES: Final = 4 << 30  # a hole must not take the machine with it
 
 
 def _peak_mib() -> int:
@@ -25,9 +25,9 @@ def _peak_mib() -> int:
 
 def main() -> None:
     """Simulate, and answer with the document, CPU seconds per cycle and the peak in MiB."""
-    resource.setrlimit(resource.RLIMIT_AS, (_MOST_BYTES, _MOST_BYTES))
+    resource.setrlimit(resource.RLIMIT_AS, (_MAX_BYTES, _MAX_BYTES))
     objects, given = pickle.load(sys.stdin.buffer)
-    options = Options(**given)
+    options = SimulationOptions(**given)
     began = time.process_time()
     scene = prepare((Document("input", dict(it)) for it in objects), options)
     prepared = time.process_time()
@@ -35,7 +35,7 @@ def main() -> None:
     ended = time.process_time()
     answer: dict[str, Any] = {
         "document": json.loads(json.dumps(outcome.document)),
-        "warnings": outcome.strays,
+        "warnings": outcome.warnings,
         "prepare_s": prepared - began,
         "plan_s": (ended - prepared) / options.cycles,
         "peak_mib": _peak_mib(),

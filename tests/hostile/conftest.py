@@ -10,10 +10,10 @@ import pytest
 
 from tests.support.tree import ROOT
 
-__all__ = ["Measured", "Simulate"]
+__all__ = ["Measured", "SimulateFixture"]
 
-MOST_S: Final = 1.0  # of CPU, from a cluster to its plan
-MOST_MIB: Final = 512
+MAX_CPU_S: Final = 1.0  # of CPU, from a cluster to its plan
+MAX_MIB: Final = 512
 _TIMEOUT_S: Final = 60.0
 
 
@@ -48,11 +48,11 @@ class Measured(NamedTuple):
         return first
 
 
-Simulate = Callable[..., Measured]
+SimulateFixture = Callable[..., Measured]
 
 
 @pytest.fixture
-def simulate(request: pytest.FixtureRequest) -> Simulate:
+def simulate(request: pytest.FixtureRequest) -> SimulateFixture:
     """Return what simulates objects: a plan takes < 1 s of CPU, and the process < 512 MiB."""
 
     def simulated(objects: Sequence[Mapping[str, Any]], **options: object) -> Measured:
@@ -66,8 +66,8 @@ def simulate(request: pytest.FixtureRequest) -> Simulate:
         )
         measured = Measured(**pickle.loads(child.stdout))
         request.node.user_properties.append(("hostile", measured[2:]))
-        assert measured.plan_s < MOST_S, f"a plan took {measured.plan_s:.2f} s of CPU"
-        assert measured.peak_mib < MOST_MIB, f"the process took {measured.peak_mib} MiB"
+        assert measured.plan_s < MAX_CPU_S, f"a plan took {measured.plan_s:.2f} s of CPU"
+        assert measured.peak_mib < MAX_MIB, f"the process took {measured.peak_mib} MiB"
         return measured
 
     return simulated
@@ -80,8 +80,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         plan_s, peak_mib = (max(row[at] for row in rows) for at in (1, 2))
         terminalreporter.section("hostile tenants")
         terminalreporter.write_line(
-            f"{len(rows)} simulations: longest plan {plan_s:.2f} s of CPU (< {MOST_S:g} s), "
-            f"largest process {peak_mib:g} MiB (< {MOST_MIB} MiB)"
+            f"{len(rows)} simulations: longest plan {plan_s:.2f} s of CPU (< {MAX_CPU_S:g} s), "
+            f"largest process {peak_mib:g} MiB (< {MAX_MIB} MiB)"
         )
 
 

@@ -7,7 +7,7 @@ others, or in a PodGroup that may not start, which then counts as begun.
 from typing import Any, Final, TypeAlias
 
 from tests.hostile.teams import TENANT, VICTIMS
-from tests.scheduler.shell.conftest import House
+from tests.scheduler.shell.conftest import SchedulerHarness
 from tests.support.clusters import JOBSET, group, node, pod, queue
 from tests.support.fakecluster import FakeCluster
 from trainer_kai.api.names import ACCESS, QUEUE
@@ -17,57 +17,57 @@ Obj: TypeAlias = dict[str, Any]
 _RED: Final = VICTIMS[0]
 _BIND_S: Final = 0.3
 _CLOSED: Final[Obj] = {"annotations": {ACCESS: "closed"}}
-_OWN: Final[Obj] = {QUEUE: TENANT}
+_OWNER_REFERENCE: Final[Obj] = {QUEUE: TENANT}
 _JOB: Final = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "v"}
-_OF_JOB: Final[Obj] = {"ownerReferences": [{**_JOB, "controller": True}]}
+_JOB_LABELS: Final[Obj] = {"ownerReferences": [{**_JOB, "controller": True}]}
 
 
 async def test_no_pod_is_bound_in_another_queue_than_it_was_chosen_in() -> None:
     """A closed one may not be used, and nothing is charged to it for a moment either."""
-    house = _house()
-    house.api.put(pod("p", labels=_OWN))
+    house = _scheduler_harness()
+    house.api.put(pod("p", labels=_OWNER_REFERENCE))
     async with house.leading():
-        assert "bind p to a" not in house.api.said(), "it is under way"
+        assert "bind p to a" not in house.api.event_messages(), "it is under way"
         house.api.put(pod("p", labels={QUEUE: _RED}))
-        await house.passes(_BIND_S + 0.1)
+        await house.advance(_BIND_S + 0.1)
         used = house.api.get("Queue", _RED).get("status", {}).get("allocated", {})
-        await house.passes(120)
+        await house.advance(120)
 
-        assert house.api.where() == {}
+        assert house.api.node_of_pods() == {}
         assert used == {}
 
 
 async def test_no_pod_begins_a_group_that_it_was_not_chosen_for() -> None:
     """A JobSet in a closed queue waits for its grant, whichever pods come to name its PodGroup."""
-    house = _house()
+    house = _scheduler_harness()
     house.api.put(group("g", meta={"ownerReferences": [JOBSET]}, queue=_RED, minMember=3))
-    house.api.put(*(pod(f"g{i}", "g", meta=_OF_JOB) for i in range(3)))
-    house.api.put(pod("p", labels=_OWN, meta=_OF_JOB))
+    house.api.put(*(pod(f"g{i}", "g", meta=_JOB_LABELS) for i in range(3)))
+    house.api.put(pod("p", labels=_OWNER_REFERENCE, meta=_JOB_LABELS))
     async with house.leading():
-        house.api.put(pod("p", "g", labels=_OWN, meta=_OF_JOB))
-        await house.passes(120)
+        house.api.put(pod("p", "g", labels=_OWNER_REFERENCE, meta=_JOB_LABELS))
+        await house.advance(120)
 
-        assert house.api.where() == {}
-        (told,) = house.api.get("PodGroup", "g")["status"]["schedulingConditions"]
-        assert told["reasons"][-1]["reason"] == "ForbiddenQueue"
+        assert house.api.node_of_pods() == {}
+        (report,) = house.api.get("PodGroup", "g")["status"]["schedulingConditions"]
+        assert report["reasons"][-1]["reason"] == "ForbiddenQueue"
 
 
 async def test_what_nothing_depends_on_may_change_meanwhile() -> None:
     """A pod that gets a condition from another process is bound all the same, and soon."""
-    house = _house()
-    house.api.put(pod("p", labels=_OWN))
+    house = _scheduler_harness()
+    house.api.put(pod("p", labels=_OWNER_REFERENCE))
     async with house.leading():
         seen = {"conditions": [{"type": "Seen", "status": "True"}]}
-        house.api.put(pod("p", labels=_OWN, status=seen))
-        await house.passes(1)
+        house.api.put(pod("p", labels=_OWNER_REFERENCE, status=seen))
+        await house.advance(1)
 
-        assert house.api.where() == {"p": "a"}
+        assert house.api.node_of_pods() == {"p": "a"}
 
 
-def _house() -> House:
+def _scheduler_harness() -> SchedulerHarness:
     """Return a scheduler whose binds take a while, and queues of which the tenant may use one."""
     api = FakeCluster()
     api.may_use[TENANT] = True
     api.put(node("a"), queue(TENANT, meta=_CLOSED), queue(_RED, meta=_CLOSED))
     api.delay_s = lambda what: _BIND_S if what.startswith("bind") else 0.0
-    return House(api, "open")
+    return SchedulerHarness(api, "open")

@@ -2,9 +2,9 @@
 
 import json
 
-from scheduler.state.live import Live
-from scheduler.state.terms import Terms
-from tests.hostile.conftest import Simulate
+from scheduler.state.live import ClusterCache
+from scheduler.state.terms import StateOptions
+from tests.hostile.conftest import SimulateFixture
 from tests.hostile.teams import TENANT, VICTIMS, Obj, cluster, node, pod, pod_group
 from trainer_kai.api.decode import decode
 from trainer_kai.api.meta import Key
@@ -20,7 +20,7 @@ def _sharing(name: str, node: str) -> Obj:
     return found
 
 
-def test_a_label_takes_no_gpu(simulate: Simulate) -> None:
+def test_a_label_takes_no_gpu(simulate: SimulateFixture) -> None:
     """With 1m CPU and labels of its own a tenant had all GPUs of a node, charged to no queue."""
     gangs = [
         it
@@ -33,10 +33,12 @@ def test_a_label_takes_no_gpu(simulate: Simulate) -> None:
 
 def test_a_pod_keeps_its_gpus_whatever_is_annotated() -> None:
     """Else its node looks idle, and a kubelet refuses the pods of others that are sent there."""
-    live = Live(lambda: Terms(now=0))
-    live.put(live.cluster.nodes, Key("", "n"), decode(NODES.struct, json.dumps(node("n")).encode()))
+    live = ClusterCache(lambda: StateOptions(now=0))
+    live.update(
+        live.cluster.nodes, Key("", "n"), decode(NODES.struct, json.dumps(node("n")).encode())
+    )
     runs = pod(TENANT, "t", 8, node="n", annotations={"gpu-fraction": "0.01"})
     found = decode(PODS.struct, json.dumps(runs).encode())
-    live.pod(found.metadata.key, found)
+    live.update_pod(found.metadata.key, found)
     snapshot = live.snapshot().snapshot
-    assert snapshot.nodes.idle[0, snapshot.axes.gpus[0]] == 0
+    assert snapshot.nodes.idle[0, snapshot.resources.gpus[0]] == 0

@@ -7,18 +7,18 @@ from typing import Any, Final
 
 import pytest
 
-from scheduler.shell.rival import Rival
+from scheduler.shell.rival import DuplicateSchedulerGuard
 from tests.hostile.teams import TENANT
 from tests.support.clock import VirtualClock
 from trainer_kai.api.meta import Key
-from trainer_kai.kube.access import Access, Token
-from trainer_kai.kube.answer import Answer
-from trainer_kai.kube.client import Client, Unobserved
+from trainer_kai.kube.access import RestConfig, StaticToken
+from trainer_kai.kube.answer import ApiResponse
+from trainer_kai.kube.client import Client, NoRequestObserver
 from trainer_kai.kube.request import Request
 from trainer_kai.log import logger
-from trainer_kai.policy.rivals import places_of
+from trainer_kai.policy.rivals import duplicate_scheduler_objects
 
-_OWN: Final = Key("trainer-kai", "trainer-kai-scheduler")
+_OWN_IDENTITY: Final = Key("trainer-kai", "trainer-kai-scheduler")
 _KAI: Final = "kai-scheduler"  # KAI's namespace, and our scheduler name
 _LONGEST_S: Final = 2**31 - 1  # that a Lease may claim to be good for
 _SOON_S: Final = 600.0  # a scheduler that is still paused then is stopped
@@ -32,17 +32,17 @@ class Api:
         self.leases: dict[Key, dict[str, Any]] = {}
         self.deployments: dict[Key, dict[str, Any]] = {}
         self.renewed: Key | None = None  # the Lease that its holder renews every 2 s
-        self.asked: list[str] = []
+        self.requests: list[str] = []
 
     def hold(self, key: Key, holder: str = "kai-0", duration_s: int = 15) -> None:
         """Have a Lease."""
         self.leases[key] = {"holderIdentity": holder, "leaseDurationSeconds": duration_s}
 
-    async def send(self, request: Request, timeout_s: float) -> Answer:
+    async def send(self, request: Request, timeout_s: float) -> ApiResponse:
         """Answer a read of one object, or of all with one name."""
         assert request.method == "GET"
         assert timeout_s > 0
-        self.asked.append(request.target)
+        self.requests.append(request.target)
         *_, plural, name = request.path.split("/")
         if name in ("leases", "deployments"):
             wanted = dict(request.query)["fieldSelector"].removeprefix("metadata.name=")
@@ -50,7 +50,7 @@ class Api:
             return _answer({"metadata": {}, "items": found})
         key = Key(request.path.split("/namespaces/")[1].split("/")[0], name)
         got = self._of(plural).get(key)
-        return Answer(404, b"{}") if got is None else _answer(got)
+        return ApiResponse(404, b"{}") if got is None else _answer(got)
 
     def _of(self, plural: str) -> dict[Key, dict[str, Any]]:
         if plural == "deployments":
@@ -76,15 +76,24 @@ def _made(key: Key, **parts: Any) -> dict[str, Any]:
     return {"metadata": {"namespace": key.namespace, "name": key.name}, **parts}
 
 
-def _answer(body: Any) -> Answer:
-    return Answer(200, json.dumps(body).encode())
+def _answer(body: Any) -> ApiResponse:
+    return ApiResponse(200, json.dumps(body).encode())
 
 
-async def paused_s(api: Api, name: str = _KAI, own: Key = _OWN) -> float:
+async def paused_s(api: Api, name: str = _KAI, own: Key = _OWN_IDENTITY) -> float:
     """Return for how long a scheduler that begins to lead holds still, at most *_SOON_S*."""
-    client = Client(Access("https://h", Token(""), origin="the test"), api, api.clock, Unobserved())
-    rival = Rival(client, places_of(name, (_KAI,), ("default", "team-a"), own), logger("test"))
-    while await rival.is_there() and api.clock.monotonic_s() < _SOON_S:
+    client = Client(
+        RestConfig("https://h", StaticToken(""), origin="the test"),
+        api,
+        api.clock,
+        NoRequestObserver(),
+    )
+    rival = DuplicateSchedulerGuard(
+        client,
+        duplicate_scheduler_objects(name, (_KAI,), ("default", "team-a"), own),
+        logger("test"),
+    )
+    while await rival.is_present() and api.clock.monotonic_s() < _SOON_S:
         await api.clock.advance(3)
     return api.clock.monotonic_s()
 
@@ -96,7 +105,7 @@ async def test_a_lease_in_another_namespace_counts_for_nothing(namespace: str) -
     api.renewed = Key(namespace, _KAI)
     api.hold(api.renewed, "tenant", _LONGEST_S)
     assert await paused_s(api) == 0
-    assert not [it for it in api.asked if f"/{namespace}/" in it]
+    assert not [it for it in api.requests if f"/{namespace}/" in it]
 
 
 async def test_a_lease_keeps_us_away_for_a_minute_after_its_last_renewal() -> None:
@@ -156,9 +165,9 @@ async def test_what_else_belongs_to_kai_does_not_count(name: str) -> None:
 async def test_we_are_no_other_scheduler(name: str) -> None:
     """Even where the scheduler name makes our Lease and our Deployment look like another's."""
     api = Api()
-    api.renewed = _OWN
-    api.hold(_OWN, "we")
-    api.deployments[_OWN] = {"readyReplicas": 2}
+    api.renewed = _OWN_IDENTITY
+    api.hold(_OWN_IDENTITY, "we")
+    api.deployments[_OWN_IDENTITY] = {"readyReplicas": 2}
     assert await paused_s(api, name) == 0
 
 
@@ -168,4 +177,4 @@ async def test_it_costs_a_handful_of_reads() -> None:
     for number in range(1000):
         api.hold(Key(f"tenant-{number}", _KAI), duration_s=_LONGEST_S)
     assert await paused_s(api) == 0
-    assert len(api.asked) <= 10
+    assert len(api.requests) <= 10

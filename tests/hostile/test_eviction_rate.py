@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from tests.scheduler.shell.conftest import House
-from tests.scheduler.shell.test_departures import owed
+from tests.scheduler.shell.conftest import SchedulerHarness
+from tests.scheduler.shell.test_departures import queue_with_quota
 from tests.support.clusters import group, node, pod
 from trainer_kai.api.names import EVICTED_GPUS
 
@@ -12,10 +12,10 @@ _MANY: Final = 8
 _RATE: Final = 64  # GPUs a minute
 
 
-def lent(house: House) -> None:
+def borrow_all(house: SchedulerHarness) -> None:
     """Let a queue borrow all nodes, and their owner ask for all of them back, gang by gang."""
     asks = {"nvidia.com/gpu": str(_EACH)}
-    house.api.put(owed("lender", _EACH * _MANY), owed("borrower", 0))
+    house.api.put(queue_with_quota("lender", _EACH * _MANY), queue_with_quota("borrower", 0))
     for i in range(_MANY):
         house.api.put(node(f"n{i}", gpu=_EACH))
         house.api.put(
@@ -24,37 +24,37 @@ def lent(house: House) -> None:
         house.api.put(group(f"l{i}", queue="lender"), pod(f"l{i}", f"l{i}", asks=asks))
 
 
-def evicted(house: House) -> int:
+def evicted(house: SchedulerHarness) -> int:
     """Return how many GPUs were taken."""
-    return _EACH * sum(it.startswith("delete pods b") for it in house.api.said())
+    return _EACH * sum(it.startswith("delete pods b") for it in house.api.event_messages())
 
 
-async def taken(lasting_s: int) -> list[int]:
+async def take_all_back(lasting_s: int) -> list[int]:
     """Return how many GPUs were taken by the end of each minute, by leaders that last so long."""
-    house = House()
-    lent(house)
+    house = SchedulerHarness()
+    borrow_all(house)
     found = []
     for _ in range(180 // lasting_s):
         async with house.leading():
             for turn in range(lasting_s // 6):
-                await house.passes(6 if turn else 5.9)  # 0.1 s passes as it begins to lead
+                await house.advance(6 if turn else 5.9)  # 0.1 s passes as it begins to lead
                 found.append(evicted(house))
-        house = house.again()
+        house = house.successor()
     return found[9::10]
 
 
 async def test_a_new_leader_goes_on_with_what_was_evicted() -> None:
     """Of one that is killed every six seconds the victims lose no more: 64 GPUs a minute."""
-    alone, killed = await taken(180), await taken(6)
+    alone, killed = await take_all_back(180), await take_all_back(6)
     assert killed == alone
 
 
 async def test_what_was_taken_stands_on_the_pod_group() -> None:
     """It says how many GPUs went."""
-    house = House()
-    lent(house)
+    house = SchedulerHarness()
+    borrow_all(house)
     async with house.leading():
-        await house.passes(1)
+        await house.advance(1)
     gone = [f"b{i}" for i in range(_MANY) if not house.api.has("Pod", f"b{i}")]
     noted = [house.api.get("PodGroup", it)["metadata"]["annotations"] for it in gone]
     assert [it[EVICTED_GPUS] for it in noted] == ["40"] * len(gone)

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from tests.hostile.conftest import Simulate
+from tests.hostile.conftest import SimulateFixture
 from tests.hostile.jobsets import jobset, marked, rjob, waiting
 from tests.hostile.teams import TENANT, VICTIMS, cluster, node, pod, pod_group
 from trainer_kai.api.names import ANTICIPATED, SUBGROUP
-from trainer_kai.podgrouper.plan import Known, plan
-from trainer_kai.policy.groups import Mode, Rules
-from trainer_kai.policy.units import MOST_EXPECTED, MOST_RELATED
+from trainer_kai.podgrouper.plan import ObservedState, plan
+from trainer_kai.policy.groups import GroupingMode, GroupingRules
+from trainer_kai.policy.units import MOST_CONSTRAINED, MOST_EXPECTED
 
 Obj = dict[str, Any]
 MOST_INT = 2**31 - 1
@@ -32,8 +32,8 @@ def _near(kind: str, key: str, labels: Obj) -> Obj:
 
 def _spread(name: str) -> Obj:
     selector = {"matchLabels": {"a": name}}
-    said = {"maxSkew": 2_000_000, "topologyKey": HOST, "whenUnsatisfiable": "DoNotSchedule"}
-    return {"topologySpreadConstraints": [{**said, "labelSelector": selector}]}
+    output = {"maxSkew": 2_000_000, "topologyKey": HOST, "whenUnsatisfiable": "DoNotSchedule"}
+    return {"topologySpreadConstraints": [{**output, "labelSelector": selector}]}
 
 
 # what pods with a label of their own say of others
@@ -60,24 +60,31 @@ def bound(measured: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("replicas", [300, 2990])
-def test_a_jobset_that_expects_too_many_gets_no_group(simulate: Simulate, replicas: int) -> None:
+def test_a_jobset_that_expects_too_many_gets_no_group(
+    simulate: SimulateFixture, replicas: int
+) -> None:
     """The victims start; the tenant is told field, number and what would be right."""
     hostile = jobset("greedy", waiting(replicas, 100_000))
 
     measured = simulate([*cluster(), *gangs(), hostile])
 
     assert bound(measured) == ["blue"] * 8 + ["red"] * 8
-    steps = plan(marked(waiting(replicas, 100_000)), Known({}), (), Rules("bundled", SCHEDULER, ""))
+    steps = plan(
+        marked(waiting(replicas, 100_000)),
+        ObservedState({}),
+        (),
+        GroupingRules("bundled", SCHEDULER, ""),
+    )
     assert steps.apply == ()
-    [told] = [str(it) for it in steps.outline.findings if it.blocks]
-    assert told == (
+    [report] = [str(it) for it in steps.outline.findings if it.blocks]
+    assert report == (
         f"spec.replicatedJobs: later would have {replicas * 100_000} pods that come later "
         "(dependsOn with status Ready), and a group expects 100000 at most; "
         "lower replicas or parallelism"
     )
 
 
-def test_fifty_jobsets_at_the_bound_cost_the_victims_nothing(simulate: Simulate) -> None:
+def test_fifty_jobsets_at_the_bound_cost_the_victims_nothing(simulate: SimulateFixture) -> None:
     """Each expects as many as it may, and asks for something else than the others."""
     hostile = [
         jobset(f"greedy-{n}", waiting(100, MOST_EXPECTED // 100, f"{n + 1}m")) for n in range(50)
@@ -107,7 +114,7 @@ def related(name: str, says: str, pods: int, cpu: str = "1m") -> list[Obj]:
 
 
 @pytest.mark.parametrize("says", RELATIONS)
-def test_nor_do_they_where_there_is_room_for_many(simulate: Simulate, says: str) -> None:
+def test_nor_do_they_where_there_is_room_for_many(simulate: SimulateFixture, says: str) -> None:
     """Where 22,000 pods have room, each attempt would place so many before it fails."""
     made = {f"greedy-{n}": related(f"b{n}", says, MOST_EXPECTED, f"{n + 1}m") for n in range(20)}
     hostile = [jobset(name, jobs) for name, jobs in made.items()]
@@ -117,21 +124,24 @@ def test_nor_do_they_where_there_is_room_for_many(simulate: Simulate, says: str)
     assert bound(measured) == ["blue"] * 8 + ["red"] * 8
     assert len([key for key in measured.waiting if key.startswith(TENANT)]) == 20
     for jobs in made.values() if says != "plain" else ():
-        steps = plan(marked(jobs), Known({}), (), Rules("bundled", SCHEDULER, ""))
+        steps = plan(marked(jobs), ObservedState({}), (), GroupingRules("bundled", SCHEDULER, ""))
         assert steps.apply == ()
-        [told] = [str(it) for it in steps.outline.findings if it.blocks]
-        assert told == (
+        [report] = [str(it) for it in steps.outline.findings if it.blocks]
+        assert report == (
             f"spec.replicatedJobs: later would have {MOST_EXPECTED} pods with affinity, spread or "
             f"ports that come later (dependsOn with status Ready), and a group expects "
-            f"{MOST_RELATED} at most; lower replicas or parallelism"
+            f"{MOST_CONSTRAINED} at most; lower replicas or parallelism"
         )
 
 
 @pytest.mark.parametrize("says", RELATIONS)
-def test_pods_that_mind_each_other_are_placed_in_a_row(simulate: Simulate, says: str) -> None:
+def test_pods_that_mind_each_other_are_placed_in_a_row(
+    simulate: SimulateFixture, says: str
+) -> None:
     """As many as may be of each; some JobSets have room for all, and the others are told."""
     hostile = [
-        jobset(f"greedy-{n}", related(f"b{n}", says, MOST_RELATED, f"{n + 1}m")) for n in range(8)
+        jobset(f"greedy-{n}", related(f"b{n}", says, MOST_CONSTRAINED, f"{n + 1}m"))
+        for n in range(8)
     ]
 
     measured = simulate([*cluster(), *bare(), *gangs(), *hostile])
@@ -141,7 +151,7 @@ def test_pods_that_mind_each_other_are_placed_in_a_row(simulate: Simulate, says:
     assert [row["reason"] for row in waits] == ["NoCapacity"] * 4
 
 
-def test_what_others_say_of_them_does_not_make_them_slow(simulate: Simulate) -> None:
+def test_what_others_say_of_them_does_not_make_them_slow(simulate: SimulateFixture) -> None:
     """Pods that say nothing themselves are kept away from a pod that minds them."""
     foe = pod(TENANT, "foe", 0)
     foe["spec"] |= RELATIONS["apart"]("foe")
@@ -152,22 +162,24 @@ def test_what_others_say_of_them_does_not_make_them_slow(simulate: Simulate) -> 
     measured = simulate([*cluster(), *bare(), *gangs(), foe, hostile])
 
     assert bound(measured)[:16] == ["blue"] * 8 + ["red"] * 8
-    [told] = [row for key, row in measured.waiting.items() if "greedy" in key]
-    assert told["reason"] == "NoCapacity"
+    [report] = [row for key, row in measured.waiting.items() if "greedy" in key]
+    assert report["reason"] == "NoCapacity"
 
 
 def expecting(replicas: int, count: int, after: int = 0) -> list[Obj]:
     """Return a PodGroup of any version, or by hand, and its first pod."""
     later = {"subGroupPrefix": "later-replica-", "replicas": replicas, "count": count}
-    said: Obj = {"later": [{**later, "requests": {"cpu": "1"}}]}
+    output: Obj = {"later": [{**later, "requests": {"cpu": "1"}}]}
     if after:
         before = {"replicatedJob": "a", "status": "Ready", "group": "a", "subGroupPrefix": "a-"}
-        said["after"] = [{**before, "replicas": after, "count": 0}]
-    leaves = [{"name": f"later-replica-{n}", "minMember": count} for n in range(min(replicas, 300))]
+        output["after"] = [{**before, "replicas": after, "count": 0}]
+    podsets = [
+        {"name": f"later-replica-{n}", "minMember": count} for n in range(min(replicas, 300))
+    ]
     group = pod_group(TENANT, "by-hand")
-    group["metadata"]["annotations"] = {ANTICIPATED: json.dumps(said)}
-    subs = [{"name": "first", "minMember": 1}, *leaves]
-    group["spec"] = {"queue": TENANT, "minSubGroup": len(subs), "subGroups": subs}
+    group["metadata"]["annotations"] = {ANTICIPATED: json.dumps(output)}
+    subgroups = [{"name": "first", "minMember": 1}, *podsets]
+    group["spec"] = {"queue": TENANT, "minSubGroup": len(subgroups), "subGroups": subgroups}
     first = pod(TENANT, "first", 0, "by-hand")
     first["metadata"]["labels"][SUBGROUP] = "first"
     first["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
@@ -175,7 +187,7 @@ def expecting(replicas: int, count: int, after: int = 0) -> list[Obj]:
 
 
 @pytest.mark.parametrize(
-    ("objects", "told"),
+    ("objects", "report"),
     [
         (expecting(300, 100_000), "later: 30000000 pods are expected, and 100000"),
         (expecting(300, MOST_INT), f"later: {300 * MOST_INT} pods are expected, and 100000"),
@@ -185,23 +197,28 @@ def expecting(replicas: int, count: int, after: int = 0) -> list[Obj]:
     ids=["many", "as many as can be", "replicas", "replicas of an earlier stage"],
 )
 def test_a_group_that_says_too_much_is_misconfigured(
-    simulate: Simulate, objects: list[Obj], told: str
+    simulate: SimulateFixture, objects: list[Obj], report: str
 ) -> None:
     """Nothing of it is expanded, and the annotation is named."""
     measured = simulate([*cluster(), *gangs(), *objects])
 
     assert bound(measured) == ["blue"] * 8 + ["red"] * 8
-    verdict = measured.waiting[f"{TENANT}/by-hand"]
-    assert verdict["reason"] == "Misconfigured"
-    assert f"metadata.annotations[{ANTICIPATED}]: {told}" in verdict["message"]
+    reason = measured.waiting[f"{TENANT}/by-hand"]
+    assert reason["reason"] == "Misconfigured"
+    assert f"metadata.annotations[{ANTICIPATED}]: {report}" in reason["message"]
 
 
 @pytest.mark.parametrize("mode", ["bundled", "external"])
-def test_a_stage_of_too_many_jobs_is_refused_in_both_modes(mode: Mode) -> None:
+def test_a_stage_of_too_many_jobs_is_refused_in_both_modes(mode: GroupingMode) -> None:
     """External mode went through all replicas one by one, and died of 2^31 - 1."""
-    steps = plan(marked([rjob("node", MOST_INT, 1)]), Known({}), (), Rules(mode, SCHEDULER, ""))
+    steps = plan(
+        marked([rjob("node", MOST_INT, 1)]),
+        ObservedState({}),
+        (),
+        GroupingRules(mode, SCHEDULER, ""),
+    )
 
     assert steps.apply == ()
-    [told] = [str(it) for it in steps.outline.findings if it.blocks]
-    assert told.startswith("spec.replicatedJobs: node would")
-    assert "3000 at most" in told
+    [report] = [str(it) for it in steps.outline.findings if it.blocks]
+    assert report.startswith("spec.replicatedJobs: node would")
+    assert "3000 at most" in report

@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest_asyncio
 
-from tests.scheduler.shell.conftest import House
-from tests.scheduler.shell.test_departures import owed, trainjob
-from tests.support.clusters import made, node
+from tests.scheduler.shell.conftest import SchedulerHarness
+from tests.scheduler.shell.test_departures import queue_with_quota, trainjob
+from tests.support.clusters import make_object, node
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import EVICTED_BY
 from trainer_kai.api.resources import TRAINJOBS
-from trainer_kai.kube.request import Write
+from trainer_kai.kube.request import WriteOptions
 
 _JOBSET = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "x", "uid": "x"}
-_OURS = Write(field_manager="trainer-kai-eviction", force=True)
+_EVICTION_WRITE = WriteOptions(field_manager="trainer-kai-eviction", force=True)
 _DELETE = "delete jobs x-n-0"
 
 
@@ -27,16 +27,21 @@ def job(uid: str, *, succeeded: int) -> dict[str, Any]:
     }
     meta = {"uid": uid, "labels": labels, "ownerReferences": [{**_JOBSET, "controller": True}]}
     spec = {"completions": 2, "parallelism": 2, "suspend": True}
-    return made("Job", "x-n-0", meta, spec=spec, status={"succeeded": succeeded})
+    return make_object("Job", "x-n-0", meta, spec=spec, status={"succeeded": succeeded})
 
 
 @pytest_asyncio.fixture
-async def evicted() -> House:
+async def evicted() -> SchedulerHarness:
     """Return a TrainJob that was evicted: one rank is done, and the pod of the other is gone."""
-    house = House()
-    house.api.put(owed("lender", 2), owed("borrower", 0), node("a", gpu=2), *trainjob("x", "a"))
+    house = SchedulerHarness()
+    house.api.put(
+        queue_with_quota("lender", 2),
+        queue_with_quota("borrower", 0),
+        node("a", gpu=2),
+        *trainjob("x", "a"),
+    )
     applied = {"metadata": {"annotations": {EVICTED_BY: "{}"}}, "spec": {"suspend": True}}
-    await house.api.client.apply(TRAINJOBS, Key("ns", "x"), applied, _OURS)
+    await house.api.client.apply(TRAINJOBS, Key("ns", "x"), applied, _EVICTION_WRITE)
     jobset = house.api.get("JobSet", "x")
     template = {"spec": {"completions": 2, "parallelism": 2}}
     jobs = [{"name": "n", "replicas": 1, "template": template}]
@@ -51,74 +56,76 @@ async def evicted() -> House:
     return house
 
 
-def is_suspended(house: House) -> bool:
+def is_suspended(house: SchedulerHarness) -> bool:
     """Say whether the TrainJob is."""
     return bool(house.api.get("TrainJob", "x")["spec"].get("suspend"))
 
 
-async def test_its_job_is_made_anew_before_it_is_resumed(evicted: House) -> None:
+async def test_its_job_is_made_anew_before_it_is_resumed(evicted: SchedulerHarness) -> None:
     """The one that it is, by its uid; it is resumed when the pod of that rank is gone."""
     async with evicted.leading():
-        await evicted.passes(5)
-        assert evicted.api.said().count(_DELETE) == 1
+        await evicted.advance(5)
+        assert evicted.api.event_messages().count(_DELETE) == 1
         assert evicted.api.body(_DELETE)["preconditions"] == {"uid": "x-n-0"}
         assert evicted.api.body(_DELETE)["propagationPolicy"] == "Background"
         evicted.api.put(job("another", succeeded=0))  # by the JobSet controller
-        await evicted.passes(5)
+        await evicted.advance(5)
         assert is_suspended(evicted)
         evicted.api.delete("Pod", "x0")  # by the garbage collector
-        await evicted.passes(2)
+        await evicted.advance(2)
 
     assert not is_suspended(evicted)
-    assert evicted.api.said().count(_DELETE) == 1
+    assert evicted.api.event_messages().count(_DELETE) == 1
 
 
-async def test_the_next_leader_goes_on(evicted: House) -> None:
+async def test_the_next_leader_goes_on(evicted: SchedulerHarness) -> None:
     """One is killed after the Job was deleted, the next one after its pods are gone."""
     async with evicted.leading():
-        await evicted.passes(1)
-        assert _DELETE in evicted.api.said()
+        await evicted.advance(1)
+        assert _DELETE in evicted.api.event_messages()
     evicted.api.put(job("another", succeeded=0))
-    house = evicted.again()
+    house = evicted.successor()
     async with house.leading():
-        await house.passes(3)
+        await house.advance(3)
         assert is_suspended(house)
     house.api.delete("Pod", "x0")
-    house = house.again()
+    house = house.successor()
     async with house.leading():
-        await house.passes(2)
+        await house.advance(2)
 
     assert not is_suspended(house)
-    assert house.api.said().count(_DELETE) == 1
+    assert house.api.event_messages().count(_DELETE) == 1
 
 
-async def test_a_job_that_may_not_be_deleted_keeps_nothing_suspended(evicted: House) -> None:
+async def test_a_job_that_may_not_be_deleted_keeps_nothing_suspended(
+    evicted: SchedulerHarness,
+) -> None:
     """The TrainJob is resumed all the same, and is told what it lacks."""
-    evicted.api.refuse = lambda what: 403 if what == _DELETE else None
+    evicted.api.refuse_with = lambda what: 403 if what == _DELETE else None
     async with evicted.leading():
-        await evicted.passes(5)
+        await evicted.advance(5)
 
     assert not is_suspended(evicted)
     assert ("TrainJob x", "RanksLeftOut") in evicted.events()
 
 
-async def test_a_job_that_is_over_stays(evicted: House) -> None:
+async def test_a_job_that_is_over_stays(evicted: SchedulerHarness) -> None:
     """All ranks had succeeded when it was evicted: the JobSet is about to be done."""
     evicted.api.put(job("x-n-0", succeeded=2))
     async with evicted.leading():
-        await evicted.passes(5)
+        await evicted.advance(5)
 
-    assert _DELETE not in evicted.api.said()
+    assert _DELETE not in evicted.api.event_messages()
     assert not is_suspended(evicted)
 
 
-async def test_pods_that_stay_are_not_waited_for_without_end(evicted: House) -> None:
+async def test_pods_that_stay_are_not_waited_for_without_end(evicted: SchedulerHarness) -> None:
     """A finalizer keeps the pod of the rank that is done: after two minutes it goes on."""
     async with evicted.leading():
-        await evicted.passes(1)
+        await evicted.advance(1)
         evicted.api.put(job("another", succeeded=0))
-        await evicted.passes(115)
+        await evicted.advance(115)
         assert is_suspended(evicted)
-        await evicted.passes(8)
+        await evicted.advance(8)
 
     assert not is_suspended(evicted)

@@ -7,14 +7,23 @@ TrainJob is evicted stands on its PodGroups, which no tenant may write.
 import json
 from typing import Any
 
-from scheduler.core.model import Kind
-from scheduler.state.live import Live
-from scheduler.state.terms import Terms
-from tests.hostile.conftest import Simulate
+from scheduler.core.model import ResourceKind
+from scheduler.state.live import ClusterCache
+from scheduler.state.terms import StateOptions
+from tests.hostile.conftest import SimulateFixture
 from tests.hostile.teams import GPU, TENANT, Obj, cluster, pod, pod_group
-from tests.scheduler.shell.conftest import House
-from tests.scheduler.shell.test_departures import gang_in, owed, trainjob
-from tests.support.clusters import JOBSET, NOW, decoded, group, jobset_pod, made, node, queue
+from tests.scheduler.shell.conftest import SchedulerHarness
+from tests.scheduler.shell.test_departures import gang_in, queue_with_quota, trainjob
+from tests.support.clusters import (
+    JOBSET,
+    NOW,
+    decode_object,
+    group,
+    jobset_pod,
+    make_object,
+    node,
+    queue,
+)
 from trainer_kai.api.meta import Key
 
 _RECORD = "trainer-kai.dev/evicted-by"
@@ -23,11 +32,11 @@ _OWNER = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "co
 
 def forged(job: str, group: str) -> dict[str, str]:
     """Return the best forgery there is: it names the right TrainJob and PodGroup."""
-    told = {"by": "trainer-kai-eviction", "why": "so", "trainJob": job, "podGroup": group}
-    return {_RECORD: json.dumps(told)}
+    report = {"by": "trainer-kai-eviction", "why": "so", "trainJob": job, "podGroup": group}
+    return {_RECORD: json.dumps(report)}
 
 
-def test_a_suspended_trainjob_keeps_no_place_by_a_forged_record(simulate: Simulate) -> None:
+def test_a_suspended_trainjob_keeps_no_place_by_a_forged_record(simulate: SimulateFixture) -> None:
     """It was moved, its user suspended it then: the slots of its return are the victim's."""
     like = {"subGroupPrefix": "n-replica-0", "replicas": 1, "count": 1, "requests": {GPU: "8"}}
     held = {"nodes": {"n0": 1}, "cause": "move", "until": "2999-01-01T00:00:00Z", "like": like}
@@ -60,38 +69,40 @@ def test_a_suspended_trainjob_keeps_no_place_by_a_forged_record(simulate: Simula
 
 def test_pods_of_a_suspended_trainjob_are_charged_whatever_it_says() -> None:
     """They stay on their nodes, and so in the share of their queue."""
-    live = Live(lambda: Terms(now=NOW, default_queue="q"))
+    live = ClusterCache(lambda: StateOptions(now=NOW, default_queue="q"))
     owner = {**_OWNER, "name": "j", "uid": "t"}
     notes = {"uid": "t", "annotations": forged("t", "g")}
     objects = [
         node("n"),
         queue(),
-        made("JobSet", "j", {"uid": "u", "ownerReferences": [owner]}, spec={"suspend": True}),
+        make_object(
+            "JobSet", "j", {"uid": "u", "ownerReferences": [owner]}, spec={"suspend": True}
+        ),
         group("g", meta={"ownerReferences": [JOBSET]}, subGroups=[{"name": "n-replica-0"}]),
         *(jobset_pod(f"p{i}", "g", node="n") for i in range(4)),
     ]
     for fields in objects:
-        _tell(live, fields)
-    live.lead()
-    _tell(live, made("TrainJob", "j", notes, spec={"suspend": True}))
+        _apply_change(live, fields)
+    live.start_leading()
+    _apply_change(live, make_object("TrainJob", "j", notes, spec={"suspend": True}))
 
     found = live.snapshot()
 
-    assert found.snapshot.queues.allocated[0, Kind.GPU] == 4_000
-    assert found.snapshot.nodes.releasing[0, Kind.GPU] == 0
+    assert found.snapshot.queues.allocated[0, ResourceKind.GPU] == 4_000
+    assert found.snapshot.nodes.releasing[0, ResourceKind.GPU] == 0
 
 
 async def test_a_trainjob_with_a_forged_record_is_evicted_as_any_other() -> None:
     """The owner of the GPUs has them at once: nothing says that it cannot be suspended."""
-    house = House()
-    house.api.put(owed("lender", 2), owed("borrower", 0), node("a", gpu=2))
+    house = SchedulerHarness()
+    house.api.put(queue_with_quota("lender", 2), queue_with_quota("borrower", 0), node("a", gpu=2))
     job, *others = trainjob("x", "a")
     job["metadata"]["annotations"] = forged("x", "pg-x")
     house.api.put(job, *others)
     async with house.leading():
-        await house.passes(2)
+        await house.advance(2)
         house.api.put(*gang_in("lender", "l", 2))
-        await house.passes(2)
+        await house.advance(2)
 
     assert house.api.get("TrainJob", "x")["spec"].get("suspend") is True
 
@@ -100,10 +111,10 @@ def _meta(name: str, uid: str) -> dict[str, Any]:
     return {"name": name, "namespace": TENANT, "uid": uid}
 
 
-def _tell(live: Live, fields: dict[str, Any]) -> None:
-    shelf, key, one = decoded(fields)
-    if shelf in ("pods", "pod_groups"):
-        (live.pod if shelf == "pods" else live.group)(key, one)
+def _apply_change(live: ClusterCache, fields: dict[str, Any]) -> None:
+    store, key, one = decode_object(fields)
+    if store in ("pods", "pod_groups"):
+        (live.update_pod if store == "pods" else live.update_group)(key, one)
     else:
-        name = key if shelf in ("jobsets", "trainjobs") else Key("", key)
-        live.put(getattr(live.cluster, shelf), name, one)
+        name = key if store in ("jobsets", "trainjobs") else Key("", key)
+        live.update(getattr(live.cluster, store), name, one)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.hostile.conftest import Simulate
+from tests.hostile.conftest import SimulateFixture
 from tests.hostile.jobsets import jobset, marked, rjob, trainjob, waiting
 from tests.hostile.teams import TENANT, VICTIMS, cluster, pod, pod_group
 from tests.support.case import Case, ids
@@ -18,15 +18,15 @@ from trainer_kai.api.decode import decode, encode
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import PartialObject
 from trainer_kai.api.names import ADMITTED, ADMITTED_MARK
-from trainer_kai.podgrouper.plan import Known, plan
-from trainer_kai.podgrouper.roster import Roster
-from trainer_kai.policy.groups import Rules
-from webhook.review import Answer
+from trainer_kai.podgrouper.plan import ObservedState, plan
+from trainer_kai.podgrouper.roster import PodgrouperStore
+from trainer_kai.policy.groups import GroupingRules
+from webhook.review import AdmissionResponse
 
 Obj = dict[str, Any]
 MARK: Final = {ADMITTED: ADMITTED_MARK}
-RULES: Final = Rules("bundled", "kai-scheduler", "default-queue")
-TOLD: Final = f"metadata.annotations[{ADMITTED}]: only trainer-kai writes it, on JobSets"
+RULES: Final = GroupingRules("bundled", "kai-scheduler", "default-queue")
+REFUSALS: Final = f"metadata.annotations[{ADMITTED}]: only trainer-kai writes it, on JobSets"
 COSCHEDULED: Final[Obj] = {"labels": {"scheduling.x-k8s.io/pod-group": "job"}}
 
 
@@ -59,12 +59,12 @@ def test_the_mark_is_taken_from_what_is_not_ours(case: Case[Obj, None]) -> None:
     """Its author is told; asked a second time, admission has nothing more to do."""
     answer = reviewed(case.given)
 
-    assert answer.refusal is None
-    [told] = answer.warnings
-    assert told.startswith(TOLD)
+    assert answer.denial is None
+    [report] = answer.warnings
+    assert report.startswith(REFUSALS)
     after = applied(case.given, answer)
     assert ADMITTED not in after["metadata"]["annotations"]
-    assert reviewed(after) == Answer()
+    assert reviewed(after) == AdmissionResponse()
 
 
 def test_the_mark_of_what_is_ours_is_set_again_whatever_was_sent() -> None:
@@ -81,8 +81,11 @@ def test_what_cannot_be_read_and_says_that_we_saw_it_is_refused() -> None:
     broken = sent(ownerReferences=[])
     broken["spec"]["replicatedJobs"] = "many"
 
-    assert reviewed(broken).refusal is not None
-    assert reviewed({**broken, "metadata": {**broken["metadata"], "annotations": {}}}) == Answer()
+    assert reviewed(broken).denial is not None
+    assert (
+        reviewed({**broken, "metadata": {**broken["metadata"], "annotations": {}}})
+        == AdmissionResponse()
+    )
 
 
 def test_a_name_of_a_manager_proves_nothing() -> None:
@@ -95,13 +98,13 @@ def test_a_name_of_a_manager_proves_nothing() -> None:
 
 def groups_of(made: JobSet, *trainjobs: Obj) -> tuple[Any, ...]:
     """Return the PodGroups that a JobSet gets in a cluster with some TrainJobs."""
-    roster = Roster(counts=False)
+    roster = PodgrouperStore(counts=False)
     roster.jobset_changed(made.metadata.key, made)
     for it in trainjobs:
         known = decode(PartialObject, encode({"metadata": it["metadata"]}))
         roster.trainjob_changed(known.metadata.key, known)
     has_trainjob = roster.has_trainjob(made)
-    return plan(made, Known({}, has_trainjob=has_trainjob), (), RULES).apply
+    return plan(made, ObservedState({}, has_trainjob=has_trainjob), (), RULES).apply
 
 
 NAMED: Final = trainjob("forged")
@@ -142,7 +145,7 @@ def test_a_jobset_of_a_trainjob_that_exists_gets_its_group() -> None:
     assert len(groups_of(marked(waiting(1, 1), NAMED), NAMED)) == 1
 
 
-def test_a_forged_owner_costs_the_victims_nothing(simulate: Simulate) -> None:
+def test_a_forged_owner_costs_the_victims_nothing(simulate: SimulateFixture) -> None:
     """The tenant's JobSet names a TrainJob that was there before, and is told so."""
     gangs = [
         it
@@ -157,7 +160,7 @@ def test_a_forged_owner_costs_the_victims_nothing(simulate: Simulate) -> None:
     assert len(measured.binds) == 16
 
 
-def test_nor_does_a_second_jobset_of_a_trainjob(simulate: Simulate) -> None:
+def test_nor_does_a_second_jobset_of_a_trainjob(simulate: SimulateFixture) -> None:
     """It has another name than its TrainJob: no eviction would suspend it with the TrainJob."""
     second = jobset("second", [rjob("node", 1, 100)], trainjob("mine", "now"))
     there = {**trainjob("mine", "now"), "spec": {"suspend": True, "runtimeRef": {"name": "any"}}}

@@ -8,50 +8,50 @@ import pytest
 
 from tests.support.clock import VirtualClock
 from tests.support.fakekube import FakeKube
-from tests.support.heard import Heard
-from tests.support.ways import way
-from tests.support.wire import Asked, Line
+from tests.support.heard import WatchRecorder
+from tests.support.ways import connected
+from tests.support.wire import ReceivedRequest, ServerConnection
 from trainer_kai.api.meta import PartialObject
 from trainer_kai.api.resource import Resource
-from trainer_kai.kube.access import Access, Token
-from trainer_kai.kube.answer import Answer
-from trainer_kai.kube.client import Client, Unobserved
-from trainer_kai.kube.errors import Refusal, TooLarge
+from trainer_kai.kube.access import RestConfig, StaticToken
+from trainer_kai.kube.answer import ApiResponse
+from trainer_kai.kube.client import Client, NoRequestObserver
+from trainer_kai.kube.errors import ErrorDetails, TooLarge
 from trainer_kai.kube.pooled import PooledTransport
-from trainer_kai.kube.request import Request, Target
+from trainer_kai.kube.request import ListTarget, Request
 from trainer_kai.kube.watch import Watch
 
 _MIB: Final = 2**20
-_KEPT: Final = 4 * _MIB  # of an answer, so that a test need not make 32
+_MAX_ANSWER_BYTES: Final = 4 * _MIB  # of an answer, so that a test need not make 32
 _THINGS: Final = Resource("example.com", "v1", "things", "Thing", True, PartialObject)
 
 
 class _Narrow(FakeKube):
     """An API server, as it is seen through a transport that reads so much of an answer."""
 
-    async def send(self, request: Request, timeout_s: float) -> Answer:
+    async def send(self, request: Request, timeout_s: float) -> ApiResponse:
         """Answer a list; the API server knows a token as often as it is shown."""
         lists = dict(self._lists)
         answer = await super().send(request, timeout_s)
-        if len(answer.body) <= _KEPT:
+        if len(answer.body) <= _MAX_ANSWER_BYTES:
             return answer
         self._lists = lists
-        raise TooLarge(Refusal(str(request), 200, "", ""))
+        raise TooLarge(ErrorDetails(str(request), 200, "", ""))
 
 
 async def _limits(kube: FakeKube, objects: int) -> list[int]:
     """Follow the fake until all is known; return how many objects each page was to have."""
-    heard = Heard[PartialObject]()
-    access = Access("https://fake", Token(""), origin="the test")
-    client = Client(access, kube, VirtualClock(), Unobserved())
-    watch = Watch(client, Target(_THINGS, "default"), heard)
+    heard = WatchRecorder[PartialObject]()
+    access = RestConfig("https://fake", StaticToken(""), origin="the test")
+    client = Client(access, kube, VirtualClock(), NoRequestObserver())
+    watch = Watch(client, ListTarget(_THINGS, "default"), heard)
     task = asyncio.create_task(watch.run(heard.change, heard.has_synced))
     while not heard.synced:
         await asyncio.sleep(0)
     task.cancel()
     await asyncio.wait([task])
     assert len(heard.state) == objects
-    queries = (dict(it.query) for it in kube.asked)
+    queries = (dict(it.query) for it in kube.requests)
     return [int(query["limit"]) for query in queries if "limit" in query]
 
 
@@ -83,22 +83,22 @@ async def test_a_list_is_read_whole_all_the_same() -> None:
     kube = _Narrow()
     for number in range(60):
         kube.put(f"t{number}", text="x" * (_MIB // 10))
-    access = Access("https://fake", Token(""), origin="the test")
-    client = Client(access, kube, VirtualClock(), Unobserved())
+    access = RestConfig("https://fake", StaticToken(""), origin="the test")
+    client = Client(access, kube, VirtualClock(), NoRequestObserver())
 
-    assert len(await client.list(Target(_THINGS, "default"))) == 60
+    assert len(await client.list(ListTarget(_THINGS, "default"))) == 60
 
 
 async def test_what_is_too_large_is_not_read_to_its_end() -> None:
     """A server that goes on for ever takes no memory."""
 
-    async def answer(_asked: Asked, line: Line) -> None:
+    async def answer(_asked: ReceivedRequest, line: ServerConnection) -> None:
         await line.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n")
         with suppress(ConnectionError):
             while True:
                 await line.send(b" " * _MIB)
 
-    async with way(PooledTransport, answer) as the:
+    async with connected(PooledTransport, answer) as the:
         with pytest.raises(TooLarge, match="the answer has more than 32 MiB"):
             await the.send()
 

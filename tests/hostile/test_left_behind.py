@@ -6,14 +6,14 @@ import tracemalloc
 from collections.abc import Iterator
 from typing import Any, Final
 
-from scheduler.state.live import Live
-from scheduler.state.terms import Terms
+from scheduler.state.live import ClusterCache
+from scheduler.state.terms import StateOptions
 from tests.hostile.teams import TENANT, VICTIMS, pod
 from trainer_kai.api.decode import decode
 from trainer_kai.api.meta import Key
 from trainer_kai.api.pod import Pod
 
-_MOST_MIB: Final = 4
+_MAX_MIB: Final = 4
 
 
 def _traced_mib() -> float:
@@ -40,16 +40,16 @@ def test_metadata_is_kept_no_longer_than_its_object() -> None:
         for number in range(30):
             for fields in _large(number):
                 decode(Pod, json.dumps({"metadata": {"name": "p", **fields}}).encode())
-        assert _traced_mib() - before < _MOST_MIB
+        assert _traced_mib() - before < _MAX_MIB
     finally:
         tracemalloc.stop()
 
 
 def test_names_of_resources_are_kept_no_longer_than_their_pods() -> None:
     """1,500 pods with 30 resources of their own each, 10 at a time, beside 100 of others."""
-    live = Live(lambda: Terms(now=0))
+    live = ClusterCache(lambda: StateOptions(now=0))
     for number in range(100):
-        _tell(live, pod(VICTIMS[0], f"p{number}"))
+        _apply_change(live, pod(VICTIMS[0], f"p{number}"))
     live.snapshot()
     tracemalloc.start()
     try:
@@ -60,16 +60,16 @@ def test_names_of_resources_are_kept_no_longer_than_their_pods() -> None:
                 unique = pod(TENANT, name)
                 asked = {f"tenant.com/{name}-{number}": "1" for number in range(30)}
                 unique["spec"]["containers"][0]["resources"] = {"requests": asked}
-                _tell(live, unique)
+                _apply_change(live, unique)
             live.snapshot()
             for name in some:
-                live.pod(Key(TENANT, name), None)
+                live.update_pod(Key(TENANT, name), None)
         live.snapshot()
-        assert _traced_mib() - before < _MOST_MIB
+        assert _traced_mib() - before < _MAX_MIB
     finally:
         tracemalloc.stop()
 
 
-def _tell(live: Live, told: dict[str, Any]) -> None:
-    found = decode(Pod, json.dumps(told).encode())
-    live.pod(found.metadata.key, found)
+def _apply_change(live: ClusterCache, report: dict[str, Any]) -> None:
+    found = decode(Pod, json.dumps(report).encode())
+    live.update_pod(found.metadata.key, found)

@@ -1,13 +1,13 @@
 """Pods that ask for so many things that the sentence why they wait would have no end."""
 
-from tests.hostile.conftest import Simulate
+from tests.hostile.conftest import SimulateFixture
 from tests.hostile.teams import TENANT, TENANT_QUEUE, VICTIMS, cluster, node, pod, pod_group
 
-_MOST_BYTES = 1024
+_MAX_BYTES = 1024
 _LONG = "x" * 60
 
 
-def test_a_sentence_ends_after_a_kibibyte(simulate: Simulate) -> None:
+def test_a_sentence_ends_after_a_kibibyte(simulate: SimulateFixture) -> None:
     """Whatever a pod asks for, by whatever names; the teams are served as before."""
     asked = {f"{_LONG}.{_LONG}.{number}/{_LONG}": "2" for number in range(60)}
     lacking = node("odd", gpus=0)
@@ -24,9 +24,9 @@ def test_a_sentence_ends_after_a_kibibyte(simulate: Simulate) -> None:
 
     made = simulate([*cluster(), lacking, *groups, taker, waiter, wisher, *victims])
 
-    told = {name: it["message"] for name, it in made.waiting.items()}
-    assert set(told) == {f"{TENANT}/waits", f"{TENANT}/wishes"}
-    for sentence in told.values():
-        assert len(sentence.encode()) <= _MOST_BYTES
+    report = {name: it["message"] for name, it in made.waiting.items()}
+    assert set(report) == {f"{TENANT}/waits", f"{TENANT}/wishes"}
+    for sentence in report.values():
+        assert len(sentence.encode()) <= _MAX_BYTES
         assert sentence.endswith("…")
     assert set(made.binds) == {f"{it}/{it}" for it in VICTIMS}

@@ -1,10 +1,10 @@
 """The victims alone: the measure that all tests here use sees what it should."""
 
-from tests.hostile.conftest import Simulate
+from tests.hostile.conftest import SimulateFixture
 from tests.hostile.teams import VICTIMS, cluster, pod, pod_group
 
 
-def test_without_a_tenant_both_victims_get_their_quota(simulate: Simulate) -> None:
+def test_without_a_tenant_both_victims_get_their_quota(simulate: SimulateFixture) -> None:
     """Each victim's gang of eight starts on the sixteen GPUs."""
     gangs = [
         it

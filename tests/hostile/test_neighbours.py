@@ -4,7 +4,7 @@ from typing import Final
 
 import pytest
 
-from tests.hostile.conftest import Simulate
+from tests.hostile.conftest import SimulateFixture
 from tests.hostile.teams import TENANT, VICTIMS, Obj, cluster, pod, pod_group
 
 _OS: Final = "kubernetes.io/os"
@@ -35,7 +35,7 @@ def _alone(name: str, key: str, node: str = "") -> Obj:
         ),
     ],
 )
-def test_the_others_start_beside_it(hermits: list[Obj], simulate: Simulate) -> None:
+def test_the_others_start_beside_it(hermits: list[Obj], simulate: SimulateFixture) -> None:
     """It may run, and is charged for what it asks for and nothing more."""
     gangs = [
         it
@@ -47,7 +47,7 @@ def test_the_others_start_beside_it(hermits: list[Obj], simulate: Simulate) -> N
     assert sum(it["namespace"] in VICTIMS for it in started) == 16
 
 
-def test_its_own_pods_still_keep_apart(simulate: Simulate) -> None:
+def test_its_own_pods_still_keep_apart(simulate: SimulateFixture) -> None:
     """Of two pods of one namespace that want to be alone only one has the node."""
     found = simulate(
         [*cluster(nodes=1), _alone("a", "kubernetes.io/hostname"), pod(TENANT, "b", 0)]
@@ -55,7 +55,7 @@ def test_its_own_pods_still_keep_apart(simulate: Simulate) -> None:
     assert len(found.binds) == 1
 
 
-def test_it_goes_where_the_others_are_not(simulate: Simulate) -> None:
+def test_it_goes_where_the_others_are_not(simulate: SimulateFixture) -> None:
     """What it asks for itself holds towards all namespaces."""
     found = simulate(
         [*cluster(), pod(VICTIMS[0], "v", 8, node="n0"), _alone("a", "kubernetes.io/hostname")]

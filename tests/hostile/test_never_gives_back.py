@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from tests.hostile.conftest import Simulate
+from tests.hostile.conftest import SimulateFixture
 from tests.hostile.jobsets import jobset, trainjob
 from tests.hostile.teams import TENANT, VICTIMS, cluster, node, pod, pod_group, queue
 
@@ -60,7 +60,7 @@ def _borrowed(labels: Mapping[str, str] | None = None) -> list[Obj]:
     return [it for at in range(2) for it in _running(f"mine{at}", f"n{at}", 8, labels)]
 
 
-def test_a_budget_of_the_tenant_keeps_nothing_back(simulate: Simulate) -> None:
+def test_a_budget_of_the_tenant_keeps_nothing_back(simulate: SimulateFixture) -> None:
     """Both victims get their quota; the tenant's PodGroups are told which budget was passed."""
     found = simulate([*cluster(), *_victims(*VICTIMS), *_borrowed(), _budget(0)])
 
@@ -70,17 +70,17 @@ def test_a_budget_of_the_tenant_keeps_nothing_back(simulate: Simulate) -> None:
     assert not found.waiting
 
 
-def test_a_site_may_keep_budgets_always(simulate: Simulate) -> None:
+def test_a_site_may_keep_budgets_always(simulate: SimulateFixture) -> None:
     """Then the victim is told which budget it is."""
     given = [*cluster(), *_victims("red"), *_borrowed(), _budget(0)]
     found = simulate(given, disruption_budgets="always")
 
     assert not found.evictions
-    told = found.waiting["red/job"]["message"]
-    assert f"Too few pods may go by PodDisruptionBudget {_BUDGET}" in told
+    report = found.waiting["red/job"]["message"]
+    assert f"Too few pods may go by PodDisruptionBudget {_BUDGET}" in report
 
 
-def test_a_pod_that_succeeded_keeps_nothing_back(simulate: Simulate) -> None:
+def test_a_pod_that_succeeded_keeps_nothing_back(simulate: SimulateFixture) -> None:
     """One tiny pod of each TrainJob is done; the pods that run go all the same."""
     borrowed = _borrowed()
     for name in ("mine0", "mine1"):
@@ -93,7 +93,7 @@ def test_a_pod_that_succeeded_keeps_nothing_back(simulate: Simulate) -> None:
     assert not found.waiting
 
 
-def test_a_small_minimum_keeps_nothing_back(simulate: Simulate) -> None:
+def test_a_small_minimum_keeps_nothing_back(simulate: SimulateFixture) -> None:
     """With a quota of 1 GPU and a minimum of 1, all 8 go: the first of them would be its own."""
     queues = [queue("red", 8), queue("blue", 7), queue(TENANT, 1)]
     borrowed = _running("mine0", "n0", 8)
@@ -108,7 +108,7 @@ def test_a_small_minimum_keeps_nothing_back(simulate: Simulate) -> None:
     assert not found.waiting
 
 
-def test_tiny_pods_first_keep_nothing_back(simulate: Simulate) -> None:
+def test_tiny_pods_first_keep_nothing_back(simulate: SimulateFixture) -> None:
     """Made by hand, two of them are the minimum: without a quota it would first ask for those."""
     borrowed = _running("mine0", "n0", 8)
     borrowed[2]["spec"]["minMember"] = 2
@@ -121,7 +121,7 @@ def test_tiny_pods_first_keep_nothing_back(simulate: Simulate) -> None:
     assert not found.waiting
 
 
-def test_what_cannot_be_evicted_is_the_last_that_is_borrowed(simulate: Simulate) -> None:
+def test_what_cannot_be_evicted_is_the_last_that_is_borrowed(simulate: SimulateFixture) -> None:
     """With a TrainJob that is left to Kueue, which runs here, the tenant borrows nothing more."""
     kept = _running("mine0", "n0", 8, _KUEUE)
     more = [pod_group(TENANT, "more", 1), pod(TENANT, "more", 1, "more")]
@@ -129,9 +129,9 @@ def test_what_cannot_be_evicted_is_the_last_that_is_borrowed(simulate: Simulate)
 
     assert {it for it in found.binds if it.startswith("red/")} == {f"red/p{n}" for n in range(8)}
     assert not any(it.startswith("tenant/") for it in found.binds)
-    told = found.waiting["tenant/more"]
-    assert told["reason"] == "NonPreemptibleOverQuota"
-    assert told["message"] == (
+    report = found.waiting["tenant/more"]
+    assert report["reason"] == "NonPreemptibleOverQuota"
+    assert report["message"] == (
         "queue tenant may borrow nothing more: it has 8 GPU that it cannot give back, and a quota "
         "of 0 GPU, because 1 PodGroup cannot be evicted (tenant/pg-mine0); 1 GPU more is needed. "
         "It can start when 8 GPU of this can be given back or the quota of queue tenant rises to "
@@ -139,7 +139,7 @@ def test_what_cannot_be_evicted_is_the_last_that_is_borrowed(simulate: Simulate)
     )
 
 
-def test_who_shares_a_parent_with_it_keeps_what_is_theirs(simulate: Simulate) -> None:
+def test_who_shares_a_parent_with_it_keeps_what_is_theirs(simulate: SimulateFixture) -> None:
     """Below one queue: what the tenant cannot give back is not counted against its neighbours."""
     queues = [queue("team", 8), queue("red", 8, parent="team"), queue(TENANT, 0, parent="team")]
     wants = pod_group("red", "job", 8)

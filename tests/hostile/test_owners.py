@@ -5,9 +5,9 @@ from typing import Any, Final
 
 import pytest
 
-from scheduler.state.departures import Owner
-from scheduler.state.live import Live
-from scheduler.state.terms import Terms
+from scheduler.state.departures import OwningTrainJob
+from scheduler.state.live import ClusterCache
+from scheduler.state.terms import StateOptions
 from tests.hostile.teams import TENANT, pod_group
 from trainer_kai.api.decode import decode
 from trainer_kai.api.meta import Key
@@ -17,31 +17,33 @@ _API: Final = "trainer.kubeflow.org/v1alpha1"
 _TRUE: Final = {"apiVersion": _API, "kind": "TrainJob", "name": "job", "uid": "t"}
 
 
-def _live(owner: dict[str, Any], uid: str = "u") -> Live:
+def _live(owner: dict[str, Any], uid: str = "u") -> ClusterCache:
     """Return a cluster with TrainJobs job and other, and a JobSet job of this owner."""
-    live = Live(lambda: Terms(now=0))
+    live = ClusterCache(lambda: StateOptions(now=0))
     for name, suspended in (("job", False), ("other", True)):
         meta = {"namespace": TENANT, "name": name, "uid": name[0]}
         spec = {"runtimeRef": {"name": "r"}, "suspend": suspended}
         trainjob = decode(TRAINJOBS.struct, json.dumps({"metadata": meta, "spec": spec}).encode())
-        live.put(live.cluster.trainjobs, trainjob.metadata.key, trainjob)
+        live.update(live.cluster.trainjobs, trainjob.metadata.key, trainjob)
     of_jobset = {"namespace": TENANT, "name": "job", "uid": "u", "ownerReferences": [owner]}
     jobset = decode(JOBSETS.struct, json.dumps({"metadata": of_jobset, "spec": {}}).encode())
-    live.put(live.cluster.jobsets, jobset.metadata.key, jobset)
+    live.update(live.cluster.jobsets, jobset.metadata.key, jobset)
     group = pod_group(TENANT, "pg-job-u")
     of = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "job", "uid": uid}
     group["metadata"]["ownerReferences"] = [of]
-    live.group(Key(TENANT, "pg-job-u"), decode(PODGROUPS.struct, json.dumps(group).encode()))
+    live.update_group(Key(TENANT, "pg-job-u"), decode(PODGROUPS.struct, json.dumps(group).encode()))
     return live
 
 
-def _owner(live: Live) -> Owner | None:
-    return live.leaving.owner_of(Key(TENANT, "pg-job-u"))
+def _owner(live: ClusterCache) -> OwningTrainJob | None:
+    return live.in_flight_evictions.owning_trainjob(Key(TENANT, "pg-job-u"))
 
 
 def test_the_trainjob_is_suspended() -> None:
     """That is what evicts it, where nobody changed anything."""
-    assert _owner(_live(_TRUE | {"uid": "j", "controller": True})) == Owner(Key(TENANT, "job"), "j")
+    assert _owner(_live(_TRUE | {"uid": "j", "controller": True})) == OwningTrainJob(
+        Key(TENANT, "job"), "j"
+    )
 
 
 @pytest.mark.parametrize(
@@ -61,4 +63,4 @@ def test_the_pods_of_a_jobset_with_a_forged_owner_go_one_by_one(forged: dict[str
 def test_a_jobset_made_anew_is_not_suspended_for_the_pods_of_the_old_one() -> None:
     """The group of the old one is about to be collected; what is new has pods of its own."""
     live = _live(_TRUE | {"uid": "j", "controller": True}, uid="old")
-    assert _owner(live) == Owner(Key(TENANT, ""), "")
+    assert _owner(live) == OwningTrainJob(Key(TENANT, ""), "")

@@ -11,9 +11,9 @@ from typing import Any, Final, TypeAlias
 
 import pytest
 
-from scheduler.state.live import Live
-from scheduler.state.terms import Terms
-from tests.hostile.conftest import Measured, Simulate
+from scheduler.state.live import ClusterCache
+from scheduler.state.terms import StateOptions
+from tests.hostile.conftest import Measured, SimulateFixture
 from tests.hostile.teams import GPU, TENANT, TENANT_QUEUE, VICTIMS, cluster, pod, pod_group
 from tests.support.case import Case, ids
 from trainer_kai.api.decode import decode
@@ -22,20 +22,20 @@ from trainer_kai.api.node import Node
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.queue import Queue
-from trainer_kai.garbage import undisturbed
+from trainer_kai.garbage import without_collection
 
 Obj: TypeAlias = dict[str, Any]
-Says: TypeAlias = Callable[[Obj, int], None]  # writes into a pod, by its number
+PodFields: TypeAlias = Callable[[Obj, int], None]  # writes into a pod, by its number
 
 _NODES: Final = 400
-_MOST_S: Final = 0.1  # that the event loop may be held
+_MAX_S: Final = 0.1  # that the event loop may be held
 _IDLE_S: Final = 0.02  # where nothing of the tenant has changed
-_CROWD: Final = 10_000  # pods
+_MANY_PODS: Final = 10_000  # pods
 _HOST: Final = "kubernetes.io/hostname"
 _MUST: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
-def _resources(number: int) -> Says:
+def _resources(number: int) -> PodFields:
     def say(it: Obj, of: int) -> None:
         limits = {f"example.com/r{of}-{n}": "1" for n in range(number)}
         it["spec"]["containers"][0]["resources"] = {"limits": limits}
@@ -43,7 +43,7 @@ def _resources(number: int) -> Says:
     return say
 
 
-def _ports(number: int) -> Says:
+def _ports(number: int) -> PodFields:
     """Return one port on many addresses."""
 
     def say(it: Obj, of: int) -> None:
@@ -55,7 +55,7 @@ def _ports(number: int) -> Says:
     return say
 
 
-def _terms(number: int, *, everywhere: bool) -> Says:
+def _terms(number: int, *, everywhere: bool) -> PodFields:
     """Return terms that keep all pods away, each in other words."""
     where: Obj = {"namespaceSelector": {}} if everywhere else {}
 
@@ -65,7 +65,7 @@ def _terms(number: int, *, everywhere: bool) -> Says:
             {
                 "topologyKey": _HOST,
                 **where,
-                "labelSelector": {"matchExpressions": [_wish("x", "NotIn", f"{of}-{n}")]},
+                "labelSelector": {"matchExpressions": [_constraint("x", "NotIn", f"{of}-{n}")]},
             }
             for n in range(number)
         ]
@@ -74,24 +74,24 @@ def _terms(number: int, *, everywhere: bool) -> Says:
     return say
 
 
-def _keys(number: int) -> Says:
+def _keys(number: int) -> PodFields:
     """Return labels of nodes that no node has."""
 
     def say(it: Obj, of: int) -> None:
-        wishes = [_wish(f"k{of}-{n}", "DoesNotExist") for n in range(number)]
+        wishes = [_constraint(f"k{of}-{n}", "DoesNotExist") for n in range(number)]
         _select(it, wishes)
 
     return say
 
 
-def _values(number: int) -> Says:
+def _values(number: int) -> PodFields:
     def say(it: Obj, of: int) -> None:
-        _select(it, [_wish(_HOST, "NotIn", *(f"{of}-{n}" for n in range(number)))])
+        _select(it, [_constraint(_HOST, "NotIn", *(f"{of}-{n}" for n in range(number)))])
 
     return say
 
 
-def _places(number: int) -> Says:
+def _places(number: int) -> PodFields:
     """Return terms about parts of the cluster that no node is in."""
 
     def say(it: Obj, of: int) -> None:
@@ -102,14 +102,14 @@ def _places(number: int) -> Says:
     return say
 
 
-def _tolerations(number: int) -> Says:
+def _tolerations(number: int) -> PodFields:
     def say(it: Obj, of: int) -> None:
         it["spec"]["tolerations"] = [{"key": f"t{of}-{n}"} for n in range(number)]
 
     return say
 
 
-def _volumes(number: int) -> Says:
+def _volumes(number: int) -> PodFields:
     def say(it: Obj, of: int) -> None:
         it["spec"]["volumes"] = [
             {"name": f"v{n}", "persistentVolumeClaim": {"claimName": f"c{of}-{n}"}}
@@ -119,7 +119,7 @@ def _volumes(number: int) -> Says:
     return say
 
 
-def _wish(key: str, operator: str, *values: str) -> Obj:
+def _constraint(key: str, operator: str, *values: str) -> Obj:
     return {"key": key, "operator": operator, "values": list(values)}
 
 
@@ -128,7 +128,7 @@ def _select(it: Obj, wishes: list[Obj]) -> None:
     it["spec"]["affinity"] = {"nodeAffinity": {_MUST: terms}}
 
 
-def _tenant(number: int, say: Says, **more: Any) -> list[Obj]:
+def _tenant(number: int, say: PodFields, **more: Any) -> list[Obj]:
     """Return pods of the tenant that ask for nothing but what they are made to say."""
     pods = []
     for of in range(number):
@@ -198,7 +198,7 @@ ABOVE = [
 
 @pytest.mark.parametrize("case", ABOVE, ids=ids)
 def test_a_pod_above_a_bound_waits_and_the_others_start(
-    case: Case[Says, str], simulate: Simulate
+    case: Case[PodFields, str], simulate: SimulateFixture
 ) -> None:
     """Its PodGroup is told the field and both numbers, and is in no table."""
     found = simulate([*cluster(_NODES), *_victims(), *_tenant(5, case.given)])
@@ -221,7 +221,9 @@ MANY = [
 
 
 @pytest.mark.parametrize("case", MANY, ids=ids)
-def test_many_pods_with_words_of_their_own(case: Case[Says, int], simulate: Simulate) -> None:
+def test_many_pods_with_words_of_their_own(
+    case: Case[PodFields, int], simulate: SimulateFixture
+) -> None:
     """Only what nodes have gets a column."""
     found = simulate([*cluster(_NODES), *_victims(), *_tenant(1000, case.given)])
 
@@ -231,7 +233,7 @@ def test_many_pods_with_words_of_their_own(case: Case[Says, int], simulate: Simu
 
 # what a thousand pods say of pods and ports, of which there is a bound for their namespace
 # → what each has
-CROWD = [
+MANY_RUNNING = [
     Case("terms", _terms(64, everywhere=False), "64 terms and 0 host ports"),
     Case("terms about all namespaces", _terms(64, everywhere=True), "64 terms and 0 host ports"),
     Case("terms about no part of the cluster", _places(64), "64 terms and 0 host ports"),
@@ -239,16 +241,16 @@ CROWD = [
 ]
 
 
-@pytest.mark.parametrize("case", CROWD, ids=ids)
+@pytest.mark.parametrize("case", MANY_RUNNING, ids=ids)
 def test_the_pods_of_a_namespace_have_a_bound_together(
-    case: Case[Says, str], simulate: Simulate
+    case: Case[PodFields, str], simulate: SimulateFixture
 ) -> None:
     """The oldest have their turn, and the others are told what they wait for."""
     found = simulate([*cluster(_NODES), *_victims(), *_tenant(1000, case.given)])
 
     assert _started(found) == 16
     assert len(found.binds) > 16
-    told = {it["message"].partition(": ")[2] for it in found.waiting.values()}
+    report = {it["message"].partition(": ")[2] for it in found.waiting.values()}
     message = (
         f"the pods of namespace {TENANT} have more than 2048 different terms that speak of other"
         f" pods and host ports together; the PodGroup has {case.want} of its own, and older ones"
@@ -256,19 +258,19 @@ def test_the_pods_of_a_namespace_have_a_bound_together(
         " fewer of them in spec.affinity, spec.topologySpreadConstraints and"
         " spec.containers[*].ports (equal pods count once)"
     )
-    assert told == {message}
+    assert report == {message}
 
 
-def test_a_podgroup_above_the_bound_of_its_namespace_alone(simulate: Simulate) -> None:
+def test_a_podgroup_above_the_bound_of_its_namespace_alone(simulate: SimulateFixture) -> None:
     """It waits for no other, and is told how much less it may say."""
     gang = [pod_group(TENANT, "job", 40), *_tenant(40, _terms(64, everywhere=False), group="job")]
 
     found = simulate([*cluster(_NODES), *_victims(), *gang])
 
     assert _started(found) == len(found.binds) == 16
-    told = found.waiting[f"{TENANT}/job"]
-    assert told["reason"] == "Misconfigured"
-    assert told["message"].partition(": ")[2] == (
+    report = found.waiting[f"{TENANT}/job"]
+    assert report["reason"] == "Misconfigured"
+    assert report["message"].partition(": ")[2] == (
         "the PodGroup has 2560 different terms that speak of other pods and 0 host ports, of a"
         f" namespace ({TENANT}) at most 2048 are looked at together: as it is it never has its"
         " turn. Name at most 2048 in spec.affinity, spec.topologySpreadConstraints and"
@@ -277,13 +279,13 @@ def test_a_podgroup_above_the_bound_of_its_namespace_alone(simulate: Simulate) -
     )
 
 
-def test_what_no_node_has_is_named(simulate: Simulate) -> None:
+def test_what_no_node_has_is_named(simulate: SimulateFixture) -> None:
     """As what is in the way on all nodes."""
     found = simulate([*cluster(2), *_tenant(1, _resources(5))])
 
-    told = found.waiting[f"{TENANT}/pg-t0-{TENANT}-t0"]
-    assert told["reason"] == "NoNodeMatches"
-    assert told["message"] == (
+    report = found.waiting[f"{TENANT}/pg-t0-{TENANT}-t0"]
+    assert report["reason"] == "NoNodeMatches"
+    assert report["message"] == (
         "it asks for 1 example.com/r0-0, 1 example.com/r0-1, 1 example.com/r0-2, …. Of 2 nodes 2"
         " are too small even when empty (no node has example.com/r0-0, example.com/r0-1,"
         " example.com/r0-2, …). It can start when it asks for less, or a node that matches is"
@@ -292,8 +294,8 @@ def test_what_no_node_has_is_named(simulate: Simulate) -> None:
 
 
 @pytest.mark.parametrize("case", ABOVE[:3], ids=ids)
-def test_a_pod_above_a_bound_that_runs_keeps_its_room_and_is_charged(
-    case: Case[Says, str], simulate: Simulate
+def test_a_running_pod_above_a_bound_stays_and_is_charged(
+    case: Case[PodFields, str], simulate: SimulateFixture
 ) -> None:
     """Nothing is gained by a bound: its GPUs are taken from its node and counted for its queue."""
 
@@ -313,7 +315,7 @@ def test_a_pod_above_a_bound_that_runs_keeps_its_room_and_is_charged(
     assert queue["allocated"]["gpu"] == 8
 
 
-def test_a_pod_above_a_bound_that_runs_gives_back_what_is_due(simulate: Simulate) -> None:
+def test_a_pod_above_a_bound_that_runs_gives_back_what_is_due(simulate: SimulateFixture) -> None:
     """What it has beyond its queue's quota goes to the victims like anything else."""
 
     def say(it: Obj, of: int) -> None:
@@ -325,7 +327,7 @@ def test_a_pod_above_a_bound_that_runs_gives_back_what_is_due(simulate: Simulate
     assert found.evictions == {f"{TENANT}/t0": "reclaim"}
 
 
-def test_a_port_of_a_pod_above_a_bound_that_runs_is_taken(simulate: Simulate) -> None:
+def test_a_port_of_a_pod_above_a_bound_that_runs_is_taken(simulate: SimulateFixture) -> None:
     """Whoever asks for it goes to another node."""
 
     def takes(it: Obj, _: int) -> None:
@@ -341,45 +343,47 @@ def test_a_port_of_a_pod_above_a_bound_that_runs_is_taken(simulate: Simulate) ->
 
 
 # pods that come to a cluster that is known, one batch after another
-COMING: list[Case[tuple[int, Says], None]] = [
+EXPECTED: list[Case[tuple[int, PodFields], None]] = [
     *(Case(case.name, (5, case.given), None) for case in ABOVE),
     *(Case(f"many: {case.name}", (100, case.given), None) for case in MANY),
-    *(Case(f"many: {case.name}", (100, case.given), None) for case in CROWD),
+    *(Case(f"many: {case.name}", (100, case.given), None) for case in MANY_RUNNING),
 ]
 
 
-@pytest.mark.parametrize("case", COMING, ids=ids)
-def test_a_snapshot_holds_the_event_loop_shortly(case: Case[tuple[int, Says], None]) -> None:
+@pytest.mark.parametrize("case", EXPECTED, ids=ids)
+def test_a_snapshot_holds_the_event_loop_shortly(case: Case[tuple[int, PodFields], None]) -> None:
     """What comes, one more of it and that all of it goes: 3,200 pods of others run meanwhile."""
     number, say = case.given
     pods = _decoded(_tenant(number, say))
 
     def measure() -> float:
         live = _running()
-        with undisturbed():  # the scheduler does not go through what the tests here have made
+        with (
+            without_collection()
+        ):  # the scheduler does not go through what the tests here have made
             return max(
-                _tell(live, pods[:-1]),
-                _tell(live, pods[-1:]),
-                _tell(live, pods, is_there=False),
+                _apply_change(live, pods[:-1]),
+                _apply_change(live, pods[-1:]),
+                _apply_change(live, pods, is_there=False),
             )
 
-    assert _within(measure, _MOST_S)
+    assert _within(measure, _MAX_S)
 
 
 def test_what_waits_beyond_the_bound_costs_no_snapshot() -> None:
     """Neither one more of many thousands, nor one of the others."""
-    crowd = _decoded(_tenant(_CROWD, _terms(1, everywhere=False)))
-    newest = _decoded(_tenant(_CROWD + 4, _newest)[_CROWD:])
+    crowd = _decoded(_tenant(_MANY_PODS, _terms(1, everywhere=False)))
+    newest = _decoded(_tenant(_MANY_PODS + 4, _newest)[_MANY_PODS:])
     others = _decoded([pod("red", f"more{n}", 1) for n in range(4)])
     live = _running()
-    _tell(live, crowd)
+    _apply_change(live, crowd)
     more, other = iter(newest), iter(others)
 
-    with undisturbed():
-        _tell(live, [next(more)])
-        assert _within(lambda: _tell(live, [next(more)]), _MOST_S)
-        _tell(live, [next(other)])
-        assert _within(lambda: _tell(live, [next(other)]), _IDLE_S)
+    with without_collection():
+        _apply_change(live, [next(more)])
+        assert _within(lambda: _apply_change(live, [next(more)]), _MAX_S)
+        _apply_change(live, [next(other)])
+        assert _within(lambda: _apply_change(live, [next(other)]), _IDLE_S)
 
 
 def _newest(it: Obj, of: int) -> None:
@@ -391,11 +395,11 @@ def _decoded(some: list[Obj]) -> list[Pod]:
     return [decode(Pod, json.dumps(it).encode()) for it in some]
 
 
-def _tell(live: Live, some: list[Pod], *, is_there: bool = True) -> float:
+def _apply_change(live: ClusterCache, some: list[Pod], *, is_there: bool = True) -> float:
     """Return how long it takes to take note of pods and make a snapshot."""
     began = time.process_time()
     for it in some:
-        live.pod(it.metadata.key, it if is_there else None)
+        live.update_pod(it.metadata.key, it if is_there else None)
     live.snapshot()
     return time.process_time() - began
 
@@ -405,21 +409,23 @@ def _within(measure: Callable[[], float], most_s: float) -> bool:
     return any(measure() < most_s for _ in range(3))
 
 
-def _running() -> Live:
+def _running() -> ClusterCache:
     """Return a cluster on which the victims have all GPUs."""
-    live = Live(lambda: Terms(now=1_800_000_000))
+    live = ClusterCache(lambda: StateOptions(now=1_800_000_000))
     for it in cluster(_NODES):
         key, text = Key("", it["metadata"]["name"]), json.dumps(it).encode()
         if it["kind"] == "Node":
-            live.put(live.cluster.nodes, key, decode(Node, text))
+            live.update(live.cluster.nodes, key, decode(Node, text))
         else:
-            live.put(live.cluster.queues, key, decode(Queue, text))
+            live.update(live.cluster.queues, key, decode(Queue, text))
     for n in range(_NODES):
         team, job = VICTIMS[n % 2], f"job{n}"
-        live.group(Key(team, job), decode(PodGroup, json.dumps(pod_group(team, job, 8)).encode()))
+        live.update_group(
+            Key(team, job), decode(PodGroup, json.dumps(pod_group(team, job, 8)).encode())
+        )
         for i in range(8):
             it = pod(team, f"{job}-{i}", 1, job, node=f"n{n}")
             it["metadata"]["labels"]["job-name"] = job
-            live.pod(Key(team, f"{job}-{i}"), decode(Pod, json.dumps(it).encode()))
+            live.update_pod(Key(team, f"{job}-{i}"), decode(Pod, json.dumps(it).encode()))
     live.snapshot()
     return live

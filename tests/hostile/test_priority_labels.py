@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 
 import pytest
 
-from tests.hostile.conftest import Measured, Simulate
+from tests.hostile.conftest import Measured, SimulateFixture
 from tests.hostile.jobsets import jobset, waiting
 from tests.hostile.teams import GPU, TENANT, VICTIMS, cluster, pod, pod_group
 from tests.support.case import Case, ids
@@ -87,7 +87,7 @@ def _alone(name: str, own: str = "") -> Obj:
     return it
 
 
-def _told(found: Measured, group: str = "job") -> str:
+def _message(found: Measured, group: str = "job") -> str:
     it = found.waiting[f"{TENANT}/{group}"]
     assert it["reason"] == "Misconfigured"
     return it["message"]
@@ -142,7 +142,7 @@ REFUSED = [
 
 @pytest.mark.parametrize("case", REFUSED, ids=ids)
 def test_a_label_that_chooses_too_much_evicts_nobody(
-    case: Case[tuple[str, tuple[Obj, ...]], str], simulate: Simulate
+    case: Case[tuple[str, tuple[Obj, ...]], str], simulate: SimulateFixture
 ) -> None:
     """The PodGroup is told what it may choose; a pod without a PodGroup likewise."""
     name, more = case.given
@@ -152,10 +152,10 @@ def test_a_label_that_chooses_too_much_evicts_nobody(
     alone = simulate([*objects, _alone(name)])
 
     assert (found.evictions, found.binds) == ({}, {})
-    assert _told(found) == f"spec.priorityClassName: {case.want}"
+    assert _message(found) == f"spec.priorityClassName: {case.want}"
     assert (alone.evictions, alone.binds) == ({}, {})
     path = "pod t0: metadata.labels[priorityClassName]"
-    assert _told(alone, f"pg-t0-{TENANT}-t0") == f"{path}: {case.want}"
+    assert _message(alone, f"pg-t0-{TENANT}-t0") == f"{path}: {case.want}"
 
 
 # the class that is chosen, what else there is
@@ -175,7 +175,7 @@ ADMITTED: list[Case[tuple[str, tuple[Obj, ...]], None]] = [
 
 @pytest.mark.parametrize("case", ADMITTED, ids=ids)
 def test_a_label_chooses_other_classes(
-    case: Case[tuple[str, tuple[Obj, ...]], None], simulate: Simulate
+    case: Case[tuple[str, tuple[Obj, ...]], None], simulate: SimulateFixture
 ) -> None:
     """A larger priority of the same queue goes first, as its owner has set it up."""
     name, more = case.given
@@ -194,7 +194,7 @@ CARRIED: list[Case[tuple[str, tuple[Obj, ...]], None]] = [
 
 @pytest.mark.parametrize("case", CARRIED, ids=ids)
 def test_what_all_pods_have_the_api_server_admitted(
-    case: Case[tuple[str, tuple[Obj, ...]], None], simulate: Simulate
+    case: Case[tuple[str, tuple[Obj, ...]], None], simulate: SimulateFixture
 ) -> None:
     """It counts, whatever it is; also for a pod without a PodGroup."""
     name, more = case.given
@@ -215,7 +215,7 @@ SOME = [
 
 @pytest.mark.parametrize("case", SOME, ids=ids)
 def test_a_class_that_some_pods_have_gains_nothing(
-    case: Case[range, None], simulate: Simulate
+    case: Case[range, None], simulate: SimulateFixture
 ) -> None:
     """The API server admitted it for these: the PodGroup waits with the default priority."""
     pods = [_pods("inference")[n] if n in case.given else _pods()[n] for n in range(8)]
@@ -250,7 +250,7 @@ STAGES = [
 
 @pytest.mark.parametrize("case", STAGES, ids=ids)
 def test_pods_to_come_are_not_admitted_yet(
-    case: Case[tuple[str, str], None], simulate: Simulate
+    case: Case[tuple[str, str], None], simulate: SimulateFixture
 ) -> None:
     """A quota of one pod admits the first; the default priority starts it where there is room."""
     counted = _quota("In", "mid")
@@ -265,14 +265,14 @@ def test_pods_to_come_are_not_admitted_yet(
     assert len(alone.binds) == 1
 
 
-def test_a_default_is_no_choice(simulate: Simulate) -> None:
+def test_a_default_is_no_choice(simulate: SimulateFixture) -> None:
     """The podgrouper names `train` where nothing else is asked for: no quota is in its way."""
     objects = [*cluster(), *_classes(), _quota("Exists"), _group("train"), *_pods()]
 
     assert len(simulate(objects).binds) == 8
 
 
-def test_what_runs_stays_and_gains_nothing(simulate: Simulate) -> None:
+def test_what_runs_stays_and_gains_nothing(simulate: SimulateFixture) -> None:
     """A label that comes later neither ends a PodGroup nor keeps it from being preempted."""
     running = [_group(_SYSTEM), *_pods(node="n0")]
     alone = simulate([*cluster(), *_classes(), *running])
@@ -286,10 +286,10 @@ def test_what_runs_stays_and_gains_nothing(simulate: Simulate) -> None:
     assert len(found.evictions) == 8
 
 
-def test_many_classes_are_told_in_part(simulate: Simulate) -> None:
+def test_many_classes_are_listed_in_part(simulate: SimulateFixture) -> None:
     """A message has an end."""
     more = {f"class-{n:03}": 60 for n in range(200)}
     found = simulate([*cluster(), *_classes(**more), *_running(), _group(_SYSTEM), *_pods()])
 
     names = ", ".join(["build", *(f"class-{n:03}" for n in range(9))])
-    assert f"choose {names}, …, or name it" in _told(found)
+    assert f"choose {names}, …, or name it" in _message(found)

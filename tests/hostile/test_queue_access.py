@@ -8,15 +8,15 @@ from typing import Any, Final, TypeAlias
 
 import pytest
 
-from tests.hostile.conftest import Simulate
+from tests.hostile.conftest import SimulateFixture
 from tests.hostile.teams import TENANT, VICTIMS, cluster, node, pod, pod_group, queue
-from tests.scheduler.shell.conftest import House
+from tests.scheduler.shell.conftest import SchedulerHarness
 from tests.support.clusters import group as bare_group
 from tests.support.clusters import node as bare_node
 from tests.support.clusters import pod as bare_pod
 from tests.support.clusters import queue as bare_queue
 from tests.support.fakecluster import FakeCluster
-from tests.webhook.judging import Elsewheres, ask, judging
+from tests.webhook.judging import FakeLookups, ask, reviewing_webhook
 from tests.webhook.objects import QUEUE
 from tests.webhook.trainjobs import submitted
 from trainer_kai.api.names import ACCESS
@@ -39,33 +39,33 @@ async def test_a_label_starts_no_pod_in_a_closed_queue() -> None:
     api.put(*(bare_pod(f"f{i}", "foreign") for i in range(2)))
     api.put(bare_pod("alone", labels={QUEUE: _RED}))
     api.put(bare_group("own", minMember=1, queue="owned"), bare_pod("o", "own"))
-    house = House(api, "open")
+    house = SchedulerHarness(api, "open")
     async with house.leading():
-        await house.passes(30)
+        await house.advance(30)
 
-        assert api.where() == {"o": "a"}
-        (told,) = api.get("PodGroup", "foreign")["status"]["schedulingConditions"]
-        assert told["reasons"][-1]["reason"] == "ForbiddenQueue"
-        assert f"annotation {ACCESS} of queue top" in told["message"]
-        assert told["message"].endswith(f"{_COMMAND} ns")
+        assert api.node_of_pods() == {"o": "a"}
+        (report,) = api.get("PodGroup", "foreign")["status"]["schedulingConditions"]
+        assert report["reasons"][-1]["reason"] == "ForbiddenQueue"
+        assert f"annotation {ACCESS} of queue top" in report["message"]
+        assert report["message"].endswith(f"{_COMMAND} ns")
 
 
 async def test_a_label_of_a_closed_queue_is_refused() -> None:
     """With the defaults: the refusal names the field, the queue, and the command that grants it."""
-    there = Elsewheres()
+    there = FakeLookups()
     there.allowed = there.granted = {"own"}
-    async with judging(there) as (asked, _):
+    async with reviewing_webhook(there) as (asked, _):
         asked.cache.queues.put(_RED, "", "closed")
         asked.cache.queues.put("own", "", "closed")
 
-        said = await ask(asked, submitted({QUEUE: _RED}))
-        assert (said.code, said.warnings) == (403, [])
-        assert said.message.startswith(f"metadata.labels[{QUEUE}]: user 'ann' and namespace")
-        assert said.message.endswith(f"{_COMMAND} team --user ann")
+        output = await ask(asked, submitted({QUEUE: _RED}))
+        assert (output.code, output.warnings) == (403, [])
+        assert output.message.startswith(f"metadata.labels[{QUEUE}]: user 'ann' and namespace")
+        assert output.message.endswith(f"{_COMMAND} team --user ann")
         assert (await ask(asked, submitted({QUEUE: "own"}))).code == 0
 
 
-def test_the_owner_of_a_closed_queue_has_its_quota(simulate: Simulate) -> None:
+def test_the_owner_of_a_closed_queue_has_its_quota(simulate: SimulateFixture) -> None:
     """Although a hundred PodGroups of the tenant that name it are older."""
     found = simulate(
         [
@@ -79,9 +79,9 @@ def test_the_owner_of_a_closed_queue_has_its_quota(simulate: Simulate) -> None:
     )
 
     assert found.binds.keys() == {f"{_RED}/p{i}" for i in range(8)}
-    told = found.waiting[f"{TENANT}/g0"]
-    assert told["reason"] == "ForbiddenQueue"
-    assert told["message"].endswith(f"{_COMMAND} {TENANT}")
+    report = found.waiting[f"{TENANT}/g0"]
+    assert report["reason"] == "ForbiddenQueue"
+    assert report["message"].endswith(f"{_COMMAND} {TENANT}")
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_the_owner_of_a_closed_queue_has_its_quota(simulate: Simulate) -> None:
     [(_RED, "ForbiddenQueue", "may not use queue red"), ("none", "QueueMissing", "queue none")],
 )
 def test_no_label_waits_for_its_group_to_be_gone(
-    simulate: Simulate, label: str, reason: str, why: str
+    simulate: SimulateFixture, label: str, reason: str, why: str
 ) -> None:
     """Pods start by a PodGroup of the tenant's queue, which goes with its TrainJob; they stay.
 
@@ -111,13 +111,13 @@ def test_no_label_waits_for_its_group_to_be_gone(
 
     assert not found.binds
     assert not found.evictions
-    told = found.waiting[f"{TENANT}/own"]
-    assert told["reason"] == reason
-    assert f"has the label {QUEUE}: {label}, and its PodGroup is in {TENANT}: " in told["message"]
-    assert why in told["message"]
+    report = found.waiting[f"{TENANT}/own"]
+    assert report["reason"] == reason
+    assert f"has the label {QUEUE}: {label}, and its PodGroup is in {TENANT}: " in report["message"]
+    assert why in report["message"]
 
 
-def test_pods_that_end_fill_no_queue_that_they_may_not_use(simulate: Simulate) -> None:
+def test_pods_that_end_fill_no_queue_that_they_may_not_use(simulate: SimulateFixture) -> None:
     """A TrainJob that ran elsewhere is relabelled while its pods take an hour to end."""
     found = simulate(
         [

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from scheduler.state.live import Live
-from scheduler.state.terms import Terms
+from scheduler.state.live import ClusterCache
+from scheduler.state.terms import StateOptions
 from tests.hostile.teams import TENANT, Obj, pod, pod_group
 from trainer_kai.api.decode import decode
 from trainer_kai.api.meta import Key
@@ -18,11 +18,11 @@ from trainer_kai.api.resources import EVENTS, JOBSETS, PODGROUPS, PODS
 _JOBS: Final = 500
 _PODS: Final = 6  # of each Job that were made, of a hundred
 _NOW: Final = 1_767_600_000
-_MOST_S: Final = 0.1  # so long the event loop may be held
+_MAX_S: Final = 0.1  # so long the event loop may be held
 
 
-def _read(resource: Resource[Any], told: Obj) -> Any:
-    return decode(resource.struct, json.dumps(told).encode())
+def _read(resource: Resource[Any], report: Obj) -> Any:
+    return decode(resource.struct, json.dumps(report).encode())
 
 
 def _jobset() -> Obj:
@@ -42,7 +42,7 @@ def _pods() -> Iterator[Obj]:
         yield made
 
 
-def _refusal(job: int) -> Obj:
+def _failed_create_event(job: int) -> Obj:
     """Return what the controller of Jobs says of one that cannot make its next pod."""
     at = datetime.fromtimestamp(_NOW, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return {
@@ -56,22 +56,24 @@ def _refusal(job: int) -> Obj:
 
 def test_pods_are_looked_at_once() -> None:
     """To look at all pods of the PodGroup for each of 500 Jobs took 2 s, before every plan."""
-    live = Live(lambda: Terms(now=_NOW))
+    live = ClusterCache(lambda: StateOptions(now=_NOW))
     jobset = _read(JOBSETS, _jobset())
-    live.put(live.cluster.jobsets, jobset.metadata.key, jobset)
+    live.update(live.cluster.jobsets, jobset.metadata.key, jobset)
     group = pod_group(TENANT, "pg-j-u")
-    subs = [{"name": f"n-replica-{number}", "minMember": 100} for number in range(_JOBS)]
-    group["spec"] = {"queue": TENANT, "subGroups": subs}
-    live.group(Key(TENANT, "pg-j-u"), _read(PODGROUPS, group))
-    for told in _pods():
-        one = _read(PODS, told)
-        live.pod(one.metadata.key, one)
+    subgroups = [{"name": f"n-replica-{number}", "minMember": 100} for number in range(_JOBS)]
+    group["spec"] = {"queue": TENANT, "subGroups": subgroups}
+    live.update_group(Key(TENANT, "pg-j-u"), _read(PODGROUPS, group))
+    for report in _pods():
+        one = _read(PODS, report)
+        live.update_pod(one.metadata.key, one)
     for number in range(_JOBS):
-        live.refusals.tell(Key(TENANT, f"e{number}"), _read(EVENTS, _refusal(number)))
+        live.creation_failures.update(
+            Key(TENANT, f"e{number}"), _read(EVENTS, _failed_create_event(number))
+        )
 
     began = time.process_time()
-    live.refusals.look(_NOW)
+    live.creation_failures.refresh(_NOW)
 
-    assert time.process_time() - began < _MOST_S
-    (lack,) = live.refusals.lacks.values()
-    assert (lack.exist, lack.least) == (_JOBS * _PODS, _JOBS * 100)
+    assert time.process_time() - began < _MAX_S
+    (lack,) = live.creation_failures.creation_failures.values()
+    assert (lack.existing, lack.required) == (_JOBS * _PODS, _JOBS * 100)

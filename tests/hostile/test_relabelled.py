@@ -10,18 +10,18 @@ from typing import Any, Final
 
 import pytest
 
-from tests.hostile.conftest import Simulate
+from tests.hostile.conftest import SimulateFixture
 from tests.hostile.jobsets import jobset, trainjob
 from tests.hostile.teams import TENANT, VICTIMS, cluster, pod, pod_group
 from tests.support.case import Case, ids
-from tests.trainer_kai.podgrouper.test_reconcile import Cluster, grouping, straggler
+from tests.trainer_kai.podgrouper.test_reconcile import FakeApiServer, grouping, straggler
 from tests.trainer_kai.podgrouper.test_reconcile import jobset as admitted_jobset
 
 Obj = dict[str, Any]
 
 _QUEUE: Final = "kai.scheduler/queue"
 _PREEMPTIBILITY: Final = "kai.scheduler/preemptibility"
-_GRACE: Final = "kai.scheduler/staleness-grace-period"
+_TERMINATION_GRACE: Final = "kai.scheduler/staleness-grace-period"
 _KUEUE: Final = {"kueue.x-k8s.io/queue-name": "mine"}
 _CLASSES: Final = {"low": 10, "train": 50, "inference": 125, "system-node-critical": 2_000_001_000}
 
@@ -44,7 +44,7 @@ def meant(field: str, name: str, value: str) -> tuple[str, str, str]:
     return field, name, value
 
 
-HARDER: Final[list[Case[tuple[str, str, str], str]]] = [
+CHANGES: Final[list[Case[tuple[str, str, str], str]]] = [
     Case(
         "not preemptible",
         meant("labels", _PREEMPTIBILITY, "non-preemptible"),
@@ -52,21 +52,25 @@ HARDER: Final[list[Case[tuple[str, str, str], str]]] = [
     ),
     Case("a class of 100 or more", meant("labels", "priorityClassName", "inference"), "'train'"),
     Case("another queue", meant("labels", _QUEUE, "red"), "queue 'team-a'"),
-    Case("in part for ever", meant("annotations", _GRACE, "-1s"), "stalenessGracePeriod none"),
+    Case(
+        "in part for ever",
+        meant("annotations", _TERMINATION_GRACE, "-1s"),
+        "stalenessGracePeriod none",
+    ),
     Case("another node pool", meant("labels", "kai.scheduler/node-pool", "far"), "node pool none"),
 ]
 
 
-@pytest.mark.parametrize("case", HARDER, ids=ids)
+@pytest.mark.parametrize("case", CHANGES, ids=ids)
 async def test_a_running_jobset_becomes_no_harder_to_evict(
     case: Case[tuple[str, str, str], str],
 ) -> None:
     """Its PodGroup is not written; an Event names the label, what is kept, and until when."""
     field, name, value = case.given
-    writes, told = await relabelled({field: {name: value}})
+    writes, report = await relabelled({field: {name: value}})
 
     assert len(writes) == 1
-    (message,) = told
+    (message,) = report
     assert message.startswith(f"metadata.{field}[{name}]: ")
     assert case.want in message
     assert "no pod of it is on a node" in message
@@ -74,10 +78,10 @@ async def test_a_running_jobset_becomes_no_harder_to_evict(
 
 async def test_it_does_become_easier_to_evict() -> None:
     """That helps others at once: a smaller class."""
-    writes, told = await relabelled({"labels": {"priorityClassName": "low"}})
+    writes, report = await relabelled({"labels": {"priorityClassName": "low"}})
 
     assert [it["spec"]["priorityClassName"] for it in writes] == ["train", "low"]
-    assert told == []
+    assert report == []
 
 
 async def test_what_is_not_copied_counts_when_the_last_pod_is_gone() -> None:
@@ -92,29 +96,29 @@ async def relabelled(
     changes: Mapping[str, Mapping[str, str]], *, is_gone: bool = False
 ) -> tuple[list[Obj], list[str]]:
     """Relabel a JobSet that runs; return what became of its PodGroup, and what it was told."""
-    known = Cluster()
+    known = FakeApiServer()
     obj, job = admitted_jobset()
     known.lists |= {"jobsets": [obj], "jobs": [job]}
     known.lists["priorityclasses"] = [priority_class(*it) for it in _CLASSES.items()]
     async with grouping(known):
         await known.until("podgroups", 1)
-        (_, group) = known.of("podgroups")[0]
+        (_, group) = known.writes_of("podgroups")[0]
         pods = [bound(name, job, group["metadata"]["name"]) for name in ("a", "b")]
         for it in pods:
-            known.tell("pods", "ADDED", it)
+            known.send_event("pods", "ADDED", it)
         await asyncio.sleep(0.1)
         meta = obj["metadata"]
         for field, wishes in changes.items():
             meta[field] = {**meta[field], **wishes}
         meta["resourceVersion"] = "11"
-        known.tell("jobsets", "MODIFIED", obj)
+        known.send_event("jobsets", "MODIFIED", obj)
         await asyncio.sleep(0.2)
         for it in pods if is_gone else ():
-            known.tell("pods", "DELETED", it)
+            known.send_event("pods", "DELETED", it)
         await asyncio.sleep(0.1)
-    events = [body for _, body in known.of("events")]
-    told = [it["message"] for it in events if it["reason"] == "NotWhileRunning"]
-    return [body for _, body in known.of("podgroups")], told
+    events = [body for _, body in known.writes_of("events")]
+    report = [it["message"] for it in events if it["reason"] == "NotWhileRunning"]
+    return [body for _, body in known.writes_of("podgroups")], report
 
 
 def borrowing(meta: Mapping[str, Any], spec: Mapping[str, Any]) -> list[Obj]:
@@ -142,15 +146,15 @@ def claims() -> list[Obj]:
     ]
 
 
-KEEPS: Final[list[Case[tuple[Obj, Obj], None]]] = [
+NON_EVICTABLE: Final[list[Case[tuple[Obj, Obj], None]]] = [
     Case("the label of Kueue, which is not there", ({"labels": _KUEUE}, {}), None),
     Case("a controller that is not Trainer's", ({}, {"managedBy": "example.com/mine"}), None),
 ]
 
 
-@pytest.mark.parametrize("case", KEEPS, ids=ids)
+@pytest.mark.parametrize("case", NON_EVICTABLE, ids=ids)
 def test_what_a_trainjob_says_of_itself_keeps_nothing(
-    case: Case[tuple[Obj, Obj], None], simulate: Simulate
+    case: Case[tuple[Obj, Obj], None], simulate: SimulateFixture
 ) -> None:
     """Both victims get what they own."""
     measured = simulate([*cluster(), *borrowing(*case.given), *claims()])
@@ -159,7 +163,7 @@ def test_what_a_trainjob_says_of_itself_keeps_nothing(
     assert not [name for name in measured.waiting if name.startswith(VICTIMS)]
 
 
-def test_nor_do_labels_of_pods_in_a_group(simulate: Simulate) -> None:
+def test_nor_do_labels_of_pods_in_a_group(simulate: SimulateFixture) -> None:
     """Only what the PodGroup says counts, also of pods for which it has no sub-group."""
     labels = {_PREEMPTIBILITY: "non-preemptible", "priorityClassName": "system-node-critical"}
     objects = borrowing({}, {})

@@ -4,23 +4,23 @@ A user can have that: pods made by hand that name the PodGroup and a Job, a Job 
 controller runs, or a JobSet that was deleted and has a finalizer, which its controller leaves be.
 """
 
-from tests.hostile.test_padded_annotations import told
-from tests.scheduler.shell.conftest import House
+from tests.hostile.test_padded_annotations import events_with_reason
+from tests.scheduler.shell.conftest import SchedulerHarness
 from tests.scheduler.shell.test_departures import gang_in
-from tests.scheduler.shell.test_records import borrowed, is_suspended
+from tests.scheduler.shell.test_records import fill_over_quota, is_suspended
 from trainer_kai.api.meta import Key
 
 _STAY_S = 125  # of passes, after which it is not waited for any more
 _RATE = 64_000  # thousandths of a GPU a minute
 
 
-def lent(house: House) -> None:
+def borrow_all(house: SchedulerHarness) -> None:
     """Let a TrainJob have what another queue claims."""
-    borrowed(house)
+    fill_over_quota(house)
     house.api.put(*gang_in("lender", "l", 2))
 
 
-def follow(house: House) -> None:
+def follow(house: SchedulerHarness) -> None:
     """Let its JobSet follow; its pods stay."""
     jobset = house.api.get("JobSet", "x")
     house.api.put({**jobset, "spec": {**jobset["spec"], "suspend": True}})
@@ -28,34 +28,34 @@ def follow(house: House) -> None:
 
 async def test_it_is_let_alone_and_counts_as_unevictable() -> None:
     """So its queue borrows nothing more; it is told, and the GPUs cost no rate of evictions."""
-    house = House()
-    lent(house)
+    house = SchedulerHarness()
+    borrow_all(house)
     async with house.leading():
-        await house.passes(2)
+        await house.advance(2)
         follow(house)
-        await house.passes(_STAY_S)
+        await house.advance(_STAY_S)
 
         assert not is_suspended(house)
-        assert house.live.cluster.refused == {
+        assert house.cache.cluster.suspend_refusals == {
             Key("ns", "x"): "pod x0 and 1 more stayed on its node for 120 s"
         }
-        assert house.cycle._breaker.left(0) == _RATE
-    (event,) = told(house, "EvictionUndone")
+        assert house.cycle._rate_limiter.available(0) == _RATE
+    (event,) = events_with_reason(house, "EvictionUndone")
     assert "pod x0 and 1 more stayed" in event["message"]
 
 
 async def test_pods_that_are_going_are_none() -> None:
     """A long grace is theirs: the TrainJob is resumed, and may be chosen again."""
-    house = House()
-    lent(house)
+    house = SchedulerHarness()
+    borrow_all(house)
     async with house.leading():
-        await house.passes(2)
+        await house.advance(2)
         follow(house)
         for name in ("x0", "x1"):
             found = house.api.get("Pod", name)
             meta = {**found["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
             house.api.put({**found, "metadata": meta})
-        await house.passes(_STAY_S)
+        await house.advance(_STAY_S)
 
         assert not is_suspended(house)
-        assert not house.live.cluster.refused
+        assert not house.cache.cluster.suspend_refusals

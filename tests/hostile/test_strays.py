@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.hostile.conftest import Simulate
+from tests.hostile.conftest import SimulateFixture
 from tests.hostile.teams import TENANT, VICTIMS, Obj, cluster, pod, pod_group, queue
 
 
@@ -24,20 +24,20 @@ def _running(group: str, sub_group: str = "") -> list[Obj]:
 
 
 @pytest.mark.parametrize(
-    "strays",
+    "warnings",
     [
         pytest.param(_running("none"), id="the PodGroup does not exist"),
         pytest.param([pod_group(TENANT, "g"), *_running("g", "none")], id="nor the sub-group"),
     ],
 )
-def test_the_others_get_their_quota_back(strays: list[Obj], simulate: Simulate) -> None:
+def test_the_others_get_their_quota_back(warnings: list[Obj], simulate: SimulateFixture) -> None:
     """One victim starts on the free node, and the other takes that of the tenant."""
-    found = simulate([*cluster(), *_victims(), *strays])
+    found = simulate([*cluster(), *_victims(), *warnings])
     assert len(found.binds) == 8
     assert found.evictions == {f"{TENANT}/t{number}": "reclaim" for number in range(8)}
 
 
-def test_they_are_charged_to_the_queue_that_they_name(simulate: Simulate) -> None:
+def test_they_are_charged_to_the_queue_that_they_name(simulate: SimulateFixture) -> None:
     """Its limit holds for them and for what comes after them."""
     objs = [*cluster(), pod_group(TENANT, "g"), *_running("g", "none")[:6], *_running("none")[6:]]
     queue = next(it for it in objs if it["kind"] == "Queue" and it["metadata"]["name"] == TENANT)
@@ -48,7 +48,7 @@ def test_they_are_charged_to_the_queue_that_they_name(simulate: Simulate) -> Non
     assert why["message"].startswith("queue tenant")
 
 
-def test_those_that_wait_are_told_and_placed_nowhere(simulate: Simulate) -> None:
+def test_waiting_misplaced_pods_are_reported_and_not_placed(simulate: SimulateFixture) -> None:
     """As long as they have no place in the PodGroup that they name."""
     waiting = [pod(TENANT, "a", 1, "none"), pod(TENANT, "b", 1, "g")]
     waiting[1]["metadata"]["labels"]["kai.scheduler/subgroup-name"] = "none"
@@ -58,7 +58,7 @@ def test_those_that_wait_are_told_and_placed_nowhere(simulate: Simulate) -> None
 
 @pytest.mark.parametrize("named", ["none", "red", "all"])
 def test_they_are_charged_to_the_queue_of_the_group_that_they_name(
-    named: str, simulate: Simulate
+    named: str, simulate: SimulateFixture
 ) -> None:
     """A user can take the owner from a pod that runs: its labels were no matter until then.
 
@@ -79,7 +79,7 @@ def test_they_are_charged_to_the_queue_of_the_group_that_they_name(
 
 @pytest.mark.parametrize("named", ["none", "all"])
 def test_without_a_group_and_a_queue_they_are_in_the_default_queue(
-    named: str, simulate: Simulate
+    named: str, simulate: SimulateFixture
 ) -> None:
     """A user can delete the JobSet beneath pods that no Job owns, and with it the group."""
     pods = _running("gone")

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.hostile.conftest import Simulate
+from tests.hostile.conftest import SimulateFixture
 from tests.hostile.teams import GPU, TENANT, cluster, node, pod, pod_group, queue
 
 _HUGE: Final = str(2**60)
@@ -25,15 +25,15 @@ def _huge(name: str, resource: str) -> list[dict[str, Any]]:
     one["metadata"]["labels"]["kai.scheduler/subgroup-name"] = "first"
     later = {"subGroupPrefix": "later-", "replicas": 1, "count": _EXPECTED, "requests": amounts}
     group = pod_group(TENANT, name)
-    leaves = [{"name": "first", "minMember": 1}, {"name": "later-0", "minMember": _EXPECTED}]
-    group["spec"] = {"queue": TENANT, "minMember": 2, "subGroups": leaves}
+    podsets = [{"name": "first", "minMember": 1}, {"name": "later-0", "minMember": _EXPECTED}]
+    group["spec"] = {"queue": TENANT, "minMember": 2, "subGroups": podsets}
     note = json.dumps({"later": [later]})
     group["metadata"]["annotations"] = {"trainer-kai.dev/anticipated": note}
     return [group, one]
 
 
 @pytest.mark.parametrize("resource", ["cpu", "memory", GPU])
-def test_a_sister_gets_its_share_beside_huge_sums(simulate: Simulate, resource: str) -> None:
+def test_a_sister_gets_its_share_beside_huge_sums(simulate: SimulateFixture, resource: str) -> None:
     """300,000 of the largest pods are expected: red, below the same queue, takes back its part.
 
     Of the 8 GPUs that the two are due the tenant may want as many as it likes: red's are 4.
@@ -51,7 +51,7 @@ def test_a_sister_gets_its_share_beside_huge_sums(simulate: Simulate, resource: 
 
 
 @pytest.mark.parametrize("resource", ["cpu", "memory", GPU])
-def test_the_victims_start_beside_huge_sums(simulate: Simulate, resource: str) -> None:
+def test_the_victims_start_beside_huge_sums(simulate: SimulateFixture, resource: str) -> None:
     """300,000 of the largest pods are expected: red and blue have what they are owed."""
     tenants = [it for n in range(3) for it in _huge(f"huge{n}", resource)]
     found = simulate([*cluster(), *tenants, *_gang("red", 8), *_gang("blue", 8)])
@@ -60,7 +60,7 @@ def test_the_victims_start_beside_huge_sums(simulate: Simulate, resource: str) -
         assert min(it["requested"].values()) >= 0, it["name"]
 
 
-def test_what_partitions_of_gpus_come_to_is_bounded(simulate: Simulate) -> None:
+def test_what_partitions_of_gpus_come_to_is_bounded(simulate: SimulateFixture) -> None:
     """Profiles count several times for a queue: sums over many of them do not wrap either."""
     one = pod(TENANT, "mig", 1)
     profiles = {f"nvidia.com/mig-{n}g.{n}gb": _HUGE for n in range(90, 100)}

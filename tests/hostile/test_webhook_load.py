@@ -14,12 +14,12 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from tests.hostile.conftest import MOST_MIB
+from tests.hostile.conftest import MAX_MIB
 from tests.hostile.webhook_child import VICTIM
 from tests.support.tree import ROOT
 from tests.webhook.objects import BUNDLED, JOBSET, POD, jobset, pod, recorded, review
 from webhook.mutate_jobset import read_jobset
-from webhook.review import UNTOUCHED, Answer, Request, read_review
+from webhook.review import UNCHANGED, AdmissionRequest, AdmissionResponse, read_review
 from webhook.validate_trainjob import read_trainjob
 
 _TRAINER: Final = "/apis/trainer.kubeflow.org/v1alpha1/"
@@ -104,7 +104,7 @@ async def test_what_a_tenant_stores_fills_no_cache(plural: str) -> None:
         print(f"{plural}: {peak_mib} MiB, {cpu_s:.1f} s of CPU")
     await runner.cleanup()
     assert is_known
-    assert peak_mib < MOST_MIB
+    assert peak_mib < MAX_MIB
 
 
 _API_SERVER: Final = "127.0.0.1"
@@ -167,7 +167,7 @@ async def _served() -> AsyncIterator[_Served]:
         child.stdin.close()
         peak_mib = int(await child.stdout.readline())
         print(f"{peak_mib} MiB")
-        assert peak_mib < MOST_MIB
+        assert peak_mib < MAX_MIB
 
 
 async def test_idle_connections_keep_no_review_out() -> None:
@@ -206,17 +206,17 @@ def test_a_jobset_of_a_million_parts_is_not_read() -> None:
     spec = {"replicatedJobs": [{"name": "a", "template": {"spec": {"template": {"spec": many}}}}]}
     asked = read_review(review({**jobset(), "spec": spec}, JOBSET))
     foreign = read_review(review({**jobset(ownerReferences=[]), "spec": spec}, JOBSET))
-    assert isinstance(asked, Request)
-    assert isinstance(foreign, Request)
+    assert isinstance(asked, AdmissionRequest)
+    assert isinstance(foreign, AdmissionRequest)
 
     answer = read_jobset(asked, BUNDLED)
 
-    assert isinstance(answer, Answer)
-    assert answer.refusal is not None
-    assert answer.refusal.code == 422
-    assert "at most 50000 and 125000 are read" in answer.refusal.message
-    assert read_jobset(foreign, BUNDLED) == UNTOUCHED
-    assert read_jobset(msgspec.structs.replace(asked, operation="UPDATE"), BUNDLED) == UNTOUCHED
+    assert isinstance(answer, AdmissionResponse)
+    assert answer.denial is not None
+    assert answer.denial.code == 422
+    assert "at most 50000 and 125000 are read" in answer.denial.message
+    assert read_jobset(foreign, BUNDLED) == UNCHANGED
+    assert read_jobset(msgspec.structs.replace(asked, operation="UPDATE"), BUNDLED) == UNCHANGED
 
 
 def test_a_trainjob_of_a_million_parts_is_not_read() -> None:
@@ -225,17 +225,17 @@ def test_a_trainjob_of_a_million_parts_is_not_read() -> None:
         b'"runtimeRef"', b'"runtimePatches":[%b],"runtimeRef"' % b",".join([b"{}"] * 1_000_000), 1
     )
     asked = read_review(text)
-    assert isinstance(asked, Request)
+    assert isinstance(asked, AdmissionRequest)
     small = msgspec.Raw(b'{"metadata":{"name":"a"}}')
     replace = msgspec.structs.replace
 
     for request in (asked, replace(asked, operation="UPDATE", old_object=small)):
         answer = read_trainjob(request)
-        assert isinstance(answer, Answer)
-        assert answer.refusal is not None
-        assert answer.refusal.code == 422
+        assert isinstance(answer, AdmissionResponse)
+        assert answer.denial is not None
+        assert answer.denial.code == 422
     same = replace(asked, operation="UPDATE", old_object=asked.object)
-    assert read_trainjob(same) == UNTOUCHED
+    assert read_trainjob(same) == UNCHANGED
 
 
 async def test_slow_headers_keep_no_connection() -> None:

@@ -19,17 +19,17 @@ from trainer_kai.api.meta import Key
 from trainer_kai.clock import SystemClock
 from trainer_kai.health import Health
 from trainer_kai.kube import loop
-from trainer_kai.kube.access import Access, Token
-from trainer_kai.kube.client import Client, Unobserved
-from trainer_kai.kube.observed import Observed
+from trainer_kai.kube.access import RestConfig, StaticToken
+from trainer_kai.kube.client import Client, NoRequestObserver
+from trainer_kai.kube.observed import ClientObserver
 from trainer_kai.kube.pooled import PooledTransport
 from trainer_kai.kube.runner import Runner
 from trainer_kai.log import configure
 from trainer_kai.metrics import Metrics
-from webhook.__main__ import follow, read_anew
-from webhook.cache import Cache
+from webhook.__main__ import follow, relist_runtimes
+from webhook.cache import AdmissionCache
 
-_MOST_BYTES: Final = 6 << 30  # a hole must not take the machine with it
+_MAX_BYTES: Final = 6 << 30  # a hole must not take the machine with it
 VICTIM: Final = Key("red", "job")  # small, and of a team that did nothing wrong
 
 
@@ -39,18 +39,18 @@ def _peak_mib() -> int:
 
 
 async def _follow(url: str) -> None:
-    clock, cache, log = SystemClock(), Cache(), structlog.get_logger()
-    access = Access(url, Token(""), origin="the test")
-    client = Client(access, PooledTransport(access), clock, Unobserved())
+    clock, cache, log = SystemClock(), AdmissionCache(), structlog.get_logger()
+    access = RestConfig(url, StaticToken(""), origin="the test")
+    client = Client(access, PooledTransport(access), clock, NoRequestObserver())
     run = Runner(clock, log)
 
     async def program(it: Runner) -> None:
-        follow(it, client, cache, Observed(Metrics()), Health())
+        follow(it, client, cache, ClientObserver(Metrics()), Health())
 
     running = asyncio.create_task(run.run(program))
-    reading = asyncio.create_task(read_anew(client, cache, 1.0, log))
+    reading = asyncio.create_task(relist_runtimes(client, cache, 1.0, log))
     await asyncio.to_thread(sys.stdin.read)  # until all was listed
-    known = cache.trainjob(VICTIM), cache.runtime(VICTIM), cache.around.runtime(VICTIM)
+    known = cache.trainjob(VICTIM), cache.runtime(VICTIM), cache.cluster.runtime(VICTIM)
     print(json.dumps([_peak_mib(), time.process_time(), None not in known]), flush=True)
     reading.cancel()
     run.stop()
@@ -67,6 +67,6 @@ async def _serve() -> None:
 
 
 if __name__ == "__main__":
-    resource.setrlimit(resource.RLIMIT_AS, (_MOST_BYTES, _MOST_BYTES))
+    resource.setrlimit(resource.RLIMIT_AS, (_MAX_BYTES, _MAX_BYTES))
     configure(SystemClock(), layout="console", level="error")
     loop.run(_follow(sys.argv[2]) if sys.argv[1] == "follow" else _serve())

@@ -14,10 +14,10 @@ import pytest
 from tests.support.case import Case, ids
 from tests.support.contracts import (
     Linter,
-    Plants,
-    arrow,
+    PlantedImports,
     copy_packages,
-    let_off,
+    exempted_imports,
+    import_chain,
     lint,
     plant_files,
     read_contracts,
@@ -27,7 +27,7 @@ from tests.support.tree import ROOT
 CONTRACTS = read_contracts(ROOT / "pyproject.toml")
 
 # contract -> claim -> what breaks this contract, and only this one
-CAUGHT: Mapping[str, Mapping[str, Plants]] = {
+REFUSED: Mapping[str, Mapping[str, PlantedImports]] = {
     "scheduler-layers": {
         "the core imports the state": ("scheduler/core/new.py: from scheduler import state",),
         "a policy imports the shell": ("scheduler/policies/new.py: import scheduler.shell",),
@@ -178,7 +178,7 @@ CAUGHT: Mapping[str, Mapping[str, Plants]] = {
     },
 }
 
-ALLOWED: Mapping[str, Plants] = {
+ALLOWED: Mapping[str, PlantedImports] = {
     "nothing is planted": (),
     "the webhook's shell waits and serves, its review decides": (
         "webhook/__main__.py: import os; from trainer_kai import config; from webhook import app",
@@ -228,16 +228,16 @@ ALLOWED: Mapping[str, Plants] = {
 }
 
 NONE: frozenset[str] = frozenset()
-CASES: list[Case[Plants, frozenset[str]]] = [
+CASES: list[Case[PlantedImports, frozenset[str]]] = [
     *(
         Case(f"{contract}: {claim}", plants, frozenset({contract}))
-        for contract, rows in CAUGHT.items()
+        for contract, rows in REFUSED.items()
         for claim, plants in rows.items()
     ),
     *(Case(claim, plants, NONE) for claim, plants in ALLOWED.items()),
 ]
 
-WAYS_OUT = """
+EXEMPTIONS = """
     aiohttp asyncio builtins concurrent ctypes cryptography fcntl glob http importlib io kubernetes
     logging multiprocessing os pathlib pickle platform prometheus_client queue random requests rich
     sched secrets select selectors shelve shutil signal socket sqlite3 ssl structlog subprocess sys
@@ -253,18 +253,18 @@ def linter() -> Linter:
 
 def test_every_contract_has_a_plant_of_its_own() -> None:
     """A contract that nothing is seen to break may well be one that nothing can break."""
-    assert CAUGHT.keys() == CONTRACTS.by_id.keys()
-    assert [contract for contract, rows in CAUGHT.items() if not rows] == []
+    assert REFUSED.keys() == CONTRACTS.by_id.keys()
+    assert [contract for contract, rows in REFUSED.items() if not rows] == []
 
 
 def test_the_shell_is_the_same_list_wherever_it_is_named() -> None:
     """A module let off in one contract but not kept out by the other would be a hole in both."""
     values = CONTRACTS.by_id["pure-imports-values-only"]
     no_shell = CONTRACTS.by_id["pure-imports-no-shell"]
-    shell = let_off(no_shell)
+    shell = exempted_imports(no_shell)
     kept_out = no_shell["forbidden_modules"]
 
-    assert {name for name in let_off(values) if not name.startswith("scheduler.")} == shell
+    assert {name for name in exempted_imports(values) if not name.startswith("scheduler.")} == shell
     assert {name for name in shell if not any(fnmatch(name, star) for star in kept_out)} == set()
     assert {star for star in kept_out if not any(fnmatch(name, star) for name in shell)} == set()
 
@@ -272,7 +272,7 @@ def test_the_shell_is_the_same_list_wherever_it_is_named() -> None:
 def test_of_foreign_libraries_the_core_gets_numpy_alone() -> None:
     """What is let through for everybody must be kept out of the core by name."""
     overlooked = CONTRACTS.by_id["pure-imports-values-only"]["ignore_imports"]
-    let_through = {imported for star, imported in map(arrow, overlooked) if star == "**"}
+    let_through = {imported for star, imported in map(import_chain, overlooked) if star == "**"}
     foreign = let_through - sys.stdlib_module_names - set(CONTRACTS.roots)
 
     kept_out = set(CONTRACTS.by_id["core-knows-no-kubernetes"]["forbidden_modules"])
@@ -281,7 +281,7 @@ def test_of_foreign_libraries_the_core_gets_numpy_alone() -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=ids)
 def test_the_planted_contracts_break_and_no_others(
-    case: Case[Plants, frozenset[str]], linter: Linter
+    case: Case[PlantedImports, frozenset[str]], linter: Linter
 ) -> None:
     """Exactly the contracts break that are meant for the planted imports."""
     assert linter.check(case.given).broken == case.want
@@ -300,9 +300,9 @@ def test_two_contracts_can_break_at_once(linter: Linter) -> None:
 @pytest.mark.parametrize("module", ["webhook/new", "scheduler/core/new", "trainer_kai/api/new"])
 def test_no_way_out_of_a_pure_module_is_left_open(module: str, linter: Linter) -> None:
     """Files, clocks, networks, processes, logs and chance are all out of reach, one by one."""
-    found = linter.check([f"{module}.py: import {library}" for library in WAYS_OUT]).forbidden
+    found = linter.check([f"{module}.py: import {library}" for library in EXEMPTIONS]).forbidden
 
-    assert found >= {(module.replace("/", "."), library) for library in WAYS_OUT}
+    assert found >= {(module.replace("/", "."), library) for library in EXEMPTIONS}
 
 
 def test_an_impure_import_is_traced_through_a_pure_module(linter: Linter) -> None:
@@ -315,7 +315,7 @@ def test_an_impure_import_is_traced_through_a_pure_module(linter: Linter) -> Non
 def test_the_command_fails_when_contracts_are_broken(tmp_path: Path) -> None:
     """The linter reads planted files as the table above means them, and says which rules broke."""
     copy_packages(ROOT, CONTRACTS.roots, tmp_path)
-    for rows in CAUGHT.values():
+    for rows in REFUSED.values():
         plant_files(tmp_path, next(iter(rows.values())))
 
     assert lint(tmp_path, CONTRACTS) == (frozenset(CONTRACTS.by_id), 1)

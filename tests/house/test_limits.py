@@ -9,18 +9,18 @@ from tests.support.contracts import read_contracts
 from tests.support.limits import (
     MAX_BODY_LINES,
     MAX_FILE_LINES,
-    listed_rooms,
+    folders,
+    listed_folders,
+    machine_traces,
     module_faults,
-    rooms,
-    traces,
-    vague,
+    vague_names,
     without_readme,
 )
 from tests.support.tree import ROOT, project_files
 
 PATHS = {str(path.relative_to(ROOT)): path for path in project_files()}
 MODULES = {name: path for name, path in PATHS.items() if path.suffix == ".py"}
-ROOMS = rooms(PATHS.keys(), read_contracts(ROOT / "pyproject.toml").roots)
+FOLDERS = folders(PATHS.keys(), read_contracts(ROOT / "pyproject.toml").roots)
 
 
 def text_of(path: Path) -> str:
@@ -120,19 +120,19 @@ def test_the_limits_of_a_module(case: Case[str, list[str]]) -> None:
 @pytest.mark.parametrize("case", NAME_CASES, ids=ids)
 def test_vague_names(case: Case[str, list[str]]) -> None:
     """A name says what is inside."""
-    assert vague(case.given) == case.want
+    assert vague_names(case.given) == case.want
 
 
 @pytest.mark.parametrize("name", ["utils", "helpers", "common", "manager", "handler", "info"])
 def test_every_drawer_is_known(name: str) -> None:
     """The words that say nothing, one by one."""
-    assert vague(f"webhook/{name}.py") == [name]
+    assert vague_names(f"webhook/{name}.py") == [name]
 
 
 @pytest.mark.parametrize("case", TRACE_CASES, ids=ids)
 def test_traces_of_a_machine(case: Case[str, list[str]]) -> None:
     """Addresses and folders of one machine are found, those of the world are left alone."""
-    assert traces(case.given, ["/opt/me"]) == case.want
+    assert machine_traces(case.given, ["/opt/me"]) == case.want
 
 
 @pytest.mark.parametrize(
@@ -142,25 +142,25 @@ def test_every_kind_of_registry_is_known(host: str) -> None:
     """An address is found by the host's name, wherever in it the word stands."""
     address = f"https:{SLASH}/our-{host}.example.org:8081/x"
 
-    assert traces(f"fetched from {address} today") == [address]
+    assert machine_traces(f"fetched from {address} today") == [address]
 
 
 @pytest.mark.parametrize("case", TABLE_CASES, ids=ids)
-def test_rooms_listed_in_a_document(case: Case[str, set[str]]) -> None:
+def test_folders_listed_in_a_document(case: Case[str, set[str]]) -> None:
     """A room is listed by being first in a row."""
-    assert listed_rooms(case.given) == case.want
+    assert listed_folders(case.given) == case.want
 
 
-def test_rooms_are_packages_rooms_inside_two_of_them_and_the_manifests() -> None:
+def test_folders_are_packages_folders_inside_two_of_them_and_the_manifests() -> None:
     """A package deeper down, or inside another package, is a detail of its room."""
     files = ["scheduler/core/__init__.py", "scheduler/core/a/__init__.py", "e2e/x/__init__.py"]
 
-    found = rooms([*files, "scheduler/__init__.py", "scheduler/x.py"], ["scheduler", "e2e"])
+    found = folders([*files, "scheduler/__init__.py", "scheduler/x.py"], ["scheduler", "e2e"])
 
     assert found == {"scheduler", "scheduler/core", "e2e", "manifests"}
 
 
-def test_a_room_without_a_readme_is_found() -> None:
+def test_a_folder_without_a_readme_is_found() -> None:
     """Only a README in the room itself counts."""
     files = ["webhook/README.md", "scheduler/core/README.md"]
 
@@ -190,22 +190,22 @@ def test_every_module_keeps_the_limits() -> None:
 
 def test_every_module_is_named_after_what_it_holds() -> None:
     """A drawer for everything ends up holding everything."""
-    assert [name for name in MODULES if vague(name)] == []
+    assert [name for name in MODULES if vague_names(name)] == []
 
 
 def test_no_file_leads_to_one_machine() -> None:
     """What is written here holds on every machine, lock files included."""
     own_paths = [str(path) for path in (ROOT, Path.home()) if len(path.parts) > 2]
-    found = {name: traces(text_of(path), own_paths) for name, path in PATHS.items()}
+    found = {name: machine_traces(text_of(path), own_paths) for name, path in PATHS.items()}
 
     assert {name: traced for name, traced in found.items() if traced} == {}
 
 
-def test_every_room_says_what_it_is_for() -> None:
+def test_every_folder_has_its_readme() -> None:
     """A room without a README is a room whose rules nobody can know."""
-    assert without_readme(ROOMS, PATHS.keys()) == []
+    assert without_readme(FOLDERS, PATHS.keys()) == []
 
 
-def test_the_map_of_the_house_is_complete() -> None:
+def test_the_table_of_folders_is_complete() -> None:
     """CONTRIBUTING lists every room, and no room that is not there."""
-    assert listed_rooms((ROOT / "CONTRIBUTING.md").read_text()) == ROOMS
+    assert listed_folders((ROOT / "CONTRIBUTING.md").read_text()) == FOLDERS

@@ -52,7 +52,7 @@ def test_phrases(case: Case[str, list[str]]) -> None:
     assert [fault.split(": ", 1)[1] for fault in found] == case.want
 
 
-def test_the_line_is_told() -> None:
+def test_the_line_is_reported() -> None:
     """So that it can be found."""
     assert phrase_faults("\n\nlog.info(x)") == ["line 3: the event is no fixed text"]
 

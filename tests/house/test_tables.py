@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.case import Case, ids
-from tests.support.tables import README, TABLES, rows, with_tables
+from tests.support.tables import README, TABLES, table_rows, with_tables
 
 TEXT = "before\n<!-- a:begin -->\nold\n<!-- a:end -->\nafter\n"
 
@@ -29,7 +29,7 @@ def test_marks_that_are_not_there_once_are_an_error(text: str) -> None:
 
 def test_rows_make_a_table() -> None:
     """A stroke inside a cell does not end it."""
-    assert rows("a", "b", body=[["1", "x|y"]]) == "| a | b |\n| --- | --- |\n| 1 | x\\|y |"
+    assert table_rows("a", "b", body=[["1", "x|y"]]) == "| a | b |\n| --- | --- |\n| 1 | x\\|y |"
 
 
 def test_the_tables_are_current() -> None:

@@ -13,20 +13,20 @@ from tests.support.tree import ROOT, project_files
 from trainer_kai.api import names
 from trainer_kai.api.resources import CLUSTER_RUNTIMES, PODGROUPS, QUEUES, RUNTIMES, TOPOLOGIES
 from trainer_kai.api.syntax import dns_subdomain_fault
-from trainer_kai.policy.misspelt import TRAINJOBS as READ
+from trainer_kai.policy.misspelt import TRAINJOB_KEYS as READ
 
 MANIFESTS: Final = ROOT / "manifests"
 FILES: Final = [path for path in project_files() if path.is_relative_to(MANIFESTS)]
 YAML: Final = [path for path in FILES if path.suffix == ".yaml"]
 KUSTOMIZATIONS: Final = [path for path in YAML if path.name == "kustomization.yaml"]
-PEOPLE: Final = {
+USER_ROLES: Final = {
     "trainer-kai-view",
     "trainer-kai-queue-admin",
     "trainer-kai-queue-user",
     "trainer-kai-snapshot-reader",
 }
 _POLICY: Final = "ValidatingAdmissionPolicy"
-OURS: Final = re.compile(r"trainer-kai\\?\.dev/[a-z-]+")
+OWN_NAMES: Final = re.compile(r"trainer-kai\\?\.dev/[a-z-]+")
 KAI: Final = re.compile(r"kai\.scheduler/[a-z-]+")
 
 Obj = dict[str, Any]
@@ -121,7 +121,7 @@ def test_every_role_is_bound_to_one_process_or_meant_for_people() -> None:
     roles = {(role["kind"], role["metadata"]["name"]) for role in objects("ClusterRole", "Role")}
     bound = {(binding["roleRef"]["kind"], binding["roleRef"]["name"]) for binding in bindings}
 
-    assert {name for _, name in roles - bound} == PEOPLE
+    assert {name for _, name in roles - bound} == USER_ROLES
     assert bound <= roles
 
 
@@ -175,8 +175,8 @@ def test_the_webhooks_select_by_the_names_we_know() -> None:
     assert pods == {"key": names.GANG, "operator": "Exists"}
     assert f"startsWith('{names.TRAINER}/')" in owned
     assert f"'{names.ADMITTED}' in object.metadata.annotations" in owned
-    told = webhook("trainjob-details.trainer-kai.dev")["matchConditions"][1]["expression"]
-    assert set(re.findall(r"'([a-z.-]+/[a-z-]+)'", told)) == set(READ.annotations)
+    report = webhook("trainjob-details.trainer-kai.dev")["matchConditions"][1]["expression"]
+    assert set(re.findall(r"'([a-z.-]+/[a-z-]+)'", report)) == set(READ.annotations)
 
 
 def test_what_goes_to_another_scheduler_is_told_by_the_names_we_know() -> None:
@@ -219,7 +219,7 @@ KEPT: Final = {
     ),
     "trainer-kai-pods": ({names.GANG}, {"scheduler", "podgrouper"}),
 }
-_KAIS: Final = f"{names.SCHEDULER_NAME}:"  # the namespace of its accounts, in mode external
+_KAI_NAMES: Final = f"{names.SCHEDULER_NAME}:"  # the namespace of its accounts, in mode external
 _FIELD: Final = re.compile(r"'?(metadata|spec|webhooks)\b[\w.]*(\[[^]]+\])?: |variables\.")
 
 
@@ -230,19 +230,19 @@ def policy(name: str) -> Obj:
 
 
 # policy -> the account whose rights it bounds
-BOUNDED: Final = {
+BOUND_ROLES: Final = {
     "trainer-kai-jobs": "scheduler",
     "trainer-kai-podgrouper": "podgrouper",
     "trainer-kai-webhook": "webhook",
 }
 
 
-@pytest.mark.parametrize("name", BOUNDED)
+@pytest.mark.parametrize("name", BOUND_ROLES)
 def test_a_policy_bounds_one_account(name: str) -> None:
     """In every namespace, and others may do as their roles say."""
     spec = policy(name)
     [bound] = [it for it in objects(f"{_POLICY}Binding") if it["spec"]["policyName"] == name]
-    account = f"system:serviceaccount:trainer-kai:trainer-kai-{BOUNDED[name]}"
+    account = f"system:serviceaccount:trainer-kai:trainer-kai-{BOUND_ROLES[name]}"
 
     assert bound["metadata"]["name"] == name
     assert bound["spec"]["validationActions"] == ["Deny"]
@@ -264,18 +264,18 @@ def test_a_policy_keeps_what_our_processes_go_by(name: str) -> None:
         f"{it['metadata']['namespace']}:{it['metadata']['name']}"
         for it in objects("ServiceAccount")
     }
-    trusted = set(re.findall(r"system:serviceaccount:([a-z:-]+)", text)) - {_KAIS}
+    trusted = set(re.findall(r"system:serviceaccount:([a-z:-]+)", text)) - {_KAI_NAMES}
 
     assert bound["metadata"]["name"] == name
     assert bound["spec"]["validationActions"] == ["Deny"]
     assert spec["failurePolicy"] == "Fail"
     assert spec["matchConstraints"]["namespaceSelector"] == {}
-    assert set(OURS.findall(text)) == annotations
+    assert set(OWN_NAMES.findall(text)) == annotations
     assert trusted == {f"trainer-kai:trainer-kai-{it}" for it in writers}
     assert trusted <= accounts
     for rule in spec["validations"]:
-        for said in ("message", "messageExpression"):
-            assert _FIELD.match(rule.get(said, rule["message"])), rule
+        for output in ("message", "messageExpression"):
+            assert _FIELD.match(rule.get(output, rule["message"])), rule
 
 
 def test_the_policy_on_pods_keeps_all_that_the_scheduler_reads_of_them() -> None:
@@ -285,17 +285,17 @@ def test_the_policy_on_pods_keeps_all_that_the_scheduler_reads_of_them() -> None
         *(names.QUEUE, names.NODE_POOL, names.PREEMPTIBILITY, names.PRIORITY_CLASS_NAME),
         *(names.SUBGROUP, names.POD_GROUP, names.RESTART_ATTEMPT, names.JOB_RESTART_ATTEMPT),
         *(names.GPU_FRACTION, names.GPU_FRACTION_DEVICES, names.GPU_MEMORY),
-        *(names.SCHEDULER_NAME, f"system:serviceaccount:{_KAIS}"),
+        *(names.SCHEDULER_NAME, f"system:serviceaccount:{_KAI_NAMES}"),
     ):
         assert f"'{name}'" in text
 
 
 def test_every_policy_is_one_of_these() -> None:
     """Each has a row in the README."""
-    told = (MANIFESTS / "README.md").read_text()
-    known = {*KEPT, *BOUNDED}
+    report = (MANIFESTS / "README.md").read_text()
+    known = {*KEPT, *BOUND_ROLES}
     assert {it["metadata"]["name"] for it in objects(_POLICY)} == known
-    assert all(f"| `{name}` |" in told for name in known)
+    assert all(f"| `{name}` |" in report for name in known)
 
 
 def test_the_webhooks_lead_to_the_service() -> None:
@@ -333,9 +333,9 @@ def test_names_are_spelt_as_the_product_spells_them() -> None:
     """A label that differs by one letter selects nothing, and says nothing."""
     columns = {f"{names.OURS}stage", f"{names.OURS}members"}
 
-    assert named(OURS) <= known(names.OURS) | columns
+    assert named(OWN_NAMES) <= known(names.OURS) | columns
     assert named(KAI) - {"kai.scheduler/v"} <= known("kai.scheduler/")
-    assert {names.GANG, names.INJECT} <= named(OURS)
+    assert {names.GANG, names.INJECT} <= named(OWN_NAMES)
     assert {names.QUEUE, names.TOPOLOGY, names.TOPOLOGY_REQUIRED} <= named(KAI)
 
 

@@ -15,8 +15,8 @@ from trainer_kai.clock import SystemClock
 from trainer_kai.config import load
 from trainer_kai.health import Health, HealthServer
 from trainer_kai.metrics import Metrics
-from trainer_kai.settings import PROCESSES, Leader, Settings, WebhookSettings
-from trainer_kai.settings import Health as Place
+from trainer_kai.settings import PROCESSES, LeaderSettings, Settings, WebhookSettings
+from trainer_kai.settings import HealthSettings as Place
 
 MODULES: Final = {
     "webhook": "webhook",
@@ -122,7 +122,7 @@ def test_a_process_acts_under_its_own_account(process: str) -> None:
     assert named("ServiceAccount", account)["metadata"]["namespace"] == home
     assert role["metadata"]["namespace"] == home
     assert settings.kubeconfig == ""
-    if isinstance(leader, Leader):
+    if isinstance(leader, LeaderSettings):
         assert leader.namespace == ""
         assert [rule["resources"] for rule in role["rules"]] == [["leases"]]
 
@@ -238,9 +238,9 @@ RELEASES: Final[list[Case[tuple[str, str], str]]] = [
 def test_an_image_that_is_published_has_a_base_that_stays(case: Case[tuple[str, str], str]) -> None:
     """`make image-release` refuses a base by its tag, and passes a digest on."""
     image, base = case.given
-    told = (f"IMAGE={image}", f"BASE_IMAGE={base}", "DOCKER=echo")
+    report = (f"IMAGE={image}", f"BASE_IMAGE={base}", "DOCKER=echo")
     made = subprocess.run(
-        ["make", "-s", "image-release", *told],
+        ["make", "-s", "image-release", *report],
         cwd=ROOT,
         capture_output=True,
         text=True,

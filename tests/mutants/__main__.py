@@ -24,7 +24,7 @@ from mutmut.mutation.diff_apply import get_diff_for_mutant
 from mutmut.mutation.file_mutation import mutate_file_contents
 from mutmut.utils.format_utils import get_mutant_name
 
-from tests.mutants.table import ENVIRONMENT, LEFT_OUT, tests_of
+from tests.mutants.table import DESELECTED, ENVIRONMENT, tests_of
 from tests.support.tree import ROOT, project_files
 
 PRODUCT: Final = ("scheduler", "trainer_kai", "webhook")
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str]) -> int:
         with contextlib.chdir(copy):
             _configure(modules, tests_of(modules))
             every = [name for module in modules for name in _mutants(module)]
-            sample = drawn(every, given.sample, given.seed)
+            sample = sample_of(every, given.sample, given.seed)
             print(f"{len(sample)} of {len(every)} mutants, seed {given.seed}", flush=True)
             if sample:
                 seconds = _run(sample, given.workers)
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def drawn(names: Iterable[str], size: int, seed: int) -> list[str]:
+def sample_of(names: Iterable[str], size: int, seed: int) -> list[str]:
     """Draw mutants by lot; the lot of each depends on the seed and its own name alone.
 
     So a change of one function leaves the sample of all others as it was.
@@ -126,7 +126,7 @@ def _copy(target: Path) -> None:
 def _configure(modules: Sequence[str], tests: Sequence[str]) -> None:
     """Write mutmut's settings into the copy."""
     others = [it.name for it in sorted(Path().iterdir()) if it.name not in PRODUCT]
-    options = [*_OPTIONS, *(f"--deselect={test}" for test in LEFT_OUT)]
+    options = [*_OPTIONS, *(f"--deselect={test}" for test in DESELECTED)]
     text = _SETTINGS.format(
         product=list(PRODUCT), modules=list(modules), others=others, tests=tests, options=options
     )

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-__all__ = ["ENVIRONMENT", "LEFT_OUT", "TESTS", "tests_of"]
+__all__ = ["DESELECTED", "ENVIRONMENT", "TESTS", "tests_of"]
 
 # A room is tested by its folder below tests/; the scheduler's core also by what plans with it.
 _REFERENCE: Final = "tests/scheduler/reference"
@@ -22,7 +22,7 @@ TESTS: Final[Mapping[str, Sequence[str]]] = {
     "scheduler/policies": _PLANS,
 }
 _POLICY: Final = "tests/trainer_kai/policy"
-LEFT_OUT: Final = (
+DESELECTED: Final = (
     # these count instructions, and mutmut adds some to every call
     f"{_POLICY}/lint/test_nodes.py::test_a_node_that_says_the_same_again_costs_nothing",
     f"{_POLICY}/lint/test_work.py::test_a_moment_for_each",

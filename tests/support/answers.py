@@ -5,24 +5,28 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-from trainer_kai.kube.answer import Answer
+from trainer_kai.kube.answer import ApiResponse
 from trainer_kai.kube.request import Request
 
-__all__ = ["ScriptedWire", "refused"]
+__all__ = ["ScriptedTransport", "error_answer"]
 
 
-class ScriptedWire:
+class ScriptedTransport:
     """A `trainer_kai.kube.transport.Transport` that answers in order, and remembers questions."""
 
-    def __init__(self, *answers: Answer | dict[str, Any]) -> None:
-        self.asked: list[Request] = []
+    def __init__(self, *answers: ApiResponse | dict[str, Any]) -> None:
+        self.requests: list[Request] = []
         self._answers = list(answers)
 
-    async def send(self, request: Request, timeout_s: float) -> Answer:  # noqa: ARG002
+    async def send(self, request: Request, timeout_s: float) -> ApiResponse:  # noqa: ARG002
         """Take the next answer."""
-        self.asked.append(request)
+        self.requests.append(request)
         answer = self._answers.pop(0)
-        return answer if isinstance(answer, Answer) else Answer(200, json.dumps(answer).encode())
+        return (
+            answer
+            if isinstance(answer, ApiResponse)
+            else ApiResponse(200, json.dumps(answer).encode())
+        )
 
     def stream(
         self, request: Request, silence_s: float
@@ -36,10 +40,10 @@ class ScriptedWire:
     @property
     def sent(self) -> list[tuple[str, Any]]:
         """Return each question, and the body that went with it."""
-        return [(str(it), json.loads(it.body) if it.body else None) for it in self.asked]
+        return [(str(it), json.loads(it.body) if it.body else None) for it in self.requests]
 
 
-def refused(status: int, message: str = "no", reason: str = "") -> Answer:
+def error_answer(status: int, message: str = "no", reason: str = "") -> ApiResponse:
     """Return a refusal as the API server writes it."""
     body = {"kind": "Status", "code": status, "reason": reason, "message": message}
-    return Answer(status, json.dumps(body).encode())
+    return ApiResponse(status, json.dumps(body).encode())

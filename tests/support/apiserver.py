@@ -7,26 +7,26 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
 
 from tests.support.clock import VirtualClock
-from trainer_kai.kube.access import Access
-from trainer_kai.kube.answer import Answer, check
+from trainer_kai.kube.access import RestConfig
+from trainer_kai.kube.answer import ApiResponse, body_or_error
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.request import Request
 
-__all__ = ["Run", "Told", "Transcript", "told"]
+__all__ = ["ClientRun", "GivenAnswer", "RecordingTransport", "json_answer"]
 
-Told: TypeAlias = Answer | BaseException
+GivenAnswer: TypeAlias = ApiResponse | BaseException
 
 
-class Transcript:
+class RecordingTransport:
     """Answers in turn, the last one for ever, and remembers what it was asked."""
 
-    def __init__(self, *answers: Told) -> None:
-        self.asked: list[Request] = []
+    def __init__(self, *answers: GivenAnswer) -> None:
+        self.requests: list[Request] = []
         self.timeouts_s: list[float] = []
         self.is_closed = False
         self._answers = list(answers)
 
-    async def send(self, request: Request, timeout_s: float) -> Answer:
+    async def send(self, request: Request, timeout_s: float) -> ApiResponse:
         """Give the next answer."""
         self.timeouts_s.append(timeout_s)
         return self._next(request)
@@ -37,7 +37,7 @@ class Transcript:
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """Give the next answer as a stream of its bytes."""
         self.timeouts_s.append(silence_s)
-        body = check(request, self._next(request))
+        body = body_or_error(request, self._next(request))
 
         async def pieces() -> AsyncIterator[bytes]:
             for byte in body:
@@ -52,27 +52,27 @@ class Transcript:
     @property
     def bodies(self) -> Sequence[Any]:
         """Return what was sent, as objects."""
-        return [json.loads(request.body or b"null") for request in self.asked]
+        return [json.loads(request.body or b"null") for request in self.requests]
 
-    def _next(self, request: Request) -> Answer:
-        self.asked.append(request)
+    def _next(self, request: Request) -> ApiResponse:
+        self.requests.append(request)
         answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
         if isinstance(answer, BaseException):
             raise answer
         return answer
 
 
-def told(body: object, status: int = 200, retry_after: str | None = None) -> Answer:
+def json_answer(body: object, status: int = 200, retry_after: str | None = None) -> ApiResponse:
     """Answer with an object."""
-    return Answer(status, json.dumps(body).encode(), retry_after)
+    return ApiResponse(status, json.dumps(body).encode(), retry_after)
 
 
-class Credentials:
+class RenewableCredentials:
     """As many new tokens as it is told."""
 
     def __init__(self, renewals: int) -> None:
-        self.renewals = renewals
-        self.asked = 0
+        self.renewals_left = renewals
+        self.renewals_requested = 0
 
     async def authorization(self) -> str:
         """Return what no transport of these tests asks for."""
@@ -80,12 +80,12 @@ class Credentials:
 
     async def renew(self) -> bool:
         """Have one more, or none."""
-        self.asked += 1
-        self.renewals -= 1
-        return self.renewals >= 0
+        self.renewals_requested += 1
+        self.renewals_left -= 1
+        return self.renewals_left >= 0
 
 
-class Counted:
+class RecordingObserver:
     """An observer that writes down what it is told."""
 
     def __init__(self) -> None:
@@ -103,18 +103,18 @@ class Counted:
         self.repeats += 1
 
 
-class Run:
+class ClientRun:
     """A client on a transcript, a clock, and everything around it."""
 
-    def __init__(self, *answers: Told, renewals: int = 0) -> None:
-        self.transport = Transcript(*answers)
+    def __init__(self, *answers: GivenAnswer, renewals: int = 0) -> None:
+        self.transport = RecordingTransport(*answers)
         self.clock = VirtualClock()
-        self.counted = Counted()
-        self.credentials = Credentials(renewals)
-        access = Access("https://h", self.credentials, origin="the test")
-        self.client = Client(access, self.transport, self.clock, self.counted)
+        self.observer = RecordingObserver()
+        self.credentials = RenewableCredentials(renewals)
+        access = RestConfig("https://h", self.credentials, origin="the test")
+        self.client = Client(access, self.transport, self.clock, self.observer)
 
-    async def to_its_end(self, work: Coroutine[Any, Any, Any]) -> Any:
+    async def run_to_end(self, work: Coroutine[Any, Any, Any]) -> Any:
         """Let time pass until the work is done; return what it gives, or its error."""
         task = asyncio.create_task(work)
         while not task.done():
@@ -122,6 +122,6 @@ class Run:
         return task.exception() or task.result()
 
     @property
-    def lines(self) -> list[str]:
+    def request_lines(self) -> list[str]:
         """Return the requests' first lines."""
-        return [f"{request.method} {request.target}" for request in self.transport.asked]
+        return [f"{request.method} {request.target}" for request in self.transport.requests]

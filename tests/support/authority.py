@@ -11,7 +11,7 @@ __all__ = ["authority_pem", "server_tls"]
 
 
 @cache
-def _made() -> tuple[str, ssl.SSLContext]:
+def _loopback_certificates() -> tuple[str, ssl.SSLContext]:
     with TemporaryDirectory() as folder:
         authority = Authority.create(Path(folder))
         pair = authority.serve_loopback(Path(folder))
@@ -22,9 +22,9 @@ def _made() -> tuple[str, ssl.SSLContext]:
 
 def authority_pem() -> str:
     """Return the authority that signed the server's certificate."""
-    return _made()[0]
+    return _loopback_certificates()[0]
 
 
 def server_tls() -> ssl.SSLContext:
     """Return what a server on 127.0.0.1 shows."""
-    return _made()[1]
+    return _loopback_certificates()[1]

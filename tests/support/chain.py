@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Final
 
 from e2e.cluster.certificates import KeyPair
-from e2e.cluster.programs import Ground
+from e2e.cluster.programs import ClusterLayout
 from e2e.cluster.resources import Obj
 
-__all__ = ["KWOK", "PORTS", "make_ground"]
+__all__ = ["KWOK", "PORTS", "make_layout"]
 
 PORTS: Final = {
     "etcd": 1,
@@ -24,10 +24,10 @@ PORTS: Final = {
 }
 
 
-def make_ground(run: Path) -> Ground:
+def make_layout(run: Path) -> ClusterLayout:
     """Return the ground of a cluster in a run folder, without writing anything."""
     pki = run / "pki"
-    return Ground(
+    return ClusterLayout(
         run=run,
         programs=Path("/programs"),
         ports=PORTS,
@@ -63,7 +63,7 @@ def _status(*lines: str) -> Obj:
 
 
 _OF_THE_DEFAULT_CLASS: Final = _cel("self.spec.storageClassName == 'kwok-volume'")
-_KEPT: Final = _cel("!has(self.metadata.deletionTimestamp)")
+_NOT_DELETED: Final = _cel("!has(self.metadata.deletionTimestamp)")
 _DELETED: Final = _cel("has(self.metadata.deletionTimestamp)")
 _READY_STATUS: Final = _status(
     "conditions:",
@@ -79,7 +79,7 @@ _READY_STATUS: Final = _status(
     "- ready: true",
     "phase: Running",
 )
-_SHIPPED: Final = [
+_SHIPPED_STAGES: Final = [
     _stage("node-initialize", "Node", next=_status("phase: Running")),
     _stage("node-heartbeat-with-lease", "Node", delay={"durationMilliseconds": 600_000}),
     _stage("pod-ready", "Pod", _key(".status.phase", "In", "Pending"), next=_READY_STATUS),
@@ -104,14 +104,14 @@ _SHIPPED: Final = [
         weight=10_000,
         next=_status("phase: Failed"),
     ),
-    _stage("pv-bind", "PersistentVolume", _OF_THE_DEFAULT_CLASS, _KEPT),
-    _stage("pv-delete", "PersistentVolume", _OF_THE_DEFAULT_CLASS, _KEPT),
+    _stage("pv-bind", "PersistentVolume", _OF_THE_DEFAULT_CLASS, _NOT_DELETED),
+    _stage("pv-delete", "PersistentVolume", _OF_THE_DEFAULT_CLASS, _NOT_DELETED),
     _stage("pvc-delete", "PersistentVolumeClaim", _OF_THE_DEFAULT_CLASS, _DELETED),
     _stage(
         "pvc-provision",
         "PersistentVolumeClaim",
         _OF_THE_DEFAULT_CLASS,
-        _KEPT,
+        _NOT_DELETED,
         steps=[
             {"apply": {"template": "kind: PersistentVolume\nspec:\n  capacity: 1\n"}},
             {"patch": {"template": "phase: Bound\n"}},
@@ -129,4 +129,4 @@ _SHIPPED: Final = [
         "volumeBindingMode": "Immediate",
     },
 ]
-KWOK: Final[dict[str, Obj]] = {obj["metadata"]["name"]: obj for obj in _SHIPPED}
+KWOK: Final[dict[str, Obj]] = {obj["metadata"]["name"]: obj for obj in _SHIPPED_STAGES}

@@ -9,40 +9,43 @@ from typing import Any, Final, TypeAlias
 
 from hypothesis import strategies as st
 
-from scheduler.state.state import State
-from tests.support.clusters import NOW, decoded, group, made, node, pod, queue
+from scheduler.state.state import ClusterState
+from tests.support.clusters import NOW, decode_object, group, make_object, node, pod, queue
 from trainer_kai.policy.podbounds import MOST_TOLERATIONS
 
-__all__ = ["Change", "changes", "gone", "tell"]
+__all__ = ["ObjectChange", "apply_change", "changes", "deleted"]
 
 Fields: TypeAlias = dict[str, Any]
-Change: TypeAlias = Fields  # an object as it is from now on, or which is gone
+ObjectChange: TypeAlias = Fields  # an object as it is from now on, or which is gone
 
 
-def gone(fields: Fields) -> Change:
+def deleted(fields: Fields) -> ObjectChange:
     """Return that there is no such object any more."""
     return {**fields, "isGone": True}
 
 
-def tell(state: State, change: Change) -> None:
+def apply_change(state: ClusterState, change: ObjectChange) -> None:
     """Let a state know of a change."""
-    shelf, key, one = decoded(change)
-    getattr(state, shelf).tell(key, None if "isGone" in change else one)
+    store, key, one = decode_object(change)
+    getattr(state, store).put(key, None if "isGone" in change else one)
 
 
-def changes() -> st.SearchStrategy[list[Change]]:
+def changes() -> st.SearchStrategy[list[ObjectChange]]:
     """Return what may happen between two snapshots."""
     is_gone = st.sampled_from([False, False, False, True])
-    change = st.tuples(_objects(), is_gone).map(lambda it: gone(it[0]) if it[1] else it[0])
+    change = st.tuples(_objects(), is_gone).map(lambda it: deleted(it[0]) if it[1] else it[0])
     return st.lists(change, min_size=1, max_size=6)
 
 
 def _objects() -> st.SearchStrategy[Fields]:
     pods = _pods()
-    return st.one_of(pods, pods, pods, _gangs(), _places(), _rest())
+    return st.one_of(pods, pods, pods, _podgroups_and_jobsets(), _nodes(), _other_objects())
 
 
-_SUBS: Final = [{"name": "n-replica-0", "minMember": 2}, {"name": "l-replica-0", "minMember": 1}]
+_SUBGROUPS: Final = [
+    {"name": "n-replica-0", "minMember": 2},
+    {"name": "l-replica-0", "minMember": 1},
+]
 _LATER: Final = {"subGroupPrefix": "l-replica-", "replicas": 1, "count": 2}
 _AFTER: Final = {
     "replicatedJob": "n",
@@ -52,7 +55,7 @@ _AFTER: Final = {
     "count": 1,
 }
 _CLAIMED: Final = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
-_SAID: Final = [
+_ANTICIPATED: Final = [
     {},
     {"later": [{**_LATER, "requests": {"nvidia.com/gpu": "1"}}]},
     {"later": [{**_LATER, "requests": {"cpu": "1"}, "labels": {"app": "a"}}]},
@@ -67,7 +70,7 @@ _MOVED: Final = {
     "cause": "move",
     "like": {**_LATER, "requests": {"nvidia.com/gpu": "1"}, "volumes": _CLAIMED},
 }
-_HELD: Final = [
+_RESERVED: Final = [
     "",
     json.dumps({"l-replica-0": {"nodes": {"a": 1, "b": 1}, "cause": "anticipated"}}),
     json.dumps({"n-replica-0": {"nodes": {"a": 1}}, "l-replica-0": {"nodes": {"gone": 1}}}),
@@ -85,25 +88,25 @@ _HELD: Final = [
 
 
 _TRAINJOB: Final = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "uid": "t"}
-_ABOVE: Final[list[list[Fields]]] = [
+_OWNERS: Final[list[list[Fields]]] = [
     [],
     [{**_TRAINJOB, "name": "j", "controller": True}],
     [{**_TRAINJOB, "name": "k", "controller": True}],
 ]
-_MOMENT: Final = "2026-01-05T07:00:00Z"
+_AN_HOUR_AGO: Final = "2026-01-05T07:00:00Z"
 _EVICTED: Final = json.dumps({"trainJob": "t", "podGroup": "x"})
-_PLACED: Final = {"type": "PodScheduled", "status": "True", "lastTransitionTime": _MOMENT}
+_PLACED: Final = {"type": "PodScheduled", "status": "True", "lastTransitionTime": _AN_HOUR_AGO}
 
 
 @st.composite
-def _gangs(draw: st.DrawFn) -> Fields:
+def _podgroups_and_jobsets(draw: st.DrawFn) -> Fields:
     """Draw a group or a JobSet."""
     if draw(st.integers(0, 3)) == 0:
         status = {"name": "n", "ready": 1, "succeeded": draw(st.integers(0, 1))}
-        return made(
+        return make_object(
             "JobSet",
             "j",
-            {"uid": draw(st.sampled_from("uv")), "ownerReferences": draw(st.sampled_from(_ABOVE))},
+            {"uid": draw(st.sampled_from("uv")), "ownerReferences": draw(st.sampled_from(_OWNERS))},
             spec={"suspend": draw(st.booleans()), "replicatedJobs": []},
             status={
                 "replicatedJobsStatus": draw(st.sampled_from([[], [status]])),
@@ -111,10 +114,12 @@ def _gangs(draw: st.DrawFn) -> Fields:
             },
         )
     annotations = {
-        "trainer-kai.dev/anticipated": json.dumps(draw(st.sampled_from(_SAID))),
-        "trainer-kai.dev/reserved": draw(st.sampled_from(_HELD)),
-        "kai.scheduler/last-start-timestamp": draw(st.sampled_from(["", "", _MOMENT, "wrong"])),
-        "kai.scheduler/last-eviction-timestamp": draw(st.sampled_from(["", _MOMENT])),
+        "trainer-kai.dev/anticipated": json.dumps(draw(st.sampled_from(_ANTICIPATED))),
+        "trainer-kai.dev/reserved": draw(st.sampled_from(_RESERVED)),
+        "kai.scheduler/last-start-timestamp": draw(
+            st.sampled_from(["", "", _AN_HOUR_AGO, "wrong"])
+        ),
+        "kai.scheduler/last-eviction-timestamp": draw(st.sampled_from(["", _AN_HOUR_AGO])),
         "trainer-kai.dev/evicted-by": draw(st.sampled_from(["", "", "{", _EVICTED])),
     }
     owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "j", "uid": "u"}
@@ -128,7 +133,9 @@ def _gangs(draw: st.DrawFn) -> Fields:
         draw(st.sampled_from("gghi")),
         meta=meta,
         queue=draw(st.sampled_from(["q", "q", "r", "top", "none"])),
-        subGroups=draw(st.sampled_from([[], _SUBS, _SUBS[:1], [{"name": "x", "parent": "x"}]])),
+        subGroups=draw(
+            st.sampled_from([[], _SUBGROUPS, _SUBGROUPS[:1], [{"name": "x", "parent": "x"}]])
+        ),
         minMember=draw(st.sampled_from([None, 1, 3])),
         priorityClassName=draw(st.sampled_from(["", "build"])),
         preemptionDelay=draw(st.sampled_from(["", "10m", "wrong"])),
@@ -136,7 +143,7 @@ def _gangs(draw: st.DrawFn) -> Fields:
 
 
 @st.composite
-def _places(draw: st.DrawFn) -> Fields:
+def _nodes(draw: st.DrawFn) -> Fields:
     """Draw a node."""
     taint = {"key": "k", "value": draw(st.sampled_from("xy")), "effect": "NoSchedule"}
     more: list[Fields] = [
@@ -161,7 +168,7 @@ def _places(draw: st.DrawFn) -> Fields:
 
 
 @st.composite
-def _rest(draw: st.DrawFn) -> Fields:
+def _other_objects(draw: st.DrawFn) -> Fields:
     """Draw anything else."""
     kind = draw(
         st.sampled_from(
@@ -174,13 +181,15 @@ def _rest(draw: st.DrawFn) -> Fields:
     if kind == "PodDisruptionBudget":
         selector = draw(st.sampled_from([{}, {"matchLabels": {"app": "a"}}, None]))
         status = {"disruptionsAllowed": draw(st.integers(0, 2))}
-        return made(kind, draw(st.sampled_from("bc")), spec={"selector": selector}, status=status)
+        return make_object(
+            kind, draw(st.sampled_from("bc")), spec={"selector": selector}, status=status
+        )
     if kind == "TrainJob":
         labels = draw(st.sampled_from([{}, {"kueue.x-k8s.io/queue-name": "k"}]))
         notes = draw(st.sampled_from([{}, {"trainer-kai.dev/evicted-by": _EVICTED}]))
         meta = {"labels": labels, "annotations": notes, "uid": draw(st.sampled_from("ttw"))}
         spec = {"suspend": draw(st.booleans())}
-        return made(kind, draw(st.sampled_from("jk")), meta, spec=spec)
+        return make_object(kind, draw(st.sampled_from("jk")), meta, spec=spec)
     if kind == "Queue":
         parents = {"q": ["", "", "top"], "r": ["", "top", "r"], "top": ["", "none"]}
         name = draw(st.sampled_from("qr") | st.just("top"))
@@ -200,7 +209,7 @@ def _rest(draw: st.DrawFn) -> Fields:
     if kind in {"PriorityClass", "ResourceQuota"}:
         return draw(_priorities(kind))
     if kind == "Namespace":
-        return made(kind, draw(st.sampled_from(["ns", "other"])), {"labels": {"team": "t"}})
+        return make_object(kind, draw(st.sampled_from(["ns", "other"])), {"labels": {"team": "t"}})
     return draw(_volumes())
 
 
@@ -208,9 +217,9 @@ def _rest(draw: st.DrawFn) -> Fields:
 def _priorities(draw: st.DrawFn, kind: str) -> Fields:
     if kind == "ResourceQuota":
         scopes = draw(st.sampled_from([[], ["PriorityClass"], ["BestEffort"]]))
-        return made(kind, draw(st.sampled_from("bc")), spec={"scopes": scopes})
+        return make_object(kind, draw(st.sampled_from("bc")), spec={"scopes": scopes})
     value, is_default = draw(st.sampled_from([10, 100, 10**9])), draw(st.booleans())
-    return made(kind, "build", value=value, globalDefault=is_default)
+    return make_object(kind, "build", value=value, globalDefault=is_default)
 
 
 @st.composite
@@ -219,7 +228,7 @@ def _volumes(draw: st.DrawFn) -> Fields:
     if kind == "StorageClass":
         mode = draw(st.sampled_from(["WaitForFirstConsumer", "Immediate"]))
         provisioner = draw(st.sampled_from(["kubernetes.io/no-provisioner", "x"]))
-        return made(kind, "s", volumeBindingMode=mode, provisioner=provisioner)
+        return make_object(kind, "s", volumeBindingMode=mode, provisioner=provisioner)
     if kind == "PersistentVolume":
         wish = {"key": "zone", "operator": "In", "values": [draw(st.sampled_from("xy"))]}
         terms = {"nodeSelectorTerms": [{"matchExpressions": [wish]}]}
@@ -228,11 +237,11 @@ def _volumes(draw: st.DrawFn) -> Fields:
             "capacity": {"storage": "1"},
             "accessModes": ["ReadWriteOnce"],
         }
-        return made(kind, "v", spec={**spec, "nodeAffinity": {"required": terms}})
+        return make_object(kind, "v", spec={**spec, "nodeAffinity": {"required": terms}})
     modes = draw(st.sampled_from([["ReadWriteOnce"], ["ReadWriteOncePod"], ["ReadWriteMany"]]))
     spec = {"storageClassName": "s", "accessModes": modes}
     volume = {"volumeName": draw(st.sampled_from(["", "v"]))}
-    return made(kind, draw(st.sampled_from("cd")), spec={**spec, **volume})
+    return make_object(kind, draw(st.sampled_from("cd")), spec={**spec, **volume})
 
 
 def _times() -> st.SearchStrategy[str]:
@@ -247,7 +256,7 @@ def _term(**selector: Any) -> list[Fields]:
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _INDEX: Final = "batch.kubernetes.io/job-completion-index"
-_WISHES: Final[list[Fields]] = [
+_CONSTRAINTS: Final[list[Fields]] = [
     *({}, {}, {}),
     {"affinity": {"podAntiAffinity": {_REQUIRED: _term(matchLabels={"app": "a"})}}},
     {"affinity": {"podAffinity": {_REQUIRED: _term(matchLabels={"app": "b"})}}},
@@ -287,32 +296,32 @@ _WISHES: Final[list[Fields]] = [
     {"asks": {"cpu": "wrong"}},
     {"asks": {"cpu": "-1"}},
 ]
-_NOTES: Final = [{}, {}, {}, {"gpu-fraction": "0.5"}, {"gpu-memory": "500"}]
+_ANNOTATIONS: Final = [{}, {}, {}, {"gpu-fraction": "0.5"}, {"gpu-memory": "500"}]
 
 
 @st.composite
 def _pods(draw: st.DrawFn) -> Fields:
     name = draw(st.sampled_from([f"p{n}" for n in range(9)]))
-    wish = dict(draw(st.sampled_from(_WISHES)))
+    wish = dict(draw(st.sampled_from(_CONSTRAINTS)))
     phases = ["", "", "", "Running", "Succeeded", "Failed"]
     has_place = draw(st.booleans())
-    said = pod(
+    output = pod(
         name,
         draw(st.sampled_from(["g", "g", "g", "h", "i", "missing", ""])),
         draw(st.sampled_from(["", "n-replica-0", "n-replica-0", "l-replica-0"])),
         node=draw(st.sampled_from(["a", "a", "b", "gone"])) if has_place else "",
-        annotations=draw(st.sampled_from(_NOTES)),
+        annotations=draw(st.sampled_from(_ANNOTATIONS)),
         labels=_labels(draw),
         asks=wish.pop("asks", {"nvidia.com/gpu": "1"}),
         meta=_meta(draw, name),
         phase=draw(st.sampled_from(phases)),
     )
-    said["status"]["nominatedNodeName"] = draw(st.sampled_from(["", "", "", "a", "gone"]))
+    output["status"]["nominatedNodeName"] = draw(st.sampled_from(["", "", "", "a", "gone"]))
     ready = {"type": "Ready", "status": draw(st.sampled_from(["True", "False"]))}
-    said["status"]["conditions"] = draw(st.sampled_from([[], [ready], [_PLACED]]))
-    said["spec"]["containers"][0]["ports"] = wish.pop("ports", [])
-    said["spec"].update(wish)
-    return said
+    output["status"]["conditions"] = draw(st.sampled_from([[], [ready], [_PLACED]]))
+    output["spec"]["containers"][0]["ports"] = wish.pop("ports", [])
+    output["spec"].update(wish)
+    return output
 
 
 def _labels(draw: st.DrawFn) -> Fields:

@@ -38,7 +38,7 @@ class VirtualClock:
             await asyncio.sleep(0)
             return
         woken = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._sleepers, (self._due(seconds), next(self._order), woken))
+        heapq.heappush(self._sleepers, (self._wake_due(seconds), next(self._order), woken))
         await woken
 
     async def advance(self, seconds: float) -> None:
@@ -46,7 +46,7 @@ class VirtualClock:
         if seconds < 0:
             message = "time does not run backwards"
             raise ValueError(message)
-        until = self._due(seconds)
+        until = self._wake_due(seconds)
         await _quiet()
         while self._sleepers and self._sleepers[0][0] <= until:
             due, _, woken = heapq.heappop(self._sleepers)
@@ -63,7 +63,7 @@ class VirtualClock:
         dues = sorted(due for due, _, woken in self._sleepers if not woken.done())
         return [(due - self._passed_ns) / 1e9 for due in dues]
 
-    def _due(self, seconds: float) -> int:
+    def _wake_due(self, seconds: float) -> int:
         return self._passed_ns + round(seconds * 1e9)
 
 

@@ -4,10 +4,17 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from scheduler.core.model import NONE, Bar, Leaf, Shape, Unit, leaves_of
+from scheduler.core.model import (
+    NONE,
+    PodGroupInfo,
+    PodSet,
+    PreFilterFailure,
+    SchedulingSignature,
+    podsets_of,
+)
 from scheduler.state.cluster import Cluster
-from scheduler.state.encode import Encoded, encode
-from scheduler.state.terms import Terms
+from scheduler.state.encode import EncodedSnapshot, encode
+from scheduler.state.terms import StateOptions
 from trainer_kai.api.decode import decode
 from trainer_kai.api.disruption import PodDisruptionBudget
 from trainer_kai.api.jobset import JobSet
@@ -25,21 +32,21 @@ from trainer_kai.api.trainjob import TrainJob
 __all__ = [
     "JOBSET",
     "NOW",
-    "bar_of",
-    "cluster",
-    "decoded",
-    "encoded",
+    "cluster_cache",
+    "decode_object",
+    "encode_objects",
     "gang",
     "group",
+    "grouped_pods",
     "jobset_pod",
-    "leaf_of",
-    "made",
+    "make_object",
     "node",
     "pod",
+    "podgroup_of",
+    "podset_of",
+    "prefilter_failure_of",
     "queue",
-    "rows_of",
-    "shape_of",
-    "unit_of",
+    "signature_of",
 ]
 
 Fields = dict[str, Any]
@@ -52,7 +59,7 @@ JOBSET: Final = {
     "uid": "u",
 }
 _JOB: Final = {"apiVersion": "batch/v1", "kind": "Job", "name": "j-n-0", "uid": "v"}
-_ADDRESS: Final[Mapping[str, tuple[type, str]]] = {
+_STORE_BY_KIND: Final[Mapping[str, tuple[type, str]]] = {
     "Node": (Node, "nodes"),
     "Pod": (Pod, "pods"),
     "PodGroup": (PodGroup, "pod_groups"),
@@ -73,7 +80,7 @@ _WITHOUT_NAMESPACE: Final = {"nodes", "queues", "priority_classes", "namespaces"
 }
 
 
-def made(kind: str, name: str, meta: Fields | None = None, **more: Any) -> Fields:
+def make_object(kind: str, name: str, meta: Fields | None = None, **more: Any) -> Fields:
     """Return an object; all that have one are in the namespace "ns"."""
     metadata = {"name": name, "namespace": "ns", **(meta or {})}
     return {"kind": kind, "metadata": metadata, **more}
@@ -85,19 +92,22 @@ def node(name: str, *, labels: Fields | None = None, spec: Any = None, **has: An
     amounts = {"cpu": "64", "memory": "256Gi", "pods": "110", **gpus, **has.pop("has", {})}
     meta = {"labels": labels or {}}
     status = {"allocatable": amounts, "conditions": has.pop("conditions", [])}
-    return made("Node", name, meta, spec=spec or {}, status=status)
+    return make_object("Node", name, meta, spec=spec or {}, status=status)
 
 
-def pod(name: str, group: str = "", sub: str = "", *, node: str = "", **more: Any) -> Fields:
+def pod(name: str, group: str = "", subgroup: str = "", *, node: str = "", **more: Any) -> Fields:
     """Return a pod of ours that asks for one GPU; it waits, or runs on its node."""
     annotations = {**({"pod-group-name": group} if group else {}), **more.pop("annotations", {})}
-    labels = {**({"kai.scheduler/subgroup-name": sub} if sub else {}), **more.pop("labels", {})}
+    labels = {
+        **({"kai.scheduler/subgroup-name": subgroup} if subgroup else {}),
+        **more.pop("labels", {}),
+    }
     meta = {"uid": name, "annotations": annotations, "labels": labels, **more.pop("meta", {})}
     phase = more.pop("phase", "Running" if node else "Pending")
     status = {"phase": phase, **more.pop("status", {})}
     container = {"resources": {"requests": more.pop("asks", {"nvidia.com/gpu": "1"})}}
     spec = {"schedulerName": "kai-scheduler", "containers": [container], "nodeName": node, **more}
-    return made("Pod", name, meta, spec=spec, status=status)
+    return make_object("Pod", name, meta, spec=spec, status=status)
 
 
 def jobset_pod(name: str, group: str, job: str = "n", **more: Any) -> Fields:
@@ -114,7 +124,7 @@ def jobset_pod(name: str, group: str, job: str = "n", **more: Any) -> Fields:
 
 def group(name: str, *, meta: Fields | None = None, **spec: Any) -> Fields:
     """Return a group in the queue "q"."""
-    return made("PodGroup", name, {"uid": name, **(meta or {})}, spec={"queue": "q", **spec})
+    return make_object("PodGroup", name, {"uid": name, **(meta or {})}, spec={"queue": "q", **spec})
 
 
 def gang(name: str, count: int) -> list[Fields]:
@@ -127,55 +137,61 @@ def queue(name: str = "q", *, meta: Fields | None = None, **spec: Any) -> Fields
     """Return a queue without bounds."""
     free = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
     resources = {"cpu": free, "memory": free, "gpu": free}
-    return made("Queue", name, {"uid": name, **(meta or {})}, spec={"resources": resources, **spec})
+    return make_object(
+        "Queue", name, {"uid": name, **(meta or {})}, spec={"resources": resources, **spec}
+    )
 
 
-def cluster(*objects: Fields) -> Cluster:
+def cluster_cache(*objects: Fields) -> Cluster:
     """Read objects."""
     found = Cluster()
     for fields in objects:
-        shelf, key, obj = decoded(fields)
-        getattr(found, shelf)[key] = obj
+        store, key, obj = decode_object(fields)
+        getattr(found, store)[key] = obj
     return found
 
 
-def decoded(fields: Fields) -> tuple[str, Any, Any]:
+def decode_object(fields: Fields) -> tuple[str, Any, Any]:
     """Return of which kind an object is, in the plural, its key, and the object."""
-    kind, shelf = _ADDRESS[fields["kind"]]
+    kind, store = _STORE_BY_KIND[fields["kind"]]
     obj: Any = decode(kind, json.dumps(fields).encode())
-    return shelf, obj.metadata.name if shelf in _WITHOUT_NAMESPACE else obj.metadata.key, obj
+    return store, obj.metadata.name if store in _WITHOUT_NAMESPACE else obj.metadata.key, obj
 
 
-def encoded(*objects: Fields, **terms: Any) -> Encoded:
+def encode_objects(*objects: Fields, **terms: Any) -> EncodedSnapshot:
     """Encode objects, and the queue "q" beside them."""
     known = {(fields["kind"], fields["metadata"]["name"]) for fields in objects}
     others = [] if ("Queue", "q") in known else [queue()]
-    return encode(cluster(*others, *objects), Terms(now=NOW, default_queue="q", **terms))
+    return encode(
+        cluster_cache(*others, *objects), StateOptions(now=NOW, default_queue="q", **terms)
+    )
 
 
-def unit_of(found: Encoded, name: str) -> Unit:
+def podgroup_of(found: EncodedSnapshot, name: str) -> PodGroupInfo:
     """Return a unit by the name of its group."""
-    return found.snapshot.units[found.units.index(Key("ns", name))]
+    return found.snapshot.podgroups[found.podgroup_keys.index(Key("ns", name))]
 
 
-def leaf_of(found: Encoded, name: str, leaf: str = "default") -> Leaf:
+def podset_of(found: EncodedSnapshot, name: str, podset: str = "default") -> PodSet:
     """Return a leaf of a unit."""
-    return next(one for one in leaves_of(unit_of(found, name).tree) if one.name == leaf)
+    return next(one for one in podsets_of(podgroup_of(found, name).tree) if one.name == podset)
 
 
-def bar_of(found: Encoded, name: str) -> tuple[str, str] | None:
+def prefilter_failure_of(found: EncodedSnapshot, name: str) -> tuple[str, str] | None:
     """Return the verdict and the message of what is in the way of a unit."""
-    bar: Bar | None = unit_of(found, name).bar
-    return (bar.verdict.title, bar.message) if bar else None
+    prefilter_failure: PreFilterFailure | None = podgroup_of(found, name).prefilter_failure
+    return (
+        (prefilter_failure.reason.title, prefilter_failure.message) if prefilter_failure else None
+    )
 
 
-def rows_of(found: Encoded) -> set[str]:
+def grouped_pods(found: EncodedSnapshot) -> set[str]:
     """Return the names of the pods that are in a unit."""
-    rows = zip(found.pods, found.snapshot.pods.unit.tolist(), strict=True)
-    return {key.name for key, unit in rows if unit != NONE}
+    rows = zip(found.pod_keys, found.snapshot.pods.podgroup.tolist(), strict=True)
+    return {key.name for key, podgroup in rows if podgroup != NONE}
 
 
-def shape_of(found: Encoded, name: str) -> Shape:
+def signature_of(found: EncodedSnapshot, name: str) -> SchedulingSignature:
     """Return the shape of a pod."""
-    row = found.pods.index(Key("ns", name))
-    return found.snapshot.shapes[int(found.snapshot.pods.shape[row])]
+    row = found.pod_keys.index(Key("ns", name))
+    return found.snapshot.signatures[int(found.snapshot.pods.signature[row])]

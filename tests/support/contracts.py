@@ -27,18 +27,18 @@ from importlinter.domain.contract import Contract
 
 __all__ = [
     "Contracts",
+    "LintResult",
     "Linter",
-    "Plants",
-    "Verdict",
-    "arrow",
+    "PlantedImports",
     "copy_packages",
-    "let_off",
+    "exempted_imports",
+    "import_chain",
     "lint",
     "plant_files",
     "read_contracts",
 ]
 
-Plants = Sequence[str]  # each "file of a module: line planted there"
+PlantedImports = Sequence[str]  # each "file of a module: line planted there"
 
 _KINDS: Final[Mapping[str, type[Contract]]] = {
     kind.type_name: kind
@@ -53,7 +53,7 @@ class Contracts(NamedTuple):
     by_id: Mapping[str, Mapping[str, Any]]
 
 
-class Verdict(NamedTuple):
+class LintResult(NamedTuple):
     """The ids of the contracts that broke, and which module may not import which, and does."""
 
     broken: frozenset[str]
@@ -68,15 +68,15 @@ def read_contracts(pyproject: Path) -> Contracts:
     return Contracts(tuple(settings["root_packages"]), by_id)
 
 
-def arrow(expression: str) -> tuple[str, str]:
+def import_chain(expression: str) -> tuple[str, str]:
     """Split "importer -> imported"."""
     importer, _, imported = expression.partition(" -> ")
     return importer, imported
 
 
-def let_off(contract: Mapping[str, Any]) -> set[str]:
+def exempted_imports(contract: Mapping[str, Any]) -> set[str]:
     """Return the modules whose every import *contract* overlooks."""
-    arrows = map(arrow, contract["ignore_imports"])
+    arrows = map(import_chain, contract["ignore_imports"])
     return {importer for importer, imported in arrows if imported == "**"}
 
 
@@ -94,12 +94,12 @@ class Linter:
             *session["root_packages"], include_external_packages=True, cache_dir=None
         )
 
-    def check(self, plants: Plants = ()) -> Verdict:
+    def check(self, plants: PlantedImports = ()) -> LintResult:
         """Check every contract with the planted imports; without any, on the whole graph."""
         graph = deepcopy(self._graph)
         importers = _plant(graph, plants)
         if importers:
-            _keep_around(graph, importers)
+            _keep_imports(graph, importers)
         broken, forbidden = set[str](), set[tuple[str, str]]()
         for name, contract in self._contracts.items():
             found = contract.check(deepcopy(graph), verbose=False)
@@ -108,10 +108,10 @@ class Linter:
                 chains = found.metadata.get("invalid_chains", ())
                 if isinstance(contract, ForbiddenContract):
                     forbidden |= {(it["downstream_module"], it["upstream_module"]) for it in chains}
-        return Verdict(frozenset(broken), frozenset(forbidden))
+        return LintResult(frozenset(broken), frozenset(forbidden))
 
 
-def _plant(graph: grimp.ImportGraph, plants: Plants) -> set[str]:
+def _plant(graph: grimp.ImportGraph, plants: PlantedImports) -> set[str]:
     """Add the planted modules, then what they import; return the modules."""
     lines = [(_module(file), line.strip()) for file, line in (it.split(":", 1) for it in plants)]
     for module, _ in lines:
@@ -149,7 +149,7 @@ def _resolved(graph: grimp.ImportGraph, name: str, roots: set[str]) -> str:
     return name
 
 
-def _keep_around(graph: grimp.ImportGraph, importers: Iterable[str]) -> None:
+def _keep_imports(graph: grimp.ImportGraph, importers: Iterable[str]) -> None:
     """Leave what leads to the importers and what they reach; contracts name the rooms, too."""
     kept = {module for module in graph.modules if module.count(".") < 2}
     for module in importers:
@@ -170,7 +170,7 @@ def copy_packages(root: Path, packages: Iterable[str], target: Path) -> None:
             shutil.copy(module, copy)
 
 
-def plant_files(tree: Path, plants: Plants) -> None:
+def plant_files(tree: Path, plants: PlantedImports) -> None:
     """Add each "file: line" to the end of its file, creating it where it does not exist."""
     for file, line in (planted.split(":", 1) for planted in plants):
         (tree / file).parent.mkdir(exist_ok=True)

@@ -7,31 +7,31 @@ import structlog
 from structlog.testing import CapturingLogger
 
 from tests.support.clock import VirtualClock
-from trainer_kai.kube.queue import QueueSettings, Requeue, WorkQueue
+from trainer_kai.kube.queue import Requeue, WorkQueue, WorkQueueSettings
 
-__all__ = ["Desk", "Outcome", "Seen", "Work"]
+__all__ = ["Outcome", "QueueHarness", "RecordedQueueMetrics", "Work"]
 
 Outcome = Requeue | Exception | None
 Work = Callable[[str], Awaitable[Outcome]]
 
 
-class Desk:
+class QueueHarness:
     """A queue at work, and a record of when its reconciler was called with what."""
 
     def __init__(self, work: Work, workers: int = 2, grace_s: float = 5) -> None:
         self.clock = VirtualClock()
         self.calls: list[tuple[float, str]] = []
-        self.said = CapturingLogger()
+        self.log = CapturingLogger()
         self._work = work
         self.queue: WorkQueue[str] = WorkQueue(
             self._reconcile,
-            QueueSettings("desk", workers, grace_s, retry_first_s=1, retry_cap_s=8),
+            WorkQueueSettings("desk", workers, grace_s, retry_first_s=1, retry_cap_s=8),
             self.clock,
-            structlog.wrap_logger(self.said, processors=[]),
+            structlog.wrap_logger(self.log, processors=[]),
             jitter=lambda: 1.0,
-            metrics=(seen := Seen()),
+            metrics=(seen := RecordedQueueMetrics()),
         )
-        self.seen = seen
+        self.metrics = seen
         self.running = asyncio.create_task(self.queue.run())
 
     async def _reconcile(self, key: str) -> Requeue | None:
@@ -48,7 +48,7 @@ class Desk:
         await asyncio.wait([self.running])
 
 
-class Seen:
+class RecordedQueueMetrics:
     """Metrics that remember."""
 
     def __init__(self) -> None:

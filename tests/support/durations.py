@@ -14,7 +14,16 @@ from xml.etree import ElementTree as ET
 
 from tests.support.tree import ROOT, project_files
 
-__all__ = ["BUDGET_S", "TABLE", "WORKERS", "Row", "all_test_files", "by_chain", "makespan", "read"]
+__all__ = [
+    "BUDGET_S",
+    "TABLE",
+    "WORKERS",
+    "DurationRow",
+    "all_test_files",
+    "by_chain",
+    "makespan",
+    "read",
+]
 
 TABLE: Final = ROOT / "tests" / "durations.csv"
 REPORTS: Final = ROOT / ".reports"
@@ -23,7 +32,7 @@ WORKERS: Final = {"unit": 2, "e2e": 3, "serial": 1}  # as in the Makefile
 _HEADING: Final = ("stage", "chain", "file", "seconds")
 
 
-class Row(NamedTuple):
+class DurationRow(NamedTuple):
     """What the tests of one file take that run on one chain; on none the chain is the file."""
 
     stage: str
@@ -32,15 +41,15 @@ class Row(NamedTuple):
     seconds: float
 
 
-def read(table: Path = TABLE) -> tuple[Row, ...]:
+def read(table: Path = TABLE) -> tuple[DurationRow, ...]:
     """Return all rows."""
     with table.open(newline="") as rows:
         found = csv.reader(rows, strict=True)
         next(found)
-        return tuple(Row(stage, chain, file, float(s)) for stage, chain, file, s in found)
+        return tuple(DurationRow(stage, chain, file, float(s)) for stage, chain, file, s in found)
 
 
-def by_chain(rows: Iterable[Row]) -> Mapping[str, Mapping[str, float]]:
+def by_chain(rows: Iterable[DurationRow]) -> Mapping[str, Mapping[str, float]]:
     """Add up the seconds of each chain in each stage: its tests run one after the other."""
     found: dict[str, defaultdict[str, float]] = {it: defaultdict(float) for it in WORKERS}
     for row in rows:
@@ -64,7 +73,7 @@ def makespan(seconds: Iterable[float], workers: int) -> float:
     return max(busy_until)
 
 
-def _measured(stage: str, report: Path) -> Iterator[Row]:
+def _measured(stage: str, report: Path) -> Iterator[DurationRow]:
     """Add up what a report says of each file and chain, set-up and tear-down included."""
     found: defaultdict[tuple[str, str], float] = defaultdict(float)
     for case in ET.parse(report).iter("testcase"):
@@ -74,7 +83,7 @@ def _measured(stage: str, report: Path) -> Iterator[Row]:
         _, is_named, chain = case.get("name", "").rpartition("@")  # as e2e/conftest.py names it
         key = chain.removesuffix("]") if is_named and stage == "e2e" else str(file)
         found[key, str(file)] += float(case.get("time", "0"))
-    return (Row(stage, *key, round(seconds, 1)) for key, seconds in sorted(found.items()))
+    return (DurationRow(stage, *key, round(seconds, 1)) for key, seconds in sorted(found.items()))
 
 
 def main() -> int:

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from scheduler.shell.cycle import Cycle
-from scheduler.state.live import Live
+from scheduler.state.live import ClusterCache
 from tests.support.clock import VirtualClock
 from trainer_kai.api.decode import decode
 from trainer_kai.api.job import Job
@@ -28,15 +28,15 @@ from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.queue import Queue
 from trainer_kai.api.storage import PersistentVolumeClaim, StorageClass
 from trainer_kai.api.trainjob import TrainJob
-from trainer_kai.kube.access import Access, Token
-from trainer_kai.kube.answer import Answer
-from trainer_kai.kube.client import Client, Unobserved
+from trainer_kai.kube.access import RestConfig, StaticToken
+from trainer_kai.kube.answer import ApiResponse
+from trainer_kai.kube.client import Client, NoRequestObserver
 from trainer_kai.kube.request import PatchKind, Request
 
-__all__ = ["FakeCluster", "Wrote"]
+__all__ = ["FakeCluster", "WrittenObject"]
 
 Fields: TypeAlias = dict[str, Any]
-Refusal: TypeAlias = int | Exception
+RefusedRequest: TypeAlias = int | Exception
 
 _KINDS: Final[dict[str, tuple[str, type]]] = {
     "Pod": ("pods", Pod),
@@ -53,7 +53,7 @@ _KINDS: Final[dict[str, tuple[str, type]]] = {
 _ANNOTATIONS: Final = 256 * 1024  # characters that the annotations of an object may have in all
 
 
-class Wrote(NamedTuple):
+class WrittenObject(NamedTuple):
     """One write that was accepted."""
 
     what: str  # "bind a to n", "patch podgroups g", "patch pods/status a"
@@ -66,19 +66,22 @@ class FakeCluster:
     def __init__(self) -> None:
         self.clock: Final = VirtualClock()
         self.client: Final = Client(
-            Access("https://h", Token(""), origin="the test"), self, self.clock, Unobserved()
+            RestConfig("https://h", StaticToken(""), origin="the test"),
+            self,
+            self.clock,
+            NoRequestObserver(),
         )
-        self.wrote: Final[list[Wrote]] = []
+        self.writes: Final[list[WrittenObject]] = []
         self.events: Final[list[Fields]] = []
-        self.refuse: Callable[[str], Refusal | None] = lambda _: None
+        self.refuse_with: Callable[[str], RefusedRequest | None] = lambda _: None
         self.delay_s: Callable[[str], float] = lambda _: 0.0  # before it does what is asked
-        self.keeps_news = False
+        self.holds_back_events = False
         self.may_use: Final[dict[str, bool]] = {}  # by queue; nobody else
-        self.questions: Final[list[Fields]] = []  # who may use what
-        self.keeps_pods = False  # a pod that is deleted is going, and stays
+        self.access_reviews: Final[list[Fields]] = []  # who may use what
+        self.keeps_deleted_pods = False  # a pod that is deleted is going, and stays
         self._objects: Final[dict[tuple[str, str], Fields]] = {}
-        self._news: Final[list[tuple[str, str, Fields | None]]] = []
-        self._heard: tuple[Live, Cycle | None] | None = None
+        self._pending_events: Final[list[tuple[str, str, Fields | None]]] = []
+        self._listener: tuple[ClusterCache, Cycle | None] | None = None
         self._version = 0
         self._applied: Final[dict[tuple[str, str, str], Fields]] = {}  # by kind, name and manager
 
@@ -92,7 +95,7 @@ class FakeCluster:
     def delete(self, kind: str, name: str) -> None:
         """Delete an object."""
         del self._objects[kind, name]
-        self._tell(kind, name, None)
+        self._emit(kind, name, None)
 
     def get(self, kind: str, name: str) -> Fields:
         """Return an object."""
@@ -102,67 +105,67 @@ class FakeCluster:
         """Say whether an object is there."""
         return (kind, name) in self._objects
 
-    def where(self) -> dict[str, str]:
+    def node_of_pods(self) -> dict[str, str]:
         """Return the nodes of all pods that have one."""
         pods = ((name, it) for (kind, name), it in self._objects.items() if kind == "Pod")
         return {name: it["spec"]["nodeName"] for name, it in pods if it["spec"].get("nodeName")}
 
-    def said(self) -> list[str]:
+    def event_messages(self) -> list[str]:
         """Return what was written, without bodies."""
-        return [it.what for it in self.wrote]
+        return [it.what for it in self.writes]
 
     def body(self, what: str) -> Fields:
         """Return what was written."""
-        found: Fields = next(it.body for it in self.wrote if it.what == what)
+        found: Fields = next(it.body for it in self.writes if it.what == what)
         return found
 
     # Who hears of it
 
-    def heard_by(self, live: Live, cycle: Cycle | None = None) -> None:
+    def deliver_to(self, live: ClusterCache, cycle: Cycle | None = None) -> None:
         """Tell everything, and all news from now on."""
-        self._heard = live, cycle
+        self._listener = live, cycle
         for (kind, name), fields in self._objects.items():
-            self._tell(kind, name, fields)
+            self._emit(kind, name, fields)
         self.deliver()
 
     def deliver(self) -> None:
         """Tell the news."""
-        assert self._heard is not None
-        live, cycle = self._heard
-        news, self._news[:] = [*self._news], []
+        assert self._listener is not None
+        live, cycle = self._listener
+        news, self._pending_events[:] = [*self._pending_events], []
         for kind, name, fields in news:
-            topics = _hear(live, kind, name, fields)
+            topics = _put_into_cache(live, kind, name, fields)
             if cycle is not None:
                 cycle.wake(topics)
 
     # The wire
 
-    async def send(self, request: Request, timeout_s: float) -> Answer:
+    async def send(self, request: Request, timeout_s: float) -> ApiResponse:
         """Do what is asked, unless it is to be refused."""
         assert timeout_s > 0
         await asyncio.sleep(0)
-        what, kind, name, sub = _read(request)
+        what, kind, name, subgroup = _parse_request(request)
         body = json.loads(request.body or b"{}")
-        if sub == "binding":
+        if subgroup == "binding":
             what = f"bind {name} to {body['target']['name']}"
         if ("dryRun", "All") in request.query or "dryRun" in body:
             what = f"try {what}"
         if delay_s := self.delay_s(what):
             await self.clock.sleep(delay_s)
-        refusal = self.refuse(what) or self._padded(kind, name, body)
+        refusal = self.refuse_with(what) or self._annotations_too_large(kind, name, body)
         if isinstance(refusal, Exception):
             raise refusal
         if refusal is not None:
-            return _refused(refusal)
+            return _error_answer(refusal)
         if request.method == "GET" and not name:
             items = [it for (of, _), it in self._objects.items() if of == kind]
-            return _answer({"items": items}, 200)
+            return _json_answer({"items": items}, 200)
         if request.content_type == PatchKind.APPLY.value and not what.startswith("try"):
             manager = dict(request.query)["fieldManager"]
             before = self._applied.get((kind, name, manager), {})
             self._applied[kind, name, manager] = body
-            body = _given_up(before, body, self._objects.get((kind, name), {}))
-        return self._do(kind, name, sub, body, what)
+            body = _with_released_fields(before, body, self._objects.get((kind, name), {}))
+        return self._carry_out(kind, name, subgroup, body, what)
 
     def stream(
         self, request: Request, silence_s: float
@@ -174,36 +177,38 @@ class FakeCluster:
     async def close(self) -> None:
         """End nothing."""
 
-    def _do(self, kind: str, name: str, sub: str, body: Fields, what: str) -> Answer:
+    def _carry_out(
+        self, kind: str, name: str, subgroup: str, body: Fields, what: str
+    ) -> ApiResponse:
         if kind == "SubjectAccessReview":
-            self.questions.append(body["spec"])
+            self.access_reviews.append(body["spec"])
             asked = body["spec"]["resourceAttributes"]["name"]
-            return _answer({"status": {"allowed": self.may_use.get(asked, False)}}, 201)
+            return _json_answer({"status": {"allowed": self.may_use.get(asked, False)}}, 201)
         if kind == "Event":
             self.events.append(body)
-            return _answer({"metadata": {"name": "e"}}, 201)
+            return _json_answer({"metadata": {"name": "e"}}, 201)
         fields = self._objects.get((kind, name))
         if fields is None:
-            return _refused(404)
+            return _error_answer(404)
         meant = body.get("metadata") or body.get("preconditions") or {}
-        if _is_another(fields["metadata"], meant):
-            return _refused(409)
-        if sub == "binding":
+        if _is_conflict(fields["metadata"], meant):
+            return _error_answer(409)
+        if subgroup == "binding":
             if fields["spec"].get("nodeName"):
-                return _refused(409)
+                return _error_answer(409)
             body = {"spec": {"nodeName": body["target"]["name"]}}
-        self.wrote.append(Wrote(what, body))
+        self.writes.append(WrittenObject(what, body))
         if what.startswith("try"):
-            return _answer(fields, 200)
-        if what.startswith("delete") and not self.keeps_pods:
+            return _json_answer(fields, 200)
+        if what.startswith("delete") and not self.keeps_deleted_pods:
             self.delete(kind, name)
-            return _answer(fields, 200)
+            return _json_answer(fields, 200)
         if what.startswith("delete"):
-            body = {"metadata": _going(fields, body)}
+            body = {"metadata": _terminating(fields, body)}
         self._store(kind, _merged(fields, body))
-        return _answer(self._objects[kind, name], 200)
+        return _json_answer(self._objects[kind, name], 200)
 
-    def _padded(self, kind: str, name: str, body: Fields) -> int | None:
+    def _annotations_too_large(self, kind: str, name: str, body: Fields) -> int | None:
         """Return how annotations are refused that are too large together."""
         known = _merged(self._objects.get((kind, name), {}), body)
         notes = known.get("metadata", {}).get("annotations") or {}
@@ -217,21 +222,21 @@ class FakeCluster:
         self._version += 1
         fields["metadata"]["resourceVersion"] = f"{self._version}"
         self._objects[kind, name] = fields
-        self._tell(kind, name, fields)
+        self._emit(kind, name, fields)
 
-    def _tell(self, kind: str, name: str, fields: Fields | None) -> None:
-        self._news.append((kind, name, fields))
-        if self._heard is not None and not self.keeps_news:
+    def _emit(self, kind: str, name: str, fields: Fields | None) -> None:
+        self._pending_events.append((kind, name, fields))
+        if self._listener is not None and not self.holds_back_events:
             self.deliver()
 
 
-def _is_another(meta: Fields, meant: Fields) -> bool:
+def _is_conflict(meta: Fields, meant: Fields) -> bool:
     """Say whether an object is not the one, or not of the version, that a write names."""
     names = ("uid", "resourceVersion")
     return any(meant[it] != meta.get(it) for it in names if meant.get(it))
 
 
-def _going(pod: Fields, options: Fields) -> Fields:
+def _terminating(pod: Fields, options: Fields) -> Fields:
     """Return what the API server writes on a pod that is deleted and has to end first."""
     grace_s = pod["spec"].get("terminationGracePeriodSeconds", 30)
     grace_s = min(grace_s, options.get("gracePeriodSeconds", grace_s))
@@ -239,39 +244,41 @@ def _going(pod: Fields, options: Fields) -> Fields:
     return {"deletionTimestamp": f"{due:%Y-%m-%dT%H:%M:%SZ}", "deletionGracePeriodSeconds": grace_s}
 
 
-def _hear(live: Live, kind: str, name: str, fields: Fields | None) -> frozenset[str]:
+def _put_into_cache(
+    live: ClusterCache, kind: str, name: str, fields: Fields | None
+) -> frozenset[str]:
     seen = decode(_KINDS[kind][1], json.dumps(fields).encode()) if fields else None
     cluster = live.cluster
     match kind:
         case "TrainJob":
-            return live.put(cluster.trainjobs, Key("ns", name), seen)
+            return live.update(cluster.trainjobs, Key("ns", name), seen)
         case "JobSet":
-            return live.put(cluster.jobsets, Key("ns", name), seen)
+            return live.update(cluster.jobsets, Key("ns", name), seen)
         case "Job":
             return frozenset()
         case "Pod":
-            return live.pod(Key("ns", name), seen)
+            return live.update_pod(Key("ns", name), seen)
         case "PodGroup":
-            return live.group(Key("ns", name), seen)
+            return live.update_group(Key("ns", name), seen)
         case "PersistentVolumeClaim":
-            return live.put(cluster.claims, Key("ns", name), seen)
+            return live.update(cluster.claims, Key("ns", name), seen)
     table: dict[str, dict[Any, Any]] = {
         "Node": cluster.nodes,
         "Queue": cluster.queues,
         "StorageClass": cluster.storage_classes,
         "Namespace": cluster.namespaces,
     }
-    return live.put(table[kind], Key("", name), seen)
+    return live.update(table[kind], Key("", name), seen)
 
 
-def _read(request: Request) -> tuple[str, str, str, str]:
+def _parse_request(request: Request) -> tuple[str, str, str, str]:
     """Return what a request does, in words, and to which object."""
     parts = request.path.split("/")
     plural = next((one for one in reversed(parts) if one in _PLURALS), "")
     at = parts.index(plural)
-    name, sub = (*parts[at + 1 :], "", "")[:2]
-    what = f"{request.method.lower()} {plural}{'/' + sub if sub else ''} {name}"
-    return what, _PLURALS[plural], name, sub
+    name, subgroup = (*parts[at + 1 :], "", "")[:2]
+    what = f"{request.method.lower()} {plural}{'/' + subgroup if subgroup else ''} {name}"
+    return what, _PLURALS[plural], name, subgroup
 
 
 _PLURALS: Final = {plural: kind for kind, (plural, _) in _KINDS.items()} | {
@@ -292,22 +299,22 @@ def _merged(old: Any, new: Any) -> Any:
     return found
 
 
-def _given_up(before: Any, now: Any, there: Any) -> Any:
+def _with_released_fields(before: Any, now: Any, there: Any) -> Any:
     """Return what is applied; null takes away what was applied before, if that is still there."""
     if not isinstance(before, dict):
         return now
     found = {**now}
     for name, value in before.items():
         if isinstance(value, dict):
-            found[name] = _given_up(value, now.get(name, {}), there.get(name, {}))
+            found[name] = _with_released_fields(value, now.get(name, {}), there.get(name, {}))
         elif name not in now and there.get(name) == value:
             found[name] = None
     return found
 
 
-def _answer(fields: Fields, status: int) -> Answer:
-    return Answer(status, json.dumps(fields).encode())
+def _json_answer(fields: Fields, status: int) -> ApiResponse:
+    return ApiResponse(status, json.dumps(fields).encode())
 
 
-def _refused(status: int) -> Answer:
-    return Answer(status, json.dumps({"code": status, "message": "no"}).encode())
+def _error_answer(status: int) -> ApiResponse:
+    return ApiResponse(status, json.dumps({"code": status, "message": "no"}).encode())

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from trainer_kai.kube.answer import Answer, check
+from trainer_kai.kube.answer import ApiResponse, body_or_error
 from trainer_kai.kube.request import Request
 from trainer_kai.kube.transport import unavailable
 
@@ -27,15 +27,15 @@ class _Stream:
     pending: bytearray = field(default_factory=bytearray)
     left: int | None = None
     is_over: bool = False
-    news: asyncio.Event = field(default_factory=asyncio.Event)
+    has_data: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class FakeKube:
     """The objects of one kind, and everybody who follows them."""
 
     def __init__(self, piece_bytes: int = 1 << 16) -> None:
-        self.asked: list[Request] = []
-        self.lags = False  # whoever wants to follow is told to list, and the other way round
+        self.requests: list[Request] = []
+        self.is_behind = False  # whoever wants to follow is told to list, and the other way round
         self._piece_bytes = piece_bytes
         self._objects: dict[str, dict[str, Any]] = {}
         self._version = 0
@@ -62,7 +62,7 @@ class FakeKube:
             "resourceVersion": f"{self._version}",
         }
         self._objects[name] = {"metadata": metadata, **fields}
-        self._tell("MODIFIED" if before else "ADDED", self._objects[name])
+        self._emit("MODIFIED" if before else "ADDED", self._objects[name])
 
     def delete(self, name: str) -> None:
         """Delete an object, if it is there."""
@@ -70,10 +70,10 @@ class FakeKube:
         if gone is not None:
             self._version += 1
             metadata = {**gone["metadata"], "resourceVersion": f"{self._version}"}
-            self._tell("DELETED", {**gone, "metadata": metadata})
+            self._emit("DELETED", {**gone, "metadata": metadata})
 
     @property
-    def truth(self) -> dict[str, str]:
+    def versions(self) -> dict[str, str]:
         """Return name and version of every object."""
         return {name: found["metadata"]["resourceVersion"] for name, found in self._objects.items()}
 
@@ -88,7 +88,7 @@ class FakeKube:
         line = {"metadata": {"resourceVersion": f"{self._version}"}}
         self._send("BOOKMARK", line)
 
-    def forget(self) -> None:
+    def compact(self) -> None:
         """Compact the history: who continues from before now is told that it expired."""
         self._oldest = self._version
         self._lists.clear()
@@ -97,17 +97,17 @@ class FakeKube:
         """Let every watch have had its time."""
         for stream in self._streams:
             stream.is_over = True
-            stream.news.set()
+            stream.has_data.set()
 
     def break_streams(self, after_bytes: int = 0) -> None:
         """Break every watch, after some more bytes."""
         for stream in self._streams:
             stream.left = after_bytes
-            stream.news.set()
+            stream.has_data.set()
 
     def expire_streams(self) -> None:
         """Tell every watch in its stream that it lags too far behind."""
-        self.forget()
+        self.compact()
         self._send("ERROR", _status(410))
 
     def refuse(self, *statuses: int) -> None:
@@ -116,7 +116,7 @@ class FakeKube:
 
     # The transport
 
-    async def send(self, request: Request, timeout_s: float) -> Answer:
+    async def send(self, request: Request, timeout_s: float) -> ApiResponse:
         """Answer a list."""
         assert timeout_s > 0
         refusal = self._refusal(request)
@@ -125,14 +125,14 @@ class FakeKube:
         query = dict(request.query)
         token = query.get("continue", "")
         if token and token not in self._lists:
-            return _refused(410)
+            return _error_answer(410)
         version, rest = self._lists.pop(token, (self._version, list(self._objects.values())))
         page, rest = rest[: int(query["limit"])], rest[int(query["limit"]) :]
-        token = f"from-{version}-{len(rest)}-{len(self.asked)}" if rest else ""
+        token = f"from-{version}-{len(rest)}-{len(self.requests)}" if rest else ""
         if rest:
             self._lists[token] = (version, rest)
         body = {"metadata": {"resourceVersion": f"{version}", "continue": token}, "items": page}
-        return Answer(200, json.dumps(body).encode())
+        return ApiResponse(200, json.dumps(body).encode())
 
     @asynccontextmanager
     async def stream(
@@ -142,10 +142,10 @@ class FakeKube:
         assert silence_s > 0
         refusal = self._refusal(request)
         since = int(dict(request.query)["resourceVersion"])
-        if refusal is None and (since < self._oldest or self.lags):
-            refusal = _refused(410)
+        if refusal is None and (since < self._oldest or self.is_behind):
+            refusal = _error_answer(410)
         if refusal is not None:
-            check(request, refusal)
+            body_or_error(request, refusal)
         stream = _Stream()
         for version, event, found in self._history:
             if version > since:
@@ -174,30 +174,30 @@ class FakeKube:
             elif stream.is_over:
                 return
             else:
-                stream.news.clear()
-                await stream.news.wait()
+                stream.has_data.clear()
+                await stream.has_data.wait()
 
-    def _tell(self, event: str, found: dict[str, Any]) -> None:
+    def _emit(self, event: str, found: dict[str, Any]) -> None:
         self._history.append((self._version, event, found))
         self._send(event, found)
 
     def _send(self, event: str, found: dict[str, Any]) -> None:
         for stream in self._streams:
             stream.pending += _line(event, found)
-            stream.news.set()
+            stream.has_data.set()
 
-    def _refusal(self, request: Request) -> Answer | None:
-        self.asked.append(request)
+    def _refusal(self, request: Request) -> ApiResponse | None:
+        self.requests.append(request)
         if not self._refusals:
             return None
         status = self._refusals.pop(0)
         if status == 0:
             raise unavailable(request, "nobody answers", was_sent=False)
-        return _refused(status)
+        return _error_answer(status)
 
 
-def _refused(status: int) -> Answer:
-    return Answer(status, json.dumps(_status(status)).encode())
+def _error_answer(status: int) -> ApiResponse:
+    return ApiResponse(status, json.dumps(_status(status)).encode())
 
 
 def _status(code: int) -> dict[str, Any]:

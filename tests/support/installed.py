@@ -16,23 +16,23 @@ import msgspec
 from tests.support.documents import documents
 from tests.support.tables import with_tables
 from tests.support.tree import ROOT
-from tests.trainer_kai.cli.doctor.sound import spoilt
-from trainer_kai.cli.doctor.checks import examine
+from tests.trainer_kai.cli.doctor.sound import broken_installation
+from trainer_kai.cli.doctor.checks import run_checks
 from trainer_kai.cli.doctor.expected import (
     PATH,
-    Account,
-    Configuration,
-    Definition,
-    Expected,
-    Hook,
-    Policy,
-    Right,
+    ExpectedAccount,
+    ExpectedConfiguration,
+    ExpectedDefinition,
+    ExpectedManifests,
+    ExpectedPolicy,
+    ExpectedWebhook,
+    Permission,
 )
-from trainer_kai.cli.doctor.schema import fields_of
+from trainer_kai.cli.doctor.schema import field_paths
 from trainer_kai.cli.doctor.telling import as_text
-from trainer_kai.cli.table import WIDEST
+from trainer_kai.cli.table import MAX_WIDTH
 
-__all__ = ["README", "example", "installed", "text_of"]
+__all__ = ["README", "as_json", "example", "expected_installation"]
 
 Obj = dict[str, Any]
 
@@ -44,28 +44,36 @@ _ALWAYS: Final = frozenset({"apiVersion", "kind", "metadata"})
 _HOOKS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 _POLICY: Final = "ValidatingAdmissionPolicy"
 # What an overlay may say otherwise, and what is written elsewhere.
-_VARIED: Final = ("name", "clientConfig", "failurePolicy", "matchConditions", "namespaceSelector")
+_OVERLAY_FIELDS: Final = (
+    "name",
+    "clientConfig",
+    "failurePolicy",
+    "matchConditions",
+    "namespaceSelector",
+)
 
 
-def installed() -> Expected:
+def expected_installation() -> ExpectedManifests:
     """Return it, read from `manifests/base`."""
     objects = list(_objects(_BASE))
-    (namespace,) = _of(objects, "Namespace")
+    (namespace,) = _of_kind(objects, "Namespace")
     patch = documents(_FIELD / "patch.yaml")[0]
-    return Expected(
+    return ExpectedManifests(
         namespace=namespace["metadata"]["name"],
-        definitions=tuple(_definition(it) for it in _of(objects, "CustomResourceDefinition")),
-        configurations=tuple(_configuration(it) for kind in _HOOKS for it in _of(objects, kind)),
+        definitions=tuple(_definition(it) for it in _of_kind(objects, "CustomResourceDefinition")),
+        configurations=tuple(
+            _configuration(it) for kind in _HOOKS for it in _of_kind(objects, kind)
+        ),
         policies=tuple(_policies(objects)),
         accounts=tuple(_accounts(objects)),
-        deployments=tuple(sorted(it["metadata"]["name"] for it in _of(objects, "Deployment"))),
+        deployments=tuple(sorted(it["metadata"]["name"] for it in _of_kind(objects, "Deployment"))),
         classes=tuple(_classes(objects)),
         runtime_field=_patched(patch),
         runtime_definitions=_targets(documents(_FIELD / "kustomization.yaml")[0]),
     )
 
 
-def text_of(found: Expected) -> str:
+def as_json(found: ExpectedManifests) -> str:
     """Return the file."""
     return msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n"
 
@@ -76,17 +84,17 @@ def _objects(folder: Path) -> Iterator[Obj]:
             yield from documents(file)
 
 
-def _of(objects: Iterable[Obj], kind: str) -> list[Obj]:
+def _of_kind(objects: Iterable[Obj], kind: str) -> list[Obj]:
     return [it for it in objects if it["kind"] == kind]
 
 
-def _definition(crd: Obj) -> Definition:
+def _definition(crd: Obj) -> ExpectedDefinition:
     (version,) = crd["spec"]["versions"]
     schema = version["schema"]["openAPIV3Schema"]
-    return Definition(
+    return ExpectedDefinition(
         name=crd["metadata"]["name"],
         version=version["name"],
-        fields=tuple(sorted(set(fields_of(schema)) - _ALWAYS)),
+        fields=tuple(sorted(set(field_paths(schema)) - _ALWAYS)),
         rules=tuple(dict.fromkeys(_rules(schema))),
     )
 
@@ -99,28 +107,28 @@ def _rules(schema: Any) -> Iterator[str]:
             yield from _rules(inner)
 
 
-def _configuration(found: Obj) -> Configuration:
+def _configuration(found: Obj) -> ExpectedConfiguration:
     hooks = tuple(_hook(it) for it in found["webhooks"])
-    return Configuration(kind=found["kind"], name=found["metadata"]["name"], hooks=hooks)
+    return ExpectedConfiguration(kind=found["kind"], name=found["metadata"]["name"], hooks=hooks)
 
 
-def _policies(objects: list[Obj]) -> Iterator[Policy]:
+def _policies(objects: list[Obj]) -> Iterator[ExpectedPolicy]:
     """Yield each with its binding, which is called like it."""
-    bindings = {it["metadata"]["name"]: it["spec"] for it in _of(objects, f"{_POLICY}Binding")}
-    for found in _of(objects, _POLICY):
+    bindings = {it["metadata"]["name"]: it["spec"] for it in _of_kind(objects, f"{_POLICY}Binding")}
+    for found in _of_kind(objects, _POLICY):
         name = found["metadata"]["name"]
-        yield Policy(name=name, spec=found["spec"], binding=bindings.pop(name))
+        yield ExpectedPolicy(name=name, spec=found["spec"], binding=bindings.pop(name))
     assert not bindings
 
 
-def _hook(found: Obj) -> Hook:
+def _hook(found: Obj) -> ExpectedWebhook:
     called = found["clientConfig"]
     service = called.get("service")
-    return Hook(
+    return ExpectedWebhook(
         name=found["name"],
         path=service["path"] if service else urlsplit(called["url"]).path,
         failure_policy=found["failurePolicy"],
-        fields={name: value for name, value in found.items() if name not in _VARIED},
+        fields={name: value for name, value in found.items() if name not in _OVERLAY_FIELDS},
         conditions={it["name"]: it["expression"] for it in found.get("matchConditions", ())},
     )
 
@@ -128,34 +136,35 @@ def _hook(found: Obj) -> Hook:
 def _classes(objects: list[Obj]) -> Iterator[str]:
     """Yield those for workloads: that of our own pods is asked for by their Deployments."""
     own = {
-        it["spec"]["template"]["spec"].get("priorityClassName") for it in _of(objects, "Deployment")
+        it["spec"]["template"]["spec"].get("priorityClassName")
+        for it in _of_kind(objects, "Deployment")
     }
-    for found in _of(objects, "PriorityClass"):
+    for found in _of_kind(objects, "PriorityClass"):
         if found["metadata"]["name"] not in own:
             yield found["metadata"]["name"]
 
 
-def _accounts(objects: list[Obj]) -> Iterator[Account]:
+def _accounts(objects: list[Obj]) -> Iterator[ExpectedAccount]:
     roles = {(it["kind"], it["metadata"]["name"]): it for it in objects if "rules" in it}
-    rights: dict[str, set[Right]] = {}
+    rights: dict[str, set[Permission]] = {}
     for kind in ("ClusterRoleBinding", "RoleBinding"):
-        for binding in _of(objects, kind):
+        for binding in _of_kind(objects, kind):
             role = roles[binding["roleRef"]["kind"], binding["roleRef"]["name"]]
             for subject in binding["subjects"]:
                 own = rights.setdefault(subject["name"], set())
-                own.update(_rights(role["rules"], everywhere=kind == "ClusterRoleBinding"))
+                own.update(_account_rights(role["rules"], everywhere=kind == "ClusterRoleBinding"))
     for name, own in sorted(rights.items()):
-        yield Account(name=name, rights=tuple(sorted(own)))
+        yield ExpectedAccount(name=name, rights=tuple(sorted(own)))
 
 
-def _rights(rules: Iterable[Obj], *, everywhere: bool) -> Iterator[Right]:
+def _account_rights(rules: Iterable[Obj], *, everywhere: bool) -> Iterator[Permission]:
     for rule in rules:
         for group in rule["apiGroups"]:
             for whole in rule["resources"]:
                 resource, _, part = whole.partition("/")
                 for verb in rule["verbs"]:
                     for name in rule.get("resourceNames", ("",)):
-                        yield Right(
+                        yield Permission(
                             verb=verb,
                             group=group,
                             resource=resource,
@@ -183,7 +192,7 @@ def _targets(kustomization: Obj) -> tuple[str, ...]:
 
 def main() -> int:
     """Write both; say whether they changed."""
-    old, new = PATH.read_text() if PATH.exists() else "", text_of(installed())
+    old, new = PATH.read_text() if PATH.exists() else "", as_json(expected_installation())
     PATH.write_text(new)
     print(f"{PATH.relative_to(ROOT)}: {'as it was' if new == old else 'written anew'}")
     old = README.read_text()
@@ -195,7 +204,7 @@ def main() -> int:
 
 def example() -> str:
     """Return what the README shows."""
-    return f"```\n{as_text(examine(spoilt()), WIDEST)}\n```"
+    return f"```\n{as_text(run_checks(broken_installation()), MAX_WIDTH)}\n```"
 
 
 if __name__ == "__main__":

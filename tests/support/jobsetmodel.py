@@ -60,7 +60,9 @@ def finished(spec: JobSetSpec, state: State) -> frozenset[Job]:
     """Return the Jobs that are Complete."""
     jobs = {job.name: job for job in spec.replicated_jobs}
     return frozenset(
-        job for job in state.jobs if _is_finished(jobs[job.name].template.spec, _of(state, job))
+        job
+        for job in state.jobs
+        if _is_finished(jobs[job.name].template.spec, _pods_of_job(state, job))
     )
 
 
@@ -160,7 +162,7 @@ def _counted(state: State, one: ReplicatedJob) -> tuple[int, int]:
     for job in state.jobs:
         if job.name != one.name:
             continue
-        pods = _of(state, job)
+        pods = _pods_of_job(state, job)
         done = sum(pod.phase == "Succeeded" for pod in pods)
         if _is_finished(spec, pods):
             succeeded += 1
@@ -178,12 +180,12 @@ def _with_pods(spec: JobSetSpec, state: State) -> State:
         if state.jobs[job] or _is_finished(specs[job.name], of):
             continue
         serial = max((pod.serial for pod in state.pods if pod.job == job), default=-1)
-        for number, completion in enumerate(_lacking(specs[job.name], of), serial + 1):
+        for number, completion in enumerate(_missing_pods(specs[job.name], of), serial + 1):
             pods.append(ModelPod(job, number, state.attempt, completion))
     return state._replace(pods=tuple(pods))
 
 
-def _lacking(spec: JobSpec, pods: list[ModelPod]) -> list[int]:
+def _missing_pods(spec: JobSpec, pods: list[ModelPod]) -> list[int]:
     """Return the completion indexes of the pods to make."""
     active = [pod for pod in pods if pod.is_alive]
     done = [pod for pod in pods if pod.phase == "Succeeded"]
@@ -219,5 +221,5 @@ def _is_refused(spec: JobSpec) -> bool:
     return _completions(spec) is None and spec.completion_mode != "NonIndexed"
 
 
-def _of(state: State, job: Job) -> list[ModelPod]:
+def _pods_of_job(state: State, job: Job) -> list[ModelPod]:
     return [pod for pod in state.pods if pod.job == job and not pod.is_going]

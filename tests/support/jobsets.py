@@ -23,7 +23,7 @@ from trainer_kai.api.names import (
     SCHEDULER_NAME,
 )
 from trainer_kai.api.pod import Pod
-from trainer_kai.policy.units import outline
+from trainer_kai.policy.units import plan_podgroups
 
 __all__ = ["RUNTIMES", "UID", "admitted", "job_uid", "jobset", "pod", "recorded"]
 
@@ -52,12 +52,12 @@ def admitted(obj: dict[str, Any], queue: str = "team-a", *, staged: bool = False
     for job in obj["spec"]["replicatedJobs"]:
         template = job["template"]["spec"]["template"]
         template["spec"].setdefault("schedulerName", SCHEDULER_NAME)
-    plan = outline(jobset(obj), SCHEDULER_NAME, staged=staged)
+    plan = plan_podgroups(jobset(obj), SCHEDULER_NAME, staged=staged)
     for job in obj["spec"]["replicatedJobs"]:
-        unit = plan.unit_of(job["name"])
-        if unit is not None:
+        podgroup = plan.podgroup_of(job["name"])
+        if podgroup is not None:
             metadata = job["template"]["spec"]["template"].setdefault("metadata", {})
-            metadata.setdefault("labels", {})[GANG] = unit.suffix
+            metadata.setdefault("labels", {})[GANG] = podgroup.suffix
     return jobset(obj)
 
 

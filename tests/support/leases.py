@@ -14,16 +14,16 @@ import structlog
 from structlog.testing import CapturingLogger
 
 from tests.support.clock import VirtualClock
-from trainer_kai.kube.claim import Claim
+from trainer_kai.kube.claim import LeaseClient
 from trainer_kai.kube.errors import (
     AlreadyExists,
     Conflict,
+    ErrorDetails,
     Forbidden,
     NotFound,
-    Refusal,
     Unavailable,
 )
-from trainer_kai.kube.leader import Elector
+from trainer_kai.kube.leader import LeaderElector
 from trainer_kai.kube.lease import Fence, LeaseRecord, LeaseTiming
 
 __all__ = ["TIMING", "Candidate", "Host", "LeaseServer", "Network"]
@@ -33,8 +33,8 @@ TIMING: Final = LeaseTiming(lease_s=15, renew_deadline_s=10, retry_s=2, write_s=
 A = TypeVar("A")
 
 
-def _refusal(status: int, reason: str) -> Refusal:
-    return Refusal("lease", status, reason, reason)
+def _refusal(status: int, reason: str) -> ErrorDetails:
+    return ErrorDetails("lease", status, reason, reason)
 
 
 class LeaseServer:
@@ -84,8 +84,8 @@ class LeaseServer:
 class Network:
     """What becomes of the requests of one process, from now on."""
 
-    there_s: float = 0.0
-    back_s: float = 0.0
+    request_delay_s: float = 0.0
+    answer_delay_s: float = 0.0
     lose_requests: bool = False
     lose_answers: bool = False
     refuse: bool = False  # at once, as a server does that is starting
@@ -99,12 +99,12 @@ class Host:
     def __init__(self, server: LeaseServer, clock: VirtualClock) -> None:
         self.network = Network()
         self.date_jump = timedelta()
-        self.asked = 0
+        self.requests = 0
         self._server = server
         self._clock = clock
         self._thawed = asyncio.Event()
         self._thawed.set()
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._in_flight: set[asyncio.Task[None]] = set()
 
     # The clock of the process
 
@@ -151,27 +151,27 @@ class Host:
 
     async def send(self, act: Callable[[], A]) -> A:
         """Have something done on the server, as the network is at this moment."""
-        self.asked += 1
+        self.requests += 1
         network = Network(**vars(self.network))
         if network.refuse:
             raise Unavailable(_refusal(503, "starting"), was_sent=False)
         answer: asyncio.Future[A] = asyncio.get_running_loop().create_future()
-        task = asyncio.create_task(self._carry(network, act, answer))
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
+        task = asyncio.create_task(self._deliver(network, act, answer))
+        self._in_flight.add(task)
+        task.add_done_callback(self._in_flight.discard)
         return await answer
 
-    async def _carry(
+    async def _deliver(
         self, network: Network, act: Callable[[], A], answer: "asyncio.Future[A]"
     ) -> None:
-        await self._clock.sleep(network.there_s)
+        await self._clock.sleep(network.request_delay_s)
         if network.lose_requests:
             return
         try:
             result, error = act(), None
         except (Conflict, NotFound) as refused:
             result, error = None, refused
-        await self._clock.sleep(network.back_s)
+        await self._clock.sleep(network.answer_delay_s)
         await self._thawed.wait()
         if network.lose_answers or answer.done():
             return
@@ -189,37 +189,39 @@ class Candidate:
     ) -> None:
         self.name = name
         self.host = Host(server, clock)
-        self.said = CapturingLogger()
+        self.log = CapturingLogger()
         self.fences: list[Fence] = []
-        self.acts: list[tuple[float, float]] = []  # when each was sent, and when it was carried out
-        self.told: list[tuple[float, bool]] = []
-        self.act_s = 0.0  # how long an act is under way
+        self.writes: list[
+            tuple[float, float]
+        ] = []  # when each was sent, and when it was carried out
+        self.leadership_changes: list[tuple[float, bool]] = []
+        self.write_s = 0.0  # how long an act is under way
         self._clock = clock
-        self.elector = Elector(
-            Claim(self.host, name, timing, self.host),
-            structlog.wrap_logger(self.said, processors=[]),
-            tell=lambda leads: self.told.append((clock.monotonic_s(), leads)),
+        self.elector = LeaderElector(
+            LeaseClient(self.host, name, timing, self.host),
+            structlog.wrap_logger(self.log, processors=[]),
+            on_leading=lambda leads: self.leadership_changes.append((clock.monotonic_s(), leads)),
             jitter=lambda: 0.0,
         )
-        self.running = asyncio.create_task(self.elector.lead(self.work))
+        self.running = asyncio.create_task(self.elector.lead(self.write_while_leading))
 
     @property
     def holds(self) -> bool:
         """Say whether any fence it ever had lets a write through now."""
-        return any(fence.lets_through for fence in self.fences)
+        return any(fence.is_open for fence in self.fences)
 
-    async def work(self, fence: Fence) -> None:
+    async def write_while_leading(self, fence: Fence) -> None:
         """Write again and again, whenever the fence holds."""
         self.fences.append(fence)
         while True:
             now_s = self._clock.monotonic_s()
-            if self.act_s and fence.lets_through:
+            if self.write_s and fence.is_open:
                 with fence.write() as sending:
-                    sending.in_doubt = True  # no answer came
-                self.acts.append((now_s, now_s + self.act_s))
-            elif not self.act_s:
+                    sending.may_still_apply = True  # no answer came
+                self.writes.append((now_s, now_s + self.write_s))
+            elif not self.write_s:
                 with fence.write():  # answered at once
-                    self.acts.append((now_s, now_s))
+                    self.writes.append((now_s, now_s))
             await self.host.sleep(0.5)
 
     def kill(self) -> None:

@@ -9,11 +9,11 @@ from typing import Final, TypeAlias
 __all__ = [
     "MAX_BODY_LINES",
     "MAX_FILE_LINES",
-    "listed_rooms",
+    "folders",
+    "listed_folders",
+    "machine_traces",
     "module_faults",
-    "rooms",
-    "traces",
-    "vague",
+    "vague_names",
     "without_readme",
 ]
 
@@ -22,7 +22,7 @@ MAX_BODY_LINES: Final = 40
 
 _NESTED: Final = frozenset({"scheduler", "trainer_kai"})
 
-_VAGUE: Final = frozenset({"common", "handler", "helper", "info", "manager", "util"})
+_VAGUE_WORDS: Final = frozenset({"common", "handler", "helper", "info", "manager", "util"})
 
 # Addresses of package registries, and options that name one: they belong to a machine, not to us.
 _REGISTRY: Final = re.compile(
@@ -44,27 +44,31 @@ _Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 def module_faults(text: str) -> list[str]:
     """Name each limit that a module's *text* exceeds."""
     tree = ast.parse(text)
-    return [*_size(text), *_silence(tree), *_long_bodies(tree)]
+    return [*_size(text), *_missing_docstring(tree), *_long_bodies(tree)]
 
 
-def vague(path: str) -> list[str]:
+def vague_names(path: str) -> list[str]:
     """Return the parts of a module's *path* that name a drawer instead of a thing."""
     parts = PurePosixPath(path).with_suffix("").parts
-    return [part for part in parts if _VAGUE & {word.removesuffix("s") for word in part.split("_")}]
+    return [
+        part
+        for part in parts
+        if _VAGUE_WORDS & {word.removesuffix("s") for word in part.split("_")}
+    ]
 
 
-def traces(text: str, own_paths: Iterable[str] = ()) -> list[str]:
+def machine_traces(text: str, own_paths: Iterable[str] = ()) -> list[str]:
     """Return what in *text* belongs to one machine: registry addresses, homes, *own_paths*."""
     found = [match.group() for rule in (_REGISTRY, _HOME) for match in rule.finditer(text)]
     return found + [path for path in own_paths if path in text]
 
 
-def listed_rooms(markdown: str) -> set[str]:
+def listed_folders(markdown: str) -> set[str]:
     """Return the rooms named first in the rows of a table: "| `trainer_kai/api/` | ..."."""
     return set(re.findall(r"^\| `([\w/]+)/` \|", markdown, re.MULTILINE))
 
 
-def rooms(files: Collection[str], packages: Iterable[str]) -> set[str]:
+def folders(files: Collection[str], packages: Iterable[str]) -> set[str]:
     """Return the rooms among *files*: the packages, the rooms in the nested ones, the manifests."""
     inner = {
         path.rsplit("/", 1)[0]
@@ -85,7 +89,7 @@ def _size(text: str) -> Iterator[str]:
         yield f"{lines} lines"
 
 
-def _silence(tree: ast.Module) -> Iterator[str]:
+def _missing_docstring(tree: ast.Module) -> Iterator[str]:
     if not ast.get_docstring(tree):
         yield "no docstring"
 

@@ -8,9 +8,9 @@ from tests.support.tree import ROOT
 
 __all__ = ["main"]
 
-_UV: Final = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--generate-hashes"]
+_UV_COMPILE: Final = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--generate-hashes"]
 _FOR_ALL: Final = ["--universal", "--python-version", "3.11"]
-_PLAIN: Final = ["--no-emit-index-url", "--custom-compile-command", "make lock"]
+_NO_ADDRESS: Final = ["--no-emit-index-url", "--custom-compile-command", "make lock"]
 
 
 def main() -> None:
@@ -27,7 +27,7 @@ def main() -> None:
 
 
 def _compile(target: str, source: str, *options: str) -> None:
-    command = [*_UV, *_PLAIN, *options, source, "--output-file", target]
+    command = [*_UV_COMPILE, *_NO_ADDRESS, *options, source, "--output-file", target]
     subprocess.run(command, cwd=ROOT, check=True)
 
 

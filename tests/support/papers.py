@@ -10,14 +10,14 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-__all__ = ["Papers", "make"]
+__all__ = ["CertificateFiles", "make_certificates"]
 
-_EARLY: Final = timedelta(minutes=5)
-_LEAF: Final = timedelta(days=365)
-_AUTHORITY: Final = timedelta(days=3650)
+_BACKDATED_BY: Final = timedelta(minutes=5)
+_SERVER_LIFE: Final = timedelta(days=365)
+_AUTHORITY_NAME: Final = timedelta(days=3650)
 
 
-class Papers(NamedTuple):
+class CertificateFiles(NamedTuple):
     """A certificate and its authority, with their keys, as PEM."""
 
     authority: bytes
@@ -26,11 +26,11 @@ class Papers(NamedTuple):
     key: bytes
 
 
-def make(hosts: Sequence[str], now: datetime) -> Papers:
+def make_certificates(hosts: Sequence[str], now: datetime) -> CertificateFiles:
     """Make both, as they are made on that day."""
     keys = [ec.generate_private_key(ec.SECP256R1()) for _ in range(2)]
     names = [x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, it)]) for it in ("ca", "leaf")]
-    lives = [_AUTHORITY, _LEAF]
+    lives = [_AUTHORITY_NAME, _SERVER_LIFE]
     made = []
     for number, (key, name, life) in enumerate(zip(keys, names, lives, strict=True)):
         builder = (
@@ -39,7 +39,7 @@ def make(hosts: Sequence[str], now: datetime) -> Papers:
             .issuer_name(names[0])
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
-            .not_valid_before(now - _EARLY)
+            .not_valid_before(now - _BACKDATED_BY)
             .not_valid_after(now + life)
             .add_extension(x509.BasicConstraints(ca=not number, path_length=None), critical=True)
             .add_extension(x509.SubjectAlternativeName([*map(_name, hosts)]), critical=False)
@@ -51,7 +51,7 @@ def make(hosts: Sequence[str], now: datetime) -> Papers:
         it.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
         for it in keys
     ]
-    return Papers(authority, texts[0], certificate, texts[1])
+    return CertificateFiles(authority, texts[0], certificate, texts[1])
 
 
 def _name(host: str) -> x509.GeneralName:

@@ -10,7 +10,9 @@ __all__ = ["phrase_faults"]
 _LEVELS: Final = frozenset({"debug", "info", "warning", "error", "critical", "exception"})
 _MAKERS: Final = frozenset({"logger", "bind", "new", "unbind"})
 _PHRASE: Final = re.compile(r"[a-z][a-z0-9 ,;'-]*")
-_TAKEN: Final = frozenset({"event", "level", "logger", "time", "exception"})  # of every line
+_RESERVED_KEYS: Final = frozenset(
+    {"event", "level", "logger", "time", "exception"}
+)  # of every line
 
 
 def phrase_faults(text: str) -> list[str]:
@@ -20,7 +22,7 @@ def phrase_faults(text: str) -> list[str]:
     return [
         f"line {call.lineno}: {fault}"
         for call in ast.walk(tree)
-        if isinstance(call, ast.Call) and _is_told(call, loggers)
+        if isinstance(call, ast.Call) and _is_log_call(call, loggers)
         for fault in _faults(call)
     ]
 
@@ -48,7 +50,7 @@ def _is_logger(node: ast.expr, known: set[str]) -> bool:
     return _name(node) in known or _makes_logger(node, known)
 
 
-def _is_told(call: ast.Call, loggers: set[str]) -> bool:
+def _is_log_call(call: ast.Call, loggers: set[str]) -> bool:
     target = call.func
     if not isinstance(target, ast.Attribute) or target.attr not in _LEVELS:
         return False
@@ -70,5 +72,5 @@ def _faults(call: ast.Call) -> Iterator[str]:
     if len(call.args) > 1:
         yield "a value without a key"
     for keyword in call.keywords:
-        if keyword.arg in _TAKEN:
+        if keyword.arg in _RESERVED_KEYS:
             yield f"the key {keyword.arg} is taken"

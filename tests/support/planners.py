@@ -4,42 +4,42 @@ from collections.abc import Callable
 
 import numpy as np
 
-from scheduler.core.decision import Admission, Placing, Plan
-from scheduler.core.model import NONE, Ints, Snapshot, leaves_of
+from scheduler.core.decision import Plan, PodGroupAllocation, PodPlacement
+from scheduler.core.model import NONE, Ints, Snapshot, podsets_of
 from scheduler.core.policy import Policies
 from scheduler.core.share import fair_share
 
-__all__ = ["Planner", "first_fit", "nothing"]
+__all__ = ["Planner", "plan_first_fit", "plan_nothing"]
 
 Planner = Callable[[Snapshot, Policies], Plan]
 
 
-def nothing(snapshot: Snapshot, _policies: Policies) -> Plan:
+def plan_nothing(snapshot: Snapshot, _policies: Policies) -> Plan:
     """Decide nothing."""
     due = fair_share(snapshot.queues, snapshot.total)
-    return Plan(decisions=(), rejections=(), fair_share=due)
+    return Plan(allocations=(), rejections=(), fair_share=due)
 
 
-def first_fit(snapshot: Snapshot, _policies: Policies) -> Plan:
+def plan_first_fit(snapshot: Snapshot, _policies: Policies) -> Plan:
     """Bind each waiting pod, the oldest unit first, to the first node with room for it."""
     idle = snapshot.nodes.idle.copy()
     decisions = []
-    for row, unit in enumerate(snapshot.units):
-        if unit.queue == NONE:
+    for row, podgroup in enumerate(snapshot.podgroups):
+        if podgroup.queue == NONE:
             continue
         binds = []
-        for pod in (pod for leaf in leaves_of(unit.tree) for pod in leaf.waiting):
-            node = _first(idle, snapshot, pod)
+        for pod in (pod for podset in podsets_of(podgroup.tree) for pod in podset.pending):
+            node = _first_node_with_room(idle, snapshot, pod)
             if node is not None:
-                binds.append(Placing(pod, node))
+                binds.append(PodPlacement(pod, node))
         if binds:
-            decisions.append(Admission(row, tuple(binds)))
+            decisions.append(PodGroupAllocation(row, tuple(binds)))
     due = fair_share(snapshot.queues, snapshot.total)
-    return Plan(decisions=tuple(decisions), rejections=(), fair_share=due)
+    return Plan(allocations=tuple(decisions), rejections=(), fair_share=due)
 
 
-def _first(idle: Ints, snapshot: Snapshot, pod: int) -> int | None:
-    request = np.array(snapshot.shapes[snapshot.pods.shape[pod]].request)
+def _first_node_with_room(idle: Ints, snapshot: Snapshot, pod: int) -> int | None:
+    request = np.array(snapshot.signatures[snapshot.pods.signature[pod]].request)
     for node in range(len(idle)):
         if snapshot.nodes.fault[node] == 0 and (idle[node] >= request).all():
             idle[node] -= request

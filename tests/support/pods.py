@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-__all__ = ["PENDING", "RUNNING", "page", "pods", "sibling"]
+__all__ = ["PENDING", "RUNNING", "pod_list_page", "pods", "similar_pod"]
 
 _FIXTURES: Final = Path(__file__).parents[1] / "fixtures" / "pods"
 PENDING: Final = (_FIXTURES / "pending.json").read_text().rstrip("\n")
@@ -18,7 +18,7 @@ _INDEX: Final = re.compile(r'(?<=job-completion-index":")[01]')
 _POD: Final = re.compile('job-node-0-[01](?=[-"])')
 
 
-def sibling(text: str, job: int, index: int, second: int = 0) -> str:
+def similar_pod(text: str, job: int, index: int, second: int = 0) -> str:
     """Return a recorded pod as the pod of another JobSet, with another index in it.
 
     *second* is when it became what it is, after its JobSet was made.
@@ -48,10 +48,10 @@ def pods(text: str, count: int, *, of_each_job: int = 8) -> Iterator[str]:
     """Yield pods in the order of a list; of each job some become what they are a second later."""
     for number in range(count):
         job, index = divmod(number, of_each_job)
-        yield sibling(text, job, index, second=3 + (index * 3 % of_each_job > of_each_job // 2))
+        yield similar_pod(text, job, index, second=3 + (index * 3 % of_each_job > of_each_job // 2))
 
 
-def page(items: list[str], continues: str = "") -> bytes:
+def pod_list_page(items: list[str], continues: str = "") -> bytes:
     """Write a page of pods as the API server does."""
     texts = ",".join(item.replace('"kind":"Pod","apiVersion":"v1",', "", 1) for item in items)
     after = f',"continue":"{continues}","remainingItemCount":7' if continues else ""

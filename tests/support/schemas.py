@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import inspect
 
-__all__ = ["beside", "crd_schema"]
+__all__ = ["crd_schema", "unread_properties"]
 
 Schema = Mapping[str, Any]
 
@@ -17,7 +17,7 @@ def crd_schema(crd: Schema, version: str) -> Schema:
     return schema
 
 
-def beside(struct: type, schema: Schema) -> dict[str, set[str]]:
+def unread_properties(struct: type, schema: Schema) -> dict[str, set[str]]:
     """Return, by the name of each struct, the properties that it does not read."""
     found: dict[str, set[str]] = {}
     _walk(inspect.type_info(struct), schema, found)

@@ -9,10 +9,10 @@ from typing import Any, TypeAlias, cast
 from e2e.cluster.api import Api
 from e2e.cluster.resources import Obj, Resource
 
-__all__ = ["CLOSED", "Line", "ScriptedApi", "event"]
+__all__ = ["CLOSED", "ScriptedApi", "WatchLine", "event"]
 
 CLOSED = None  # the server ends the watch
-Line: TypeAlias = bytes | Exception | None  # what comes next on the watch, or breaks it
+WatchLine: TypeAlias = bytes | Exception | None  # what comes next on the watch, or breaks it
 
 
 class ScriptedApi:
@@ -21,14 +21,14 @@ class ScriptedApi:
     def __init__(self, *listed: Obj, version: int = 1) -> None:
         self.listed = list(listed)
         self.version = version
-        self.again: list[bytes] = []  # what a watch that is bounded in time says
-        self._lines: asyncio.Queue[Line] = asyncio.Queue()
+        self.relisted: list[bytes] = []  # what a watch that is bounded in time says
+        self._lines: asyncio.Queue[WatchLine] = asyncio.Queue()
 
     def as_api(self) -> Api:
         """Return the same object under the type that its users ask for."""
         return cast("Api", self)
 
-    def send(self, *lines: Line) -> None:
+    def send(self, *lines: WatchLine) -> None:
         """Put lines on the watch."""
         for line in lines:
             self._lines.put_nowait(line)
@@ -48,7 +48,7 @@ class ScriptedApi:
         yield self._read_again() if query["timeoutSeconds"] == "1" else self._read()
 
     async def _read_again(self) -> AsyncIterator[bytes]:
-        for line in self.again:
+        for line in self.relisted:
             yield line
 
     async def _read(self) -> AsyncIterator[bytes]:

@@ -8,19 +8,19 @@ from typing import Any, Final
 
 from trainer_kai.api.meta import Key
 from trainer_kai.api.resource import Resource
-from trainer_kai.kube.answer import Answer
+from trainer_kai.kube.answer import ApiResponse
 from trainer_kai.kube.request import Request, resource_path
 
-__all__ = ["Shelf"]
+__all__ = ["ReadOnlyApiServer"]
 
 _NAMESPACE: Final = re.compile("/namespaces/[^/]+(?=/[^/]+/)")
 
 
-class Shelf:
+class ReadOnlyApiServer:
     """A `trainer_kai.kube.transport.Transport`: what was put there, and what was asked."""
 
     def __init__(self) -> None:
-        self.asked: list[Request] = []
+        self.requests: list[Request] = []
         self.forbidden: set[str] = set()  # kinds, in the plural
         self._objects: dict[str, dict[str, Any]] = {}
 
@@ -30,23 +30,23 @@ class Shelf:
         path = resource_path(resource, meta.get("namespace", ""), meta["name"])
         self._objects[path] = json.loads(json.dumps(fields))
 
-    def take(self, resource: Resource[Any], key: Key) -> None:
+    def remove(self, resource: Resource[Any], key: Key) -> None:
         """Have an object no more."""
         del self._objects[resource_path(resource, key.namespace, key.name)]
 
-    async def send(self, request: Request, timeout_s: float) -> Answer:  # noqa: ARG002
+    async def send(self, request: Request, timeout_s: float) -> ApiResponse:  # noqa: ARG002
         """Answer with an object, or with those of a kind that are selected."""
-        self.asked.append(request)
+        self.requests.append(request)
         if self.forbidden & set(request.path.split("/")):
-            return _refused(403, "Forbidden", f"user may not read {request.path}")
+            return _error_answer(403, "Forbidden", f"user may not read {request.path}")
         if request.path in self._objects:
-            return Answer(200, json.dumps(self._objects[request.path]).encode())
+            return ApiResponse(200, json.dumps(self._objects[request.path]).encode())
         if "limit" not in dict(request.query):
-            return _refused(404, "NotFound", f"{request.path} not found")
+            return _error_answer(404, "NotFound", f"{request.path} not found")
         below = f"{request.path}/"
-        items = [it for path, it in self._objects.items() if _is_below(path, below)]
+        items = [it for path, it in self._objects.items() if _is_in_collection(path, below)]
         chosen = [it for it in items if _is_selected(it, dict(request.query))]
-        return Answer(200, json.dumps({"metadata": {}, "items": chosen}).encode())
+        return ApiResponse(200, json.dumps({"metadata": {}, "items": chosen}).encode())
 
     def stream(
         self, request: Request, silence_s: float
@@ -58,7 +58,7 @@ class Shelf:
         """Have nothing to close."""
 
 
-def _is_below(path: str, kind: str) -> bool:
+def _is_in_collection(path: str, kind: str) -> bool:
     """Say whether an object is of a kind in a namespace, or of one in all of them."""
     return path.startswith(kind) or _NAMESPACE.sub("", path).startswith(kind)
 
@@ -68,7 +68,7 @@ def _is_selected(fields: Mapping[str, Any], query: Mapping[str, str]) -> bool:
     has = fields["metadata"].get("labels", {})
     wanted = _pairs(query.get("fieldSelector", ""))
     return all(has.get(name) == text for name, text in labels.items()) and all(
-        _at(fields, path.split(".")) == text for path, text in wanted.items()
+        _field(fields, path.split(".")) == text for path, text in wanted.items()
     )
 
 
@@ -77,12 +77,12 @@ def _pairs(text: str) -> dict[str, str]:
     return {name: value for name, _, value in parts}
 
 
-def _at(fields: Any, path: list[str]) -> Any:
+def _field(fields: Any, path: list[str]) -> Any:
     for name in path:
         fields = fields.get(name, {})
     return fields
 
 
-def _refused(status: int, reason: str, message: str) -> Answer:
+def _error_answer(status: int, reason: str, message: str) -> ApiResponse:
     body = {"kind": "Status", "code": status, "reason": reason, "message": message}
-    return Answer(status, json.dumps(body).encode())
+    return ApiResponse(status, json.dumps(body).encode())

@@ -12,26 +12,26 @@ import numpy as np
 from scheduler.core.model import (
     NONE,
     UNBOUND,
-    Axes,
-    Bar,
-    Devices,
-    Going,
-    Leaf,
-    Neighbours,
-    Nodes,
-    Pods,
+    PodGroupInfo,
+    PodRelations,
+    PodSet,
     PodState,
-    Queues,
-    Shape,
+    PreFilterFailure,
+    ReleasingAmount,
+    ResourceColumns,
+    SchedulingSignature,
+    SharedDevices,
     Snapshot,
-    Tree,
-    Unit,
+    SnapshotNodes,
+    SnapshotPods,
+    SnapshotQueues,
+    SubGroupTree,
 )
 
-__all__ = ["AXES", "Builder", "Node", "Queue", "shape"]
+__all__ = ["AXES", "Builder", "SnapshotNode", "SnapshotQueue", "signature"]
 
 GIB: Final = 2**30
-AXES: Final = Axes(
+AXES: Final = ResourceColumns(
     names=("cpu", "memory", "pods", "nvidia.com/gpu"),
     kinds=(0, 1, NONE, 2),
     weights=(1, 1, 0, 1),
@@ -42,7 +42,7 @@ AXES: Final = Axes(
 
 
 @dataclass(frozen=True)
-class Node:
+class SnapshotNode:
     """A node, and what of it is taken."""
 
     gpu: int = 8
@@ -52,13 +52,13 @@ class Node:
     used_gpu: int = 0
     used_cpu: int = 0
     releasing_gpu: int = 0
-    fault: int = 0
+    prefilter_fault: int = 0
     labels: tuple[int, ...] = ()
     taints: tuple[bool, ...] = ()
 
 
 @dataclass(frozen=True)
-class Queue:
+class SnapshotQueue:
     """A queue; of CPU and memory it may have what it wants."""
 
     name: str
@@ -68,82 +68,92 @@ class Queue:
     weight: float = 1
     priority: int = 100
     allocated: float = 0
-    fixed: float = 0
-    preempt_min_s: int = NONE
-    reclaim_min_s: int = NONE
+    non_preemptible: float = 0
+    preempt_min_runtime_s: int = NONE
+    reclaim_min_runtime_s: int = NONE
     is_quota_only: bool = False
 
 
-def shape(*, gpu: float = 0, cpu: float = 1, memory: float = 1, **more: Any) -> Shape:
+def signature(
+    *, gpu: float = 0, cpu: float = 1, memory: float = 1, **more: Any
+) -> SchedulingSignature:
     """Return the shape of a pod."""
     amounts = (round(cpu * 1000), round(memory * GIB), 1, round(gpu * 1000))
     counted = (amounts[0], amounts[1], amounts[3])
-    return Shape(request=amounts, counted=counted, has_gpu=gpu > 0, **more)
+    return SchedulingSignature(request=amounts, queue_request=counted, has_gpu=gpu > 0, **more)
 
 
 @dataclass
 class Builder:
     """Collects what a snapshot is made of."""
 
-    nodes: Sequence[Node] = ()
-    queues: Sequence[Queue] = (Queue("team", quota=UNBOUND),)
-    shapes: list[Shape] = field(default_factory=list)
-    units: list[Unit] = field(default_factory=list)
-    going: list[Going] = field(default_factory=list)
+    nodes: Sequence[SnapshotNode] = ()
+    queues: Sequence[SnapshotQueue] = (SnapshotQueue("team", quota=UNBOUND),)
+    signatures: list[SchedulingSignature] = field(default_factory=list)
+    podgroups: list[PodGroupInfo] = field(default_factory=list)
+    terminating: list[ReleasingAmount] = field(default_factory=list)
     _pods: list[tuple[int, int, int, int]] = field(default_factory=list)
-    _known: dict[Shape, int] = field(default_factory=dict)
+    _known: dict[SchedulingSignature, int] = field(default_factory=dict)
 
-    def shape(self, one: Shape) -> int:
+    def signature_row(self, one: SchedulingSignature) -> int:
         """Return the row of a shape."""
         if one not in self._known:
-            self._known[one] = len(self.shapes)
-            self.shapes.append(one)
+            self._known[one] = len(self.signatures)
+            self.signatures.append(one)
         return self._known[one]
 
-    def pods(self, number: int, one: Shape) -> tuple[int, ...]:
+    def waiting_pods(self, number: int, one: SchedulingSignature) -> tuple[int, ...]:
         """Add waiting pods of the unit that comes next."""
-        row = self.shape(one)
+        row = self.signature_row(one)
         first = len(self._pods)
-        self._pods += [(row, NONE, len(self.units), PodState.WAITING)] * number
+        self._pods += [(row, NONE, len(self.podgroups), PodState.PENDING)] * number
         return tuple(range(first, first + number))
 
-    def gang(self, number: int, one: Shape, **more: Any) -> int:
+    def uniform_podgroup(self, number: int, one: SchedulingSignature, **more: Any) -> int:
         """Add a unit of equal pods, all of them needed unless *minimum* says otherwise."""
         minimum = more.pop("minimum", number)
         there = more.pop("there", 0)
-        leaf = Leaf("default", minimum, self.pods(number, one), there=there)
-        return self.unit(leaf, **more)
+        podset = PodSet("default", minimum, self.waiting_pods(number, one), running=there)
+        return self.podgroup(podset, **more)
 
-    def lying(self, node: int, row: int) -> None:
+    def pod_on_node(self, node: int, row: int) -> None:
         """Add a pod on a node, of the unit that comes next."""
-        self._pods.append((row, node, len(self.units), PodState.THERE))
+        self._pods.append((row, node, len(self.podgroups), PodState.RUNNING))
 
-    def runs(self, nodes: Sequence[int], one: Shape, *, minimum: int = -1, **more: Any) -> int:
+    def running_podgroup(
+        self, nodes: Sequence[int], one: SchedulingSignature, *, minimum: int = -1, **more: Any
+    ) -> int:
         """Add a unit whose pods are on these nodes, all of them needed unless it says otherwise."""
-        row, first = self.shape(one), len(self._pods)
+        row, first = self.signature_row(one), len(self._pods)
         for node in nodes:
-            self.lying(node, row)
+            self.pod_on_node(node, row)
         pods = tuple(range(first, first + len(nodes)))
         least = len(nodes) if minimum < 0 else minimum
-        leaf = Leaf("default", least, there=len(nodes), pods=pods if least < len(nodes) else ())
-        return self.unit(leaf, is_kept=True, **more)
+        podset = PodSet(
+            "default", least, running=len(nodes), running_pods=pods if least < len(nodes) else ()
+        )
+        return self.podgroup(podset, is_kept=True, **more)
 
-    def unit(
+    def podgroup(
         self,
-        tree: Tree,
+        tree: SubGroupTree,
         *,
         queue: str = "",
         priority: int = 50,
         is_preemptible: bool = True,
-        bar: Bar | None = None,
+        prefilter_failure: PreFilterFailure | None = None,
         is_kept: bool = False,
         **more: Any,
     ) -> int:
         """Add a unit; its pods have been added just before."""
         row = [it.name for it in self.queues].index(queue) if queue else len(self.queues) - 1
-        name = f"unit-{len(self.units)}"
-        self.units.append(Unit(name, row, priority, is_preemptible, tree, bar, is_kept, **more))
-        return len(self.units) - 1
+        name = f"unit-{len(self.podgroups)}"
+        self.podgroups.append(
+            PodGroupInfo(
+                name, row, priority, is_preemptible, tree, prefilter_failure, is_kept, **more
+            )
+        )
+        return len(self.podgroups) - 1
 
     def snapshot(self, **more: Any) -> Snapshot:
         """Return the snapshot."""
@@ -151,75 +161,75 @@ class Builder:
         idle = nodes.idle.copy()
         for one, node, _, _ in self._pods:
             if node != NONE:
-                idle[node] -= self.shapes[one].request
+                idle[node] -= self.signatures[one].request
         nodes = replace(nodes, idle=idle)
         sums = nodes.allocatable[nodes.fault == 0].sum(axis=0).tolist()
         columns = np.array(self._pods, dtype=np.int32).reshape(-1, 4)
         none = np.zeros(0, dtype=np.int64)
         table: dict[str, Any] = {
-            "axes": AXES,
+            "resources": AXES,
             "nodes": nodes,
-            "devices": Devices((), none.astype(np.int32), none, none, none),
-            "neighbours": _no_neighbours(len(self.nodes)),
+            "devices": SharedDevices((), none.astype(np.int32), none, none, none),
+            "pod_relations": _no_pod_affinity(len(self.nodes)),
             "queues": self._queues(),
-            "shapes": tuple(self.shapes),
-            "pods": Pods(
+            "signatures": tuple(self.signatures),
+            "pods": SnapshotPods(
                 columns[:, 0].copy(),
                 columns[:, 1].copy(),
                 columns[:, 2].copy(),
                 columns[:, 3].astype(np.int8),
             ),
-            "units": tuple(self.units),
+            "podgroups": tuple(self.podgroups),
             "total": (sums[0], sums[1], sums[3]),
             "now": 0,
         }
         return Snapshot(**{**table, **more})
 
-    def _queues(self) -> Queues:
+    def _queues(self) -> SnapshotQueues:
         """Return the queues; what waits and what is there is requested, on all levels."""
         rows = {queue.name: i for i, queue in enumerate(self.queues)}
         parent = tuple(rows[q.parent] if q.parent else NONE for q in self.queues)
         requested = np.zeros((len(self.queues), 3), dtype=np.int64)
         for row, queue in enumerate(self.queues):
             requested[row, 2] += round(queue.allocated * 1000)
-        allocated = _gpus([queue.allocated for queue in self.queues])
-        fixed = _gpus([queue.fixed for queue in self.queues])
-        for one, node, unit, _ in self._pods:
-            queue_row, counted = self.units[unit].queue, self.shapes[one].counted
+        allocated = _gpu_amounts([queue.allocated for queue in self.queues])
+        fixed = _gpu_amounts([queue.non_preemptible for queue in self.queues])
+        for one, node, podgroup, _ in self._pods:
+            queue_row, counted = self.podgroups[podgroup].queue, self.signatures[one].queue_request
             while queue_row != NONE:
                 requested[queue_row] += counted
                 if node != NONE:
                     allocated[queue_row] += counted
-                if node != NONE and not self.units[unit].is_preemptible:
+                if node != NONE and not self.podgroups[podgroup].is_preemptible:
                     fixed[queue_row] += counted
                 queue_row = parent[queue_row]
-        return Queues(
+        return SnapshotQueues(
             names=tuple(rows),
             parent=parent,
             priority=tuple(queue.priority for queue in self.queues),
-            quota=_bounds([queue.quota for queue in self.queues]),
-            limit=_bounds([queue.limit for queue in self.queues]),
+            quota=_gpu_limits([queue.quota for queue in self.queues]),
+            limit=_gpu_limits([queue.limit for queue in self.queues]),
             weight=np.array([[queue.weight] * 3 for queue in self.queues], dtype=np.float64),
             allocated=allocated,
-            fixed=fixed,
+            non_preemptible=fixed,
             requested=requested,
-            preempt_min_s=tuple(queue.preempt_min_s for queue in self.queues),
-            reclaim_min_s=tuple(queue.reclaim_min_s for queue in self.queues),
+            preempt_min_s=tuple(queue.preempt_min_runtime_s for queue in self.queues),
+            reclaim_min_s=tuple(queue.reclaim_min_runtime_s for queue in self.queues),
             is_quota_only=tuple(queue.is_quota_only for queue in self.queues),
-            going=tuple(self.going),
+            releasing=tuple(self.terminating),
         )
 
 
-def _bounds(gpus: Sequence[float]) -> np.ndarray[Any, Any]:
+def _gpu_limits(gpus: Sequence[float]) -> np.ndarray[Any, Any]:
     rows = [(UNBOUND, UNBOUND, UNBOUND if n == UNBOUND else round(n * 1000)) for n in gpus]
     return np.array(rows, dtype=np.int64).reshape(-1, 3)
 
 
-def _gpus(gpus: Sequence[float]) -> np.ndarray[Any, Any]:
+def _gpu_amounts(gpus: Sequence[float]) -> np.ndarray[Any, Any]:
     return np.array([(0, 0, round(n * 1000)) for n in gpus], dtype=np.int64).reshape(-1, 3)
 
 
-def _nodes(nodes: Sequence[Node]) -> Nodes:
+def _nodes(nodes: Sequence[SnapshotNode]) -> SnapshotNodes:
     whole = [(n.cpu * 1000, n.memory * GIB, n.pods, n.gpu * 1000) for n in nodes]
     taken = [(n.used_cpu * 1000, 0, 0, n.used_gpu * 1000) for n in nodes]
     going = [(0, 0, 0, n.releasing_gpu * 1000) for n in nodes]
@@ -227,12 +237,12 @@ def _nodes(nodes: Sequence[Node]) -> Nodes:
     releasing = np.array(going, dtype=np.int64).reshape(-1, 4)
     keys = max((len(n.labels) for n in nodes), default=0)
     taints = max((len(n.taints) for n in nodes), default=0)
-    return Nodes(
+    return SnapshotNodes(
         names=tuple(f"node-{i}" for i in range(len(nodes))),
         allocatable=allocatable,
         idle=allocatable - np.array(taken, dtype=np.int64).reshape(-1, 4) - releasing,
         releasing=releasing,
-        fault=np.array([n.fault for n in nodes], dtype=np.int8),
+        fault=np.array([n.prefilter_fault for n in nodes], dtype=np.int8),
         labels=np.array([_padded(n.labels, keys, NONE) for n in nodes], np.int32).reshape(
             len(nodes), keys
         ),
@@ -249,6 +259,6 @@ def _padded(values: Sequence[int], length: int, filler: int) -> list[int]:
     return [*values, *[filler] * (length - len(values))]
 
 
-def _no_neighbours(nodes: int) -> Neighbours:
+def _no_pod_affinity(nodes: int) -> PodRelations:
     none = np.zeros((0, nodes), dtype=np.int32)
-    return Neighbours(none, (), none, (), ())
+    return PodRelations(none, (), none, (), ())

@@ -6,118 +6,132 @@ from typing import Any, Final
 import numpy as np
 from hypothesis import strategies as st
 
-from scheduler.core.decision import Admission, Plan
-from scheduler.core.ledger import Ledger
+from scheduler.core.decision import Plan, PodGroupAllocation
+from scheduler.core.ledger import Statement
 from scheduler.core.model import (
     NONE,
     UNBOUND,
-    Cause,
-    Going,
-    Group,
-    Leaf,
-    Neighbours,
+    AffinityTerm,
+    LabelRequirement,
+    PodRelations,
+    PodSet,
     PodState,
-    Require,
-    Slot,
+    ReleasingAmount,
+    ReservationCause,
+    ReservedPlace,
     Snapshot,
-    Spread,
-    Term,
-    Tree,
-    leaves_of,
+    SpreadConstraint,
+    SubGroupSet,
+    SubGroupTree,
+    podsets_of,
 )
-from scheduler.core.model import Shape as PodShape
-from tests.support.snapshots import Builder, Node, Queue, shape
+from scheduler.core.model import SchedulingSignature as PodShape
+from tests.support.snapshots import Builder, SnapshotNode, SnapshotQueue, signature
 
-__all__ = ["PLAIN", "Taste", "after", "neighbours", "snapshots"]
+__all__ = ["PLAIN", "SnapshotOptions", "after_plan", "no_pod_affinity", "snapshots"]
 
 _ZONE: Final = 0  # the key of the label
-_IN_ZONE: Final = (((Require(_ZONE, frozenset({0})),),),)
-_SPREAD: Final = Spread(0, _ZONE, 1, 0, True, True, True)
+_IN_ZONE: Final = (((LabelRequirement(_ZONE, frozenset({0})),),),)
+_SPREAD: Final = SpreadConstraint(0, _ZONE, 1, 0, True, True, True)
 
-ORDINARY: Final = (
-    *(shape(gpu=1), shape(gpu=1), shape(gpu=2, cpu=2), shape(gpu=2, cpu=0.5), shape(gpu=4)),
-    *(shape(cpu=2), shape(cpu=0)),
+PLAIN_SIGNATURES: Final = (
+    *(
+        signature(gpu=1),
+        signature(gpu=1),
+        signature(gpu=2, cpu=2),
+        signature(gpu=2, cpu=0.5),
+        signature(gpu=4),
+    ),
+    *(signature(cpu=2), signature(cpu=0)),
 )
-SOCIABLE: Final = (
-    shape(gpu=1, tolerates=frozenset({0})),
-    shape(gpu=1, any_of=_IN_ZONE),
-    shape(cpu=1, takes=(0,), avoids=(0,)),
-    shape(gpu=1, matches=(0,), apart=(0,), shunned=(0,)),
-    shape(cpu=1, matches=(0,), shunned=(0,), near=(Term(0, _ZONE),), is_own_neighbour=True),
-    shape(gpu=1, matches=(0,), shunned=(0,), spread=(_SPREAD,)),
-    shape(cpu=1, claims=(0,)),
-    shape(cpu=1, own_claims=(1,)),
+CONSTRAINED_SIGNATURES: Final = (
+    signature(gpu=1, tolerated_taints=frozenset({0})),
+    signature(gpu=1, node_affinity=_IN_ZONE),
+    signature(cpu=1, host_ports=(0,), conflicting_ports=(0,)),
+    signature(gpu=1, matched_selectors=(0,), anti_affinity=(0,), existing_anti_affinity=(0,)),
+    signature(
+        cpu=1,
+        matched_selectors=(0,),
+        existing_anti_affinity=(0,),
+        affinity=(AffinityTerm(0, _ZONE),),
+        matches_own_affinity=True,
+    ),
+    signature(
+        gpu=1, matched_selectors=(0,), existing_anti_affinity=(0,), spread_constraints=(_SPREAD,)
+    ),
+    signature(cpu=1, rwo_claims=(0,)),
+    signature(cpu=1, rwop_claims=(1,)),
 )
 
 
 @dataclass(frozen=True)
-class Taste:
+class SnapshotOptions:
     """What may occur in a snapshot."""
 
     has_releasing: bool = True
-    has_slots: bool = True
-    has_mixed_units: bool = True  # their pods differ
-    shapes: tuple[PodShape, ...] = ORDINARY + SOCIABLE
+    has_reserved_places: bool = True
+    has_mixed_podgroups: bool = True  # their pods differ
+    signatures: tuple[PodShape, ...] = PLAIN_SIGNATURES + CONSTRAINED_SIGNATURES
 
 
-PLAIN: Final = Taste(False, False, False, ORDINARY)
+PLAIN: Final = SnapshotOptions(False, False, False, PLAIN_SIGNATURES)
 
 
-def neighbours(nodes: int, **more: Any) -> Neighbours:
+def no_pod_affinity(nodes: int, **more: Any) -> PodRelations:
     """Return neighbours of which nobody is there yet: one selector, one term, two claims."""
     none = np.zeros((1, nodes), dtype=np.int32)
     table: dict[str, Any] = {
-        "counts": none,
-        "terms": (Term(0, _ZONE),),
-        "holders": none.copy(),
+        "selector_counts": none,
+        "anti_affinity_terms": (AffinityTerm(0, _ZONE),),
+        "anti_affinity_counts": none.copy(),
         "claim_node": (NONE, NONE),
         "claim_users": (0, 0),
     }
-    return Neighbours(**{**table, **more})
+    return PodRelations(**{**table, **more})
 
 
 @st.composite
-def snapshots(draw: st.DrawFn, taste: Taste = Taste()) -> Snapshot:
+def snapshots(draw: st.DrawFn, options: SnapshotOptions = SnapshotOptions()) -> Snapshot:
     """Draw a few nodes, queues and units."""
-    nodes = draw(st.lists(_nodes(taste), min_size=2, max_size=5))
+    nodes = draw(st.lists(_nodes(options), min_size=2, max_size=5))
     build = Builder(nodes=nodes, queues=draw(_queues()))
     parents = {queue.parent for queue in build.queues}
-    leaves = [queue.name for queue in build.queues if queue.name not in parents]
+    podsets = [queue.name for queue in build.queues if queue.name not in parents]
     for row, node in enumerate(nodes):
         if node.releasing_gpu and draw(st.booleans()):
-            of = [queue.name for queue in build.queues].index(draw(st.sampled_from(leaves)))
-            build.going.append(Going(of, row, (0, 0, node.releasing_gpu * 1000)))
+            of = [queue.name for queue in build.queues].index(draw(st.sampled_from(podsets)))
+            build.terminating.append(ReleasingAmount(of, row, (0, 0, node.releasing_gpu * 1000)))
     for _ in range(draw(st.integers(2, 6))):
-        tree = draw(_trees(build, taste))
-        build.unit(
+        tree = draw(_subgroup_trees(build, options))
+        build.podgroup(
             tree,
-            queue=draw(st.sampled_from(leaves)),
+            queue=draw(st.sampled_from(podsets)),
             priority=draw(st.sampled_from([50, 50, 75])),
             is_preemptible=draw(st.booleans()),
             is_kept=draw(st.booleans()),
         )
-    return _held(build.snapshot(neighbours=neighbours(len(nodes))))
+    return _with_nominated(build.snapshot(pod_relations=no_pod_affinity(len(nodes))))
 
 
 @st.composite
-def _nodes(draw: st.DrawFn, taste: Taste) -> Node:
+def _nodes(draw: st.DrawFn, options: SnapshotOptions) -> SnapshotNode:
     gpu = draw(st.sampled_from([8, 4, 8, 2, 1, 0]))
     used = draw(st.integers(0, gpu // 2))
-    return Node(
+    return SnapshotNode(
         gpu=gpu,
         cpu=draw(st.sampled_from([16, 8, 4])),
         pods=draw(st.sampled_from([110, 110, 110, 2])),
         used_gpu=used,
         used_cpu=draw(st.integers(0, 2)),
-        releasing_gpu=draw(st.integers(0, gpu - used)) if taste.has_releasing else 0,
-        fault=draw(st.sampled_from([0] * 7 + [4])),
+        releasing_gpu=draw(st.integers(0, gpu - used)) if options.has_releasing else 0,
+        prefilter_fault=draw(st.sampled_from([0] * 7 + [4])),
         labels=(draw(st.sampled_from([NONE, 0, 1])),),
         taints=(draw(st.sampled_from([False] * 5 + [True])),),
     )
 
 
 @st.composite
-def _queues(draw: st.DrawFn) -> list[Queue]:
+def _queues(draw: st.DrawFn) -> list[SnapshotQueue]:
     bound = st.sampled_from([UNBOUND, 8, UNBOUND, 4, UNBOUND, 2, 1, 0])
     parents = draw(st.sampled_from([("", "0"), ("",), ("", "0", "0", ""), ("", "")]))
     has = [draw(st.sampled_from([0, 0, 0, 1, 3])) for _ in parents]
@@ -125,7 +139,7 @@ def _queues(draw: st.DrawFn) -> list[Queue]:
         if parent:
             has[int(parent)] += has[q]
     return [
-        Queue(
+        SnapshotQueue(
             name=str(q),
             parent=parent,
             quota=draw(bound),
@@ -139,80 +153,88 @@ def _queues(draw: st.DrawFn) -> list[Queue]:
 
 
 @st.composite
-def _trees(draw: st.DrawFn, build: Builder, taste: Taste) -> Tree:
+def _subgroup_trees(draw: st.DrawFn, build: Builder, options: SnapshotOptions) -> SubGroupTree:
     names = iter("abcdef")
-    shapes = st.sampled_from(taste.shapes)
+    shapes = st.sampled_from(options.signatures)
     one = draw(shapes)
 
-    def leaf() -> Leaf:
-        it = draw(shapes) if taste.has_mixed_units else one
-        return _leaf(draw, build, taste, (next(names), it))
+    def podset() -> PodSet:
+        it = draw(shapes) if options.has_mixed_podgroups else one
+        return _podset(draw, build, options, (next(names), it))
 
-    def group(name: str, children: tuple[Tree, ...]) -> Group:
-        return Group(name, draw(st.integers(0, len(children))), children)
+    def group(name: str, children: tuple[SubGroupTree, ...]) -> SubGroupSet:
+        return SubGroupSet(name, draw(st.integers(0, len(children))), children)
 
     kind = draw(st.sampled_from(["leaf", "leaf", "group", "groups"]))
     if kind == "leaf":
-        return leaf()
+        return podset()
     if kind == "group":
-        return group("top", tuple(leaf() for _ in range(draw(st.integers(1, 3)))))
-    return group("top", (group("left", (leaf(), leaf())), group("right", (leaf(), leaf()))))
+        return group("top", tuple(podset() for _ in range(draw(st.integers(1, 3)))))
+    return group("top", (group("left", (podset(), podset())), group("right", (podset(), podset()))))
 
 
-def _leaf(draw: st.DrawFn, build: Builder, taste: Taste, of: tuple[str, PodShape]) -> Leaf:
+def _podset(
+    draw: st.DrawFn, build: Builder, options: SnapshotOptions, of: tuple[str, PodShape]
+) -> PodSet:
     name, one = of
-    waiting = build.pods(draw(st.sampled_from([2, 1, 3, 4, 0])), one)
+    waiting = build.waiting_pods(draw(st.sampled_from([2, 1, 3, 4, 0])), one)
     later = draw(st.sampled_from([0, 0, 1, 2]))
-    row = build.shape(one)
-    is_alone = one.matches or one.claims or one.own_claims  # slots might be where pods cannot be
-    most = len(waiting) + later if taste.has_slots and not is_alone else 0
-    slots = draw(st.lists(st.integers(0, len(build.nodes) - 1), max_size=min(2, most)))
-    return Leaf(
+    row = build.signature_row(one)
+    is_alone = (
+        one.matched_selectors or one.rwo_claims or one.rwop_claims
+    )  # slots might be where pods cannot be
+    most = len(waiting) + later if options.has_reserved_places and not is_alone else 0
+    reserved_places = draw(st.lists(st.integers(0, len(build.nodes) - 1), max_size=min(2, most)))
+    return PodSet(
         name=name,
         minimum=draw(st.integers(0, len(waiting) + later) | st.integers(0, 5)),
-        waiting=waiting,
-        there=draw(st.sampled_from([0, 0, 0, 1, 2])),
-        slots=tuple(Slot(node, row, Cause.ANTICIPATED) for node in slots),
-        later=later,
-        later_shape=row,
+        pending=waiting,
+        running=draw(st.sampled_from([0, 0, 0, 1, 2])),
+        reserved_places=tuple(
+            ReservedPlace(node, row, ReservationCause.ANTICIPATED) for node in reserved_places
+        ),
+        expected=later,
+        expected_signature=row,
     )
 
 
-def _held(snapshot: Snapshot) -> Snapshot:
+def _with_nominated(snapshot: Snapshot) -> Snapshot:
     """Take the room of slots, and charge their queues."""
-    ledger = Ledger(snapshot)
-    queues = _Charges(snapshot)
-    for unit in snapshot.units:
-        for leaf in leaves_of(unit.tree):
-            for slot in leaf.slots:
-                ledger.take(slot.node, slot.shape, is_now=True)
-                queues.charge(unit.queue, slot.shape, 1, not unit.is_preemptible)
-                queues.ask(unit.queue, slot.shape, 1)
-    return _written(snapshot, ledger, queues)
+    statement = Statement(snapshot)
+    queues = _QueueCharges(snapshot)
+    for podgroup in snapshot.podgroups:
+        for podset in podsets_of(podgroup.tree):
+            for reserved_place in podset.reserved_places:
+                statement.allocate(reserved_place.node, reserved_place.signature, on_idle=True)
+                queues.charge(
+                    podgroup.queue, reserved_place.signature, 1, not podgroup.is_preemptible
+                )
+                queues.request(podgroup.queue, reserved_place.signature, 1)
+    return _written(snapshot, statement, queues)
 
 
-class _Charges:
+class _QueueCharges:
     """What queues have and want while it changes."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self.allocated = snapshot.queues.allocated.copy()
-        self.fixed = snapshot.queues.fixed.copy()
+        self.fixed = snapshot.queues.non_preemptible.copy()
         self.requested = snapshot.queues.requested.copy()
 
     def charge(self, queue: int, one: int, sign: int, is_fixed: bool) -> None:
         """Let a queue have a pod more, or less."""
-        for q in self._up(queue):
-            self.allocated[q] += sign * np.array(self._snapshot.shapes[one].counted)
+        for q in self._ancestors(queue):
+            self.allocated[q] += sign * np.array(self._snapshot.signatures[one].queue_request)
             if is_fixed:
-                self.fixed[q] += sign * np.array(self._snapshot.shapes[one].counted)
+                self.fixed[q] += sign * np.array(self._snapshot.signatures[one].queue_request)
 
-    def ask(self, queue: int, one: int, sign: int) -> None:
+    def request(self, queue: int, one: int, sign: int) -> None:
         """Let a queue want a pod more, or less."""
-        for q in self._up(queue):
-            self.requested[q] += sign * np.array(self._snapshot.shapes[one].counted)
+        for q in self._ancestors(queue):
+            self.requested[q] += sign * np.array(self._snapshot.signatures[one].queue_request)
 
-    def _up(self, queue: int) -> list[int]:
+    def _ancestors(self, queue: int) -> list[int]:
         way = []
         while queue != NONE:
             way.append(queue)
@@ -220,80 +242,82 @@ class _Charges:
         return way
 
 
-def after(snapshot: Snapshot, plan: Plan) -> Snapshot:
+def after_plan(snapshot: Snapshot, plan: Plan) -> Snapshot:
     """Return the cluster when everything is bound; nothing may have been nominated."""
-    ledger = Ledger(snapshot)
-    charges = _Charges(snapshot)
-    units = list(snapshot.units)
+    statement = Statement(snapshot)
+    charges = _QueueCharges(snapshot)
+    podgroups = list(snapshot.podgroups)
     state, node_of = snapshot.pods.state.copy(), snapshot.pods.node.copy()
-    for admission in plan.decisions:
-        unit = units[admission.unit]
-        is_fixed = not unit.is_preemptible
-        for slot in _given_up(unit.tree, admission):
-            ledger.give(slot.node, slot.shape)
-            charges.charge(unit.queue, slot.shape, -1, is_fixed)
-            charges.ask(unit.queue, slot.shape, -1)
+    for admission in plan.allocations:
+        podgroup = podgroups[admission.podgroup]
+        is_fixed = not podgroup.is_preemptible
+        for reserved_place in _released_places(podgroup.tree, admission):
+            statement.deallocate(reserved_place.node, reserved_place.signature)
+            charges.charge(podgroup.queue, reserved_place.signature, -1, is_fixed)
+            charges.request(podgroup.queue, reserved_place.signature, -1)
         for pod, node in admission.binds:
-            one = int(snapshot.pods.shape[pod])
-            ledger.take(node, one, is_now=True)
-            charges.charge(unit.queue, one, 1, is_fixed)
-            state[pod], node_of[pod] = PodState.THERE, node
-        tree = _grown(unit.tree, admission)
+            one = int(snapshot.pods.signature[pod])
+            statement.allocate(node, one, on_idle=True)
+            charges.charge(podgroup.queue, one, 1, is_fixed)
+            state[pod], node_of[pod] = PodState.RUNNING, node
+        tree = _grown_tree(podgroup.tree, admission)
         for name, node, number, _ in admission.reservations:
-            one = next(leaf.later_shape for leaf in leaves_of(tree) if leaf.name == name)
+            one = next(
+                podset.expected_signature for podset in podsets_of(tree) if podset.name == name
+            )
             for _ in range(number):
-                ledger.take(node, one, is_now=True)
-                charges.charge(unit.queue, one, 1, is_fixed)
-                charges.ask(unit.queue, one, 1)
-        units[admission.unit] = replace(unit, tree=tree)
+                statement.allocate(node, one, on_idle=True)
+                charges.charge(podgroup.queue, one, 1, is_fixed)
+                charges.request(podgroup.queue, one, 1)
+        podgroups[admission.podgroup] = replace(podgroup, tree=tree)
     pods = replace(snapshot.pods, state=state, node=node_of)
-    return replace(_written(snapshot, ledger, charges), units=tuple(units), pods=pods)
+    return replace(_written(snapshot, statement, charges), podgroups=tuple(podgroups), pods=pods)
 
 
-def _given_up(tree: Tree, admission: Admission) -> list[Slot]:
+def _released_places(tree: SubGroupTree, admission: PodGroupAllocation) -> list[ReservedPlace]:
     placed = {pod for pod, _ in admission.binds}
     return [
-        slot
-        for leaf in leaves_of(tree)
-        for slot in leaf.slots[: sum(pod in placed for pod in leaf.waiting)]
+        reserved_place
+        for podset in podsets_of(tree)
+        for reserved_place in podset.reserved_places[: sum(pod in placed for pod in podset.pending)]
     ]
 
 
-def _grown(tree: Tree, admission: Admission) -> Tree:
-    if isinstance(tree, Group):
-        return replace(tree, children=tuple(_grown(it, admission) for it in tree.children))
+def _grown_tree(tree: SubGroupTree, admission: PodGroupAllocation) -> SubGroupTree:
+    if isinstance(tree, SubGroupSet):
+        return replace(tree, children=tuple(_grown_tree(it, admission) for it in tree.children))
     placed = {pod for pod, _ in admission.binds}
-    come = sum(pod in placed for pod in tree.waiting)
+    come = sum(pod in placed for pod in tree.pending)
     held = tuple(
-        Slot(it.node, tree.later_shape, it.cause)
+        ReservedPlace(it.node, tree.expected_signature, it.cause)
         for it in admission.reservations
-        if it.leaf == tree.name
+        if it.podset == tree.name
         for _ in range(it.number)
     )
     return replace(
         tree,
-        waiting=tuple(pod for pod in tree.waiting if pod not in placed),
-        there=tree.there + come,
-        slots=tree.slots[come:] + held,
+        pending=tuple(pod for pod in tree.pending if pod not in placed),
+        running=tree.running + come,
+        reserved_places=tree.reserved_places[come:] + held,
     )
 
 
-def _written(snapshot: Snapshot, ledger: Ledger, charges: _Charges) -> Snapshot:
+def _written(snapshot: Snapshot, statement: Statement, charges: _QueueCharges) -> Snapshot:
     crowd = replace(
-        snapshot.neighbours,
-        counts=ledger.counts,
-        holders=ledger.holders,
-        claim_node=tuple(ledger.claim_node),
-        claim_users=tuple(ledger.claim_users),
+        snapshot.pod_relations,
+        selector_counts=statement.selector_counts,
+        anti_affinity_counts=statement.anti_affinity_counts,
+        claim_node=tuple(statement.claim_node),
+        claim_users=tuple(statement.claim_users),
     )
     return replace(
         snapshot,
-        nodes=replace(snapshot.nodes, idle=ledger.idle, ports=ledger.ports),
-        neighbours=crowd,
+        nodes=replace(snapshot.nodes, idle=statement.idle, ports=statement.ports),
+        pod_relations=crowd,
         queues=replace(
             snapshot.queues,
             allocated=charges.allocated,
-            fixed=charges.fixed,
+            non_preemptible=charges.fixed,
             requested=charges.requested,
         ),
     )

@@ -10,15 +10,15 @@ from typing import Final
 
 from tests.support.tree import ROOT
 from trainer_kai.config import Setting, settings_of
-from trainer_kai.metrics import metrics_of
+from trainer_kai.metrics import all_metrics
 from trainer_kai.settings import PROCESSES, AllSettings
 
-__all__ = ["README", "TABLES", "metrics_table", "rows", "settings_table", "with_tables"]
+__all__ = ["README", "TABLES", "metrics_table", "settings_table", "table_rows", "with_tables"]
 
 README: Final = ROOT / "trainer_kai" / "README.md"
 
 
-def rows(*columns: str, body: Iterable[Iterable[str]]) -> str:
+def table_rows(*columns: str, body: Iterable[Iterable[str]]) -> str:
     """Return a table."""
     cells = [[cell.replace("|", r"\|") for cell in row] for row in body]
     lines = [columns, ["---"] * len(columns), *cells]
@@ -36,8 +36,8 @@ def settings_table() -> str:
         doc = next(iter(having.values())).doc
         names = ", ".join(f"`{it}.{name}`" for it in having)
         called = "the same" if name in in_one else names
-        body.append([f"`{name}`", _default(having), doc, _whose(having), called])
-    return rows("setting", "default", "what it is", "of", "in `run all`", body=body)
+        body.append([f"`{name}`", _default(having), doc, _processes_of(having), called])
+    return table_rows("setting", "default", "what it is", "of", "in `run all`", body=body)
 
 
 def _default(having: Mapping[str, Setting]) -> str:
@@ -46,7 +46,7 @@ def _default(having: Mapping[str, Setting]) -> str:
     return ", ".join(shown)
 
 
-def _whose(having: Mapping[str, Setting]) -> str:
+def _processes_of(having: Mapping[str, Setting]) -> str:
     return "all" if having.keys() == PROCESSES.keys() else ", ".join(having)
 
 
@@ -54,9 +54,9 @@ def metrics_table() -> str:
     """Return every metric."""
     body = [
         [f"`{it.name}`", it.kind.__name__.lower(), ", ".join(it.labels) or "none", it.doc]
-        for it in metrics_of().values()
+        for it in all_metrics().values()
     ]
-    return rows("metric", "kind", "labels", "what it says", body=body)
+    return table_rows("metric", "kind", "labels", "what it says", body=body)
 
 
 TABLES: Final[Mapping[str, Callable[[], str]]] = {

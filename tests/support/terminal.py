@@ -16,7 +16,7 @@ class Terminal:
 
     def __init__(self, command: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.folder: Final = folder
-        self._command: Final = command
+        self._run_command: Final = command
         self._capsys: Final = capsys
 
     def write(self, name: str, *objects: Any) -> str:
@@ -27,6 +27,6 @@ class Terminal:
 
     def run(self, *arguments: str) -> tuple[int, str, str]:
         """Run the command; return its exit code and what it wrote."""
-        code = main([self._command, *arguments])
-        said = self._capsys.readouterr()
-        return code, said.out, said.err
+        code = main([self._run_command, *arguments])
+        output = self._capsys.readouterr()
+        return code, output.out, output.err

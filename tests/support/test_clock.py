@@ -9,7 +9,7 @@ from tests.support.case import Case, ids
 from tests.support.clock import VirtualClock
 
 # the naps of several tasks, started in this order -> (moment, task) of every waking within 10 s
-NAPS: list[Case[list[list[float]], list[tuple[float, int]]]] = [
+SLEEPS: list[Case[list[list[float]], list[tuple[float, int]]]] = [
     Case("one wakes when due", [[3]], [(3, 0)]),
     Case("the last moment is part of the time", [[10]], [(10, 0)]),
     Case("who is due later goes on waiting", [[10.001]], []),
@@ -25,7 +25,7 @@ NAPS: list[Case[list[list[float]], list[tuple[float, int]]]] = [
 ]
 
 
-@pytest.mark.parametrize("case", NAPS, ids=ids)
+@pytest.mark.parametrize("case", SLEEPS, ids=ids)
 async def test_advance(case: Case[list[list[float]], list[tuple[float, int]]]) -> None:
     """Each moment that is due comes, in its order, and is seen as that moment."""
     clock = VirtualClock()

@@ -6,191 +6,228 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
-from scheduler.core.decision import Action, Admission, Eviction, Placing, Plan, Reservation
+from scheduler.core.decision import (
+    Action,
+    Eviction,
+    Plan,
+    PodGroupAllocation,
+    PodPlacement,
+    Reservation,
+)
 from scheduler.core.model import (
     NONE,
     UNBOUND,
-    Budgets,
-    Cause,
-    Going,
-    Group,
-    Leaf,
-    Slot,
+    DisruptionBudgets,
+    PodSet,
+    ReleasingAmount,
+    ReservationCause,
+    ReservedPlace,
     Snapshot,
+    SubGroupSet,
 )
 from tests.support.case import Case, ids
-from tests.support.snapshots import Builder, Node, Queue, shape
-from tests.support.violations import violations
+from tests.support.snapshots import Builder, SnapshotNode, SnapshotQueue, signature
+from tests.support.violations import plan_violations
 
-GANG, FIXED, GROUPS, LATER, SLOTS = range(5)
-ONE: Final = shape(gpu=1)
-NODES: Final = [Node(gpu=2), Node(gpu=2, used_gpu=1, releasing_gpu=1), Node(gpu=1, used_gpu=3)]
+PODGROUP, NON_PREEMPTIBLE, SUBGROUPS, EXPECTED, RESERVED_PLACES = range(5)
+ONE: Final = signature(gpu=1)
+NODES: Final = [
+    SnapshotNode(gpu=2),
+    SnapshotNode(gpu=2, used_gpu=1, releasing_gpu=1),
+    SnapshotNode(gpu=1, used_gpu=3),
+]
 
 
 def snapshot(**queue: Any) -> Snapshot:
     """Return five units of two pods each, of one GPU; the last one has slots for both."""
-    build = Builder(nodes=NODES, queues=[Queue("all", **{"quota": UNBOUND, **queue})])
-    build.gang(2, ONE)
-    build.gang(2, ONE, is_preemptible=False)
-    one, two = Leaf("a", 1, build.pods(1, ONE)), Leaf("b", 1, build.pods(1, ONE))
-    build.unit(Group("all", 1, (one, two)))
-    build.unit(Leaf("a", 3, build.pods(2, ONE), later=1, later_shape=0))
-    slots = (Slot(2, 0, Cause.ANTICIPATED), Slot(2, 0, Cause.ANTICIPATED))
-    build.unit(Leaf("a", 1, build.pods(2, ONE), slots=slots, later_shape=0))
+    build = Builder(nodes=NODES, queues=[SnapshotQueue("all", **{"quota": UNBOUND, **queue})])
+    build.uniform_podgroup(2, ONE)
+    build.uniform_podgroup(2, ONE, is_preemptible=False)
+    one, two = (
+        PodSet("a", 1, build.waiting_pods(1, ONE)),
+        PodSet("b", 1, build.waiting_pods(1, ONE)),
+    )
+    build.podgroup(SubGroupSet("all", 1, (one, two)))
+    build.podgroup(PodSet("a", 3, build.waiting_pods(2, ONE), expected=1, expected_signature=0))
+    reserved_places = (
+        ReservedPlace(2, 0, ReservationCause.ANTICIPATED),
+        ReservedPlace(2, 0, ReservationCause.ANTICIPATED),
+    )
+    build.podgroup(
+        PodSet(
+            "a",
+            1,
+            build.waiting_pods(2, ONE),
+            reserved_places=reserved_places,
+            expected_signature=0,
+        )
+    )
     return build.snapshot()
 
 
-def plan(*decisions: Admission) -> Plan:
+def plan(*decisions: PodGroupAllocation) -> Plan:
     """Return a plan that says nothing else."""
     return Plan(decisions, (), np.zeros((1, 3), dtype=np.int64))
 
 
-def binds(unit: int, *nodes: int, first: int = 0) -> Admission:
+def binds(podgroup: int, *nodes: int, first: int = 0) -> PodGroupAllocation:
     """Bind the pods of a unit, from the first one on, to nodes."""
-    pods = range(2 * unit + first, 2 * unit + 2)
-    return Admission(unit, tuple(map(Placing, pods, nodes)))
+    pods = range(2 * podgroup + first, 2 * podgroup + 2)
+    return PodGroupAllocation(podgroup, tuple(map(PodPlacement, pods, nodes)))
 
 
-def waits(unit: int, *nodes: int) -> Admission:
+def nominates(podgroup: int, *nodes: int) -> PodGroupAllocation:
     """Nominate nodes for the pods of a unit."""
-    return replace(binds(unit), nominations=binds(unit, *nodes).binds)
+    return replace(binds(podgroup), nominations=binds(podgroup, *nodes).binds)
 
 
-def holds(admission: Admission, *nodes: int) -> Admission:
+def reserves(admission: PodGroupAllocation, *nodes: int) -> PodGroupAllocation:
     """Reserve as well."""
-    held = tuple(Reservation("a", node, 1, Cause.ANTICIPATED) for node in nodes)
+    held = tuple(Reservation("a", node, 1, ReservationCause.ANTICIPATED) for node in nodes)
     return replace(admission, reservations=held)
 
 
-ROOM: Final = "node node-{} has no room for all that is placed there"
+CAPACITY: Final = "node node-{} has no room for all that is placed there"
 IDLE: Final = "more is bound to node node-{} than is idle there"
 
 # decisions -> what they break
-BROKEN: list[Case[tuple[Admission, ...], list[str]]] = [
+BROKEN: list[Case[tuple[PodGroupAllocation, ...], list[str]]] = [
     Case("nothing", (), []),
-    Case("a gang that fits", (binds(GANG, 0, 0),), []),
+    Case("a gang that fits", (binds(PODGROUP, 0, 0),), []),
     Case(
         "a pod twice",
-        (binds(GANG, 0, 0), binds(GANG, 1)),
+        (binds(PODGROUP, 0, 0), binds(PODGROUP, 1)),
         ["pod 0 of unit-0 is placed 2 times", IDLE.format(1)],
     ),
     Case(
         "more than there is",
-        (binds(GANG, 0, 0), binds(FIXED, 0, 0)),
-        [ROOM.format(0), IDLE.format(0)],
+        (binds(PODGROUP, 0, 0), binds(NON_PREEMPTIBLE, 0, 0)),
+        [CAPACITY.format(0), IDLE.format(0)],
     ),
-    Case("what is not idle yet", (binds(GANG, 0, 1),), [IDLE.format(1)]),
-    Case("who waits needs nothing idle", (waits(GANG, 0, 1),), []),
-    Case("too many wait", (waits(GANG, 1, 1),), [ROOM.format(1)]),
+    Case("what is not idle yet", (binds(PODGROUP, 0, 1),), [IDLE.format(1)]),
+    Case("who waits needs nothing idle", (nominates(PODGROUP, 0, 1),), []),
+    Case("too many wait", (nominates(PODGROUP, 1, 1),), [CAPACITY.format(1)]),
     Case(
-        "an overcommitted node gets no worse", (binds(GROUPS, 2),), [ROOM.format(2), IDLE.format(2)]
+        "an overcommitted node gets no worse",
+        (binds(SUBGROUPS, 2),),
+        [CAPACITY.format(2), IDLE.format(2)],
     ),
-    Case("who takes its slots adds nothing", (binds(SLOTS, 2, 2),), []),
-    Case("half a gang", (binds(GANG, 0),), ["unit-0 is bound in part"]),
+    Case("who takes its slots adds nothing", (binds(RESERVED_PLACES, 2, 2),), []),
+    Case("half a gang", (binds(PODGROUP, 0),), ["unit-0 is bound in part"]),
     Case(
         "half of it waits",
-        (replace(waits(GANG, 0), binds=(Placing(1, 0),)),),
+        (replace(nominates(PODGROUP, 0), binds=(PodPlacement(1, 0),)),),
         ["unit-0 is bound in part"],
     ),
-    Case("one after the other is whole", (binds(GANG, 0), binds(GANG, 0, first=1)), []),
-    Case("one of two groups is enough", (binds(GROUPS, 0),), []),
-    Case("a later pod is missing", (binds(LATER, 0, 0),), ["unit-3 is bound in part"]),
-    Case("a later pod has a slot", (holds(binds(LATER, 0, 0), 1),), []),
-    Case("a slot that has no room", (holds(binds(LATER, 0, 0), 0),), [ROOM.format(0)]),
-    Case("slots alone are not torn", (holds(Admission(LATER), 0),), []),
+    Case("one after the other is whole", (binds(PODGROUP, 0), binds(PODGROUP, 0, first=1)), []),
+    Case("one of two groups is enough", (binds(SUBGROUPS, 0),), []),
+    Case("a later pod is missing", (binds(EXPECTED, 0, 0),), ["unit-3 is bound in part"]),
+    Case("a later pod has a slot", (reserves(binds(EXPECTED, 0, 0), 1),), []),
+    Case("a slot that has no room", (reserves(binds(EXPECTED, 0, 0), 0),), [CAPACITY.format(0)]),
+    Case("slots alone are not torn", (reserves(PodGroupAllocation(EXPECTED), 0),), []),
 ]
 
 
 @pytest.mark.parametrize("case", BROKEN, ids=ids)
-def test_what_is_broken_is_told(case: Case[tuple[Admission, ...], list[str]]) -> None:
+def test_a_broken_plan_is_reported(case: Case[tuple[PodGroupAllocation, ...], list[str]]) -> None:
     """Nobody twice, no overcommitment, no gang in part."""
-    assert list(violations(snapshot(), plan(*case.given))) == case.want
+    assert list(plan_violations(snapshot(), plan(*case.given))) == case.want
 
 
-def test_a_pod_that_does_not_wait_is_told() -> None:
+def test_placing_a_pod_that_does_not_wait_is_reported() -> None:
     """It is there already, or gated, or not of the unit's leaves."""
     given = snapshot()
-    units = (replace(given.units[0], tree=Leaf("default", 0)), *given.units[1:])
-    told = list(violations(replace(given, units=units), plan(binds(GANG, 0, 0))))
-    assert told == ["pod 0 of unit-0 does not wait", "pod 1 of unit-0 does not wait"]
+    podgroups = (replace(given.podgroups[0], tree=PodSet("default", 0)), *given.podgroups[1:])
+    report = list(plan_violations(replace(given, podgroups=podgroups), plan(binds(PODGROUP, 0, 0))))
+    assert report == ["pod 0 of unit-0 does not wait", "pod 1 of unit-0 does not wait"]
 
 
 LIMIT: Final = "queue all has more GPU than its limit"
 QUOTA: Final = "queue all has more GPU that is fixed than its quota"
 
 # what the queue has, decisions -> what they break
-BOUNDS: list[Case[tuple[dict[str, int], tuple[Admission, ...]], list[str]]] = [
-    Case("up to the limit", ({"limit": 2}, (binds(GANG, 0, 0),)), []),
-    Case("past the limit", ({"limit": 1}, (binds(GANG, 0, 0),)), [LIMIT]),
+BOUNDS: list[Case[tuple[dict[str, int], tuple[PodGroupAllocation, ...]], list[str]]] = [
+    Case("up to the limit", ({"limit": 2}, (binds(PODGROUP, 0, 0),)), []),
+    Case("past the limit", ({"limit": 1}, (binds(PODGROUP, 0, 0),)), [LIMIT]),
     Case(
-        "past it with what is there", ({"limit": 2, "allocated": 1}, (binds(GANG, 0, 0),)), [LIMIT]
+        "past it with what is there",
+        ({"limit": 2, "allocated": 1}, (binds(PODGROUP, 0, 0),)),
+        [LIMIT],
     ),
-    Case("who waits counts", ({"limit": 1}, (waits(GANG, 0, 0),)), [LIMIT]),
+    Case("who waits counts", ({"limit": 1}, (nominates(PODGROUP, 0, 0),)), [LIMIT]),
     Case("who was above stays there", ({"limit": 1, "allocated": 9}, ()), []),
-    Case("reservations count", ({"limit": 2}, (holds(binds(LATER, 0, 0), 1),)), [LIMIT]),
-    Case("slots are given up", ({"limit": 2, "allocated": 2}, (binds(SLOTS, 2, 2),)), []),
-    Case("up to the quota", ({"quota": 2}, (binds(FIXED, 0, 0),)), []),
-    Case("past the quota", ({"quota": 1}, (binds(FIXED, 0, 0),)), [QUOTA]),
+    Case("reservations count", ({"limit": 2}, (reserves(binds(EXPECTED, 0, 0), 1),)), [LIMIT]),
+    Case("slots are given up", ({"limit": 2, "allocated": 2}, (binds(RESERVED_PLACES, 2, 2),)), []),
+    Case("up to the quota", ({"quota": 2}, (binds(NON_PREEMPTIBLE, 0, 0),)), []),
+    Case("past the quota", ({"quota": 1}, (binds(NON_PREEMPTIBLE, 0, 0),)), [QUOTA]),
     Case(
         "past it with what is there for good",
-        ({"quota": 2, "fixed": 1}, (binds(FIXED, 0, 0),)),
+        ({"quota": 2, "non_preemptible": 1}, (binds(NON_PREEMPTIBLE, 0, 0),)),
         [QUOTA],
     ),
-    Case("past the quota, but preemptible", ({"quota": 1}, (binds(GANG, 0, 0),)), []),
+    Case("past the quota, but preemptible", ({"quota": 1}, (binds(PODGROUP, 0, 0),)), []),
 ]
 
 
 @pytest.mark.parametrize("case", BOUNDS, ids=ids)
-def test_bounds(case: Case[tuple[dict[str, int], tuple[Admission, ...]], list[str]]) -> None:
+def test_bounds(
+    case: Case[tuple[dict[str, int], tuple[PodGroupAllocation, ...]], list[str]],
+) -> None:
     """No queue passes a limit, and what cannot be preempted no quota."""
     queue, decisions = case.given
-    assert list(violations(snapshot(**queue), plan(*decisions))) == case.want
+    assert list(plan_violations(snapshot(**queue), plan(*decisions))) == case.want
 
 
 def test_a_parent_has_bounds_too() -> None:
     """What a team gets, its department gets."""
-    queues = [Queue("department", limit=1, quota=UNBOUND), Queue("team", "department")]
+    queues = [
+        SnapshotQueue("department", limit=1, quota=UNBOUND),
+        SnapshotQueue("team", "department"),
+    ]
     build = Builder(nodes=NODES, queues=queues)
-    build.gang(2, ONE)
-    told = list(violations(build.snapshot(), plan(binds(GANG, 0, 0))))
-    assert told == ["queue department has more GPU than its limit"]
+    build.uniform_podgroup(2, ONE)
+    report = list(plan_violations(build.snapshot(), plan(binds(PODGROUP, 0, 0))))
+    assert report == ["queue department has more GPU than its limit"]
 
 
 def test_what_goes_is_on_nodes_until_it_is_gone() -> None:
     """Nothing is bound beside it past a limit; who waits is not there yet."""
-    build = Builder(nodes=NODES, queues=[Queue("all", limit=2, quota=UNBOUND)])
-    build.going.append(Going(0, 1, (0, 0, 1000)))
-    build.gang(2, ONE)
+    build = Builder(nodes=NODES, queues=[SnapshotQueue("all", limit=2, quota=UNBOUND)])
+    build.terminating.append(ReleasingAmount(0, 1, (0, 0, 1000)))
+    build.uniform_podgroup(2, ONE)
     found = build.snapshot()
-    told = "queue all has more GPU on nodes than its limit"
-    assert list(violations(found, plan(binds(GANG, 0, 0)))) == [told]
-    waits = Admission(GANG, nominations=(Placing(0, 0), Placing(1, 0)))
-    assert list(violations(found, plan(waits))) == []
+    report = "queue all has more GPU on nodes than its limit"
+    assert list(plan_violations(found, plan(binds(PODGROUP, 0, 0)))) == [report]
+    waits = PodGroupAllocation(PODGROUP, nominations=(PodPlacement(0, 0), PodPlacement(1, 0)))
+    assert list(plan_violations(found, plan(waits))) == []
 
 
 def crowded() -> Snapshot:
     """Return who waits, and who run: one whole, one with a pod on top, one of two children."""
-    build = Builder(nodes=[Node(gpu=9)], queues=[Queue("all", quota=UNBOUND)])
-    build.gang(1, ONE)
-    build.runs([0, 0], ONE)
-    build.runs([0, 0], ONE, minimum=1)
-    row = build.shape(ONE)
+    build = Builder(nodes=[SnapshotNode(gpu=9)], queues=[SnapshotQueue("all", quota=UNBOUND)])
+    build.uniform_podgroup(1, ONE)
+    build.running_podgroup([0, 0], ONE)
+    build.running_podgroup([0, 0], ONE, minimum=1)
+    row = build.signature_row(ONE)
     for _ in range(4):
-        build.lying(0, row)
-    first, second = Leaf("a", 2, there=2, pods=(5, 6)), Leaf("b", 2, there=2, pods=(7, 8))
-    build.unit(Group("all", 1, (first, second)), is_kept=True)
+        build.pod_on_node(0, row)
+    first, second = (
+        PodSet("a", 2, running=2, running_pods=(5, 6)),
+        PodSet("b", 2, running=2, running_pods=(7, 8)),
+    )
+    build.podgroup(SubGroupSet("all", 1, (first, second)), is_kept=True)
     return build.snapshot()
 
 
-def evicts(unit: int, *pods: int, is_whole: bool = False) -> Eviction:
+def evicts(podgroup: int, *pods: int, is_whole: bool = False) -> Eviction:
     """Let a unit lose pods for who waits."""
-    return Eviction((unit,), pods, is_whole, Action.RECLAIM, 0)
+    return Eviction((podgroup,), pods, is_whole, Action.RECLAIM, 0)
 
 
 NEEDED: Final = "unit-{} loses what it needs"
 
 # who goes -> what that breaks
-TAKEN: list[Case[tuple[Eviction, ...], list[str]]] = [
+EVICTED: list[Case[tuple[Eviction, ...], list[str]]] = [
     Case("all of a unit", (evicts(1, 1, 2, is_whole=True),), []),
     Case("a part of what it needs", (evicts(1, 2),), [NEEDED.format(1)]),
     Case("what is on top", (evicts(2, 4),), []),
@@ -202,27 +239,27 @@ TAKEN: list[Case[tuple[Eviction, ...], list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize("case", TAKEN, ids=ids)
+@pytest.mark.parametrize("case", EVICTED, ids=ids)
 def test_what_is_taken(case: Case[tuple[Eviction, ...], list[str]]) -> None:
     """All of a unit, or what it does not need."""
-    given = Admission(0, nominations=(Placing(0, 0),))
+    given = PodGroupAllocation(0, nominations=(PodPlacement(0, 0),))
     made = replace(plan(given), evictions=case.given)
-    assert list(violations(crowded(), made)) == case.want
+    assert list(plan_violations(crowded(), made)) == case.want
 
 
 @pytest.mark.parametrize(
     ("given", "want"),
     [
         ((), ["unit-1 is evicted for nobody"]),
-        ((Admission(0, binds=(Placing(0, 0),)),), ["unit-1 is evicted for nobody"]),
-        ((Admission(0, nominations=(Placing(0, 0),)),), []),
+        ((PodGroupAllocation(0, binds=(PodPlacement(0, 0),)),), ["unit-1 is evicted for nobody"]),
+        ((PodGroupAllocation(0, nominations=(PodPlacement(0, 0),)),), []),
     ],
     ids=["nobody", "who need not wait", "who waits for it"],
 )
-def test_for_whom_it_is_taken(given: tuple[Admission, ...], want: list[str]) -> None:
+def test_a_victim_needs_a_claimant(given: tuple[PodGroupAllocation, ...], want: list[str]) -> None:
     """For who is given something that is to be released."""
     made = replace(plan(*given), evictions=(evicts(1, 1, 2, is_whole=True),))
-    assert list(violations(crowded(), made)) == want
+    assert list(plan_violations(crowded(), made)) == want
 
 
 @pytest.mark.parametrize(
@@ -238,29 +275,31 @@ def test_a_budget_is_passed_by_name(
     action: Action, named: tuple[int, ...], want: list[str]
 ) -> None:
     """And only where a queue takes back what it lent."""
-    budgets = Budgets(("ns/b",), (1,), ((0,),), (NONE, 0, 0, *[NONE] * 6))
+    budgets = DisruptionBudgets(("ns/b",), (1,), ((0,),), (NONE, 0, 0, *[NONE] * 6))
     one = replace(evicts(1, 1, 2, is_whole=True), action=action, budgets=named)
-    made = replace(plan(Admission(0, nominations=(Placing(0, 0),))), evictions=(one,))
-    assert list(violations(replace(crowded(), budgets=budgets), made)) == want
+    made = replace(plan(PodGroupAllocation(0, nominations=(PodPlacement(0, 0),))), evictions=(one,))
+    assert list(plan_violations(replace(crowded(), budgets=budgets), made)) == want
 
 
-def test_who_cannot_give_back_borrows_no_more() -> None:
+def test_a_non_evictable_queue_over_quota_gets_no_more() -> None:
     """What is above the quota, and cannot be evicted, is told; what moves is not counted."""
     for is_moving in (False, True):
-        build = Builder(nodes=[Node(gpu=9)], queues=[Queue("all", quota=1)])
-        build.gang(1, ONE)
-        build.runs([0, 0], ONE, stays="x", is_moving=is_moving)
-        told = [] if is_moving else ["queue all borrows more GPU"]
-        assert list(violations(build.snapshot(), plan(binds(0, 0)))) == told
+        build = Builder(nodes=[SnapshotNode(gpu=9)], queues=[SnapshotQueue("all", quota=1)])
+        build.uniform_podgroup(1, ONE)
+        build.running_podgroup([0, 0], ONE, non_evictable_reason="x", is_relocating=is_moving)
+        report = [] if is_moving else ["queue all borrows more GPU"]
+        assert list(plan_violations(build.snapshot(), plan(binds(0, 0)))) == report
 
 
 def test_what_is_partly_done_does_not_move() -> None:
     """But it may go for another unit."""
     found = crowded()
-    units = [replace(it, is_partly_done=row == 1) for row, it in enumerate(found.units)]
-    given = replace(found, units=tuple(units))
+    podgroups = [
+        replace(it, is_partly_succeeded=row == 1) for row, it in enumerate(found.podgroups)
+    ]
+    given = replace(found, podgroups=tuple(podgroups))
     one = evicts(1, 1, 2, is_whole=True)
-    made = replace(plan(Admission(0, nominations=(Placing(0, 0),))), evictions=(one,))
-    assert list(violations(given, made)) == []
+    made = replace(plan(PodGroupAllocation(0, nominations=(PodPlacement(0, 0),))), evictions=(one,))
+    assert list(plan_violations(given, made)) == []
     moved = replace(made, evictions=(replace(one, action=Action.CONSOLIDATION),))
-    assert "unit-1 may not lose anything" in violations(given, moved)
+    assert "unit-1 may not lose anything" in plan_violations(given, moved)

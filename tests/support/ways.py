@@ -7,52 +7,60 @@ from typing import Final, TypeAlias
 import pytest
 
 from tests.support.authority import authority_pem, server_tls
-from tests.support.wire import Asked, Line, Reply, Wire, reply
-from trainer_kai.kube.access import Access, Token, Trust
-from trainer_kai.kube.answer import Answer
+from tests.support.wire import (
+    Answerer,
+    RawHttpServer,
+    ReceivedRequest,
+    ServerConnection,
+    http_answer,
+)
+from trainer_kai.kube.access import RestConfig, ServerTrust, StaticToken
+from trainer_kai.kube.answer import ApiResponse
 from trainer_kai.kube.errors import Unavailable
 from trainer_kai.kube.pooled import PooledTransport
 from trainer_kai.kube.request import Request
-from trainer_kai.kube.single import SingleTransport
+from trainer_kai.kube.single import CommandTransport
 from trainer_kai.kube.transport import Transport
 
 __all__ = [
-    "BOTH",
+    "BOTH_TRANSPORTS",
     "DELETE",
     "GET",
     "LONG_S",
     "POST",
-    "Kind",
-    "Way",
+    "ConnectedTransport",
+    "TransportFactory",
     "access_to",
-    "close",
-    "half",
-    "never",
-    "reset",
-    "way",
+    "close_connection",
+    "connected",
+    "half_answer",
+    "never_answer",
+    "reset_connection",
 ]
 
-Kind: TypeAlias = Callable[[Access], Transport]
+TransportFactory: TypeAlias = Callable[[RestConfig], Transport]
 
 LONG_S: Final = 10.0
 GET: Final = Request("GET", "/api/v1/pods", (("limit", "5"),), repeatable=True)
 POST: Final = Request("POST", "/api/v1/pods", body=b"{}")
 DELETE: Final = Request("DELETE", "/api/v1/namespaces/a/pods/b", body=b"{}")
-BOTH: Final = pytest.mark.parametrize("kind", [PooledTransport, SingleTransport])
+BOTH_TRANSPORTS: Final = pytest.mark.parametrize("kind", [PooledTransport, CommandTransport])
 
 
-class Way:
+class ConnectedTransport:
     """A transport, and the server at the other end."""
 
-    def __init__(self, transport: Transport, wire: Wire) -> None:
+    def __init__(self, transport: Transport, wire: RawHttpServer) -> None:
         self.transport = transport
-        self.wire = wire
+        self.server = wire
 
-    async def send(self, request: Request = GET, timeout_s: float = LONG_S) -> Answer:
+    async def send(self, request: Request = GET, timeout_s: float = LONG_S) -> ApiResponse:
         """Send a request."""
         return await self.transport.send(request, timeout_s)
 
-    async def fails(self, request: Request = GET, timeout_s: float = LONG_S) -> Unavailable:
+    async def send_unanswered(
+        self, request: Request = GET, timeout_s: float = LONG_S
+    ) -> Unavailable:
         """Send a request that gets no answer."""
         with pytest.raises(Unavailable) as raised:
             await self.send(request, timeout_s)
@@ -60,41 +68,43 @@ class Way:
         return raised.value
 
 
-def access_to(wire: Wire) -> Access:
+def access_to(wire: RawHttpServer) -> RestConfig:
     """Return how the server is reached."""
     server = f"https://127.0.0.1:{wire.port}"
-    return Access(server, Token("t"), Trust(authority_pem()), origin="the test")
+    return RestConfig(server, StaticToken("t"), ServerTrust(authority_pem()), origin="the test")
 
 
 @asynccontextmanager
-async def way(
-    kind: Kind, answer: Reply, change: Callable[[Access], Access] = lambda access: access
-) -> AsyncIterator[Way]:
+async def connected(
+    kind: TransportFactory,
+    answer: Answerer,
+    change: Callable[[RestConfig], RestConfig] = lambda access: access,
+) -> AsyncIterator[ConnectedTransport]:
     """Open a way to a server that answers like this."""
-    async with Wire.open(answer, server_tls()) as wire:
+    async with RawHttpServer.open(answer, server_tls()) as wire:
         transport = kind(change(access_to(wire)))
         try:
-            yield Way(transport, wire)
+            yield ConnectedTransport(transport, wire)
         finally:
             await transport.close()
 
 
-async def never(_asked: Asked, line: Line) -> None:
+async def never_answer(_asked: ReceivedRequest, line: ServerConnection) -> None:
     """Say nothing until the other end gives up."""
-    await line.is_over.wait()
+    await line.is_closed.wait()
 
 
-async def reset(_asked: Asked, line: Line) -> None:
+async def reset_connection(_asked: ReceivedRequest, line: ServerConnection) -> None:
     """Break the connection before a word."""
     await line.reset()
 
 
-async def close(_asked: Asked, line: Line) -> None:
+async def close_connection(_asked: ReceivedRequest, line: ServerConnection) -> None:
     """Close the connection before a word."""
     await line.close()
 
 
-async def half(_asked: Asked, line: Line) -> None:
+async def half_answer(_asked: ReceivedRequest, line: ServerConnection) -> None:
     """Break off within the body."""
-    await line.send(reply(200, b"half", "Content-Length: 8"))
+    await line.send(http_answer(200, b"half", "Content-Length: 8"))
     await line.reset()

@@ -8,12 +8,19 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Final, NamedTuple, Self, TypeAlias
 
-__all__ = ["Asked", "Line", "Reply", "Wire", "answering", "reply"]
+__all__ = [
+    "Answerer",
+    "RawHttpServer",
+    "ReceivedRequest",
+    "ServerConnection",
+    "always_answer",
+    "http_answer",
+]
 
 _PATIENCE_S: Final = 10.0
 
 
-class Asked(NamedTuple):
+class ReceivedRequest(NamedTuple):
     """One request as it came in."""
 
     method: str
@@ -23,14 +30,14 @@ class Asked(NamedTuple):
     connection: int  # the first one is 1
 
 
-class Line:
+class ServerConnection:
     """One connection, from the server's side."""
 
     def __init__(
         self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         self.number = number
-        self.is_over = asyncio.Event()
+        self.is_closed = asyncio.Event()
         self._reader = reader
         self._writer = writer
         self._socket = writer.get_extra_info("socket")
@@ -51,7 +58,7 @@ class Line:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, now)
         self._writer.transport.abort()
 
-    async def join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Pass on all bytes between this connection and another one, to the end of both."""
 
         async def pass_on(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
@@ -61,35 +68,35 @@ class Line:
 
         await asyncio.gather(pass_on(self._reader, writer), pass_on(reader, self._writer))
 
-    async def watch(self) -> None:
+    async def note_end(self) -> None:
         """Take note of the end, whoever makes it."""
         with suppress(OSError):
             await self._writer.wait_closed()
-        self.is_over.set()
+        self.is_closed.set()
 
-    async def until_over(self) -> None:
+    async def until_closed(self) -> None:
         """Wait until it is closed."""
         async with asyncio.timeout(_PATIENCE_S):
-            await self.is_over.wait()
+            await self.is_closed.wait()
 
 
-Reply: TypeAlias = Callable[[Asked, Line], Awaitable[None]]
+Answerer: TypeAlias = Callable[[ReceivedRequest, ServerConnection], Awaitable[None]]
 
 
-class Wire:
+class RawHttpServer:
     """A server that answers as it is told and remembers what it was asked."""
 
-    def __init__(self, answer: Reply) -> None:
+    def __init__(self, answer: Answerer) -> None:
         self.answer = answer
-        self.asked: list[Asked] = []
-        self.lines: list[Line] = []
+        self.requests: list[ReceivedRequest] = []
+        self.connections: list[ServerConnection] = []
         self.port = 0
-        self._news = asyncio.Event()
+        self._has_request = asyncio.Event()
 
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, answer: Reply, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1"
+        cls, answer: Answerer, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1"
     ) -> AsyncIterator[Self]:
         """Serve for as long as the context lasts."""
         wire = cls(answer)
@@ -99,26 +106,26 @@ class Wire:
             yield wire
         finally:
             server.close()
-            for line in wire.lines:
+            for line in wire.connections:
                 await line.reset()
             await server.wait_closed()
 
-    async def until_asked(self, count: int) -> None:
+    async def until_requests(self, count: int) -> None:
         """Wait until so many requests have come in whole."""
         async with asyncio.timeout(_PATIENCE_S):
-            while len(self.asked) < count:
-                self._news.clear()
-                await self._news.wait()
+            while len(self.requests) < count:
+                self._has_request.clear()
+                await self._has_request.wait()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        line = Line(len(self.lines) + 1, reader, writer)
-        self.lines.append(line)
-        watching = asyncio.create_task(line.watch())
+        line = ServerConnection(len(self.connections) + 1, reader, writer)
+        self.connections.append(line)
+        watching = asyncio.create_task(line.note_end())
         try:
             while True:
                 asked = await _read(reader, line.number)
-                self.asked.append(asked)
-                self._news.set()
+                self.requests.append(asked)
+                self._has_request.set()
                 await self.answer(asked, line)
         except (asyncio.IncompleteReadError, OSError):
             pass  # no more requests
@@ -127,17 +134,17 @@ class Wire:
             await watching
 
 
-async def _read(reader: asyncio.StreamReader, connection: int) -> Asked:
+async def _read(reader: asyncio.StreamReader, connection: int) -> ReceivedRequest:
     head = (await reader.readuntil(b"\r\n\r\n")).decode()
     first, *rest = head.strip().split("\r\n")
     method, target, _ = first.split(" ")
     pairs = (line.partition(":") for line in rest)
     headers = {name.lower(): value.strip() for name, _, value in pairs}
     body = await reader.readexactly(int(headers.get("content-length", "0")))
-    return Asked(method, target, headers, body, connection)
+    return ReceivedRequest(method, target, headers, body, connection)
 
 
-def reply(status: int, body: bytes = b"", *headers: str) -> bytes:
+def http_answer(status: int, body: bytes = b"", *headers: str) -> bytes:
     """Write an answer; without a length of its own it has that of the body."""
     lines = [f"HTTP/1.1 {status} Said", *headers]
     if not any(
@@ -147,10 +154,10 @@ def reply(status: int, body: bytes = b"", *headers: str) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
-def answering(status: int, body: bytes = b"", *headers: str) -> Reply:
+def always_answer(status: int, body: bytes = b"", *headers: str) -> Answerer:
     """Give every request the same answer."""
 
-    async def answer(_asked: Asked, line: Line) -> None:
-        await line.send(reply(status, body, *headers))
+    async def answer(_asked: ReceivedRequest, line: ServerConnection) -> None:
+        await line.send(http_answer(status, body, *headers))
 
     return answer

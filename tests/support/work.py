@@ -5,12 +5,12 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from trainer_kai.garbage import undisturbed
+from trainer_kai.garbage import without_collection
 
-__all__ = ["work"]
+__all__ = ["count_instructions"]
 
 
-def work(call: Callable[[], object]) -> int:
+def count_instructions(call: Callable[[], object]) -> int:
     """Return how many instructions of Python a call takes."""
     count = 0
 
@@ -21,7 +21,7 @@ def work(call: Callable[[], object]) -> int:
         return seen
 
     before = sys.gettrace()
-    with undisturbed():  # what others left to be cleared away is not the work of this call
+    with without_collection():  # what others left to be cleared away is not the work of this call
         sys.settrace(seen)
         try:
             call()

@@ -3,7 +3,16 @@
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["bind_request", "group", "node", "pod", "queue", "shard", "staged", "trainjob"]
+__all__ = [
+    "bind_request",
+    "group",
+    "node",
+    "pod",
+    "queue",
+    "resource_reservation_pod",
+    "staged_trainjob",
+    "trainjob",
+]
 
 Fields = dict[str, Any]
 
@@ -82,7 +91,7 @@ def pod(
     }
 
 
-def shard(**spec: Any) -> Fields:
+def resource_reservation_pod(**spec: Any) -> Fields:
     """Return a SchedulingShard."""
     return {
         "apiVersion": "kai.scheduler/v1",
@@ -117,7 +126,7 @@ def trainjob(name: str, runtime: str, nodes: int = 2, queue: str = "team-a") -> 
     }
 
 
-def staged(nodes: int = 3) -> list[Fields]:
+def staged_trainjob(nodes: int = 3) -> list[Fields]:
     """Return a TrainJob whose launcher is made later, and its runtime."""
 
     def job(name: str, **more: Any) -> Fields:

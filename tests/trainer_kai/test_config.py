@@ -410,6 +410,8 @@ def test_all_in_one_have_their_own_behind_their_names(file: Path) -> None:
     both = load(AllSettings, argv, {"TRAINER_KAI_LOG_LEVEL": "debug"})
 
     argv = ["--mode=external", "--leader-lease-s=30", "--log-level=debug"]
-    assert both.of(PodgrouperSettings, both.podgrouper) == load(PodgrouperSettings, argv, {})
+    assert both.settings_for(PodgrouperSettings, both.podgrouper) == load(
+        PodgrouperSettings, argv, {}
+    )
     argv = ["--mode=external", "--leader-name=x", "--log-level=debug"]
-    assert both.of(SchedulerSettings, both.scheduler) == load(SchedulerSettings, argv, {})
+    assert both.settings_for(SchedulerSettings, both.scheduler) == load(SchedulerSettings, argv, {})

@@ -91,7 +91,7 @@ NAMES: list[Case[tuple[str, ...], list[str]]] = [
 ]
 
 
-def told(process: str, *argv: str) -> list[str]:
+def faults_of(process: str, *argv: str) -> list[str]:
     """Return what is wrong."""
     try:
         load(MODELS[process], argv, {})
@@ -103,12 +103,12 @@ def told(process: str, *argv: str) -> list[str]:
 @pytest.mark.parametrize("case", NAMES, ids=ids)
 def test_names_are_looked_at_with_all_else(case: Case[tuple[str, ...], list[str]]) -> None:
     """Before a process asks for a cluster."""
-    assert told(*case.given) == case.want
+    assert faults_of(*case.given) == case.want
 
 
 def test_an_unknown_policy_is_told_with_those_that_there_are() -> None:
     """By name, in their order."""
-    (fault,) = told("scheduler", "--policies-disabled=elastik")
+    (fault,) = faults_of("scheduler", "--policies-disabled=elastik")
 
     begin = "flag --policies-disabled: 'elastik' is unknown; did you mean elastic? there are "
     assert fault.startswith(f"{begin}dynamicresources, elastic, ")
@@ -150,5 +150,5 @@ def test_sections(case: Case[tuple[str, str], list[str]], tmp_path: Path) -> Non
     file = tmp_path / "settings.yaml"
     file.write_text(text)
 
-    faults = told(process, f"--config={file}")
+    faults = faults_of(process, f"--config={file}")
     assert [it.removeprefix(f"{file}:1 ") for it in faults] == case.want

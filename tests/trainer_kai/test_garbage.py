@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from trainer_kai.garbage import settle, undisturbed
+from trainer_kai.garbage import freeze_known_objects, without_collection
 
 
 class _Circle:
@@ -31,7 +31,7 @@ def test_what_is_known_is_not_looked_through_again() -> None:
     was = gc.get_freeze_count()
 
     del circle
-    settle()
+    freeze_known_objects()
 
     assert gc.get_freeze_count() - was > len(known)
     assert garbage() is None
@@ -39,7 +39,7 @@ def test_what_is_known_is_not_looked_through_again() -> None:
 
 def test_nothing_is_looked_for_meanwhile() -> None:
     """Afterwards it is again."""
-    with undisturbed():
+    with without_collection():
         assert not gc.isenabled()
 
     assert gc.isenabled()

@@ -13,13 +13,13 @@ from tests.support.clock import VirtualClock
 from trainer_kai.errors import ConfigError
 from trainer_kai.health import Denial, Health, HealthServer
 from trainer_kai.metrics import Metrics
-from trainer_kai.settings import Health as Place
+from trainer_kai.settings import HealthSettings as Place
 
 LOOPBACK = "127.0.0.1"
 _USUAL: Final = Place()
 
 
-class Asked:
+class HealthHarness:
     """A server, and whoever asks it."""
 
     def __init__(self, clock: VirtualClock, place: Place) -> None:
@@ -28,7 +28,7 @@ class Asked:
         here = place.model_copy(update={"address": LOOPBACK, "port": 0})
         self.server = HealthServer(self.health, self.metrics, clock, here)
 
-    async def ask(self, path: str, method: str = "GET", **headers: str) -> tuple[int, str]:
+    async def get(self, path: str, method: str = "GET", **headers: str) -> tuple[int, str]:
         """Return the status and the text of one answer."""
         url = f"http://{LOOPBACK}:{self.server.port}{path}"
         async with (
@@ -50,9 +50,11 @@ def server(place: Place) -> HealthServer:
 
 
 @asynccontextmanager
-async def serving(clock: VirtualClock | None = None, place: Place = _USUAL) -> AsyncIterator[Asked]:
+async def serving(
+    clock: VirtualClock | None = None, place: Place = _USUAL
+) -> AsyncIterator[HealthHarness]:
     """Run a server on a free port."""
-    asked = Asked(clock or VirtualClock(), place)
+    asked = HealthHarness(clock or VirtualClock(), place)
     await asked.server.start()
     try:
         yield asked
@@ -61,7 +63,7 @@ async def serving(clock: VirtualClock | None = None, place: Place = _USUAL) -> A
 
 
 @pytest.fixture
-async def asked() -> AsyncIterator[Asked]:
+async def running_server() -> AsyncIterator[HealthHarness]:
     """Return a server of a process that has just begun."""
     async with serving() as asked:
         yield asked
@@ -95,8 +97,8 @@ def stopping(health: Health) -> None:
 def stuck(health: Health) -> None:
     """Have one check of two fail."""
     ready(health)
-    health.check("pods", lambda: None)
-    health.check("queues", lambda: "stuck")
+    health.add_check("pods", lambda: None)
+    health.add_check("queues", lambda: "stuck")
 
 
 NOT_STARTED = "[-]started: not yet\nreadyz check failed\n"
@@ -142,44 +144,44 @@ ANSWERS: list[Case[Asking, tuple[int, str]]] = [
 
 
 @pytest.mark.parametrize("case", ANSWERS, ids=ids)
-async def test_answers(case: Case[Asking, tuple[int, str]], asked: Asked) -> None:
+async def test_answers(case: Case[Asking, tuple[int, str]], running_server: HealthHarness) -> None:
     """Conditions decide about ready, checks about alive, and neither about the other."""
     happen, path = case.given
-    happen(asked.health)
+    happen(running_server.health)
 
-    assert await asked.ask(path) == case.want
+    assert await running_server.get(path) == case.want
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics"])
-async def test_head_is_get_without_the_body(asked: Asked, path: str) -> None:
+async def test_head_is_get_without_the_body(running_server: HealthHarness, path: str) -> None:
     """Some probes only look at the status."""
-    asked.health.started()
+    running_server.health.started()
 
-    assert await asked.ask(path, "HEAD") == (200, "")
+    assert await running_server.get(path, "HEAD") == (200, "")
 
 
-async def test_nothing_can_be_sent(asked: Asked) -> None:
+async def test_nothing_can_be_sent(running_server: HealthHarness) -> None:
     """Whoever reaches the port can only look."""
-    assert (await asked.ask("/healthz", "POST"))[0] == 405
+    assert (await running_server.get("/healthz", "POST"))[0] == 405
 
 
 def test_a_need_is_asked_for_each_time() -> None:
     """What lacks now is told, not what lacked when the condition was named."""
-    health, lacks = Health(), ["no list yet", "", "the API server is away"]
-    health.needs("pods followed", lambda: lacks.pop(0))
+    health, reason = Health(), ["no list yet", "", "the API server is away"]
+    health.add_condition("pods followed", lambda: reason.pop(0))
 
-    told = [health.readiness()["pods followed"] for _ in range(3)]
+    reasons = [health.readiness()["pods followed"] for _ in range(3)]
 
-    assert told == ["no list yet", None, "the API server is away"]
+    assert reasons == ["no list yet", None, "the API server is away"]
 
 
 def test_a_check_is_not_replaced_by_another_of_its_name() -> None:
     """Two rooms that take the same name would hide each other's trouble."""
     health = Health()
-    health.check("pods", lambda: None)
+    health.add_check("pods", lambda: None)
 
     with pytest.raises(ValueError, match="a check of the name pods already"):
-        health.check("pods", lambda: "stuck")
+        health.add_check("pods", lambda: "stuck")
 
 
 # what is accepted -> the beginning of the type, and whether the text ends as OpenMetrics does
@@ -196,10 +198,10 @@ FORMATS: list[Case[str, tuple[str, bool]]] = [
 
 @pytest.mark.parametrize("case", FORMATS, ids=ids)
 async def test_metrics_come_in_the_format_that_is_asked_for(
-    case: Case[str, tuple[str, bool]], asked: Asked
+    case: Case[str, tuple[str, bool]], running_server: HealthHarness
 ) -> None:
     """The type says what the text is."""
-    url = f"http://{LOOPBACK}:{asked.server.port}/metrics"
+    url = f"http://{LOOPBACK}:{running_server.server.port}/metrics"
     async with (
         aiohttp.ClientSession() as session,
         session.get(url, headers={"Accept": case.given} if case.given else {}) as response,
@@ -212,11 +214,13 @@ async def test_metrics_come_in_the_format_that_is_asked_for(
 
 
 @pytest.mark.parametrize("labels", [1, 200], ids=["few", "many"])
-async def test_metrics_are_compressed_when_that_is_understood(asked: Asked, labels: int) -> None:
+async def test_metrics_are_compressed_when_that_is_understood(
+    running_server: HealthHarness, labels: int
+) -> None:
     """A scrape every few seconds is mostly repetition."""
     for name in map(str, range(labels)):
-        asked.metrics.work_queue_wait_seconds.labels(name)
-    url = f"http://{LOOPBACK}:{asked.server.port}/metrics"
+        running_server.metrics.work_queue_wait_seconds.labels(name)
+    url = f"http://{LOOPBACK}:{running_server.server.port}/metrics"
 
     lengths = []
     for accepted in ("identity", "gzip"):
@@ -248,7 +252,7 @@ async def test_the_lag_of_the_event_loop_is_measured() -> None:
         clock.late_s = 0.4
         await clock.advance(1.1)
 
-        text = (await asked.ask("/metrics"))[1].splitlines()
+        text = (await asked.get("/metrics"))[1].splitlines()
 
     lag = dict(line.rsplit(" ", 1) for line in text if line.startswith("trainer_kai_loop_lag"))
     got = {key.removeprefix("trainer_kai_loop_lag_seconds_"): value for key, value in lag.items()}
@@ -258,11 +262,15 @@ async def test_the_lag_of_the_event_loop_is_measured() -> None:
     assert got["count"] == "3.0"
 
 
-async def test_a_port_that_is_taken_is_a_fault_of_the_settings(asked: Asked) -> None:
+async def test_a_port_that_is_taken_is_a_fault_of_the_settings(
+    running_server: HealthHarness,
+) -> None:
     """The message says what could not be listened on."""
-    second = server(Place(address=LOOPBACK, port=asked.server.port))
+    second = server(Place(address=LOOPBACK, port=running_server.server.port))
 
-    with pytest.raises(ConfigError, match=rf"127\.0\.0\.1, port {asked.server.port}: .*in use"):
+    with pytest.raises(
+        ConfigError, match=rf"127\.0\.0\.1, port {running_server.server.port}: .*in use"
+    ):
         await second.start()
 
 
@@ -276,11 +284,11 @@ async def test_nothing_is_left_of_a_server_that_stopped() -> None:
     """No task runs on, and nobody answers."""
     before = asyncio.all_tasks()
     async with serving() as asked:
-        assert await asked.ask("/healthz") == (200, "ok")
+        assert await asked.get("/healthz") == (200, "ok")
 
     assert asyncio.all_tasks() == before
     with pytest.raises(aiohttp.ClientConnectionError):
-        await asked.ask("/healthz")
+        await asked.get("/healthz")
 
 
 async def test_a_server_is_a_resource() -> None:
@@ -314,24 +322,24 @@ NONE: Final = (
 async def test_there_may_be_no_snapshot(place: Place) -> None:
     """Most processes have none, also where the setting is theirs too."""
     async with serving(place=place) as asked:
-        asked.health.picture = None if place.snapshot == "authorized" else pieces
-        assert await asked.ask("/snapshot") == (404, NONE)
+        asked.health.snapshot_source = None if place.snapshot == "authorized" else pieces
+        assert await asked.get("/snapshot") == (404, NONE)
 
 
 async def test_a_snapshot_comes_in_pieces() -> None:
     """To a caller whom the guard lets through, who is asked with the token and the path."""
-    heard = []
+    bodies = []
 
     async def guard(token: str, path: str) -> Denial | None:
-        heard.append((token, path))
+        bodies.append((token, path))
         return None
 
     async with serving(place=Place(snapshot="authorized")) as asked:
-        asked.health.picture = pieces
+        asked.health.snapshot_source = pieces
         asked.health.guard = guard
-        assert await asked.ask("/snapshot", Authorization="Bearer a.b") == (200, "[1,2]")
+        assert await asked.get("/snapshot", Authorization="Bearer a.b") == (200, "[1,2]")
 
-    assert heard == [("a.b", "/snapshot")]
+    assert bodies == [("a.b", "/snapshot")]
 
 
 async def test_a_denial_is_told_in_words() -> None:
@@ -341,21 +349,21 @@ async def test_a_denial_is_told_in_words() -> None:
         return Denial(403, "no")
 
     async with serving(place=Place(metrics="authorized")) as asked:
-        soon = await asked.ask("/metrics", Authorization="Bearer a")
+        soon = await asked.get("/metrics", Authorization="Bearer a")
         asked.health.guard = guard
-        assert await asked.ask("/metrics", Authorization="bearer a") == (403, "no\n")
-        said = await asked.ask("/metrics")
+        assert await asked.get("/metrics", Authorization="bearer a") == (403, "no\n")
+        response = await asked.get("/metrics")
     assert soon == (503, "the process has only begun: ask again in a second\n")
-    assert said == (401, "it takes the header `Authorization: Bearer TOKEN`\n")
+    assert response == (401, "it takes the header `Authorization: Bearer TOKEN`\n")
 
 
 def test_programs_in_one_process_do_not_take_each_others_names() -> None:
     """The same condition of two of them is two, and the process is ready when both hold."""
     health = Health()
     one, other = health.part("one"), health.part("other")
-    one.needs("pods followed", lambda: None)
-    other.needs("pods followed", lambda: "not yet")
-    other.check("planning", lambda: "it hangs")
+    one.add_condition("pods followed", lambda: None)
+    other.add_condition("pods followed", lambda: "not yet")
+    other.add_check("planning", lambda: "it hangs")
     one.not_ready("certificate", "none")
     one.ready("certificate")
     one.started()
@@ -371,17 +379,19 @@ def test_programs_in_one_process_do_not_take_each_others_names() -> None:
     assert health.readiness()["started"] == "the process is stopping"
 
 
-async def test_the_snapshot_of_one_program_is_that_of_the_process(asked: Asked) -> None:
+async def test_the_snapshot_of_one_program_is_that_of_the_process(
+    running_server: HealthHarness,
+) -> None:
     """Only the scheduler has one."""
-    asked.health.part("scheduler").picture = pieces
+    running_server.health.part("scheduler").snapshot_source = pieces
 
-    assert asked.health.picture is pieces
+    assert running_server.health.snapshot_source is pieces
 
 
 def test_a_condition_is_named_once() -> None:
     """The later one would hide the earlier."""
     health = Health()
-    health.needs("pods followed", lambda: "not yet")
+    health.add_condition("pods followed", lambda: "not yet")
 
     with pytest.raises(ValueError, match="pods followed already"):
-        health.needs("pods followed", lambda: None)
+        health.add_condition("pods followed", lambda: None)

@@ -5,9 +5,9 @@ import re
 import pytest
 from prometheus_client import Counter, Gauge, Histogram, generate_latest
 
-from trainer_kai.metrics import Metric, Metrics, metrics_of
+from trainer_kai.metrics import Metric, Metrics, all_metrics
 
-METRICS = metrics_of()
+METRICS = all_metrics()
 # Each has a handful of values, or as many as there are kinds, queues and leases in the program.
 SMALL_LABELS = {
     "action",
@@ -90,8 +90,8 @@ def test_a_metric_is_the_same_at_every_look() -> None:
 def test_a_work_queue_tells_its_numbers_under_its_name() -> None:
     """Depth, waiting, work and retries of one queue, beside those of another."""
     metrics = Metrics()
-    queue = metrics.queue("jobsets")
-    metrics.queue("pods").set_depth(9)
+    queue = metrics.work_queue("jobsets")
+    metrics.work_queue("pods").set_depth(9)
 
     queue.set_depth(3)
     queue.set_depth(2)

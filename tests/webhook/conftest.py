@@ -6,7 +6,7 @@ import pytest
 import pytest_asyncio
 
 from tests.support.clock import VirtualClock
-from tests.webhook.store import Store
+from tests.webhook.store import FakeApiServer
 
 
 @pytest.fixture
@@ -16,9 +16,9 @@ def clock() -> VirtualClock:
 
 
 @pytest_asyncio.fixture
-async def store() -> AsyncIterator[Store]:
+async def api_server() -> AsyncIterator[FakeApiServer]:
     """Return an API server with a configuration that trusts nobody yet."""
-    made = Store()
+    made = FakeApiServer()
     made.configure("", "")
     yield made
     for replica in made.replicas:

@@ -31,12 +31,12 @@ from tests.webhook.serving import serving, trainjob
 from trainer_kai.api.meta import Key
 from trainer_kai.clock import SystemClock
 from trainer_kai.kube import loop
-from trainer_kai.kube.errors import Refusal, Unavailable
+from trainer_kai.kube.errors import ErrorDetails, Unavailable
 from trainer_kai.log import configure
-from webhook.cache import TrainJob, kept
-from webhook.judge import Elsewhere, Strictness
-from webhook.permission import Wish
-from webhook.shape import Runtime
+from webhook.cache import TrainJobSummary, summarize_trainjob
+from webhook.judge import AdmissionPolicy, LiveLookups
+from webhook.permission import QueueAccessRequest
+from webhook.shape import RuntimeSummary
 
 __all__ = ["Result", "fuzz"]
 
@@ -103,8 +103,8 @@ async def fuzz(seconds: float, seed: int) -> Result:
             for _ in range(_IN_FLIGHT):
                 group.create_task(send_on())
         for path, body in bodies:
-            said = await _send(session, url + path, body)
-            assert said in _GOOD, f"a good review afterwards: {said}"
+            outcome = await _send(session, url + path, body)
+            assert outcome in _GOOD, f"a good review afterwards: {outcome}"
         memory = warm, _mib(pid, "VmRSS"), _mib(pid, "VmHWM")
         return Result(answers, max(longest_s.values()), longest_s[True], memory)
 
@@ -122,13 +122,13 @@ async def _send(session: aiohttp.ClientSession, url: str, body: bytes) -> str:
         return f"no answer: {type(error).__name__}"
     if response.status != 200:
         return str(response.status)
-    said = json.loads(text)["response"]
-    warnings = " ".join(said.get("warnings", ())) + said.get("status", {}).get("message", "")
+    outcome = json.loads(text)["response"]
+    warnings = " ".join(outcome.get("warnings", ())) + outcome.get("status", {}).get("message", "")
     if "its log says why" in warnings:
         return "failed"
-    if not said["allowed"]:
-        return f"denied with {said['status']['code']}"
-    return "patched" if "patch" in said else "allowed"
+    if not outcome["allowed"]:
+        return f"denied with {outcome['status']['code']}"
+    return "patched" if "patch" in outcome else "allowed"
 
 
 @asynccontextmanager
@@ -159,30 +159,30 @@ async def _serve() -> None:
     configure(SystemClock(), layout="console", level="error")
     turns = itertools.count()
 
-    async def read(key: Key) -> TrainJob | None:
+    async def read(key: Key) -> TrainJobSummary | None:
         turn = next(turns) % 3
         if turn == 0:
-            raise Unavailable(Refusal(f"GET {key}", 0, "", "nobody there"))
-        return kept(trainjob(queue="t")) if turn == 1 else None
+            raise Unavailable(ErrorDetails(f"GET {key}", 0, "", "nobody there"))
+        return summarize_trainjob(trainjob(queue="t")) if turn == 1 else None
 
-    async def runtime(key: Key) -> Runtime:
+    async def runtime(key: Key) -> RuntimeSummary:
         if next(turns) % 2:
-            raise Unavailable(Refusal(f"GET {key}", 0, "", "nobody there"))
-        return Runtime(queue="t")
+            raise Unavailable(ErrorDetails(f"GET {key}", 0, "", "nobody there"))
+        return RuntimeSummary(queue="t")
 
-    async def may_use(wish: Wish) -> bool:
+    async def may_use(access_request: QueueAccessRequest) -> bool:
         if next(turns) % 3 == 0:
-            raise Unavailable(Refusal(f"ask {wish.queue}", 0, "", "nobody there"))
+            raise Unavailable(ErrorDetails(f"ask {access_request.queue}", 0, "", "nobody there"))
         return next(turns) % 2 == 0
 
     async def has_queue(_: str) -> bool:
         return True
 
-    live = Elsewhere(runtime, may_use, has_queue)
-    strictness = Strictness(BUNDLED, "closed", refuses_unknown_queues=True)
-    async with serving(read, live=live, strictness=strictness, read_s=1.0) as asked:
-        asked.cache.queues.all_listed()
-        print(asked.url, flush=True)
+    live = LiveLookups(runtime, may_use, has_queue)
+    admission_policy = AdmissionPolicy(BUNDLED, "closed", denies_unknown_queues=True)
+    async with serving(read, live=live, admission_policy=admission_policy, read_s=1.0) as served:
+        served.cache.queues.mark_listed()
+        print(served.url, flush=True)
         await asyncio.to_thread(sys.stdin.read)
 
 

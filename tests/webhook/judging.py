@@ -6,26 +6,26 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 from tests.webhook.objects import BUNDLED, Obj
-from tests.webhook.serving import Asked, serving
-from tests.webhook.trainjobs import ANN, body, slim
+from tests.webhook.serving import ServedWebhook, serving
+from tests.webhook.trainjobs import ANN, body, slim_runtime
 from trainer_kai.api.meta import Key
-from trainer_kai.kube.errors import NotFound, Refusal, Unavailable
-from webhook.judge import Elsewhere, Strictness
-from webhook.permission import Wish
-from webhook.shape import Runtime
+from trainer_kai.kube.errors import ErrorDetails, NotFound, Unavailable
+from webhook.judge import AdmissionPolicy, LiveLookups
+from webhook.permission import QueueAccessRequest
+from webhook.shape import RuntimeSummary
 
-__all__ = ["PATH", "Elsewheres", "Said", "ask", "judging"]
+__all__ = ["PATH", "FakeLookups", "ReviewResult", "ask", "reviewing_webhook"]
 
 PATH = "/validate/trainjob"
-AWAY = Unavailable(Refusal("POST /reviews", 0, "", "nobody there"))
+AWAY = Unavailable(ErrorDetails("POST /reviews", 0, "", "nobody there"))
 
 
-class Elsewheres:
+class FakeLookups:
     """An API server in which ann and team may use the queue a; it can be away, or slow."""
 
     def __init__(self) -> None:
-        self.runtimes: dict[Key, Runtime] = {}
-        self.wishes: list[Wish] = []
+        self.runtimes: dict[Key, RuntimeSummary] = {}
+        self.access_requests: list[QueueAccessRequest] = []
         self.reads: list[Key] = []
         self.queues = {"new"}
         self.allowed = {"a"}
@@ -33,19 +33,19 @@ class Elsewheres:
         self.is_away = False
         self.takes_s = 0.0
 
-    async def runtime(self, key: Key) -> Runtime:
+    async def runtime(self, key: Key) -> RuntimeSummary:
         """Read a runtime."""
         self.reads.append(key)
         await self._answer()
         if key not in self.runtimes:
-            raise NotFound(Refusal(f"GET {key}", 404, "NotFound", "not found"))
+            raise NotFound(ErrorDetails(f"GET {key}", 404, "NotFound", "not found"))
         return self.runtimes[key]
 
-    async def may_use(self, wish: Wish) -> bool:
+    async def may_use(self, access_request: QueueAccessRequest) -> bool:
         """Say whether a user or a namespace may use a queue."""
-        self.wishes.append(wish)
+        self.access_requests.append(access_request)
         await self._answer()
-        return wish.queue in (self.allowed if wish.user else self.granted)
+        return access_request.queue in (self.allowed if access_request.user else self.granted)
 
     async def has_queue(self, name: str) -> bool:
         """Say whether a queue is there."""
@@ -53,9 +53,9 @@ class Elsewheres:
         return name in self.queues
 
     @property
-    def live(self) -> Elsewhere:
+    def live(self) -> LiveLookups:
         """Return what asks it."""
-        return Elsewhere(self.runtime, self.may_use, self.has_queue)
+        return LiveLookups(self.runtime, self.may_use, self.has_queue)
 
     async def _answer(self) -> None:
         await asyncio.sleep(self.takes_s)
@@ -64,20 +64,20 @@ class Elsewheres:
 
 
 @asynccontextmanager
-async def judging(
-    there: Elsewheres | None = None, access: str | None = "closed", **strictness: Any
-) -> AsyncIterator[tuple[Asked, Elsewheres]]:
+async def reviewing_webhook(
+    lookups: FakeLookups | None = None, access: str | None = "closed", **admission_policy: Any
+) -> AsyncIterator[tuple[ServedWebhook, FakeLookups]]:
     """Run a webhook that knows a runtime of the cluster, and annotated queues a and b."""
-    there = there or Elsewheres()
-    strict = Strictness(BUNDLED, **strictness)
-    async with serving(live=there.live, strictness=strict) as asked:
-        asked.cache.put_runtime(slim({"spec": {"replicatedJobs": [{"name": "node"}]}}))
+    lookups = lookups or FakeLookups()
+    strict = AdmissionPolicy(BUNDLED, **admission_policy)
+    async with serving(live=lookups.live, admission_policy=strict) as served:
+        served.cache.put_runtime(slim_runtime({"spec": {"replicatedJobs": [{"name": "node"}]}}))
         for queue in ("a", "b"):
-            asked.cache.queues.put(queue, "", access)
-        yield asked, there
+            served.cache.queues.put(queue, "", access)
+        yield served, lookups
 
 
-class Said(NamedTuple):
+class ReviewResult(NamedTuple):
     """What came back."""
 
     code: int  # 0: it is let through
@@ -86,11 +86,13 @@ class Said(NamedTuple):
 
 
 async def ask(
-    asked: Asked, obj: Obj, old: Obj | None = None, who: Obj = ANN, **fields: Any
-) -> Said:
+    served: ServedWebhook, obj: Obj, old: Obj | None = None, user_info: Obj = ANN, **fields: Any
+) -> ReviewResult:
     """Send a review."""
-    response = await asked.review(PATH, body(obj, old, who, **fields))
+    response = await served.review(PATH, body(obj, old, user_info, **fields))
     assert "patch" not in response
     status = response.get("status", {})
     assert response["allowed"] == (not status)
-    return Said(status.get("code", 0), status.get("message", ""), response.get("warnings", []))
+    return ReviewResult(
+        status.get("code", 0), status.get("message", ""), response.get("warnings", [])
+    )

@@ -10,16 +10,16 @@ import jsonpatch
 import msgspec
 
 from trainer_kai.api.meta import Key
-from trainer_kai.policy.groups import Rules
-from webhook.cache import TrainJob
-from webhook.mutate_jobset import Facts, mutate_jobset, read_jobset
+from trainer_kai.policy.groups import GroupingRules
+from webhook.cache import TrainJobSummary
+from webhook.mutate_jobset import JobSetContext, mutate_jobset, read_jobset
 from webhook.mutate_pod import mutate_pod
-from webhook.review import Answer, Malformed, Request, read_review
+from webhook.review import AdmissionRequest, AdmissionResponse, Malformed, read_review
 
 __all__ = [
     "BUNDLED",
+    "CONTEXT",
     "EXTERNAL",
-    "FACTS",
     "GANG",
     "JOBSET",
     "OWNER",
@@ -27,12 +27,12 @@ __all__ = [
     "QUEUE",
     "REVIEWS",
     "Obj",
-    "Written",
+    "WrittenFields",
     "applied",
     "assigned",
-    "facts",
     "job",
     "jobset",
+    "jobset_context",
     "managed",
     "pod",
     "recorded",
@@ -47,7 +47,7 @@ __all__ = [
 Obj: TypeAlias = dict[str, Any]
 
 REVIEWS: Final = Path(__file__).parent / "reviews"
-BUNDLED: Final = Rules("bundled", "kai-scheduler", "default-queue")
+BUNDLED: Final = GroupingRules("bundled", "kai-scheduler", "default-queue")
 EXTERNAL: Final = BUNDLED._replace(mode="external")
 JOBSET: Final = {"group": "jobset.x-k8s.io", "version": "v1alpha2", "kind": "JobSet"}
 POD: Final = {"group": "", "version": "v1", "kind": "Pod"}
@@ -68,17 +68,17 @@ def recorded(name: str) -> bytes:
     return (REVIEWS / f"{name}.json").read_bytes()
 
 
-def facts(
+def jobset_context(
     labels: Mapping[str, str] | None = None,
     annotations: Mapping[str, str] | None = None,
     **others: Any,
-) -> Facts:
+) -> JobSetContext:
     """Return what is known of a TrainJob with these labels and annotations."""
     runtime = Key("", "torch-distributed")
-    return Facts(TrainJob(UID, labels or {}, annotations or {}, runtime), **others)
+    return JobSetContext(TrainJobSummary(UID, labels or {}, annotations or {}, runtime), **others)
 
 
-FACTS: Final = facts()
+CONTEXT: Final = jobset_context()
 
 
 def job(name: str, scheduler: str | None = None, **parts: Any) -> Obj:
@@ -164,7 +164,7 @@ def pod(**metadata: Any) -> Obj:
 
 def review(obj: Any, kind: Mapping[str, str], old: Any = None, **fields: Any) -> bytes:
     """Return the body of a review: of a creation, or of an update of *old*."""
-    asked: Obj = {
+    review_request: Obj = {
         "uid": "uid-of-the-review",
         "kind": kind,
         "namespace": "team",
@@ -173,38 +173,50 @@ def review(obj: Any, kind: Mapping[str, str], old: Any = None, **fields: Any) ->
         "oldObject": old,
         **fields,
     }
-    whole = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": asked}
+    whole = {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": review_request,
+    }
     return json.dumps(whole).encode()
 
 
-def request(obj: Any, kind: Mapping[str, str], old: Any = None, **fields: Any) -> Request:
+def request(obj: Any, kind: Mapping[str, str], old: Any = None, **fields: Any) -> AdmissionRequest:
     """Return a review as it is read."""
-    asked = read_review(review(obj, kind, old, **fields))
-    assert not isinstance(asked, Malformed), asked
-    return asked
+    review_request = read_review(review(obj, kind, old, **fields))
+    assert not isinstance(review_request, Malformed), review_request
+    return review_request
 
 
 def reviewed(
-    obj: Any, known: Facts = FACTS, rules: Rules = BUNDLED, old: Any = None, **fields: Any
-) -> Answer:
+    obj: Any,
+    context: JobSetContext = CONTEXT,
+    rules: GroupingRules = BUNDLED,
+    old: Any = None,
+    **fields: Any,
+) -> AdmissionResponse:
     """Return the answer to the review of a JobSet."""
-    case = read_jobset(request(obj, JOBSET, old, **fields), rules)
-    return case if isinstance(case, Answer) else mutate_jobset(case, known, rules)
+    jobset_review = read_jobset(request(obj, JOBSET, old, **fields), rules)
+    return (
+        jobset_review
+        if isinstance(jobset_review, AdmissionResponse)
+        else mutate_jobset(jobset_review, context, rules)
+    )
 
 
-def applied(obj: Obj, answer: Answer) -> Obj:
+def applied(obj: Obj, answer: AdmissionResponse) -> Obj:
     """Return an object with the patch applied, as the API server does it."""
     operations = json.loads(msgspec.json.encode(answer.operations))
     patched: Obj = jsonpatch.JsonPatch(operations).apply(copy.deepcopy(obj))
     return patched
 
 
-def assigned(obj: Obj, rules: Rules = BUNDLED) -> Answer:
+def assigned(obj: Obj, rules: GroupingRules = BUNDLED) -> AdmissionResponse:
     """Return the answer to the review of a pod."""
     return mutate_pod(request(obj, POD), rules.mode)
 
 
-class Written(NamedTuple):
+class WrittenFields(NamedTuple):
     """What of a JobSet is ours to write."""
 
     queue: str | None
@@ -212,10 +224,10 @@ class Written(NamedTuple):
     jobs: Mapping[str, tuple[str | None, str | None, str | None]]  # scheduler, queue, gang
 
 
-def written(obj: Obj) -> Written:
+def written(obj: Obj) -> WrittenFields:
     """Read off a JobSet what is ours to write, and the labels beside the queue."""
     meta = obj["metadata"]
-    return Written(
+    return WrittenFields(
         (meta.get("labels") or {}).get(QUEUE),
         meta.get("annotations") or {},
         {

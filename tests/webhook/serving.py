@@ -14,18 +14,18 @@ from tests.support.authority import authority_pem, server_tls
 from tests.webhook.objects import BUNDLED, UID
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.clock import SystemClock
-from trainer_kai.kube.errors import NotFound, Refusal
+from trainer_kai.kube.errors import ErrorDetails, NotFound
 from trainer_kai.log import logger
 from trainer_kai.metrics import Metrics
-from trainer_kai.policy.groups import Rules
-from trainer_kai.settings import Server as Place
-from webhook.app import Desk, ReadTrainJob, Server, Way
-from webhook.cache import Cache, SlimTrainJob, TrainJob
-from webhook.judge import Elsewhere, Judge, Strictness
-from webhook.permission import Wish
-from webhook.shape import Runtime
+from trainer_kai.policy.groups import GroupingRules
+from trainer_kai.settings import WebhookServerSettings as Place
+from webhook.app import ReadTrainJob, ReviewRouter, Route, WebhookServer
+from webhook.cache import AdmissionCache, SlimTrainJob, TrainJobSummary
+from webhook.judge import AdmissionPolicy, LiveLookups, TrainJobHandler
+from webhook.permission import QueueAccessRequest
+from webhook.shape import RuntimeSummary
 
-__all__ = ["KEY", "NOWHERE", "Asked", "serving", "trainjob"]
+__all__ = ["KEY", "NOTHING_FOUND", "ServedWebhook", "serving", "trainjob"]
 
 KEY = Key("team", "job")
 
@@ -38,11 +38,11 @@ def trainjob(uid: str = UID, **labels: str) -> SlimTrainJob:
     )
 
 
-async def _no_runtime(key: Key) -> Runtime:
-    raise NotFound(Refusal(f"GET {key}", 404, "NotFound", "not found"))
+async def _no_runtime(key: Key) -> RuntimeSummary:
+    raise NotFound(ErrorDetails(f"GET {key}", 404, "NotFound", "not found"))
 
 
-async def _anybody(_: Wish) -> bool:
+async def _allow_all(_: QueueAccessRequest) -> bool:
     return True
 
 
@@ -51,13 +51,13 @@ async def _no_queue(_: str) -> bool:
 
 
 # Nothing is found live, and everybody may anything.
-NOWHERE = Elsewhere(_no_runtime, _anybody, _no_queue)
+NOTHING_FOUND = LiveLookups(_no_runtime, _allow_all, _no_queue)
 
 
-class Asked:
+class ServedWebhook:
     """A server, and whoever asks it."""
 
-    def __init__(self, server: Server, cache: Cache, metrics: Metrics) -> None:
+    def __init__(self, server: WebhookServer, cache: AdmissionCache, metrics: Metrics) -> None:
         self.server = server
         self.cache = cache
         self.metrics = metrics
@@ -95,27 +95,32 @@ def client_tls() -> ssl.SSLContext:
 @asynccontextmanager
 async def serving(
     read: ReadTrainJob | None = None,
-    rules: Rules = BUNDLED,
-    live: Elsewhere = NOWHERE,
-    strictness: Strictness | None = None,
-    **place: Any,
-) -> AsyncIterator[Asked]:
+    rules: GroupingRules = BUNDLED,
+    live: LiveLookups = NOTHING_FOUND,
+    admission_policy: AdmissionPolicy | None = None,
+    **server_settings: Any,
+) -> AsyncIterator[ServedWebhook]:
     """Run a server; without *read* and *live* nothing is found live."""
-    cache, metrics, clock = Cache(), Metrics(), SystemClock()
+    cache, metrics, clock = AdmissionCache(), Metrics(), SystemClock()
 
-    async def counted(key: Key) -> TrainJob | None:
-        asked.reads.append(key)
+    async def counted(key: Key) -> TrainJobSummary | None:
+        served.reads.append(key)
         return await read(key) if read else None
 
     def stopping() -> None:
-        asked.is_stopping = True
+        served.is_stopping = True
 
-    desk = Desk(cache, rules, counted, clock, metrics, logger(__name__))
-    judge = Judge(cache, strictness or Strictness(rules), live, clock, metrics, logger(__name__))
-    desk.add("/validate/trainjob", Way("trainjob", judge.answer, judge.is_needed))
-    where = Place(**{"address": "127.0.0.1", "port": 0, "drain_s": 0, **place})
-    server = Server(desk, where, server_tls(), clock, stopping)
-    asked = Asked(server, cache, metrics)
+    router = ReviewRouter(cache, rules, counted, clock, metrics, logger(__name__))
+    trainjob_handler = TrainJobHandler(
+        cache, admission_policy or AdmissionPolicy(rules), live, clock, metrics, logger(__name__)
+    )
+    router.add_route(
+        "/validate/trainjob",
+        Route("trainjob", trainjob_handler.answer, trainjob_handler.fails_closed),
+    )
+    where = Place(**{"address": "127.0.0.1", "port": 0, "drain_s": 0, **server_settings})
+    server = WebhookServer(router, where, server_tls(), clock, stopping)
+    served = ServedWebhook(server, cache, metrics)
     connector = aiohttp.TCPConnector(ssl=client_tls())
-    async with aiohttp.ClientSession(connector=connector) as asked.session, server:
-        yield asked
+    async with aiohttp.ClientSession(connector=connector) as served.session, server:
+        yield served

@@ -8,19 +8,19 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
 
 from tests.support.clock import VirtualClock
-from trainer_kai.kube.access import Access, Token
-from trainer_kai.kube.answer import Answer
-from trainer_kai.kube.client import Client, Unobserved
+from trainer_kai.kube.access import RestConfig, StaticToken
+from trainer_kai.kube.answer import ApiResponse
+from trainer_kai.kube.client import Client, NoRequestObserver
 from trainer_kai.kube.request import Request
 from trainer_kai.log import logger
 from trainer_kai.metrics import Metrics
-from trainer_kai.settings import Tls
-from webhook.certs import Content
-from webhook.keeper import Keeper, Source
-from webhook.rotate import SelfManaged
+from trainer_kai.settings import TlsSettings
+from webhook.certs import SecretContent
+from webhook.keeper import CertificateSource, ServingCertificate
+from webhook.rotate import SelfManagedCertificate
+from webhook.stored import CertificateStore, host_names, read_content
 from webhook.stored import Secret as SecretObject
-from webhook.stored import Stored, content_in, host_names
-from webhook.trust import trust
+from webhook.trust import verify_trust
 
 __all__ = [
     "DAY_S",
@@ -30,13 +30,13 @@ __all__ = [
     "SECRET",
     "SETTINGS",
     "VALIDATING",
+    "FakeApiServer",
     "Replica",
-    "Store",
     "encoded",
-    "short",
+    "short_lived",
 ]
 
-SETTINGS = Tls(namespace="ns", extra_hosts="10.0.0.7, other.example.org,")
+SETTINGS = TlsSettings(namespace="ns", extra_hosts="10.0.0.7, other.example.org,")
 HOSTS = host_names(SETTINGS, "ns")
 HOST = "trainer-kai-webhook.ns.svc"
 SECRET = "/api/v1/namespaces/ns/secrets"
@@ -47,31 +47,31 @@ REASONS = {404: "NotFound", 409: "AlreadyExists", 422: "Invalid", 403: "Forbidde
 DAY_S: Final = 86_400
 
 
-class Store:
+class FakeApiServer:
     """A transport, and the objects behind it."""
 
     def __init__(self) -> None:
         self.secret: dict[str, Any] | None = None
         self.configurations: dict[str, dict[str, Any]] = {}
-        self.asked: list[str] = []
-        self.refuse: int | None = None
-        self.refuse_writes: int | None = None
-        self.before: Callable[[Request], None] = lambda _: None
+        self.requests: list[str] = []
+        self.fail_status: int | None = None
+        self.fail_writes_status: int | None = None
+        self.before_request: Callable[[Request], None] = lambda _: None
         self.replicas: list[Replica] = []
         self._version = 0
 
     # What is there
 
     @property
-    def content(self) -> Content:
+    def content(self) -> SecretContent:
         """Return what the Secret holds."""
         assert self.secret is not None
         metadata: Any = {}
-        found = content_in(SecretObject(metadata=metadata, data=self.secret["data"]))
+        found = read_content(SecretObject(metadata=metadata, data=self.secret["data"]))
         assert found is not None
         return found
 
-    def hold(self, content: Content) -> None:
+    def put_content(self, content: SecretContent) -> None:
         """Have the Secret hold this."""
         names = ("tls.crt", "tls.key", "ca.crt", "ca.key", "next.key")
         data = {name: encoded(pem) for name, pem in zip(names, content, strict=True) if pem}
@@ -106,28 +106,28 @@ class Store:
 
     def writes(self) -> list[str]:
         """Return what was written, in order."""
-        return [it for it in self.asked if not it.startswith("GET ")]
+        return [it for it in self.requests if not it.startswith("GET ")]
 
     # The wire
 
-    async def send(self, request: Request, timeout_s: float) -> Answer:
+    async def send(self, request: Request, timeout_s: float) -> ApiResponse:
         """Answer."""
         assert timeout_s > 0
-        self.asked.append(str(request))
-        self.before(request)
+        self.requests.append(str(request))
+        self.before_request(request)
         await asyncio.sleep(0)
-        refused = self.refuse or (self.refuse_writes if request.method != "GET" else None)
+        refused = self.fail_status or (self.fail_writes_status if request.method != "GET" else None)
         if refused:
-            return _refused(refused)
+            return _error_answer(refused)
         body = json.loads(request.body or b"null")
         if request.path.startswith(_REGISTRATION):
-            return self._configured(request, body)
+            return self._configuration_answer(request, body)
         if request.method != "GET":
             there = self.secret["metadata"]["resourceVersion"] if self.secret else None
             if body["metadata"].get("resourceVersion") != there:
-                return _refused(409)
+                return _error_answer(409)
             self.put_secret(body)
-        return _found(self.secret)
+        return _object_answer(self.secret)
 
     def stream(
         self, request: Request, silence_s: float
@@ -138,20 +138,20 @@ class Store:
     async def close(self) -> None:
         """Have nothing to close."""
 
-    def _configured(self, request: Request, body: Any) -> Answer:
+    def _configuration_answer(self, request: Request, body: Any) -> ApiResponse:
         found = self.configurations.get(request.path)
         if request.method == "PATCH" and found is not None:
             for operation in body:
                 if operation["op"] == "test":
                     assert operation["path"] == "/metadata/resourceVersion"
                     if operation["value"] != found["metadata"]["resourceVersion"]:
-                        return _refused(422)
+                        return _error_answer(422)
                     continue
                 _, _, number, *rest = operation["path"].split("/")
                 assert rest == ["clientConfig", "caBundle"]
                 found["webhooks"][int(number)]["clientConfig"]["caBundle"] = operation["value"]
             found["metadata"]["resourceVersion"] = self._next_version()
-        return _found(found)
+        return _object_answer(found)
 
     def _next_version(self) -> str:
         self._version += 1
@@ -163,30 +163,38 @@ class Replica:
 
     def __init__(
         self,
-        store: Store,
+        api_server: FakeApiServer,
         clock: VirtualClock,
-        settings: Tls = SETTINGS,
-        source: Callable[[Stored], Source] | None = None,
+        settings: TlsSettings = SETTINGS,
+        source: Callable[[CertificateStore], CertificateSource] | None = None,
     ) -> None:
-        access = Access("https://nowhere", Token(""), namespace="ours")
-        stored = Stored(Client(access, store, clock, Unobserved()), settings)
+        access = RestConfig("https://nowhere", StaticToken(""), namespace="ours")
+        certificate_store = CertificateStore(
+            Client(access, api_server, clock, NoRequestObserver()), settings
+        )
         log = logger(__name__)
-        made = source(stored) if source else SelfManaged(stored, settings, clock, log)
+        made = (
+            source(certificate_store)
+            if source
+            else SelfManagedCertificate(certificate_store, settings, clock, log)
+        )
         self.metrics: Final = Metrics()
-        self.keeper: Final = Keeper(made, stored, settings, clock, self.metrics, log)
+        self.certificate: Final = ServingCertificate(
+            made, certificate_store, settings, clock, self.metrics, log
+        )
         self._clock = clock
-        self._store = store
+        self._api_server = api_server
         self._task: asyncio.Task[None] | None = None
 
     def run(self) -> "Replica":
         """Begin, and go on until it is killed."""
 
         async def run() -> None:
-            await self.keeper.begin()
-            await self.keeper.run()
+            await self.certificate.wait_until_loaded()
+            await self.certificate.run()
 
         self._task = asyncio.create_task(run())
-        self._store.replicas.append(self)
+        self._api_server.replicas.append(self)
         return self
 
     async def start(self) -> "Replica":
@@ -208,27 +216,27 @@ class Replica:
         return self._task
 
     @property
-    def shows(self) -> bytes:
+    def shown_certificate(self) -> bytes:
         """Return the certificate that it shows."""
-        assert self.keeper.shown.pair is not None
-        return self.keeper.shown.pair.certificate
+        assert self.certificate.tls.pair is not None
+        return self.certificate.tls.pair.certificate
 
     @property
     def unready(self) -> dict[str, str]:
         """Return why it is not ready."""
-        keeper = self.keeper
+        certificate = self.certificate
         why = {
-            "loaded": keeper.not_loaded(),
-            "trusted": keeper.not_trusted(),
-            "valid": keeper.not_valid(),
+            "loaded": certificate.not_loaded(),
+            "trusted": certificate.not_trusted(),
+            "valid": certificate.not_valid(),
         }
         return {name: it for name, it in why.items() if it}
 
     def is_trusted(self, path: str = MUTATING) -> bool:
         """Say whether the API server trusts what it shows, now."""
-        pair = self.keeper.shown.pair
+        pair = self.certificate.tls.pair
         assert pair is not None
-        found = [trust(bundle, pair, HOST) for bundle in self._store.bundles(path)]
+        found = [verify_trust(bundle, pair, HOST) for bundle in self._api_server.bundles(path)]
         return all(it.until is not None and self._clock.now() < it.until for it in found)
 
     def metric(self, name: str, **labels: str) -> float | None:
@@ -244,16 +252,16 @@ def encoded(pem: bytes) -> str:
     return base64.b64encode(pem).decode()
 
 
-def short(**settings: Any) -> Tls:
+def short_lived(**settings: Any) -> TlsSettings:
     """Return settings of a certificate that lasts minutes."""
     usual = {"certificate_days": 600 / DAY_S, "authority_days": 3000 / DAY_S}
     return SETTINGS.model_copy(update={**usual, "overlap_s": 60.0, "check_s": 5.0, **settings})
 
 
-def _found(obj: dict[str, Any] | None) -> Answer:
-    return _refused(404) if obj is None else Answer(200, json.dumps(obj).encode())
+def _object_answer(obj: dict[str, Any] | None) -> ApiResponse:
+    return _error_answer(404) if obj is None else ApiResponse(200, json.dumps(obj).encode())
 
 
-def _refused(status: int) -> Answer:
+def _error_answer(status: int) -> ApiResponse:
     body = {"kind": "Status", "code": status, "reason": REASONS.get(status, ""), "message": "no"}
-    return Answer(status, json.dumps(body).encode())
+    return ApiResponse(status, json.dumps(body).encode())

@@ -11,24 +11,24 @@ from trainer_kai.api.priority import PriorityClass
 from trainer_kai.api.queue import Queue
 from trainer_kai.api.resources import NODES, PRIORITY_CLASSES, QUEUES, TOPOLOGIES
 from trainer_kai.api.topology import Topology
-from trainer_kai.policy.lint import Bounds
-from webhook.bounds import LONGEST_TEXT, RuntimeText, Surroundings
+from trainer_kai.policy.lint import KnownCluster
+from webhook.bounds import LONGEST_TEXT, ClusterObjects, RuntimeText
 
 KEY = Key("", "a")
 A = Meta(name="a", annotations={"some": "note"})
 
 
-def told() -> Surroundings:
+def listed_objects() -> ClusterObjects:
     """Return what was told one object of each kind."""
-    around = Surroundings()
-    around.put_node(Node(metadata=A))
-    around.put_queue(Queue(metadata=A))
-    around.put_priority(PriorityClass(metadata=A, value=7))
-    around.put_topology(Topology(metadata=A))
-    return around
+    cluster = ClusterObjects()
+    cluster.put_node(Node(metadata=A))
+    cluster.put_queue(Queue(metadata=A))
+    cluster.put_priority(PriorityClass(metadata=A, value=7))
+    cluster.put_topology(Topology(metadata=A))
+    return cluster
 
 
-def counts(found: Bounds) -> list[int | None]:
+def counts(found: KnownCluster) -> list[int | None]:
     """Return how many nodes, queues, classes and topologies are known; None: nobody knows."""
     nodes = None if found.nodes is None else found.nodes.all.bit_count()
     others = (found.queues, found.priorities, found.topologies)
@@ -37,37 +37,37 @@ def counts(found: Bounds) -> list[int | None]:
 
 def test_what_was_not_listed_is_not_known() -> None:
     """One kind after the other is."""
-    around, seen = told(), []
+    cluster, seen = listed_objects(), []
     for kind in (NODES, QUEUES, PRIORITY_CLASSES, TOPOLOGIES):
-        seen.append(counts(around.bounds(grows=False)))
-        around.all_listed(kind.plural)
+        seen.append(counts(cluster.lint_bounds(grows=False)))
+        cluster.mark_listed(kind.plural)
 
     assert seen[0] == [None] * 4
     assert seen[3] == [1, 1, 1, None]
-    assert counts(around.bounds(grows=False)) == [1] * 4
-    assert around.bounds(grows=True).grows
+    assert counts(cluster.lint_bounds(grows=False)) == [1] * 4
+    assert cluster.lint_bounds(grows=True).autoscales
 
 
 def test_what_is_gone_is_forgotten() -> None:
     """And being told so twice does no harm."""
-    around = told()
+    cluster = listed_objects()
     for kind in (NODES, QUEUES, PRIORITY_CLASSES, TOPOLOGIES):
-        around.all_listed(kind.plural)
+        cluster.mark_listed(kind.plural)
     for _ in range(2):
-        around.drop_node(KEY)
-        around.drop_queue(KEY)
-        around.drop_priority(KEY)
-        around.drop_topology(KEY)
+        cluster.drop_node(KEY)
+        cluster.drop_queue(KEY)
+        cluster.drop_priority(KEY)
+        cluster.drop_topology(KEY)
 
-    assert counts(around.bounds(grows=False)) == [0] * 4
+    assert counts(cluster.lint_bounds(grows=False)) == [0] * 4
 
 
 def test_of_a_class_only_what_a_rule_reads_is_kept() -> None:
     """Its annotations are not."""
-    around = told()
-    around.all_listed(PRIORITY_CLASSES.plural)
+    cluster = listed_objects()
+    cluster.mark_listed(PRIORITY_CLASSES.plural)
 
-    found = around.bounds(grows=False).priorities
+    found = cluster.lint_bounds(grows=False).priorities
 
     assert found == {"a": PriorityClass(metadata=Meta(name="a"), value=7)}
 
@@ -92,24 +92,24 @@ TEXTS: list[Case[list[RuntimeText], int | None]] = [
 @pytest.mark.parametrize("case", TEXTS, ids=ids)
 def test_runtimes_are_read_when_they_are_named(case: Case[list[RuntimeText], int | None]) -> None:
     """The last text counts."""
-    around = Surroundings()
+    cluster = ClusterObjects()
     for runtime in case.given:
-        around.put_runtime(runtime)
+        cluster.put_runtime(runtime)
 
-    found = around.runtime(KEY)
-    around.drop_runtime(KEY)
+    found = cluster.runtime(KEY)
+    cluster.drop_runtime(KEY)
 
     policy = found.spec.ml_policy if found else None
     assert (policy.num_nodes if policy else None) == case.want
-    assert around.runtime(KEY) is None
+    assert cluster.runtime(KEY) is None
 
 
 def test_a_runtime_is_kept_as_its_own_text() -> None:
     """Not as a part of the page that it came with."""
-    around = Surroundings()
-    around.put_runtime(RuntimeText(metadata=A, spec=msgspec.Raw(b'{"mlPolicy":{"numNodes":2}}')))
+    cluster = ClusterObjects()
+    cluster.put_runtime(RuntimeText(metadata=A, spec=msgspec.Raw(b'{"mlPolicy":{"numNodes":2}}')))
 
-    found = around.runtime(KEY)
+    found = cluster.runtime(KEY)
 
     assert found is not None
     assert found.metadata.name == "a"

@@ -8,7 +8,7 @@ import pytest
 from tests.support.case import Case, ids
 from trainer_kai.api.decode import decode
 from trainer_kai.api.meta import Key, Meta
-from webhook.cache import Cache, SlimRuntime, SlimTrainJob, TrainJob
+from webhook.cache import AdmissionCache, SlimRuntime, SlimTrainJob, TrainJobSummary
 
 QUEUE = "kai.scheduler/queue"
 KEY = Key("team", "job")
@@ -34,14 +34,14 @@ def runtime(namespace: str, policy: Mapping[str, object] | None) -> SlimRuntime:
 
 def test_of_a_trainjob_only_what_a_rule_reads_is_kept() -> None:
     """The blob of kubectl and the labels of others are not."""
-    cache = Cache()
+    cache = AdmissionCache()
     blob = {"kubectl.kubernetes.io/last-applied-configuration": "{}"}
     asked = {"kai.scheduler/topology": "racks"}
     labels = {QUEUE: "a", "priorityClassName": "train", "team": "vision"}
 
     cache.put_trainjob(trainjob(labels=labels, annotations={**blob, **asked}))
 
-    assert cache.trainjob(KEY) == TrainJob(
+    assert cache.trainjob(KEY) == TrainJobSummary(
         "u", {QUEUE: "a", "priorityClassName": "train"}, asked, Key("", "torch")
     )
     assert len(cache.stores["trainjobs"]) == 1
@@ -49,7 +49,7 @@ def test_of_a_trainjob_only_what_a_rule_reads_is_kept() -> None:
 
 def test_a_later_state_replaces_the_one_before() -> None:
     """Labels go as they came, and so does the whole."""
-    cache = Cache()
+    cache = AdmissionCache()
     cache.put_trainjob(trainjob(labels={QUEUE: "a"}))
     cache.put_trainjob(trainjob("TrainingRuntime"))
     found = cache.trainjob(KEY)
@@ -57,7 +57,7 @@ def test_a_later_state_replaces_the_one_before() -> None:
     cache.drop_trainjob(KEY)
     cache.drop_trainjob(KEY)
 
-    assert found == TrainJob("u", {}, {}, Key("team", "torch"))
+    assert found == TrainJobSummary("u", {}, {}, Key("team", "torch"))
     assert cache.trainjob(KEY) is None
 
 
@@ -74,7 +74,7 @@ RUNTIMES: list[Case[list[Mapping[str, object] | None], str]] = [
 @pytest.mark.parametrize("case", RUNTIMES, ids=ids)
 def test_queues_of_runtimes(case: Case[list[Mapping[str, object] | None], str]) -> None:
     """A runtime of the cluster and one of a namespace are two, though they have one name."""
-    cache = Cache()
+    cache = AdmissionCache()
     for policy in case.given:
         cache.put_runtime(runtime("", policy))
 
@@ -96,21 +96,23 @@ MEANWHILE = [
 
 
 @pytest.mark.parametrize("case", MEANWHILE, ids=ids)
-def test_a_list_is_older_than_what_was_told_since(case: Case[Callable[[Cache], None], str]) -> None:
+def test_a_list_is_older_than_what_was_watched_since(
+    case: Case[Callable[[AdmissionCache], None], str],
+) -> None:
     """What was changed or deleted while it was read stays so."""
-    cache = Cache()
+    cache = AdmissionCache()
     cache.put_runtime(runtime("", {"kaiScheduler": {"queue": "before"}}))
-    cache.hear_of_runtimes()
+    cache.begin_runtime_list()
 
     case.given(cache)
-    cache.put_unheard(runtime("", {"kaiScheduler": {"queue": "old"}}))
+    cache.put_listed_runtime(runtime("", {"kaiScheduler": {"queue": "old"}}))
 
     assert cache.runtime_queue(Key("", "torch")) == case.want
 
 
 def test_queues_of_namespaces() -> None:
     """Only the label that a rule reads is kept."""
-    cache = Cache()
+    cache = AdmissionCache()
     cache.put_namespace(Meta(name="team", labels={QUEUE: "a", "x": "y"}))
     before = cache.namespace_labels("team")
     cache.put_namespace(Meta(name="team", labels={"x": "y"}))

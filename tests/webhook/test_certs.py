@@ -17,27 +17,27 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from tests.support.case import Case, ids
-from webhook.certs import Content, Pair, carry_out, host_of, id_of, named_in
-from webhook.rotation import Do, Lives, Step
-from webhook.trust import Shown, look, trust, valid
+from webhook.certs import SecretContent, TlsKeyPair, apply_step, fingerprint, hosts_in, parse_host
+from webhook.rotation import CertificateLifetimes, RotationAction, RotationStep
+from webhook.trust import DynamicTlsContext, certificate_validity, inspect_content, verify_trust
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
-LIVES = Lives(365 * DAY, 3650 * DAY)
-HOSTS = tuple(map(host_of, ("webhook.ns.svc", "webhook.ns", "127.0.0.1", "2001:DB8:0:0::1")))
+LIVES = CertificateLifetimes(365 * DAY, 3650 * DAY)
+HOSTS = tuple(map(parse_host, ("webhook.ns.svc", "webhook.ns", "127.0.0.1", "2001:DB8:0:0::1")))
 
 
-def made(now: datetime = NOW, lives: Lives = LIVES) -> Content:
+def made(now: datetime = NOW, lifetimes: CertificateLifetimes = LIVES) -> SecretContent:
     """Return what is made where there is nothing."""
-    return carry_out(Step(Do.REMAKE), None, HOSTS, lives, now)
+    return apply_step(RotationStep(RotationAction.REMAKE), None, HOSTS, lifetimes, now)
 
 
 GOOD, OTHER = made(), made()
 
 
-def ids_in(content: Content) -> tuple[str, ...]:
+def ids_in(content: SecretContent) -> tuple[str, ...]:
     """Return the authorities, in order."""
-    return tuple(map(id_of, x509.load_pem_x509_certificates(content.authorities)))
+    return tuple(map(fingerprint, x509.load_pem_x509_certificates(content.authorities)))
 
 
 @cache
@@ -62,7 +62,7 @@ def keys() -> dict[str, bytes]:
 
 
 # what is held -> what is wrong with it at any time
-CASES: list[Case[Content, str]] = [
+CASES: list[Case[SecretContent, str]] = [
     Case("what was made", GOOD, ""),
     Case("no certificate", GOOD._replace(certificate=b""), "it cannot be read"),
     Case("a garbled one", GOOD._replace(certificate=b"x"), "it cannot be read"),
@@ -73,68 +73,90 @@ CASES: list[Case[Content, str]] = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=ids)
-def test_what_is_wrong_with_it(case: Case[Content, str]) -> None:
+def test_what_is_wrong_with_it(case: Case[SecretContent, str]) -> None:
     """Whichever part is broken, it is said, and nothing is raised."""
-    assert look(case.given, HOSTS).fault == case.want
+    assert inspect_content(case.given, HOSTS).fault == case.want
 
 
 @pytest.mark.parametrize("which", ["none", "no key", "half a key", "weak", "short", "another"])
 def test_a_key_that_will_not_do(which: str) -> None:
     """Neither for the certificate nor for its authority."""
-    shown = look(GOOD._replace(key=keys()[which]), HOSTS)
-    signing = look(GOOD._replace(authority_key=keys()[which]), HOSTS)
+    dynamic_context = inspect_content(GOOD._replace(key=keys()[which]), HOSTS)
+    signing = inspect_content(GOOD._replace(authority_key=keys()[which]), HOSTS)
 
-    assert shown.fault.startswith("its key will not do: ")
+    assert dynamic_context.fault.startswith("its key will not do: ")
     assert signing.fault == ""
-    assert [it.signs for it in signing.authorities] == [False]
+    assert [it.can_sign for it in signing.authorities] == [False]
 
 
-def test_a_key_with_a_password_asks_nobody_for_it() -> None:
+def test_a_key_with_a_password_does_not_prompt() -> None:
     """There is no terminal, or worse, there is one."""
-    assert look(GOOD._replace(key=keys()["locked"]), HOSTS).fault.startswith("its key will not do")
-    assert not look(GOOD._replace(authority_key=keys()["locked"]), HOSTS).authorities[0].signs
+    assert inspect_content(GOOD._replace(key=keys()["locked"]), HOSTS).fault.startswith(
+        "its key will not do"
+    )
+    assert (
+        not inspect_content(GOOD._replace(authority_key=keys()["locked"]), HOSTS)
+        .authorities[0]
+        .can_sign
+    )
 
 
 def test_what_is_known_of_a_good_one() -> None:
     """Who signed it, and from when until when; a little before now, for clocks that are behind."""
-    found = look(GOOD, HOSTS)
+    found = inspect_content(GOOD, HOSTS)
 
     assert (found.signer,) == ids_in(GOOD)
     assert (found.begins, found.ends) == (NOW - timedelta(minutes=5), NOW + 365 * DAY)
-    assert [it.signs for it in found.authorities] == [True]
-    assert found.unusable(NOW) == ""
+    assert [it.can_sign for it in found.authorities] == [True]
+    assert found.unusable_reason(NOW) == ""
 
 
 def test_hosts_are_compared_by_value() -> None:
     """However they are spelt: else the certificate would be made anew for ever."""
     spelt = ("Webhook.NS.svc.", "2001:0db8::0001", "127.0.0.1", "webhook.ns")
 
-    assert look(GOOD, tuple(map(host_of, spelt))).missing == ""
-    assert look(GOOD, (*HOSTS, host_of("a.example.org"))).missing == "a.example.org"
-    assert named_in(GOOD.certificate) == set(HOSTS)
+    assert inspect_content(GOOD, tuple(map(parse_host, spelt))).missing == ""
+    assert inspect_content(GOOD, (*HOSTS, parse_host("a.example.org"))).missing == "a.example.org"
+    assert hosts_in(GOOD.certificate) == set(HOSTS)
 
 
 def test_another_authority_did_not_sign_it() -> None:
     """That its key fits itself is not enough."""
-    found = look(GOOD._replace(authorities=OTHER.authorities), HOSTS)
+    found = inspect_content(GOOD._replace(authorities=OTHER.authorities), HOSTS)
 
     assert found.signer == ""
-    assert found.unusable(NOW) == "none of its authorities signed it"
+    assert found.unusable_reason(NOW) == "none of its authorities signed it"
 
 
 def test_a_rotation_step_by_step() -> None:
     """Two authorities, then the other one signs, then it is alone; keys that are done with go."""
     (old,) = ids_in(GOOD)
-    added = carry_out(Step(Do.ADD, keep=(old,)), GOOD, HOSTS, LIVES, NOW)
+    added = apply_step(
+        RotationStep(RotationAction.ADD, kept_authorities=(old,)), GOOD, HOSTS, LIVES, NOW
+    )
     both = ids_in(added)
-    renewed = carry_out(Step(Do.SIGN, keep=both, by=old), added, HOSTS, LIVES, NOW)
-    signed = carry_out(Step(Do.SIGN, keep=both, by=both[1]), renewed, HOSTS, LIVES, NOW)
-    dropped = carry_out(Step(Do.DROP, keep=both[1:]), signed, HOSTS, LIVES, NOW)
-    looks = [look(it, HOSTS) for it in (added, renewed, signed, dropped)]
+    renewed = apply_step(
+        RotationStep(RotationAction.SIGN, kept_authorities=both, signer=old),
+        added,
+        HOSTS,
+        LIVES,
+        NOW,
+    )
+    signed = apply_step(
+        RotationStep(RotationAction.SIGN, kept_authorities=both, signer=both[1]),
+        renewed,
+        HOSTS,
+        LIVES,
+        NOW,
+    )
+    dropped = apply_step(
+        RotationStep(RotationAction.DROP, kept_authorities=both[1:]), signed, HOSTS, LIVES, NOW
+    )
+    states = [inspect_content(it, HOSTS) for it in (added, renewed, signed, dropped)]
 
     assert added.pair == GOOD.pair
-    assert [it.signer for it in looks] == [old, old, both[1], both[1]]
-    assert [[a.signs for a in it.authorities] for it in looks] == [
+    assert [it.signer for it in states] == [old, old, both[1], both[1]]
+    assert [[a.can_sign for a in it.authorities] for it in states] == [
         [True, True],
         [True, True],
         [False, True],
@@ -147,29 +169,39 @@ def test_a_rotation_step_by_step() -> None:
 def test_a_certificate_does_not_outlive_its_authority() -> None:
     """It would be shown in vain."""
     (by,) = ids_in(GOOD)
-    late = carry_out(Step(Do.SIGN, keep=(by,), by=by), GOOD, HOSTS, LIVES, NOW + 3600 * DAY)
+    late = apply_step(
+        RotationStep(RotationAction.SIGN, kept_authorities=(by,), signer=by),
+        GOOD,
+        HOSTS,
+        LIVES,
+        NOW + 3600 * DAY,
+    )
 
-    assert look(late, HOSTS).ends == NOW + 3650 * DAY
+    assert inspect_content(late, HOSTS).ends == NOW + 3650 * DAY
 
 
 def test_others_are_kept_beside_a_new_authority() -> None:
     """Somebody may still show what they signed."""
     (old,) = ids_in(GOOD)
-    again = carry_out(Step(Do.REMAKE, keep=(old,)), GOOD, HOSTS, LIVES, NOW)
+    again = apply_step(
+        RotationStep(RotationAction.REMAKE, kept_authorities=(old,)), GOOD, HOSTS, LIVES, NOW
+    )
 
     assert ids_in(again)[0] == old
-    assert look(again, HOSTS).signer == ids_in(again)[1]
+    assert inspect_content(again, HOSTS).signer == ids_in(again)[1]
 
 
 def test_one_that_was_signed_by_way_of_another_is_trusted() -> None:
     """As those of companies are: the certificate brings the one between it and its authority."""
     root, leaf = made(), made()
-    assert trust(encoded(root.authorities), leaf.pair, "webhook.ns.svc").until is None
+    assert verify_trust(encoded(root.authorities), leaf.pair, "webhook.ns.svc").until is None
     both = root.authorities + leaf.authorities
-    assert trust(encoded(both), leaf.pair, "webhook.ns.svc").until == NOW + 3650 * DAY
+    assert verify_trust(encoded(both), leaf.pair, "webhook.ns.svc").until == NOW + 3650 * DAY
     chain = leaf.pair._replace(certificate=leaf.certificate + leaf.authorities)
-    assert valid(chain).ends == NOW + 365 * DAY
-    assert trust(encoded(leaf.authorities), chain, "webhook.ns.svc").until == NOW + 3650 * DAY
+    assert certificate_validity(chain).ends == NOW + 365 * DAY
+    assert (
+        verify_trust(encoded(leaf.authorities), chain, "webhook.ns.svc").until == NOW + 3650 * DAY
+    )
 
 
 @pytest.mark.parametrize(
@@ -181,9 +213,9 @@ def test_one_that_was_signed_by_way_of_another_is_trusted() -> None:
         (b"x", "127.0.0.1", "no authority can be read"),
     ],
 )
-def test_who_does_not_trust_it(bundle: bytes, host: str, why_not: str) -> None:
+def test_untrusted_certificates(bundle: bytes, host: str, why_not: str) -> None:
     """And why."""
-    found = trust(encoded(bundle), GOOD.pair, host)
+    found = verify_trust(encoded(bundle), GOOD.pair, host)
 
     assert found.until is None
     assert why_not in found.why_not
@@ -197,31 +229,31 @@ def encoded(pem: bytes) -> str:
 async def test_a_client_that_trusts_the_authority_trusts_the_server() -> None:
     """By each of its names, and only by those; an old TLS is refused."""
     content = made(datetime.now(UTC))
-    shown = Shown()
-    shown.show(content.pair)
-    async with _listening(shown) as port:
+    dynamic_context = DynamicTlsContext()
+    dynamic_context.set_pair(content.pair)
+    async with _listening(dynamic_context) as port:
         for host in ("webhook.ns.svc", "webhook.ns", "127.0.0.1"):
             await _connect(port, content, host)
         with pytest.raises(ssl.SSLCertVerificationError):
             await _connect(port, content, "other")
 
-    assert shown.context.minimum_version is ssl.TLSVersion.TLSv1_2
+    assert dynamic_context.context.minimum_version is ssl.TLSVersion.TLSv1_2
 
 
 async def test_another_one_is_shown_without_a_restart() -> None:
     """Also of another kind of key; who is connected stays so; a name need not be sent."""
     first, second = made(datetime.now(UTC)), made(datetime.now(UTC))
-    shown = Shown()
-    shown.show(_with_rsa(first))
-    async with _listening(shown) as port:
+    dynamic_context = DynamicTlsContext()
+    dynamic_context.set_pair(_with_rsa(first))
+    async with _listening(dynamic_context) as port:
         reader, writer = await _connect(port, None, "127.0.0.1")
-        shown.show(second.pair)
+        dynamic_context.set_pair(second.pair)
         await _connect(port, second, "127.0.0.1")
         await _connect(port, second, "webhook.ns")
         with pytest.raises(ssl.SSLCertVerificationError):
             await _connect(port, first, "127.0.0.1")
         with pytest.raises(ssl.SSLError):
-            shown.show(second.pair._replace(key=b"x"))
+            dynamic_context.set_pair(second.pair._replace(key=b"x"))
         await _connect(port, second, "127.0.0.1")
         writer.write(b"still here\n")
         assert await reader.readline() == b"still here\n"
@@ -232,19 +264,19 @@ async def test_with_authorities_of_clients_only_theirs_are_let_in() -> None:
     """Also when they are replaced, and the certificate too; what is no PEM changes nothing."""
     server = made(datetime.now(UTC))
     first, second = (_with_rsa(made(datetime.now(UTC))) for _ in range(2))
-    shown = Shown()
-    shown.ask_clients(first.certificate.decode())
-    shown.show(server.pair)
-    async with _listening(shown) as port:
+    dynamic_context = DynamicTlsContext()
+    dynamic_context.require_client_certificates(first.certificate.decode())
+    dynamic_context.set_pair(server.pair)
+    async with _listening(dynamic_context) as port:
         assert [await _is_let_in(port, it) for it in (first, second, None)] == [True, False, False]
-        shown.ask_clients(second.certificate.decode())
-        shown.show(made(datetime.now(UTC)).pair)
+        dynamic_context.require_client_certificates(second.certificate.decode())
+        dynamic_context.set_pair(made(datetime.now(UTC)).pair)
         with pytest.raises((ssl.SSLError, ValueError)):
-            shown.ask_clients("")
+            dynamic_context.require_client_certificates("")
         assert [await _is_let_in(port, it) for it in (first, second, None)] == [False, True, False]
 
 
-async def _is_let_in(port: int, pair: Pair | None) -> bool:
+async def _is_let_in(port: int, pair: TlsKeyPair | None) -> bool:
     """Say whether a client with a certificate, or with none, gets an answer."""
     context = ssl._create_unverified_context()
     if pair is not None:
@@ -262,7 +294,7 @@ async def _is_let_in(port: int, pair: Pair | None) -> bool:
     return line == b"hello\n"
 
 
-def _with_rsa(content: Content) -> Pair:
+def _with_rsa(content: SecretContent) -> TlsKeyPair:
     """Return the same certificate with a key of another kind, signed by itself."""
     key = rsa.generate_private_key(65537, 2048)
     old = x509.load_pem_x509_certificate(content.certificate)
@@ -281,17 +313,17 @@ def _with_rsa(content: Content) -> Pair:
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     )
-    return Pair(pem, private)
+    return TlsKeyPair(pem, private)
 
 
 @asynccontextmanager
-async def _listening(shown: Shown) -> AsyncIterator[int]:
+async def _listening(dynamic_context: DynamicTlsContext) -> AsyncIterator[int]:
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while line := await reader.readline():
             writer.write(line)
         writer.close()
 
-    server = await asyncio.start_server(echo, "127.0.0.1", 0, ssl=shown.context)
+    server = await asyncio.start_server(echo, "127.0.0.1", 0, ssl=dynamic_context.context)
     try:
         yield server.sockets[0].getsockname()[1]
     finally:
@@ -299,7 +331,7 @@ async def _listening(shown: Shown) -> AsyncIterator[int]:
 
 
 async def _connect(
-    port: int, content: Content | None, host: str
+    port: int, content: SecretContent | None, host: str
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Connect as whoever trusts the authorities of a Secret, or anybody."""
     if content is None:

@@ -10,9 +10,9 @@ import pytest
 from aiohttp import web
 
 from tests.webhook.objects import POD, pod, review
-from tests.webhook.serving import Asked, client_tls, serving
+from tests.webhook.serving import ServedWebhook, client_tls, serving
 from webhook import connections
-from webhook.connections import LONGEST_BODY, Line, Room, Step
+from webhook.connections import LONGEST_BODY, BodyMemory, ClientConnection, ConnectionState
 
 PODS = "/mutate/pod"
 HEAD = f"POST {PODS} HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
@@ -20,7 +20,7 @@ Open = Callable[..., Any]
 
 
 @asynccontextmanager
-async def opening(asked: Asked) -> AsyncIterator[Open]:
+async def opening(served: ServedWebhook) -> AsyncIterator[Open]:
     """Return what opens a connection from an address; they are closed at the end."""
     with_tls = client_tls()
     async with AsyncExitStack() as stack:
@@ -28,7 +28,7 @@ async def opening(asked: Asked) -> AsyncIterator[Open]:
         async def connect(peer: str = "127.0.0.1", tls: ssl.SSLContext | None = with_tls) -> Any:
             reader, writer = await asyncio.open_connection(
                 "127.0.0.1",
-                asked.server.port,
+                served.server.port,
                 ssl=tls,
                 server_hostname="127.0.0.1" if tls else None,
                 local_addr=(peer, 0),
@@ -53,7 +53,7 @@ async def is_closed(reader: asyncio.StreamReader, within_s: float = 2.0) -> bool
 @pytest.mark.parametrize("text", [b"POST /mut", b"POST /mutate/pod HTTP/1.1\r\nHost: x\r\n"])
 async def test_half_a_request_is_not_waited_for(text: bytes) -> None:
     """What begins has its time."""
-    async with serving(read_s=0.3) as asked, opening(asked) as connect:
+    async with serving(read_s=0.3) as served, opening(served) as connect:
         reader, writer = await connect()
         writer.write(text)
 
@@ -63,7 +63,7 @@ async def test_half_a_request_is_not_waited_for(text: bytes) -> None:
 async def test_a_connection_may_be_opened_before_it_is_used() -> None:
     """As an API server does, which would not ask again where such a one is closed."""
     body = review(pod(), POD)
-    async with serving(read_s=0.2) as asked, opening(asked) as connect:
+    async with serving(read_s=0.2) as served, opening(served) as connect:
         reader, writer = await connect()
         await asyncio.sleep(0.7)
         writer.write((HEAD % len(body)).encode() + body)
@@ -73,7 +73,7 @@ async def test_a_connection_may_be_opened_before_it_is_used() -> None:
 
 async def test_a_handshake_that_does_not_come_is_not_waited_for() -> None:
     """Such a connection has not even shown that it is a client."""
-    async with serving(read_s=0.3) as asked, opening(asked) as connect:
+    async with serving(read_s=0.3) as served, opening(served) as connect:
         reader, _ = await connect(tls=None)
 
         assert await is_closed(reader)
@@ -83,19 +83,19 @@ async def test_idle_is_another_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was answered once may rest, for so long, and what begins then has its time again."""
     monkeypatch.setattr(connections, "_IDLE_S", 1.0)
     body = review(pod(), POD)
-    async with serving(read_s=0.3) as asked, opening(asked) as connect:
-        lines = [await connect() for _ in range(2)]
+    async with serving(read_s=0.3) as served, opening(served) as connect:
+        clients = [await connect() for _ in range(2)]
         for _ in range(2):
-            for reader, writer in lines:
+            for reader, writer in clients:
                 writer.write((HEAD % len(body)).encode() + body)
                 head = await reader.readuntil(b"\r\n\r\n")
                 length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r")[0])
                 await reader.readexactly(length)
             await asyncio.sleep(0.7)
-        lines[0][1].write(b"POST")
+        clients[0][1].write(b"POST")
 
-        assert await is_closed(lines[0][0])
-        assert await is_closed(lines[1][0])
+        assert await is_closed(clients[0][0])
+        assert await is_closed(clients[1][0])
 
 
 async def test_the_oldest_of_the_address_with_most_goes_first(
@@ -104,7 +104,7 @@ async def test_the_oldest_of_the_address_with_most_goes_first(
     """What others have open stays."""
     monkeypatch.setattr(connections, "MOST_CONNECTIONS", 4)
     body = review(pod(), POD)
-    async with serving() as asked, opening(asked) as connect:
+    async with serving() as served, opening(served) as connect:
         other, writer = await connect("127.0.0.2")
         many = [await connect("127.0.0.3", tls) for tls in (None, client_tls(), None, None)]
 
@@ -114,25 +114,27 @@ async def test_the_oldest_of_the_address_with_most_goes_first(
         assert not await is_closed(many[1][0], 0.1)
 
 
-class _Taken(Line):
+class _FakeConnection(ClientConnection):
     """A connection without a socket."""
 
-    def __init__(self, peer: str, step: Step = Step.READING) -> None:
+    def __init__(self, peer: str, step: ConnectionState = ConnectionState.READING) -> None:
         async def handle(_: web.BaseRequest) -> web.StreamResponse:
             raise AssertionError("no request comes without a socket")
 
         super().__init__(web.Server(handle), peer, 1.0)
-        self.step = step
-        self.has_ended = False
+        self.state = step
+        self.was_aborted = False
 
-    def end(self) -> None:
+    def abort(self) -> None:
         """Take note."""
-        self.has_ended = True
+        self.was_aborted = True
 
 
-async def waits(room: Room, line: Line, length: int | None = LONGEST_BODY) -> asyncio.Task[None]:
+async def waits(
+    memory: BodyMemory, client: ClientConnection, length: int | None = LONGEST_BODY
+) -> asyncio.Task[None]:
     """Ask for room; return what is done when it was given."""
-    task = asyncio.create_task(room.take(line, length, 5))
+    task = asyncio.create_task(memory.acquire(client, length, 5))
     for _ in range(5):
         await asyncio.sleep(0)
     return task
@@ -140,12 +142,12 @@ async def waits(room: Room, line: Line, length: int | None = LONGEST_BODY) -> as
 
 async def test_an_address_has_half_of_the_room() -> None:
     """Its next body waits for one that was answered; another address does not."""
-    room = Room()
-    lines = [_Taken("a", Step.ANSWERING) for _ in range(5)]
-    tasks = [await waits(room, line) for line in lines]
-    other = await waits(room, _Taken("b"))
+    memory = BodyMemory()
+    clients = [_FakeConnection("a", ConnectionState.ANSWERING) for _ in range(5)]
+    tasks = [await waits(memory, client) for client in clients]
+    other = await waits(memory, _FakeConnection("b"))
     before = [it.done() for it in tasks]
-    room.give_back(lines[0])
+    memory.release(clients[0])
     await asyncio.sleep(0)
     await asyncio.sleep(0)
 
@@ -156,8 +158,8 @@ async def test_an_address_has_half_of_the_room() -> None:
 
 async def test_a_short_body_counts_for_more_than_its_length() -> None:
     """So there are so many reviews at a time, and no more."""
-    room = Room()
-    tasks = [await waits(room, _Taken("a"), 10) for _ in range(129)]
+    memory = BodyMemory()
+    tasks = [await waits(memory, _FakeConnection("a"), 10) for _ in range(129)]
 
     assert sum(it.done() for it in tasks) == 128
     tasks[-1].cancel()
@@ -165,31 +167,37 @@ async def test_a_short_body_counts_for_more_than_its_length() -> None:
 
 async def test_unfinished_bodies_give_way() -> None:
     """The oldest first, and only of an address that has more; not a review that is answered."""
-    room = Room()
-    mine = [_Taken("a", Step.ANSWERING), *(_Taken("a") for _ in range(3))]
-    others = [_Taken("b") for _ in range(4)]
-    for line in [*mine, *others]:
-        assert (await waits(room, line)).done()
+    memory = BodyMemory()
+    own = [
+        _FakeConnection("a", ConnectionState.ANSWERING),
+        *(_FakeConnection("a") for _ in range(3)),
+    ]
+    others = [_FakeConnection("b") for _ in range(4)]
+    for client in [*own, *others]:
+        assert (await waits(memory, client)).done()
 
-    assert (await waits(room, _Taken("c"), None)).done()
-    assert [it.has_ended for it in mine] == [False, True, False, False]
-    assert not any(it.has_ended for it in others)
+    assert (await waits(memory, _FakeConnection("c"), None)).done()
+    assert [it.was_aborted for it in own] == [False, True, False, False]
+    assert not any(it.was_aborted for it in others)
 
 
 async def test_the_next_turn_has_the_address_that_holds_least() -> None:
     """Not the one that came first."""
-    room = Room()
-    held = [_Taken(peer, Step.ANSWERING) for peer in "aaabbbb"]
-    for line in [*held, full := _Taken("c", Step.ANSWERING)]:
-        assert (await waits(room, line)).done()
-    first, second = await waits(room, _Taken("a")), await waits(room, _Taken("d"))
-    gone = await waits(room, _Taken("e"))
-    gone.cancel()
-    await asyncio.wait([gone])
-    room.give_back(held[-1])
+    memory = BodyMemory()
+    held = [_FakeConnection(peer, ConnectionState.ANSWERING) for peer in "aaabbbb"]
+    for client in [*held, full := _FakeConnection("c", ConnectionState.ANSWERING)]:
+        assert (await waits(memory, client)).done()
+    first, second = (
+        await waits(memory, _FakeConnection("a")),
+        await waits(memory, _FakeConnection("d")),
+    )
+    cancelled = await waits(memory, _FakeConnection("e"))
+    cancelled.cancel()
+    await asyncio.wait([cancelled])
+    memory.release(held[-1])
     await asyncio.wait([second], timeout=1)
     before = first.done()
-    room.give_back(full)
+    memory.release(full)
     await asyncio.wait([first], timeout=1)
 
     assert (before, first.done(), second.done()) == (False, True, True)

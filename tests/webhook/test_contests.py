@@ -5,75 +5,82 @@ from datetime import datetime
 from structlog.testing import capture_logs
 
 from tests.support.clock import VirtualClock
-from tests.webhook.store import Replica, Store, encoded
+from tests.webhook.store import FakeApiServer, Replica, encoded
 
 
 async def test_of_two_installations_one_gives_way(clock: VirtualClock) -> None:
     """Each has a Secret of its own, and both call the same Service: that ends, and is told."""
-    mine, other = Store(), Store()
-    mine.configure("")
-    other.configurations = mine.configurations
-    other._next_version = mine._next_version  # type: ignore[method-assign]
-    replicas = [await Replica(it, clock).start() for it in (mine, other)]
+    first, other = FakeApiServer(), FakeApiServer()
+    first.configure("")
+    other.configurations = first.configurations
+    other._next_version = first._next_version  # type: ignore[method-assign]
+    replicas = [await Replica(it, clock).start() for it in (first, other)]
     with capture_logs() as logs:
         await clock.advance(600)
-    writes = len(mine.writes()) + len(other.writes())
+    writes = len(first.writes()) + len(other.writes())
     await clock.advance(2400)
-    later = len(mine.writes()) + len(other.writes())
+    later = len(first.writes()) + len(other.writes())
     await clock.advance(3 * 3600)
 
     assert later == writes < 20
-    assert len(mine.writes()) + len(other.writes()) < 4 * writes  # it is tried once an hour
+    assert len(first.writes()) + len(other.writes()) < 4 * writes  # it is tried once an hour
     assert sorted(len(it.unready) for it in replicas) == [0, 1]
-    said = [it["error"] for it in logs if it["event"] == "certificate not kept up"]
-    assert any("somebody else writes another authority into Mutating" in it for it in said)
+    errors = [it["error"] for it in logs if it["event"] == "certificate not kept up"]
+    assert any("somebody else writes another authority into Mutating" in it for it in errors)
 
 
-async def test_who_disturbs_now_and_then_is_no_contestant(
-    store: Store, clock: VirtualClock
+async def test_an_occasional_overwrite_is_no_contest(
+    api_server: FakeApiServer, clock: VirtualClock
 ) -> None:
     """Somebody's old manifest is applied once a week; each time it is put right."""
-    store.configure("")
-    replica = await Replica(store, clock).start()
+    api_server.configure("")
+    replica = await Replica(api_server, clock).start()
     for _ in range(6):
         await clock.advance(4000)
-        store.publish("eA==")
+        api_server.publish("eA==")
         await clock.advance(60)
 
-        assert (store.bundles(), replica.unready) == ({encoded(store.content.authorities)}, {})
+        assert (api_server.bundles(), replica.unready) == (
+            {encoded(api_server.content.authorities)},
+            {},
+        )
 
 
-async def test_who_has_stopped_is_no_contestant(store: Store, clock: VirtualClock) -> None:
+async def test_an_overwrite_that_stopped_is_no_contest(
+    api_server: FakeApiServer, clock: VirtualClock
+) -> None:
     """At once where his authority is gone, and within an hour where it is still there."""
-    store.configure("")
-    replica = await Replica(store, clock).start()
+    api_server.configure("")
+    replica = await Replica(api_server, clock).start()
     for _ in range(6):
-        store.publish("eA==")
+        api_server.publish("eA==")
         await clock.advance(60)
-    contested = store.bundles(), [*replica.unready]
-    store.publish("")
+    contested = api_server.bundles(), [*replica.unready]
+    api_server.publish("")
     await clock.advance(60)
-    gone = store.bundles()
-    store.publish("eA==")
+    evicted = api_server.bundles()
+    api_server.publish("eA==")
     await clock.advance(4000)
 
     assert contested == ({"eA=="}, ["trusted"])
-    assert gone == store.bundles() == {encoded(store.content.authorities)}
+    assert evicted == api_server.bundles() == {encoded(api_server.content.authorities)}
     assert replica.unready == {}
 
 
-async def test_two_clocks_do_not_write_for_ever(store: Store, clock: VirtualClock) -> None:
+async def test_two_clocks_do_not_write_for_ever(
+    api_server: FakeApiServer, clock: VirtualClock
+) -> None:
     """To one whose year is another all that is made here has ended: he says so and stops."""
     ahead = _Ahead(clock)
-    replicas = [await Replica(store, it).start() for it in (clock, ahead)]
+    replicas = [await Replica(api_server, it).start() for it in (clock, ahead)]
     with capture_logs() as logs:
         await clock.advance(600)
-    before = len(store.writes())
+    before = len(api_server.writes())
     await clock.advance(2400)
 
-    assert len(store.writes()) == before < 30
+    assert len(api_server.writes()) == before < 30
     assert any("a clock that is wrong?" in it.get("error", "") for it in logs)
-    assert replicas[0].keeper.shown.pair is not None
+    assert replicas[0].certificate.tls.pair is not None
 
 
 class _Ahead(VirtualClock):

@@ -8,25 +8,25 @@ import structlog
 from tests.support.clock import VirtualClock
 from tests.support.fakekube import FakeKube
 from trainer_kai.health import Health
-from trainer_kai.kube.access import Access, Token
-from trainer_kai.kube.client import Client, Unobserved
-from trainer_kai.kube.observed import Observed
+from trainer_kai.kube.access import RestConfig, StaticToken
+from trainer_kai.kube.client import Client, NoRequestObserver
+from trainer_kai.kube.observed import ClientObserver
 from trainer_kai.kube.runner import Runner
 from trainer_kai.metrics import Metrics
 from webhook.__main__ import follow
-from webhook.cache import Cache
+from webhook.cache import AdmissionCache
 
 
 async def test_what_was_read_is_not_looked_through_for_garbage_again() -> None:
     """No review waits for that."""
-    clock, seen = VirtualClock(), Observed(Metrics())
-    access = Access("https://fake", Token(""), origin="the test")
-    client = Client(access, FakeKube(), clock, Unobserved())
+    clock, seen = VirtualClock(), ClientObserver(Metrics())
+    access = RestConfig("https://fake", StaticToken(""), origin="the test")
+    client = Client(access, FakeKube(), clock, NoRequestObserver())
     run = Runner(clock, structlog.get_logger())
     before = gc.get_freeze_count()
 
     async def program(it: Runner) -> None:
-        follow(it, client, Cache(), seen, Health())
+        follow(it, client, AdmissionCache(), seen, Health())
 
     running = asyncio.create_task(run.run(program))
     try:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from tests.support.apiserver import Run, told
+from tests.support.apiserver import ClientRun, json_answer
 from tests.support.case import Case, ids
-from tests.webhook.judging import PATH, Elsewheres, Said, ask, judging
+from tests.webhook.judging import PATH, FakeLookups, ReviewResult, ask, reviewing_webhook
 from tests.webhook.objects import QUEUE, Obj
 from tests.webhook.serving import serving
 from tests.webhook.trainjobs import (
@@ -18,12 +18,12 @@ from tests.webhook.trainjobs import (
     body,
     patch,
     runtime,
-    slim,
+    slim_runtime,
     submitted,
 )
 from trainer_kai.api.meta import Key
-from webhook.judge import elsewhere
-from webhook.permission import Answers, UserInfo, Wish
+from webhook.judge import live_lookups
+from webhook.permission import AccessCache, QueueAccessRequest, UserInfo
 
 LABEL = "metadata.labels[kai.scheduler/queue]"
 CLOSED = (
@@ -36,41 +36,45 @@ UNASKED = (
     "there; try again"
 )
 EXTRA = (("from", ("office",)),)
-FREE = Said(0, "", [])
+FREE = ReviewResult(0, "", [])
 
 
-def of_ann(queue: str, namespace: str = "team") -> Wish:
+def of_ann(queue: str, namespace: str = "team") -> QueueAccessRequest:
     """Return what ann wants."""
-    return Wish("ann", "", ("people",), EXTRA, namespace, queue)
+    return QueueAccessRequest("ann", "", ("people",), EXTRA, namespace, queue)
 
 
-def of_all(queue: str, namespace: str = "team") -> Wish:
+def of_all(queue: str, namespace: str = "team") -> QueueAccessRequest:
     """Return what a namespace wants."""
-    return Wish("", "", (f"system:serviceaccounts:{namespace}",), (), namespace, queue)
+    return QueueAccessRequest(
+        "", "", (f"system:serviceaccounts:{namespace}",), (), namespace, queue
+    )
 
 
 BOTH = f"user 'ann' and namespace 'team' {CLOSED} --user ann"
 # queues that ann may use, that the namespace may use -> the answer about queue b
-WHO: list[Case[tuple[str, str], Said]] = [
+USER_INFO: list[Case[tuple[str, str], ReviewResult]] = [
     Case("both may", ("b", "b"), FREE),
-    Case("the user may not", ("a", "b"), Said(403, f"{LABEL}: {FORBIDDEN}", [])),
+    Case("the user may not", ("a", "b"), ReviewResult(403, f"{LABEL}: {FORBIDDEN}", [])),
     Case(
         "the namespace may not",
         ("b", "a"),
-        Said(403, f"{LABEL}: namespace 'team' {CLOSED}", []),
+        ReviewResult(403, f"{LABEL}: namespace 'team' {CLOSED}", []),
     ),
-    Case("neither may", ("a", "a"), Said(403, f"{LABEL}: {BOTH}", [])),
+    Case("neither may", ("a", "a"), ReviewResult(403, f"{LABEL}: {BOTH}", [])),
 ]
 
 
-@pytest.mark.parametrize("case", WHO, ids=ids)
-async def test_a_closed_queue_is_used_with_a_grant(case: Case[tuple[str, str], Said]) -> None:
+@pytest.mark.parametrize("case", USER_INFO, ids=ids)
+async def test_a_closed_queue_is_used_with_a_grant(
+    case: Case[tuple[str, str], ReviewResult],
+) -> None:
     """The refusal names user and namespace, and the command that grants what is missing."""
-    there = Elsewheres()
-    there.allowed, there.granted = map(set, case.given)
-    async with judging(there) as (asked, _):
-        assert await ask(asked, submitted({QUEUE: "b"})) == case.want
-        assert there.wishes == [of_ann("b"), of_all("b")]
+    lookups = FakeLookups()
+    lookups.allowed, lookups.granted = map(set, case.given)
+    async with reviewing_webhook(lookups) as (served, _):
+        assert await ask(served, submitted({QUEUE: "b"})) == case.want
+        assert lookups.access_requests == [of_ann("b"), of_all("b")]
 
 
 # annotation of both queues, what one without is -> whether it is refused
@@ -89,79 +93,81 @@ async def test_of_an_open_queue_nothing_is_asked(
 ) -> None:
     """And nothing is told, even while the API server is away."""
     access, unannotated = case.given
-    there = Elsewheres()
-    there.is_away = not case.want
-    async with judging(there, access, unannotated=unannotated) as (asked, _):
-        said = await ask(asked, submitted({QUEUE: "b"}))
+    lookups = FakeLookups()
+    lookups.is_away = not case.want
+    async with reviewing_webhook(lookups, access, unannotated=unannotated) as (served, _):
+        result = await ask(served, submitted({QUEUE: "b"}))
 
-        assert (said.code == 403) is case.want
-        assert bool(there.wishes) is case.want
-        assert said == FREE or "or have it granted by: trainer-kai queue allow b" in said.message
+        assert (result.code == 403) is case.want
+        assert bool(lookups.access_requests) is case.want
+        assert (
+            result == FREE or "or have it granted by: trainer-kai queue allow b" in result.message
+        )
 
 
 async def test_a_queue_that_others_name_is_asked_of_the_namespace() -> None:
     """Its pods would wait for ever; who submits did not choose it."""
-    async with judging() as (asked, there):
-        asked.cache.queues.put("default-queue", "", "closed")
-        said = await ask(asked, submitted())
+    async with reviewing_webhook() as (served, lookups):
+        served.cache.queues.put("default-queue", "", "closed")
+        result = await ask(served, submitted())
 
-        assert (said.code, there.wishes) == (403, [of_all("default-queue")])
-        assert said.message.startswith(f"{LABEL}: namespace 'team' may not use")
+        assert (result.code, lookups.access_requests) == (403, [of_all("default-queue")])
+        assert result.message.startswith(f"{LABEL}: namespace 'team' may not use")
 
 
 async def test_a_queue_below_a_closed_one_is_closed() -> None:
     """Unless it says that it is open; the refusal names the queue that says it."""
-    async with judging(access=None) as (asked, there):
-        asked.cache.queues.put("top", "", "closed")
-        asked.cache.queues.put("b", "top")
-        said = await ask(asked, submitted({QUEUE: "b"}))
-        assert said.code == 403
-        assert "trainer-kai.dev/access of queue top" in said.message
-        asked.cache.queues.put("b", "top", "open")
-        assert await ask(asked, submitted({QUEUE: "b"})) == FREE
-        assert len(there.wishes) == 2
+    async with reviewing_webhook(access=None) as (served, lookups):
+        served.cache.queues.put("top", "", "closed")
+        served.cache.queues.put("b", "top")
+        result = await ask(served, submitted({QUEUE: "b"}))
+        assert result.code == 403
+        assert "trainer-kai.dev/access of queue top" in result.message
+        served.cache.queues.put("b", "top", "open")
+        assert await ask(served, submitted({QUEUE: "b"})) == FREE
+        assert len(lookups.access_requests) == 2
 
 
-async def test_a_refusal_is_told_with_its_reason() -> None:
+async def test_a_denial_gives_its_reason() -> None:
     """The API server passes it on to kubectl; and it is counted."""
-    async with judging() as (asked, _):
-        response = await asked.review(PATH, body(submitted({QUEUE: "b"})))
+    async with reviewing_webhook() as (served, _):
+        response = await served.review(PATH, body(submitted({QUEUE: "b"})))
 
         assert response["status"]["reason"] == "Forbidden"
-        assert asked.count("admission_permissions_total", outcome="refused") == 1
-        assert asked.count("admission_permissions_total", outcome="allowed") == 1
-        assert asked.count("admission_reviews_total", kind="trainjob", outcome="denied") == 1
+        assert served.count("admission_permissions_total", outcome="refused") == 1
+        assert served.count("admission_permissions_total", outcome="allowed") == 1
+        assert served.count("admission_reviews_total", kind="trainjob", outcome="denied") == 1
 
 
 SLOW = f"{LABEL}: it cannot be asked whether user 'ann' may use 'b': no answer within 0.9 s"
-DOUBT: list[Case[tuple[str | None, str], Said]] = [
-    Case("closed", ("closed", "away"), Said(503, UNASKED, [])),
-    Case("closed, and slow", ("closed", "slow"), Said(503, f"{SLOW}; try again", [])),
+DOUBT: list[Case[tuple[str | None, str], ReviewResult]] = [
+    Case("closed", ("closed", "away"), ReviewResult(503, UNASKED, [])),
+    Case("closed, and slow", ("closed", "slow"), ReviewResult(503, f"{SLOW}; try again", [])),
     Case("not annotated", (None, "away"), FREE),
 ]
 
 
 @pytest.mark.parametrize("case", DOUBT, ids=ids)
-async def test_when_it_cannot_be_asked(case: Case[tuple[str | None, str], Said]) -> None:
+async def test_when_it_cannot_be_asked(case: Case[tuple[str | None, str], ReviewResult]) -> None:
     """Only of a closed queue a TrainJob is kept back, never for longer than that."""
-    access, trouble = case.given
-    there = Elsewheres()
-    there.is_away, there.takes_s = trouble == "away", 5.0 if trouble == "slow" else 0.0
-    async with judging(there, access) as (asked, _):
+    access, problem = case.given
+    lookups = FakeLookups()
+    lookups.is_away, lookups.takes_s = problem == "away", 5.0 if problem == "slow" else 0.0
+    async with reviewing_webhook(lookups, access) as (served, _):
         began_s = time.monotonic()
-        assert await ask(asked, submitted({QUEUE: "b"})) == case.want
+        assert await ask(served, submitted({QUEUE: "b"})) == case.want
         assert time.monotonic() - began_s < 2
 
 
-async def test_nobody_waits_for_who_waits() -> None:
+async def test_a_slow_review_delays_no_other() -> None:
     """An API server that is slow for one TrainJob holds no other up."""
-    there = Elsewheres()
-    there.takes_s = 5.0
-    async with judging(there) as (asked, _):
-        slow = asyncio.create_task(ask(asked, submitted({QUEUE: "b"})))
+    lookups = FakeLookups()
+    lookups.takes_s = 5.0
+    async with reviewing_webhook(lookups) as (served, _):
+        slow = asyncio.create_task(ask(served, submitted({QUEUE: "b"})))
         await asyncio.sleep(0.05)
         began_s = time.monotonic()
-        assert (await ask(asked, submitted())).code == 0
+        assert (await ask(served, submitted())).code == 0
         assert time.monotonic() - began_s < 0.4
         assert not slow.done()
         assert (await slow).code == 503
@@ -169,16 +175,16 @@ async def test_nobody_waits_for_who_waits() -> None:
 
 async def test_it_is_asked_once_for_many() -> None:
     """Who submits two hundred at once is asked about once; another person is another question."""
-    there = Elsewheres()
-    there.takes_s = 0.05
-    async with judging(there) as (asked, _):
-        said = await asyncio.gather(*(ask(asked, submitted({QUEUE: "a"})) for _ in range(50)))
-        assert {it.code for it in said} == {0}
-        assert there.wishes == [of_ann("a"), of_all("a")]
+    lookups = FakeLookups()
+    lookups.takes_s = 0.05
+    async with reviewing_webhook(lookups) as (served, _):
+        result = await asyncio.gather(*(ask(served, submitted({QUEUE: "a"})) for _ in range(50)))
+        assert {it.code for it in result} == {0}
+        assert lookups.access_requests == [of_ann("a"), of_all("a")]
 
-        await ask(asked, submitted({QUEUE: "a"}), who={"username": "eve"})
-        await ask(asked, submitted({QUEUE: "a"}), namespace="other")
-        assert [(it.user, it.namespace) for it in there.wishes[2:]] == [
+        await ask(served, submitted({QUEUE: "a"}), user_info={"username": "eve"})
+        await ask(served, submitted({QUEUE: "a"}), namespace="other")
+        assert [(it.user, it.namespace) for it in lookups.access_requests[2:]] == [
             ("eve", "team"),
             ("ann", "other"),
             ("", "other"),
@@ -187,12 +193,12 @@ async def test_it_is_asked_once_for_many() -> None:
 
 async def test_a_failure_is_not_remembered() -> None:
     """The next one asks again."""
-    there = Elsewheres()
-    there.is_away = True
-    async with judging(there) as (asked, _):
-        assert (await ask(asked, submitted({QUEUE: "a"}))).code == 503
-        there.is_away = False
-        assert (await ask(asked, submitted({QUEUE: "a"}))).code == 0
+    lookups = FakeLookups()
+    lookups.is_away = True
+    async with reviewing_webhook(lookups) as (served, _):
+        assert (await ask(served, submitted({QUEUE: "a"}))).code == 503
+        lookups.is_away = False
+        assert (await ask(served, submitted({QUEUE: "a"}))).code == 0
 
 
 ASLEEP, RUNS = submitted({QUEUE: "b"}, suspend=True), submitted({QUEUE: "b"})
@@ -210,91 +216,93 @@ UPDATES = [
 
 
 @pytest.mark.parametrize("case", UPDATES, ids=ids)
-async def test_nobody_answers_for_the_choice_of_another(case: Case[tuple[Obj, Obj], int]) -> None:
+async def test_a_user_does_not_answer_for_the_choice_of_another(
+    case: Case[tuple[Obj, Obj], int],
+) -> None:
     """Only who changes the queue is asked about, and only about the new one."""
     obj, old = case.given
-    async with judging() as (asked, there):
-        who = {"username": "system:serviceaccount:kueue-system:kueue"}
-        assert (await ask(asked, obj, old, who)).code == case.want
-        assert len(there.wishes) == (2 if case.want else 0)
+    async with reviewing_webhook() as (served, lookups):
+        user_info = {"username": "system:serviceaccount:kueue-system:kueue"}
+        assert (await ask(served, obj, old, user_info)).code == case.want
+        assert len(lookups.access_requests) == (2 if case.want else 0)
 
 
 async def test_a_runtime_of_ones_own_names_a_queue() -> None:
     """It is read as it is now: the cache may be a moment behind whoever changed it."""
-    there = Elsewheres()
-    there.runtimes[OWN] = runtime(labels={QUEUE: "b"})
-    async with judging(there) as (asked, _):
-        asked.cache.put_runtime(slim({"metadata": {"labels": {QUEUE: "a"}}}, key=OWN))
-        said = await ask(asked, submitted(own=True))
+    lookups = FakeLookups()
+    lookups.runtimes[OWN] = runtime(labels={QUEUE: "b"})
+    async with reviewing_webhook(lookups) as (served, _):
+        served.cache.put_runtime(slim_runtime({"metadata": {"labels": {QUEUE: "a"}}}, key=OWN))
+        result = await ask(served, submitted(own=True))
 
-        assert said == Said(403, f"spec.runtimeRef: {FORBIDDEN}", [])
-        assert there.reads == [OWN]
-        assert asked.count("admission_live_reads_total", outcome="found") == 1
+        assert result == ReviewResult(403, f"spec.runtimeRef: {FORBIDDEN}", [])
+        assert lookups.reads == [OWN]
+        assert served.count("admission_live_reads_total", outcome="found") == 1
 
 
 async def test_what_the_cache_knows_is_not_read() -> None:
     """A runtime of the cluster, or any where what the TrainJob says of queues stays the same."""
-    async with judging() as (asked, there):
-        asked.cache.put_runtime(slim({}, key=OWN))
-        await ask(asked, submitted())
+    async with reviewing_webhook() as (served, lookups):
+        served.cache.put_runtime(slim_runtime({}, key=OWN))
+        await ask(served, submitted())
         await ask(
-            asked,
+            served,
             submitted({QUEUE: "a"}, own=True, suspend=True),
             submitted({QUEUE: "a"}, own=True),
         )
 
-        assert there.reads == []
+        assert lookups.reads == []
 
 
 UNREADABLE = (
     "spec.runtimeRef: it cannot be read which queue it names: GET team/own: 404 NotFound: not "
     "found; try again"
 )
-UNREAD: list[Case[tuple[str | None, Any, Obj], Said]] = [
-    Case("there are closed queues", ("closed", "open", {}), Said(503, UNREADABLE, [])),
-    Case("all are closed", (None, "closed", {}), Said(503, UNREADABLE, [])),
+UNREAD: list[Case[tuple[str | None, Any, Obj], ReviewResult]] = [
+    Case("there are closed queues", ("closed", "open", {}), ReviewResult(503, UNREADABLE, [])),
+    Case("all are closed", (None, "closed", {}), ReviewResult(503, UNREADABLE, [])),
     Case("there are none", (None, "open", {}), FREE),
     Case("all are open", ("open", "open", {}), FREE),
-    Case("with a label", ("closed", "open", {QUEUE: "a"}), Said(503, UNREADABLE, [])),
+    Case("with a label", ("closed", "open", {QUEUE: "a"}), ReviewResult(503, UNREADABLE, [])),
 ]
 
 
 @pytest.mark.parametrize("case", UNREAD, ids=ids)
 async def test_a_runtime_that_cannot_be_read_lets_no_queue_pass(
-    case: Case[tuple[str | None, Any, Obj], Said],
+    case: Case[tuple[str | None, Any, Obj], ReviewResult],
 ) -> None:
     """It might name one that is closed to its author."""
     access, unannotated, labels = case.given
-    async with judging(access=access, unannotated=unannotated) as (asked, _):
-        assert await ask(asked, submitted(labels, own=True)) == case.want
+    async with reviewing_webhook(access=access, unannotated=unannotated) as (served, _):
+        assert await ask(served, submitted(labels, own=True)) == case.want
 
 
-async def test_a_runtime_that_the_cache_lacks_is_read() -> None:
+async def test_a_runtime_missing_from_the_cache_is_read() -> None:
     """Whichever the switch: it may ask for two schedulers."""
-    there = Elsewheres()
-    there.runtimes[TORCH] = runtime(policy={"volcano": {}})
-    async with serving(live=there.live) as asked:
-        said = await ask(asked, submitted({QUEUE: "a"}))
+    lookups = FakeLookups()
+    lookups.runtimes[TORCH] = runtime(policy={"volcano": {}})
+    async with serving(live=lookups.live) as served:
+        result = await ask(served, submitted({QUEUE: "a"}))
 
-        assert (said.code, there.reads) == (422, [TORCH])
-        assert said.message.startswith("spec.runtimeRef: two schedulers are asked for")
+        assert (result.code, lookups.reads) == (422, [TORCH])
+        assert result.message.startswith("spec.runtimeRef: two schedulers are asked for")
 
 
-@pytest.mark.parametrize("who", [None, 5, {"groups": "people"}], ids=str)
-async def test_who_sends_it_must_be_said(who: Any) -> None:
+@pytest.mark.parametrize("user_info", [None, 5, {"groups": "people"}], ids=str)
+async def test_user_info_is_required(user_info: Any) -> None:
     """The API server always does."""
-    async with judging() as (asked, there):
-        said = await ask(asked, submitted({QUEUE: "a"}), who=who)
+    async with reviewing_webhook() as (served, lookups):
+        result = await ask(served, submitted({QUEUE: "a"}), user_info=user_info)
 
-        assert said.code == 503
-        assert said.message.startswith("request.userInfo: ")
-        assert there.wishes == []
+        assert result.code == 503
+        assert result.message.startswith("request.userInfo: ")
+        assert lookups.access_requests == []
 
 
 MISTAKE = "its log says why"
-UNDECIDED = Said(503, f"trainer-kai failed to decide about this TrainJob; {MISTAKE}", [])
-UNSEEN = Said(0, "", [f"trainer-kai failed to look at this object; {MISTAKE}"])
-MISTAKES: list[Case[tuple[str | None, Obj | None], Said]] = [
+UNDECIDED = ReviewResult(503, f"trainer-kai failed to decide about this TrainJob; {MISTAKE}", [])
+UNSEEN = ReviewResult(0, "", [f"trainer-kai failed to look at this object; {MISTAKE}"])
+MISTAKES: list[Case[tuple[str | None, Obj | None], ReviewResult]] = [
     Case("no closed queues", (None, None), UNSEEN),
     Case("closed queues", ("closed", None), UNDECIDED),
     Case("closed queues, and it is there", ("closed", submitted(suspend=True)), UNSEEN),
@@ -303,17 +311,17 @@ MISTAKES: list[Case[tuple[str | None, Obj | None], Said]] = [
 
 @pytest.mark.parametrize("case", MISTAKES, ids=ids)
 async def test_a_mistake_of_ours(
-    case: Case[tuple[str | None, Obj | None], Said], monkeypatch: pytest.MonkeyPatch
+    case: Case[tuple[str | None, Obj | None], ReviewResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It lets no TrainJob in unseen, and keeps back none that is there; the log has it whole."""
     access, old = case.given
-    async with judging(access=access) as (asked, _):
-        monkeypatch.setattr(asked.cache, "runtime", broken)
+    async with reviewing_webhook(access=access) as (served, _):
+        monkeypatch.setattr(served.cache, "runtime", broken)
         with capture_logs() as logs:
-            said = await ask(asked, submitted({QUEUE: "a"}), old)
+            result = await ask(served, submitted({QUEUE: "a"}), old)
 
-        assert said == case.want
-        assert asked.count("admission_reviews_total", kind="trainjob", outcome="failed") == 1
+        assert result == case.want
+        assert served.count("admission_reviews_total", kind="trainjob", outcome="failed") == 1
     assert [it["event"] for it in logs] == ["review failed"]
 
 
@@ -324,44 +332,46 @@ def broken(_: Key) -> None:
 
 async def test_a_dry_run_is_answered_alike() -> None:
     """Nothing of it is written anywhere."""
-    async with judging() as (asked, _):
-        said = [await ask(asked, submitted({QUEUE: "b"}), dryRun=dry) for dry in (True, False)]
+    async with reviewing_webhook() as (served, _):
+        result = [await ask(served, submitted({QUEUE: "b"}), dryRun=dry) for dry in (True, False)]
 
-    assert said[0] == said[1]
+    assert result[0] == result[1]
 
 
 def test_a_yes_holds_for_a_minute_and_a_no_for_a_moment() -> None:
     """Who has just been granted a queue need not wait for long."""
-    answers, who = Answers(), UserInfo(username="ann")
-    yes, no = (Wish.of(who, "team", queue) for queue in "ab")
-    answers.keep(yes, 100.0, is_allowed=True)
-    answers.keep(no, 100.0, is_allowed=False)
+    answers, user_info = AccessCache(), UserInfo(username="ann")
+    yes, no = (QueueAccessRequest.for_user(user_info, "team", queue) for queue in "ab")
+    answers.put(yes, 100.0, is_allowed=True)
+    answers.put(no, 100.0, is_allowed=False)
 
-    held = [
-        (answers.recall(yes, at), answers.recall(no, at)) for at in (104.9, 105.1, 159.9, 160.1)
-    ]
+    held = [(answers.get(yes, at), answers.get(no, at)) for at in (104.9, 105.1, 159.9, 160.1)]
 
     assert held == [(True, False), (True, None), (True, None), (None, None)]
 
 
 def test_there_is_room_for_so_many_answers() -> None:
     """The oldest goes; memory does not grow with what people ask for."""
-    answers, who = Answers(), UserInfo(username="ann")
+    answers, user_info = AccessCache(), UserInfo(username="ann")
     for number in range(5000):
-        answers.keep(Wish.of(who, "team", f"q{number}"), 0.0, is_allowed=True)
+        answers.put(
+            QueueAccessRequest.for_user(user_info, "team", f"q{number}"), 0.0, is_allowed=True
+        )
 
     assert len(answers) == 4096
-    assert answers.recall(Wish.of(who, "team", "q0"), 1.0) is None
-    assert answers.recall(Wish.of(who, "team", "q4999"), 1.0) is True
+    assert answers.get(QueueAccessRequest.for_user(user_info, "team", "q0"), 1.0) is None
+    assert answers.get(QueueAccessRequest.for_user(user_info, "team", "q4999"), 1.0) is True
 
 
 async def test_what_is_asked_of_the_api_server() -> None:
     """The verb, the queue, the namespace, and all that it is known by who asks; once, in time."""
-    run = Run(told({"status": {"allowed": True}}))
-    who = UserInfo(username="ann", uid="u", groups=("people",), extra={"from": ("office",)})
+    run = ClientRun(json_answer({"status": {"allowed": True}}))
+    user_info = UserInfo(username="ann", uid="u", groups=("people",), extra={"from": ("office",)})
 
-    assert await elsewhere(run.client, asyncio.Semaphore(1)).may_use(Wish.of(who, "team", "a"))
-    assert run.lines == ["POST /apis/authorization.k8s.io/v1/subjectaccessreviews"]
+    assert await live_lookups(run.client, asyncio.Semaphore(1)).may_use(
+        QueueAccessRequest.for_user(user_info, "team", "a")
+    )
+    assert run.request_lines == ["POST /apis/authorization.k8s.io/v1/subjectaccessreviews"]
     assert run.transport.bodies[0]["spec"] == {
         "resourceAttributes": {
             "verb": "use",
@@ -381,14 +391,14 @@ async def test_what_is_asked_of_the_api_server() -> None:
 async def test_which_runtime_is_read() -> None:
     """One of the namespace, or one of the cluster."""
     found = {"metadata": {}, "spec": {"podGroupPolicy": {"kaiScheduler": {"queue": "r"}}}}
-    run = Run(told({"metadata": {}, "items": [found]}))
-    read = elsewhere(run.client, asyncio.Semaphore(1)).runtime
+    run = ClientRun(json_answer({"metadata": {}, "items": [found]}))
+    read = live_lookups(run.client, asyncio.Semaphore(1)).runtime
 
     runtimes = [await read(key) for key in (OWN, TORCH)]
 
     assert [it.queue for it in runtimes if it] == ["r", "r"]
     prefix, suffix = "GET /apis/trainer.kubeflow.org/v1alpha1", "&limit=500"
-    assert run.lines == [
+    assert run.request_lines == [
         f"{prefix}/namespaces/team/trainingruntimes?fieldSelector=metadata.name%3Down{suffix}",
         f"{prefix}/clustertrainingruntimes?fieldSelector=metadata.name%3Dtorch{suffix}",
     ]

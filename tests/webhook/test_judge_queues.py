@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from tests.support.case import Case, ids
-from tests.webhook.judging import Elsewheres, ask, judging
+from tests.webhook.judging import FakeLookups, ask, reviewing_webhook
 from tests.webhook.objects import BUNDLED, QUEUE, Obj
 from tests.webhook.serving import serving
-from tests.webhook.trainjobs import OWN, patch, pod_patch, runtime, slim, submitted
-from webhook.judge import Strictness
+from tests.webhook.trainjobs import OWN, patch, pod_patch, runtime, slim_runtime, submitted
+from webhook.judge import AdmissionPolicy
 
 
 def _beside(queue: str, **spec: Any) -> Obj:
@@ -20,30 +20,30 @@ def _beside(queue: str, **spec: Any) -> Obj:
 
 async def test_all_queues_are_asked_about() -> None:
     """Pods that name another one could get into it by themselves."""
-    async with judging() as (asked, there):
-        assert (await ask(asked, _beside("b"))).code == 403
-        assert [it.queue for it in there.wishes] == ["a", "a", "b", "b"]
+    async with reviewing_webhook() as (served, lookups):
+        assert (await ask(served, _beside("b"))).code == 403
+        assert [it.queue for it in lookups.access_requests] == ["a", "a", "b", "b"]
 
-        asked.cache.queues.put("c", "", "closed")
-        there.runtimes[OWN] = runtime({"name": "node", **pod_patch(labels={QUEUE: "c"})})
-        said = await ask(asked, submitted({QUEUE: "a"}, own=True))
-        assert (said.code, said.message[:17]) == (403, "spec.runtimeRef: ")
+        served.cache.queues.put("c", "", "closed")
+        lookups.runtimes[OWN] = runtime({"name": "node", **pod_patch(labels={QUEUE: "c"})})
+        result = await ask(served, submitted({QUEUE: "a"}, own=True))
+        assert (result.code, result.message[:17]) == (403, "spec.runtimeRef: ")
 
 
 async def test_many_queues_have_no_more_time_than_one() -> None:
     """A TrainJob with very many holds up no other, and is not answered late itself."""
-    there = Elsewheres()
-    there.takes_s = 0.05
+    lookups = FakeLookups()
+    lookups.takes_s = 0.05
     jobs = [pod_patch(f"p{i}", labels={QUEUE: f"q{i}"}) for i in range(60)]
-    there.allowed = there.granted = {f"q{i}" for i in range(60)}
-    async with judging(there, unannotated="closed") as (asked, _):
-        there.runtimes[OWN] = runtime(*jobs)
+    lookups.allowed = lookups.granted = {f"q{i}" for i in range(60)}
+    async with reviewing_webhook(lookups, unannotated="closed") as (served, _):
+        lookups.runtimes[OWN] = runtime(*jobs)
         began_s = time.monotonic()
-        said = await ask(asked, submitted(own=True))
+        result = await ask(served, submitted(own=True))
 
         assert time.monotonic() - began_s < 2
-        assert said.code == 503
-        assert "no answer within 0.9 s" in said.message
+        assert result.code == 503
+        assert "no answer within 0.9 s" in result.message
 
 
 # whether the API server answers, and which queue -> the code
@@ -58,12 +58,12 @@ QUEUES_MADE = [
 @pytest.mark.parametrize("case", QUEUES_MADE, ids=ids)
 async def test_a_queue_of_which_we_have_not_heard(case: Case[tuple[bool, str], int]) -> None:
     """It is looked for once more before anybody is refused for it."""
-    there = Elsewheres()
-    there.is_away, queue = case.given
-    strictness = Strictness(BUNDLED, refuses_unknown_queues=True)
-    async with serving(live=there.live, strictness=strictness) as asked:
-        asked.cache.queues.all_listed()
-        asked.cache.put_runtime(slim({}))
-        said = await ask(asked, submitted({QUEUE: queue}))
+    lookups = FakeLookups()
+    lookups.is_away, queue = case.given
+    admission_policy = AdmissionPolicy(BUNDLED, denies_unknown_queues=True)
+    async with serving(live=lookups.live, admission_policy=admission_policy) as served:
+        served.cache.queues.mark_listed()
+        served.cache.put_runtime(slim_runtime({}))
+        result = await ask(served, submitted({QUEUE: queue}))
 
-        assert (said.code, said.warnings) == (case.want, [])
+        assert (result.code, result.warnings) == (case.want, [])

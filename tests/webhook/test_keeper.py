@@ -17,32 +17,32 @@ from tests.webhook.store import (
     MUTATING,
     SETTINGS,
     VALIDATING,
+    FakeApiServer,
     Replica,
-    Store,
     encoded,
-    short,
+    short_lived,
 )
-from trainer_kai.settings import Tls
-from webhook.certs import Content, carry_out, host_of
-from webhook.given import CertManager, Files
-from webhook.rotation import Do, Lives, Step
+from trainer_kai.settings import TlsSettings
+from webhook.certs import SecretContent, apply_step, parse_host
+from webhook.given import CertManagerCertificate, FileCertificate
+from webhook.rotation import CertificateLifetimes, RotationAction, RotationStep
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-LIVES = Lives(timedelta(days=90), timedelta(days=900))
+LIVES = CertificateLifetimes(timedelta(days=90), timedelta(days=900))
 BY_CERT_MANAGER = SETTINGS.model_copy(update={"source": "cert-manager"})
 
 
-def made(host: str = HOST, now: datetime = START) -> Content:
+def made(host: str = HOST, now: datetime = START) -> SecretContent:
     """Return what somebody else made."""
-    return carry_out(Step(Do.REMAKE), None, (host_of(host),), LIVES, now)
+    return apply_step(RotationStep(RotationAction.REMAKE), None, (parse_host(host),), LIVES, now)
 
 
-def issue(store: Store, content: Content) -> None:
+def issue(api_server: FakeApiServer, content: SecretContent) -> None:
     """Write a Secret as cert-manager does."""
     data = {"tls.crt": content.certificate, "tls.key": content.key, "ca.crt": content.authorities}
     annotations = {"cert-manager.io/certificate-name": "webhook"}
     fields = {name: encoded(pem) for name, pem in data.items()}
-    store.put_secret({"metadata": {"annotations": annotations}, "data": fields})
+    api_server.put_secret({"metadata": {"annotations": annotations}, "data": fields})
 
 
 def weak_key() -> bytes:
@@ -61,70 +61,79 @@ def clock() -> VirtualClock:
 
 
 async def test_what_cert_manager_writes_is_shown_and_nothing_is_written(
-    store: Store, clock: VirtualClock
+    api_server: FakeApiServer, clock: VirtualClock
 ) -> None:
     """Not even whom to trust: that is cainjector's."""
-    replica = await Replica(store, clock, BY_CERT_MANAGER, CertManager).start()
+    replica = await Replica(api_server, clock, BY_CERT_MANAGER, CertManagerCertificate).start()
     await clock.advance(5)
     absent = replica.unready
     first = made()
-    issue(store, first)
+    issue(api_server, first)
     await clock.advance(15)
     untold = replica.unready
-    store.publish(encoded(first.authorities))
+    api_server.publish(encoded(first.authorities))
     await clock.advance(15)
 
     assert "Secret ns/trainer-kai-webhook-tls is not there" in absent["loaded"]
     assert untold["trusted"].endswith("names no authority yet")
     assert replica.unready == {}
-    assert replica.shows == first.certificate
-    assert store.writes() == []
+    assert replica.shown_certificate == first.certificate
+    assert api_server.writes() == []
 
 
-async def test_the_way_back_from_cert_manager(store: Store, clock: VirtualClock) -> None:
+async def test_the_way_back_from_cert_manager(
+    api_server: FakeApiServer, clock: VirtualClock
+) -> None:
     """Its Secret has to go, which ends nobody; who runs finds ours in its place."""
     content = made()
-    issue(store, content)
-    store.publish(encoded(content.authorities))
-    old = await Replica(store, clock, BY_CERT_MANAGER, CertManager).start()
-    early = await Replica(store, clock).start()
+    issue(api_server, content)
+    api_server.publish(encoded(content.authorities))
+    old = await Replica(api_server, clock, BY_CERT_MANAGER, CertManagerCertificate).start()
+    early = await Replica(api_server, clock).start()
     await clock.advance(15)
     in_the_way = early.unready["loaded"]
     await early.kill()
-    store.secret = None
+    api_server.secret = None
     await clock.advance(15)
-    meanwhile = old.unready, old.shows
-    new = await Replica(store, clock).start()
+    meanwhile = old.unready, old.shown_certificate
+    new = await Replica(api_server, clock).start()
     await clock.advance(15)
 
     assert "is not ours: cert-manager writes it" in in_the_way
     assert meanwhile == ({}, content.certificate)
     assert (old.unready, new.unready) == ({}, {})
-    assert old.shows == new.shows == store.content.certificate != content.certificate
-    assert store.bundles() == {encoded(store.content.authorities)}
+    assert (
+        old.shown_certificate
+        == new.shown_certificate
+        == api_server.content.certificate
+        != content.certificate
+    )
+    assert api_server.bundles() == {encoded(api_server.content.authorities)}
 
 
-async def test_a_new_one_is_shown_when_it_is_trusted(store: Store, clock: VirtualClock) -> None:
+async def test_a_new_one_is_shown_when_it_is_trusted(
+    api_server: FakeApiServer, clock: VirtualClock
+) -> None:
     """The old one is shown until then, unless it has ended or is not trusted any more."""
     first, second, third = made(), made(), made()
-    issue(store, first)
-    store.publish(encoded(first.authorities))
-    replica = await Replica(store, clock, BY_CERT_MANAGER, CertManager).start()
-    issue(store, second)
+    issue(api_server, first)
+    api_server.publish(encoded(first.authorities))
+    replica = await Replica(api_server, clock, BY_CERT_MANAGER, CertManagerCertificate).start()
+    issue(api_server, second)
     await clock.advance(60)
-    early, unready = replica.shows, replica.unready
-    store.publish(encoded(second.authorities))
+    early, unready = replica.shown_certificate, replica.unready
+    api_server.publish(encoded(second.authorities))
     await clock.advance(1.5)
-    on_time = replica.shows
-    store.publish(encoded(third.authorities))
+    on_time = replica.shown_certificate
+    api_server.publish(encoded(third.authorities))
     await clock.advance(15)
-    issue(store, third)
+    issue(api_server, third)
     await clock.advance(15)
 
     assert early == first.certificate
     assert unready == {}
     assert on_time == second.certificate
-    assert replica.shows == third.certificate
+    assert replica.shown_certificate == third.certificate
 
 
 @pytest.mark.parametrize(
@@ -137,28 +146,30 @@ async def test_a_new_one_is_shown_when_it_is_trusted(store: Store, clock: Virtua
         ({"tls.crt": b""}, "it cannot be read"),
     ],
 )
-async def test_what_cannot_be_shown_is_told(
-    store: Store, clock: VirtualClock, fields: dict[str, bytes], why: str
+async def test_what_cannot_be_shown_is_reported(
+    api_server: FakeApiServer, clock: VirtualClock, fields: dict[str, bytes], why: str
 ) -> None:
     """It replaces nothing that can, and ends nobody."""
     first = made()
-    issue(store, first)
-    store.publish(encoded(first.authorities))
-    replica = await Replica(store, clock, BY_CERT_MANAGER, CertManager).start()
-    assert store.secret is not None
-    data = {**store.secret["data"], **{name: encoded(pem) for name, pem in fields.items()}}
-    store.put_secret({**store.secret, "data": data})
+    issue(api_server, first)
+    api_server.publish(encoded(first.authorities))
+    replica = await Replica(api_server, clock, BY_CERT_MANAGER, CertManagerCertificate).start()
+    assert api_server.secret is not None
+    data = {**api_server.secret["data"], **{name: encoded(pem) for name, pem in fields.items()}}
+    api_server.put_secret({**api_server.secret, "data": data})
     with capture_logs() as logs:
         await clock.advance(60)
-        second = await Replica(store, clock, BY_CERT_MANAGER, CertManager).start()
+        second = await Replica(api_server, clock, BY_CERT_MANAGER, CertManagerCertificate).start()
 
     assert replica.unready == {}
-    assert replica.shows == first.certificate
+    assert replica.shown_certificate == first.certificate
     assert why in second.unready["loaded"]
     assert why in logs[0]["error"]
 
 
-async def test_files_are_read_again(store: Store, clock: VirtualClock, tmp_path: Path) -> None:
+async def test_files_are_read_again(
+    api_server: FakeApiServer, clock: VirtualClock, tmp_path: Path
+) -> None:
     """As they are mounted: a folder is exchanged under its name."""
     first, second = made(), made()
     for number, content in enumerate((first, second)):
@@ -166,66 +177,70 @@ async def test_files_are_read_again(store: Store, clock: VirtualClock, tmp_path:
         (tmp_path / f"{number}" / "tls.crt").write_bytes(content.certificate)
         (tmp_path / f"{number}" / "tls.key").write_bytes(content.key)
     data = tmp_path / "data"
-    settings = Tls(
+    settings = TlsSettings(
         source="files",
         certificate_file=f"{data}/tls.crt",
         key_file=f"{data}/tls.key",
     )
     replica = await Replica(
-        store, clock, settings, lambda _: Files(f"{data}/tls.crt", f"{data}/tls.key")
+        api_server, clock, settings, lambda _: FileCertificate(f"{data}/tls.crt", f"{data}/tls.key")
     ).start()
     absent = replica.unready
     data.symlink_to("0")
     await clock.advance(15)
-    shown = replica.shows
+    shown_certificate = replica.shown_certificate
     (tmp_path / "next").symlink_to("1")
     (tmp_path / "next").rename(data)
     await clock.advance(15)
 
     assert "data/tls.crt cannot be read: No such file or directory" in absent["loaded"]
-    assert shown == first.certificate
-    assert replica.shows == second.certificate
+    assert shown_certificate == first.certificate
+    assert replica.shown_certificate == second.certificate
     assert replica.unready == {}  # without a caBundle nobody here knows whom API servers trust
-    assert store.writes() == []
+    assert api_server.writes() == []
 
 
-async def test_files_that_are_not_trusted_are_told(
-    store: Store, clock: VirtualClock, tmp_path: Path
+async def test_files_that_are_not_trusted_are_reported(
+    api_server: FakeApiServer, clock: VirtualClock, tmp_path: Path
 ) -> None:
     """If the configurations may be read; else nobody knows, and it is ready."""
     content = made()
     crt, key = tmp_path / "a", tmp_path / "b"
     crt.write_bytes(content.certificate)
     key.write_bytes(content.key)
-    settings = Tls(source="files", certificate_file=f"{crt}", key_file=f"{key}")
-    store.publish(encoded(made().authorities))
-    replica = await Replica(store, clock, settings, lambda _: Files(f"{crt}", f"{key}")).start()
+    settings = TlsSettings(source="files", certificate_file=f"{crt}", key_file=f"{key}")
+    api_server.publish(encoded(made().authorities))
+    replica = await Replica(
+        api_server, clock, settings, lambda _: FileCertificate(f"{crt}", f"{key}")
+    ).start()
     untrusted = replica.unready
-    store.publish(encoded(content.authorities))
+    api_server.publish(encoded(content.authorities))
     await clock.advance(15)
     trusted = replica.unready
-    store.refuse = 403
-    blind = await Replica(store, clock, settings, lambda _: Files(f"{crt}", f"{key}")).start()
+    api_server.fail_status = 403
+    unreadable = await Replica(
+        api_server, clock, settings, lambda _: FileCertificate(f"{crt}", f"{key}")
+    ).start()
 
     assert f"calls {HOST}: " in untrusted["trusted"]
     assert trusted == {}
-    assert blind.unready == {}
+    assert unreadable.unready == {}
 
 
 async def test_nothing_is_shown_before_it_is_known_which_clients_are_let_in(
-    store: Store, clock: VirtualClock, tmp_path: Path
+    api_server: FakeApiServer, clock: VirtualClock, tmp_path: Path
 ) -> None:
     """The file is read again at each look; one that cannot be read later changes nothing."""
     file = tmp_path / "ca.crt"
     settings = SETTINGS.model_copy(update={"client_ca_file": f"{file}"})
-    replica = await Replica(store, clock, settings).start()
+    replica = await Replica(api_server, clock, settings).start()
     absent = replica.unready
     file.write_text("no PEM")
     await clock.advance(15)
     garbled = replica.unready
     file.write_bytes(made().certificate)
     await clock.advance(15)
-    read = replica.unready, replica.keeper.shown.context.verify_mode
+    read = replica.unready, replica.certificate.tls.context.verify_mode
     with capture_logs() as logs:
         file.unlink()
         await clock.advance(15)
@@ -237,9 +252,11 @@ async def test_nothing_is_shown_before_it_is_known_which_clients_are_let_in(
     assert [it["event"] for it in logs] == ["certificate not kept up"]
 
 
-async def test_metrics_tell_of_the_end_from_the_start(store: Store, clock: VirtualClock) -> None:
+async def test_metrics_tell_of_the_end_from_the_start(
+    api_server: FakeApiServer, clock: VirtualClock
+) -> None:
     """Of the certificate and of the authority, long before; and whether it is trusted."""
-    replica = await Replica(store, clock).start()
+    replica = await Replica(api_server, clock).start()
     await clock.advance(30)
     which = "certificate_expires_timestamp_seconds"
     whose = "MutatingWebhookConfiguration kai-trainer"
@@ -250,19 +267,21 @@ async def test_metrics_tell_of_the_end_from_the_start(store: Store, clock: Virtu
 
     assert left_s == [365 * DAY_S, 3650 * DAY_S]
     assert replica.metric("certificate_trusted", configuration=whose) == 1
-    store.refuse_writes = 403
-    store.publish("eA==")
+    api_server.fail_writes_status = 403
+    api_server.publish("eA==")
     await clock.advance(30)
     assert replica.metric("certificate_trusted", configuration=whose) == 0
 
 
-async def test_metrics_keep_nothing_that_was_good_before(store: Store, clock: VirtualClock) -> None:
+async def test_metrics_keep_nothing_that_was_good_before(
+    api_server: FakeApiServer, clock: VirtualClock
+) -> None:
     """Whoever is not trusted any more, or is not asked any more, shows neither as before."""
     content = made()
-    issue(store, content)
+    issue(api_server, content)
     for path in (MUTATING, VALIDATING):
-        store.configure(encoded(content.authorities), path=path)
-    replica = await Replica(store, clock, BY_CERT_MANAGER, CertManager).start()
+        api_server.configure(encoded(content.authorities), path=path)
+    replica = await Replica(api_server, clock, BY_CERT_MANAGER, CertManagerCertificate).start()
     names = [f"{kind}WebhookConfiguration kai-trainer" for kind in ("Mutating", "Validating")]
 
     def measured() -> list[float | None]:
@@ -270,17 +289,17 @@ async def test_metrics_keep_nothing_that_was_good_before(store: Store, clock: Vi
         return [ends, *(replica.metric("certificate_trusted", configuration=it) for it in names)]
 
     before = measured()
-    store.refuse = 403
+    api_server.fail_status = 403
     await clock.advance(15)
     outage = measured()
-    store.refuse = None
-    store.publish(encoded(made().authorities))
+    api_server.fail_status = None
+    api_server.publish(encoded(made().authorities))
     await clock.advance(15)
     lost = measured()
-    store.publish(encoded(content.authorities))
+    api_server.publish(encoded(content.authorities))
     await clock.advance(15)
     again = measured()
-    store.configurations.clear()
+    api_server.configurations.clear()
     await clock.advance(15)
 
     assert before[1:] == [1, 1]
@@ -289,21 +308,23 @@ async def test_metrics_keep_nothing_that_was_good_before(store: Store, clock: Vi
     assert measured() == [0, 0, 0]
 
 
-async def test_metrics_do_not_guess_whom_a_machine_trusts(
-    store: Store, clock: VirtualClock, tmp_path: Path
+async def test_metrics_do_not_guess_the_trust_of_a_machine(
+    api_server: FakeApiServer, clock: VirtualClock, tmp_path: Path
 ) -> None:
     """Once no webhook names an authority, the end of none is known."""
     content = made()
     crt, key = tmp_path / "a", tmp_path / "b"
     crt.write_bytes(content.certificate)
     key.write_bytes(content.key)
-    settings = Tls(source="files", certificate_file=f"{crt}", key_file=f"{key}")
-    store.publish(encoded(content.authorities))
-    replica = await Replica(store, clock, settings, lambda _: Files(f"{crt}", f"{key}")).start()
+    settings = TlsSettings(source="files", certificate_file=f"{crt}", key_file=f"{key}")
+    api_server.publish(encoded(content.authorities))
+    replica = await Replica(
+        api_server, clock, settings, lambda _: FileCertificate(f"{crt}", f"{key}")
+    ).start()
     which = "certificate_expires_timestamp_seconds"
     before = replica.metric(which, part="authority")
-    for path in store.configurations:
-        store.publish("", path)
+    for path in api_server.configurations:
+        api_server.publish("", path)
     await clock.advance(15)
 
     assert before
@@ -311,19 +332,19 @@ async def test_metrics_do_not_guess_whom_a_machine_trusts(
     assert replica.metric(which, part="certificate")
 
 
-async def test_one_that_ends_is_not_ready(store: Store, clock: VirtualClock) -> None:
+async def test_one_that_ends_is_not_ready(api_server: FakeApiServer, clock: VirtualClock) -> None:
     """A little before, for clocks differ; and ready again when it could be renewed after all."""
-    settings = short(certificate_days=0.1, authority_days=0.3)
-    replica = await Replica(store, clock, settings).start()
+    settings = short_lived(certificate_days=0.1, authority_days=0.3)
+    replica = await Replica(api_server, clock, settings).start()
     await clock.advance(30)
-    store.refuse_writes = 403
+    api_server.fail_writes_status = 403
     await clock.advance(DAY_S / 10 - 6 * 60)
     before = replica.unready
     await clock.advance(60)
     at_the_end = replica.unready
     await clock.advance(600)
     after = replica.unready
-    store.refuse_writes = None
+    api_server.fail_writes_status = None
     await clock.advance(30)
 
     assert before == {}
@@ -334,12 +355,14 @@ async def test_one_that_ends_is_not_ready(store: Store, clock: VirtualClock) -> 
     assert replica.unready == {}
 
 
-async def test_an_authority_that_ends_is_not_ready(store: Store, clock: VirtualClock) -> None:
+async def test_an_authority_that_ends_is_not_ready(
+    api_server: FakeApiServer, clock: VirtualClock
+) -> None:
     """The certificate alone is of no use, though it lasts for months."""
     content = made()
-    issue(store, content)
-    store.publish(encoded(_until(content, START + timedelta(seconds=600))))
-    replica = await Replica(store, clock, BY_CERT_MANAGER, CertManager).start()
+    issue(api_server, content)
+    api_server.publish(encoded(_until(content, START + timedelta(seconds=600))))
+    replica = await Replica(api_server, clock, BY_CERT_MANAGER, CertManagerCertificate).start()
     before = replica.unready
     await clock.advance(590)
     late = replica.unready
@@ -350,7 +373,7 @@ async def test_an_authority_that_ends_is_not_ready(store: Store, clock: VirtualC
     assert replica.unready["trusted"].endswith("trusts an authority that has ended")
 
 
-def _until(content: Content, ends: datetime) -> bytes:
+def _until(content: SecretContent, ends: datetime) -> bytes:
     """Return the authority with the same key and another end."""
     old = x509.load_pem_x509_certificate(content.authorities)
     key = serialization.load_pem_private_key(content.authority_key, None)

@@ -1,18 +1,18 @@
 """What is kept where there is too much: nothing is lost to what another namespace stores."""
 
 from trainer_kai.api.meta import Key
-from webhook.kept import Kept, text_bytes
+from webhook.kept import BoundedStore, text_bytes
 
 
-def filled(*sizes: tuple[str, int]) -> Kept[int]:
+def filled(*sizes: tuple[str, int]) -> BoundedStore[int]:
     """Return what is kept of 100 bytes; each key is of a namespace and has its number."""
-    kept = Kept[int](100, 60)
+    kept = BoundedStore[int](100, 60)
     for number, (namespace, size) in enumerate(sizes):
         kept.put(Key(namespace, str(number)), number, size)
     return kept
 
 
-def numbers(kept: Kept[int]) -> list[int]:
+def numbers(kept: BoundedStore[int]) -> list[int]:
     """Return which of the first six are there."""
     return [
         number

@@ -6,19 +6,19 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.support.case import Case, ids
-from tests.webhook.judging import Said, ask
+from tests.webhook.judging import ReviewResult, ask
 from tests.webhook.objects import BUNDLED, EXTERNAL, QUEUE, Obj
-from tests.webhook.serving import Asked, serving
-from tests.webhook.trainjobs import TORCH, patch, slim, submitted
+from tests.webhook.serving import ServedWebhook, serving
+from tests.webhook.trainjobs import TORCH, patch, slim_runtime, submitted
 from trainer_kai.api.decode import decode, encode
 from trainer_kai.api.meta import Key
 from trainer_kai.api.node import Node
 from trainer_kai.api.resources import NODES, PRIORITY_CLASSES
 from trainer_kai.api.runtime import Runtime
-from trainer_kai.policy.groups import Rules
-from webhook.bounds import LONGEST_TEXT, RuntimeText, Surroundings
-from webhook.judge import Strictness
-from webhook.linted import Strength
+from trainer_kai.policy.groups import GroupingRules
+from webhook.bounds import LONGEST_TEXT, ClusterObjects, RuntimeText
+from webhook.judge import AdmissionPolicy
+from webhook.linted import LintPolicy
 
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 GPU = "nvidia.com/gpu"
@@ -29,8 +29,8 @@ NODE: Obj = {
         "spec": {"template": {"spec": {"containers": [{"name": "node"}]}}},
     },
 }
-WARN, DENY = Strength(), Strength(refuses=True)
-GROWS = Strength(refuses=True, grows=True)
+WARN, DENY = LintPolicy(), LintPolicy(denies=True)
+GROWS = LintPolicy(denies=True, grows=True)
 LARGE = (
     f"spec.trainer.resourcesPerNode.limits[{GPU}]: each pod of node asks for 16 {GPU}, and the one "
     "node for it has 8; ask for that or less"
@@ -42,19 +42,19 @@ GOLD = (
 H100 = {"nodeSelector": {"gpu": "h100"}}
 
 
-def known_to(asked: Asked) -> None:
+def known_to(served: ServedWebhook) -> None:
     """Tell a webhook of a runtime, one node with 8 GPUs, and that there is no priority class."""
     template = {"spec": {"replicatedJobs": [NODE]}}
-    asked.cache.put_runtime(slim(template))
+    served.cache.put_runtime(slim_runtime(template))
     metadata = {"name": TORCH.name}
     whole = {"metadata": metadata, "spec": {"mlPolicy": {"numNodes": 1}, "template": template}}
-    around = asked.cache.around
-    around.put_runtime(decode(RuntimeText, encode(whole)))
+    cluster = served.cache.cluster
+    cluster.put_runtime(decode(RuntimeText, encode(whole)))
     allocatable = {"cpu": "8", "pods": "10", GPU: "8"}
     node = {"metadata": {"name": "n"}, "status": {"allocatable": allocatable}}
-    around.put_node(decode(Node, encode(node)))
-    around.all_listed(NODES.plural)
-    around.all_listed(PRIORITY_CLASSES.plural)
+    cluster.put_node(decode(Node, encode(node)))
+    cluster.mark_listed(NODES.plural)
+    cluster.mark_listed(PRIORITY_CLASSES.plural)
 
 
 def job(gpus: int = 1, **parts: Any) -> Obj:
@@ -74,51 +74,55 @@ TODAY = "no node has gpu=h100 today, which node selects; it waits for one"
 AT = (
     "ClusterTrainingRuntime torch, spec.template.spec.replicatedJobs[0].template.spec.template.spec"
 )
-REVIEWS: list[Case[tuple[Strength, Obj, Obj | None], Said]] = [
-    Case("nothing is wrong", (WARN, job(8), None), Said(0, "", [])),
-    Case("what could never start is told", (WARN, job(16), None), Said(0, "", [LARGE])),
-    Case("or refused", (DENY, job(16), None), Said(422, LARGE, [])),
-    Case("or neither", (Strength(is_on=False), job(16), None), Said(0, "", [])),
-    Case("on a cluster that grows it is told only", (GROWS, job(16), None), Said(0, "", [LARGE])),
+REVIEWS: list[Case[tuple[LintPolicy, Obj, Obj | None], ReviewResult]] = [
+    Case("nothing is wrong", (WARN, job(8), None), ReviewResult(0, "", [])),
+    Case("what could never start is told", (WARN, job(16), None), ReviewResult(0, "", [LARGE])),
+    Case("or refused", (DENY, job(16), None), ReviewResult(422, LARGE, [])),
+    Case("or neither", (LintPolicy(is_on=False), job(16), None), ReviewResult(0, "", [])),
+    Case(
+        "on a cluster that grows it is told only",
+        (GROWS, job(16), None),
+        ReviewResult(0, "", [LARGE]),
+    ),
     Case(
         "a node that may come refuses nobody",
         (DENY, job(runtimePatches=[selecting()]), None),
-        Said(0, "", [f"spec.runtimeRef: {TODAY} ({AT})"]),
+        ReviewResult(0, "", [f"spec.runtimeRef: {TODAY} ({AT})"]),
     ),
     Case(
         "and where nodes come by themselves, nobody speaks of it",
         (GROWS, job(runtimePatches=[selecting()]), None),
-        Said(0, "", []),
+        ReviewResult(0, "", []),
     ),
     Case(
         "a name that is not there is told",
         (WARN, job(labels={"priorityClassName": "gold"}), None),
-        Said(0, "", [GOLD]),
+        ReviewResult(0, "", [GOLD]),
     ),
     Case(
         "or refused",
         (DENY, job(labels={"priorityClassName": "gold"}), None),
-        Said(422, GOLD, []),
+        ReviewResult(422, GOLD, []),
     ),
     Case(
         "beside what others refuse",
         (DENY, job(16, labels={QUEUE: "-"}), None),
-        Said(422, "", []),
+        ReviewResult(422, "", []),
     ),
     Case(
         "what exists is not refused",
         (DENY, job(16, labels={QUEUE: "b"}, suspend=True), job(16, suspend=True)),
-        Said(0, "", [LARGE]),
+        ReviewResult(0, "", [LARGE]),
     ),
     Case(
         "and not even told where its queue stays",
         (DENY, job(16, labels={"priorityClassName": "gold"}), job(16)),
-        Said(0, "", []),
+        ReviewResult(0, "", []),
     ),
     Case(
         "what cannot be meant is told once",
         (DENY, job(labels={"kai.scheduler/preemptibility": "x"}), None),
-        Said(
+        ReviewResult(
             0,
             "",
             [
@@ -132,51 +136,53 @@ REVIEWS: list[Case[tuple[Strength, Obj, Obj | None], Said]] = [
     Case(
         "a TrainJob that is too long is not looked at",
         (DENY, job(16, initializer={"x": "y" * LONGEST_TEXT}), None),
-        Said(0, "", []),
+        ReviewResult(0, "", []),
     ),
 ]
 
 
 @pytest.mark.parametrize("case", REVIEWS, ids=ids)
-async def test_what_is_said(case: Case[tuple[Strength, Obj, Obj | None], Said]) -> None:
+async def test_lint_messages(case: Case[tuple[LintPolicy, Obj, Obj | None], ReviewResult]) -> None:
     """A switch says what comes of it, and only for who makes a TrainJob."""
-    strength, obj, old = case.given
-    async with serving(strictness=Strictness(BUNDLED, lint=strength)) as asked:
-        known_to(asked)
-        found = await ask(asked, obj, old)
+    lint_policy, obj, old = case.given
+    async with serving(admission_policy=AdmissionPolicy(BUNDLED, lint=lint_policy)) as served:
+        known_to(served)
+        found = await ask(served, obj, old)
     if case.name == "beside what others refuse":
         assert found.code == 422
         assert found.message.startswith(f"metadata.labels[{QUEUE}]: '-' must be")
         assert found.message.endswith(LARGE)
     else:
-        assert found == Said(
+        assert found == ReviewResult(
             case.want.code, case.want.message, [it[:256] for it in case.want.warnings]
         )
 
 
 @pytest.mark.parametrize("rules", [BUNDLED, EXTERNAL])
-async def test_a_required_topology_is_warned_of_where_our_scheduler_places(rules: Rules) -> None:
+async def test_a_required_topology_is_warned_of_where_our_scheduler_places(
+    rules: GroupingRules,
+) -> None:
     """KAI does what it asks for."""
     notes = {"kai.scheduler/topology": "dc", "kai.scheduler/topology-required-placement": "rack"}
-    async with serving(strictness=Strictness(rules, lint=WARN)) as asked:
-        known_to(asked)
-        found = await ask(asked, submitted(annotations=notes))
+    async with serving(admission_policy=AdmissionPolicy(rules, lint=WARN)) as served:
+        known_to(served)
+        found = await ask(served, submitted(annotations=notes))
 
     warning = (
         "metadata.annotations[kai.scheduler/topology-required-placement]: required topology "
         '"rack" of topology "dc" is not supported yet: the pods wait; remove it or use '
         "kai.scheduler/topology-preferred-placement"
     )
-    assert found == Said(0, "", [warning] if rules.mode == "bundled" else [])
+    assert found == ReviewResult(0, "", [warning] if rules.mode == "bundled" else [])
 
 
-async def test_until_a_runtime_is_known_nothing_is_said() -> None:
+async def test_until_a_runtime_is_known_there_is_no_message() -> None:
     """A TrainJob may come before its runtime, and a process has to begin somewhere."""
-    async with serving(strictness=Strictness(BUNDLED, lint=DENY)) as asked:
-        assert await ask(asked, job(16)) == Said(0, "", [])
+    async with serving(admission_policy=AdmissionPolicy(BUNDLED, lint=DENY)) as served:
+        assert await ask(served, job(16)) == ReviewResult(0, "", [])
 
 
-class Broken(Surroundings):
+class Broken(ClusterObjects):
     """Surroundings in which we made a mistake."""
 
     def runtime(self, key: Key) -> Runtime | None:
@@ -184,13 +190,13 @@ class Broken(Surroundings):
         raise ZeroDivisionError(key)
 
 
-async def test_a_mistake_in_lint_lets_nobody_past_the_rest() -> None:
+async def test_a_mistake_in_lint_skips_no_other_rule() -> None:
     """What else is held against a TrainJob is told, and the log has the mistake."""
-    async with serving(strictness=Strictness(BUNDLED, lint=DENY)) as asked:
-        known_to(asked)
-        asked.cache.around = Broken()
+    async with serving(admission_policy=AdmissionPolicy(BUNDLED, lint=DENY)) as served:
+        known_to(served)
+        served.cache.cluster = Broken()
         with capture_logs() as logs:
-            found = await ask(asked, job(16, labels={QUEUE: "-"}))
+            found = await ask(served, job(16, labels={QUEUE: "-"}))
 
     assert found.code == 422
     assert [it["event"] for it in logs] == ["trainjob not linted", "object refused"]

@@ -8,18 +8,18 @@ import pytest
 from tests.support.case import Case, ids
 from tests.webhook.objects import (
     BUNDLED,
+    CONTEXT,
     EXTERNAL,
-    FACTS,
     GANG,
     JOBSET,
     OWNER,
     QUEUE,
     Obj,
-    Written,
+    WrittenFields,
     applied,
-    facts,
     job,
     jobset,
+    jobset_context,
     managed,
     recorded,
     request,
@@ -27,9 +27,9 @@ from tests.webhook.objects import (
     template,
     written,
 )
-from trainer_kai.policy.groups import Rules
-from webhook.mutate_jobset import Facts, read_jobset
-from webhook.review import UNTOUCHED
+from trainer_kai.policy.groups import GroupingRules
+from webhook.mutate_jobset import JobSetContext, read_jobset
+from webhook.review import UNCHANGED
 
 KAI = "kai-scheduler"
 MARKED = {"trainer-kai.dev/admitted": "v1"}
@@ -38,12 +38,12 @@ READY: Obj = {"dependsOn": [{"name": "node", "status": "Ready"}]}
 COMPLETE: Obj = {"dependsOn": [{"name": "node", "status": "Complete"}]}
 
 
-class Given(NamedTuple):
+class JobSetCase(NamedTuple):
     """A JobSet, what is known of its TrainJob, and what the site decides."""
 
     obj: Obj
-    facts: Facts = FACTS
-    rules: Rules = BUNDLED
+    context: JobSetContext = CONTEXT
+    rules: GroupingRules = BUNDLED
 
 
 def labelled(queue: str, **parts: Any) -> Obj:
@@ -53,61 +53,69 @@ def labelled(queue: str, **parts: Any) -> Obj:
 
 WHOLE = {"node": (KAI, "default-queue", "Main")}
 QUEUES = [
-    Case("nobody says anything", Given(jobset()), Written("default-queue", MARKED, WHOLE)),
+    Case(
+        "nobody says anything", JobSetCase(jobset()), WrittenFields("default-queue", MARKED, WHOLE)
+    ),
     Case(
         "the namespace says it",
-        Given(jobset(), facts(namespace={QUEUE: "n"})),
-        Written("n", MARKED, {"node": (KAI, "n", "Main")}),
+        JobSetCase(jobset(), jobset_context(namespace={QUEUE: "n"})),
+        WrittenFields("n", MARKED, {"node": (KAI, "n", "Main")}),
     ),
     Case(
         "a pod template outranks the namespace, and the other gets its queue",
-        Given(managed(jobset(job("a"), labelled("p"))), facts(namespace={QUEUE: "n"})),
-        Written("p", MARKED, {"a": (KAI, "p", "Main"), "node": (KAI, "p", "Main")}),
+        JobSetCase(
+            managed(jobset(job("a"), labelled("p"))), jobset_context(namespace={QUEUE: "n"})
+        ),
+        WrittenFields("p", MARKED, {"a": (KAI, "p", "Main"), "node": (KAI, "p", "Main")}),
     ),
     Case(
         "the JobSet outranks a pod template, which keeps what it says",
-        Given(managed(jobset(labelled("p"), job("a"), labels={QUEUE: "j"}))),
-        Written("j", MARKED, {"node": (KAI, "p", "Main"), "a": (KAI, "j", "Main")}),
+        JobSetCase(managed(jobset(labelled("p"), job("a"), labels={QUEUE: "j"}))),
+        WrittenFields("j", MARKED, {"node": (KAI, "p", "Main"), "a": (KAI, "j", "Main")}),
     ),
     Case(
         "the runtime's field is written over the labels of its own templates",
-        Given(managed(jobset(labelled("p"), labels={QUEUE: "j"})), facts(runtime_queue="r")),
-        Written("r", MARKED, {"node": (KAI, "r", "Main")}),
+        JobSetCase(
+            managed(jobset(labelled("p"), labels={QUEUE: "j"})), jobset_context(runtime_queue="r")
+        ),
+        WrittenFields("r", MARKED, {"node": (KAI, "r", "Main")}),
     ),
     Case(
         "the TrainJob's label is written over all of them",
-        Given(
+        JobSetCase(
             managed(jobset(labelled("p"), job("a"), labels={QUEUE: "j"})),
-            facts({QUEUE: "t"}, runtime_queue="r", namespace={QUEUE: "n"}),
+            jobset_context({QUEUE: "t"}, runtime_queue="r", namespace={QUEUE: "n"}),
         ),
-        Written("t", MARKED, {"node": (KAI, "t", "Main"), "a": (KAI, "t", "Main")}),
+        WrittenFields("t", MARKED, {"node": (KAI, "t", "Main"), "a": (KAI, "t", "Main")}),
     ),
     Case(
         "an empty label says nothing",
-        Given(managed(jobset(labels={QUEUE: ""})), facts({QUEUE: ""})),
-        Written("default-queue", MARKED, WHOLE),
+        JobSetCase(managed(jobset(labels={QUEUE: ""})), jobset_context({QUEUE: ""})),
+        WrittenFields("default-queue", MARKED, WHOLE),
     ),
     Case(
         "a TrainJob that is gone says nothing",
-        Given(jobset(), Facts(None)),
-        Written("default-queue", MARKED, WHOLE),
+        JobSetCase(jobset(), JobSetContext(None)),
+        WrittenFields("default-queue", MARKED, WHOLE),
     ),
     Case(
         "without notes on who wrote it a label is its author's",
-        Given(jobset(labelled("p"), labels={QUEUE: "j"})),
-        Written("j", MARKED, {"node": (KAI, "p", "Main")}),
+        JobSetCase(jobset(labelled("p"), labels={QUEUE: "j"})),
+        WrittenFields("j", MARKED, {"node": (KAI, "p", "Main")}),
     ),
 ]
 UNITS = [
     Case(
         "what waits for Ready is one unit with what it waits for",
-        Given(jobset(job("node"), job("launcher", **READY))),
-        Written("default-queue", MARKED, {**WHOLE, "launcher": (KAI, "default-queue", "Main")}),
+        JobSetCase(jobset(job("node"), job("launcher", **READY))),
+        WrittenFields(
+            "default-queue", MARKED, {**WHOLE, "launcher": (KAI, "default-queue", "Main")}
+        ),
     ),
     Case(
         "what waits for Complete is another unit",
-        Given(jobset(job("node"), job("after", **COMPLETE))),
-        Written(
+        JobSetCase(jobset(job("node"), job("after", **COMPLETE))),
+        WrittenFields(
             "default-queue",
             MARKED,
             {
@@ -118,8 +126,8 @@ UNITS = [
     ),
     Case(
         "an external scheduler gets a group for each stage, and nobody else groups",
-        Given(jobset(job("node"), job("launcher", **READY)), rules=EXTERNAL),
-        Written(
+        JobSetCase(jobset(job("node"), job("launcher", **READY)), rules=EXTERNAL),
+        WrittenFields(
             "default-queue",
             {**MARKED, SKIP: "true"},
             {
@@ -130,27 +138,29 @@ UNITS = [
     ),
     Case(
         "another scheduler's name stays, and its pods are in no group",
-        Given(jobset(job("node"), job("extra", "default-scheduler"))),
-        Written("default-queue", MARKED, {**WHOLE, "extra": ("default-scheduler", None, None)}),
+        JobSetCase(jobset(job("node"), job("extra", "default-scheduler"))),
+        WrittenFields(
+            "default-queue", MARKED, {**WHOLE, "extra": ("default-scheduler", None, None)}
+        ),
     ),
     Case(
         "our own name stays as well",
-        Given(jobset(job("node", KAI))),
-        Written("default-queue", MARKED, WHOLE),
+        JobSetCase(jobset(job("node", KAI))),
+        WrittenFields("default-queue", MARKED, WHOLE),
     ),
     Case(
         "an empty name is none",
-        Given(jobset(job("node", ""))),
-        Written("default-queue", MARKED, WHOLE),
+        JobSetCase(jobset(job("node", ""))),
+        WrittenFields("default-queue", MARKED, WHOLE),
     ),
     Case(
         "who has no pods is in no group",
-        Given(jobset(job("node"), job("none", replicas=0))),
-        Written("default-queue", MARKED, {**WHOLE, "none": (KAI, "default-queue", None)}),
+        JobSetCase(jobset(job("node"), job("none", replicas=0))),
+        WrittenFields("default-queue", MARKED, {**WHOLE, "none": (KAI, "default-queue", None)}),
     ),
     Case(
         "marks that somebody forged are put right",
-        Given(
+        JobSetCase(
             managed(
                 jobset(
                     job("node", labels={GANG: "x"}),
@@ -159,40 +169,46 @@ UNITS = [
                 )
             )
         ),
-        Written("default-queue", MARKED, {**WHOLE, "extra": ("other", None, None)}),
+        WrittenFields("default-queue", MARKED, {**WHOLE, "extra": ("other", None, None)}),
     ),
     Case(
         "a user who groups by himself, said on the TrainJob",
-        Given(jobset(labelled("p")), facts(annotations={SKIP: "true"})),
-        Written("p", {**MARKED, SKIP: "true"}, {"node": (KAI, "p", None)}),
+        JobSetCase(jobset(labelled("p")), jobset_context(annotations={SKIP: "true"})),
+        WrittenFields("p", {**MARKED, SKIP: "true"}, {"node": (KAI, "p", None)}),
     ),
     Case(
         "or on the JobSet, where a forged gang goes",
-        Given(managed(jobset(job("node", labels={GANG: "Main"}), annotations={SKIP: "true"}))),
-        Written("default-queue", {**MARKED, SKIP: "true"}, {"node": (KAI, "default-queue", None)}),
+        JobSetCase(managed(jobset(job("node", labels={GANG: "Main"}), annotations={SKIP: "true"}))),
+        WrittenFields(
+            "default-queue", {**MARKED, SKIP: "true"}, {"node": (KAI, "default-queue", None)}
+        ),
     ),
     Case(
         "or beside an external scheduler",
-        Given(managed(jobset(annotations={SKIP: "true"})), rules=EXTERNAL),
-        Written("default-queue", {**MARKED, SKIP: "true"}, {"node": (KAI, "default-queue", None)}),
+        JobSetCase(managed(jobset(annotations={SKIP: "true"})), rules=EXTERNAL),
+        WrittenFields(
+            "default-queue", {**MARKED, SKIP: "true"}, {"node": (KAI, "default-queue", None)}
+        ),
     ),
     Case(
         "who asks for KAI's own grouping gets it",
-        Given(managed(jobset(annotations={SKIP: "false"})), rules=EXTERNAL),
-        Written("default-queue", {**MARKED, SKIP: "false"}, {"node": (KAI, "default-queue", None)}),
+        JobSetCase(managed(jobset(annotations={SKIP: "false"})), rules=EXTERNAL),
+        WrittenFields(
+            "default-queue", {**MARKED, SKIP: "false"}, {"node": (KAI, "default-queue", None)}
+        ),
     ),
 ]
 
 
 @pytest.mark.parametrize("case", [*QUEUES, *UNITS], ids=ids)
-def test_what_is_written(case: Case[Given, Written]) -> None:
+def test_what_is_written(case: Case[JobSetCase, WrittenFields]) -> None:
     """The patch says it, applies, and is not needed a second time."""
-    answer = reviewed(case.given.obj, case.given.facts, case.given.rules)
+    answer = reviewed(case.given.obj, case.given.context, case.given.rules)
     patched = applied(case.given.obj, answer)
 
-    assert answer.refusal is None
+    assert answer.denial is None
     assert written(patched) == case.want
-    assert reviewed(patched, case.given.facts, case.given.rules).operations == ()
+    assert reviewed(patched, case.given.context, case.given.rules).operations == ()
 
 
 WISHES = {
@@ -212,7 +228,7 @@ LABELS = {
 
 def test_wishes_of_the_trainjob_are_carried() -> None:
     """All of them, and no others."""
-    patched = applied(obj := jobset(), reviewed(obj, facts(LABELS, WISHES)))
+    patched = applied(obj := jobset(), reviewed(obj, jobset_context(LABELS, WISHES)))
 
     assert patched["metadata"]["labels"] == {**LABELS, QUEUE: "default-queue"}
     assert patched["metadata"]["annotations"] == {**WISHES, **MARKED}
@@ -224,7 +240,7 @@ def test_a_wish_of_the_jobset_stays() -> None:
         jobset(labels={"priorityClassName": "train"}, annotations=dict.fromkeys(WISHES, ""))
     )
 
-    patched = applied(obj, reviewed(obj, facts(LABELS, WISHES)))
+    patched = applied(obj, reviewed(obj, jobset_context(LABELS, WISHES)))
 
     assert patched["metadata"]["labels"]["priorityClassName"] == "train"
     assert patched["metadata"]["labels"]["kai.scheduler/node-pool"] == "a"
@@ -261,7 +277,7 @@ LEFT: list[Case[Obj, None]] = [
 @pytest.mark.parametrize("case", LEFT, ids=ids)
 def test_what_is_left_alone(case: Case[Obj, None]) -> None:
     """Not even a warning."""
-    assert reviewed(case.given, facts({QUEUE: "t"})) == UNTOUCHED
+    assert reviewed(case.given, jobset_context({QUEUE: "t"})) == UNCHANGED
 
 
 @pytest.mark.parametrize(
@@ -277,7 +293,7 @@ def test_what_is_left_alone(case: Case[Obj, None]) -> None:
 )
 def test_other_reviews_are_left_alone(fields: dict[str, Any]) -> None:
     """Whatever we are asked about."""
-    assert read_jobset(request(jobset(), **({"kind": JOBSET} | fields)), BUNDLED) == UNTOUCHED
+    assert read_jobset(request(jobset(), **({"kind": JOBSET} | fields)), BUNDLED) == UNCHANGED
 
 
 def test_the_controllers_own_name_is_no_other_controller() -> None:
@@ -292,22 +308,22 @@ def test_what_cannot_be_read_is_refused_if_it_may_be_ours() -> None:
     broken: Obj = {**jobset(), "spec": {"replicatedJobs": "many"}}
     foreign = {**broken, "metadata": {"name": "job"}}
 
-    refusal = reviewed(broken).refusal
+    denial = reviewed(broken).denial
 
-    assert refusal is not None
-    assert refusal.code == 400
-    assert refusal.message.startswith("request.object.spec.replicatedJobs: must be a list")
-    assert reviewed(foreign) == UNTOUCHED
-    assert reviewed([1]).refusal is not None
+    assert denial is not None
+    assert denial.code == 400
+    assert denial.message.startswith("request.object.spec.replicatedJobs: must be a list")
+    assert reviewed(foreign) == UNCHANGED
+    assert reviewed([1]).denial is not None
 
 
 def test_a_null_among_labels_is_no_label() -> None:
     """Also where a rule looks at its text."""
-    wishes = {"priorityClassName": None, "kai.scheduler/preemptibility": None}
-    given = jobset(labels=wishes, annotations={"kai.scheduler/batch-min-member": None})
+    access_requests = {"priorityClassName": None, "kai.scheduler/preemptibility": None}
+    given = jobset(labels=access_requests, annotations={"kai.scheduler/batch-min-member": None})
     answer = reviewed(given)
 
-    assert answer.refusal is None
+    assert answer.denial is None
     assert written(applied(given, answer)).queue == "default-queue"
 
 
@@ -333,19 +349,19 @@ def test_nulls_and_missing_parts_mean_the_same() -> None:
 WARNINGS = [
     Case(
         "a scheduler that knows nothing of the others",
-        Given(jobset(job("node"), job("extra", "default-scheduler"))),
+        JobSetCase(jobset(job("node"), job("extra", "default-scheduler"))),
         ["spec.replicatedJobs[1].template.spec.template.spec.schedulerName: extra is left to"],
     ),
     Case(
         "pod templates that differ",
-        Given(managed(jobset(labelled("p"), job("a", labels={QUEUE: "q"})))),
+        JobSetCase(managed(jobset(labelled("p"), job("a", labels={QUEUE: "q"})))),
         ["pod templates name q; the whole goes to p: the label of a pod template"],
     ),
     Case(
         "wishes that cannot be meant, each once",
-        Given(
+        JobSetCase(
             jobset(annotations={"kai.scheduler/preemption-delay": "soon"}),
-            facts(
+            jobset_context(
                 {"kai.scheduler/preemptibility": "maybe"}, {"kai.scheduler/batch-min-member": "x"}
             ),
         ),
@@ -357,35 +373,37 @@ WARNINGS = [
     ),
     Case(
         "a queue that can be no object's name",
-        Given(jobset(), facts({QUEUE: "Team_A"})),
+        JobSetCase(jobset(), jobset_context({QUEUE: "Team_A"})),
         ["metadata.labels[kai.scheduler/queue]: 'Team_A' must be"],
     ),
     Case(
         "what will never begin",
-        Given(jobset(job("node"), job("late", dependsOn=[{"name": "nobody", "status": "Ready"}]))),
+        JobSetCase(
+            jobset(job("node"), job("late", dependsOn=[{"name": "nobody", "status": "Ready"}]))
+        ),
         ["spec.replicatedJobs[1].dependsOn[0].name: there is no replicatedJob 'nobody'"],
     ),
 ]
 
 
 @pytest.mark.parametrize("case", WARNINGS, ids=ids)
-def test_warnings(case: Case[Given, list[str]]) -> None:
+def test_warnings(case: Case[JobSetCase, list[str]]) -> None:
     """Nothing is refused for them."""
-    answer = reviewed(case.given.obj, case.given.facts)
+    answer = reviewed(case.given.obj, case.given.context)
 
     assert len(answer.warnings) == len(case.want), answer.warnings
-    for told, piece in zip(answer.warnings, case.want, strict=True):
-        assert piece in told
+    for warning, piece in zip(answer.warnings, case.want, strict=True):
+        assert piece in warning
 
 
 def test_a_real_jobset_is_mutated() -> None:
     """As the API server sends it, patched as the API server patches."""
     obj = json.loads(recorded("jobset-create-staged"))["request"]["object"]
-    known = facts({QUEUE: "team-b"})
+    known = jobset_context({QUEUE: "team-b"})
 
     patched = applied(obj, reviewed(obj, known))
 
-    assert written(patched) == Written(
+    assert written(patched) == WrittenFields(
         "team-b",
         MARKED,
         {

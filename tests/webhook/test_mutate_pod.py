@@ -9,7 +9,7 @@ import pytest
 from tests.support.case import Case, ids
 from tests.webhook.objects import BUNDLED, EXTERNAL, POD, applied, assigned, pod, recorded, request
 from webhook.mutate_pod import mutate_pod
-from webhook.review import UNTOUCHED
+from webhook.review import UNCHANGED
 
 GROUP = "pod-group-name"
 LEAF = "kai.scheduler/subgroup-name"
@@ -71,7 +71,7 @@ def test_pods_are_assigned(case: Case[dict[str, Any], list[dict[str, object]]]) 
     answer = assigned(given)
 
     assert list(answer.operations) == case.want
-    assert (answer.warnings, answer.refusal) == ((), None)
+    assert (answer.warnings, answer.denial) == ((), None)
     assert assigned(applied(given, answer)).operations == ()
 
 
@@ -111,13 +111,13 @@ def test_forged_pods_join_no_group(case: Case[dict[str, Any], str]) -> None:
     answer = assigned(pod(**case.given))
 
     assert answer.operations == ()
-    assert answer.refusal is None
+    assert answer.denial is None
     assert answer.warnings == (
         f"metadata.labels[trainer-kai.dev/gang]: the pod joins no group: {case.want}",
     )
 
 
-def test_an_external_scheduler_is_told_the_group_only() -> None:
+def test_an_external_scheduler_gets_the_group_only() -> None:
     """Its groups are flat; the labels of a place in a tree are not needed."""
     labels = {"labels": without("jobset.sigs.k8s.io/job-index")}
 
@@ -140,16 +140,16 @@ def test_what_is_no_new_pod_is_left_alone(fields: dict[str, Any]) -> None:
     """Whatever we are asked about."""
     asked = request(pod(), **({"kind": POD} | fields))
 
-    assert mutate_pod(asked, "bundled") == UNTOUCHED
+    assert mutate_pod(asked, "bundled") == UNCHANGED
 
 
 def test_a_pod_that_cannot_be_read_is_refused() -> None:
     """It says where the fault is."""
     answer = assigned(pod(labels=["x"]))
 
-    assert answer.refusal is not None
-    assert answer.refusal.code == 400
-    assert answer.refusal.message.startswith("request.object.metadata.labels: must be an object")
+    assert answer.denial is not None
+    assert answer.denial.code == 400
+    assert answer.denial.message.startswith("request.object.metadata.labels: must be an object")
 
 
 def test_a_real_pod_gets_its_group() -> None:

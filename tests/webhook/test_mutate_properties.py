@@ -25,9 +25,9 @@ from tests.webhook.objects import (
     reviewed,
 )
 from trainer_kai.api.meta import Key
-from trainer_kai.policy.groups import Rules
-from webhook.cache import CARRIED_ANNOTATIONS, CARRIED_LABELS, TrainJob
-from webhook.mutate_jobset import Facts
+from trainer_kai.policy.groups import GroupingRules
+from webhook.cache import CARRIED_ANNOTATIONS, CARRIED_LABELS, TrainJobSummary
+from webhook.mutate_jobset import JobSetContext
 
 KAI: Final = "kai-scheduler"
 ADMITTED: Final = "trainer-kai.dev/admitted"
@@ -102,12 +102,12 @@ def jobsets(draw: st.DrawFn) -> Obj:
 
 
 @st.composite
-def known(draw: st.DrawFn) -> Facts:
+def jobset_contexts(draw: st.DrawFn) -> JobSetContext:
     """Draw what is known of the TrainJob, if it is there."""
     labels = draw(maps((QUEUE, *CARRIED_LABELS))) or {}
     annotations = draw(maps(CARRIED_ANNOTATIONS)) or {}
-    trainjob = TrainJob(UID, labels, annotations, Key("", "torch"))
-    return Facts(
+    trainjob = TrainJobSummary(UID, labels, annotations, Key("", "torch"))
+    return JobSetContext(
         trainjob if draw(st.integers(0, 4)) else None,
         draw(st.sampled_from(["", "", "r"])),
         draw(st.sampled_from([{}, {QUEUE: "n"}])),
@@ -119,24 +119,24 @@ many: Final = settings(max_examples=examples(40))
 
 
 @many
-@given(jobsets(), known(), rules)
-def test_made_twice_is_made_once(obj: Obj, facts: Facts, rules: Rules) -> None:
+@given(jobsets(), jobset_contexts(), rules)
+def test_made_twice_is_made_once(obj: Obj, context: JobSetContext, rules: GroupingRules) -> None:
     """A patched JobSet needs no patch, and is not refused."""
-    first = reviewed(obj, facts, rules)
+    first = reviewed(obj, context, rules)
     patched = applied(obj, first)
 
-    second = reviewed(patched, facts, rules)
+    second = reviewed(patched, context, rules)
 
     assert second.operations == ()
-    if first.refusal is None:
-        assert second.refusal is None
+    if first.denial is None:
+        assert second.denial is None
 
 
 @many
-@given(jobsets(), known(), rules)
-def test_nothing_else_is_touched(obj: Obj, facts: Facts, rules: Rules) -> None:
+@given(jobsets(), jobset_contexts(), rules)
+def test_nothing_else_is_touched(obj: Obj, context: JobSetContext, rules: GroupingRules) -> None:
     """Only the paths that are listed; a scheduler name and a wish are only ever filled in."""
-    patched = applied(obj, reviewed(obj, facts, rules))
+    patched = applied(obj, reviewed(obj, context, rules))
 
     for path, before, after in differences(obj, patched):
         if path[-1] == "schedulerName":
@@ -150,12 +150,12 @@ def test_nothing_else_is_touched(obj: Obj, facts: Facts, rules: Rules) -> None:
 
 
 @many
-@given(jobsets(), known(), known(), rules, st.booleans())
+@given(jobsets(), jobset_contexts(), jobset_contexts(), rules, st.booleans())
 def test_updated_twice_is_updated_once(
-    obj: Obj, facts: Facts, later: Facts, rules: Rules, lost: bool
+    obj: Obj, context: JobSetContext, later: JobSetContext, rules: GroupingRules, lost: bool
 ) -> None:
     """While it is suspended nothing but labels and our annotations changes, and it settles."""
-    old = applied(obj, reviewed(obj, facts, rules))
+    old = applied(obj, reviewed(obj, context, rules))
     old["spec"]["suspend"] = True
     new = copy.deepcopy(old)
     if lost:
@@ -164,7 +164,7 @@ def test_updated_twice_is_updated_once(
     answer = reviewed(new, later, rules, old)
     patched = applied(new, answer)
 
-    assert answer.refusal is None
+    assert answer.denial is None
     assert reviewed(patched, later, rules, old).operations == ()
     for path, _, _ in differences(new, patched):
         assert path[-1] != "schedulerName"
@@ -176,10 +176,10 @@ def test_updated_twice_is_updated_once(
 
 
 @many
-@given(jobsets(), known(), rules)
-def test_a_gang_is_on_our_pods_only(obj: Obj, facts: Facts, rules: Rules) -> None:
+@given(jobsets(), jobset_contexts(), rules)
+def test_a_gang_is_on_our_pods_only(obj: Obj, context: JobSetContext, rules: GroupingRules) -> None:
     """Whoever is marked has our scheduler's name and a queue, and the whole is admitted."""
-    answer = reviewed(obj, facts, rules)
+    answer = reviewed(obj, context, rules)
     patched = applied(obj, answer)
     if not answer.operations:
         return

@@ -10,25 +10,25 @@ import pytest
 from tests.support.case import Case, ids
 from tests.webhook.objects import (
     BUNDLED,
+    CONTEXT,
     EXTERNAL,
-    FACTS,
     GANG,
     QUEUE,
     Obj,
-    Written,
+    WrittenFields,
     applied,
-    facts,
     job,
     jobset,
+    jobset_context,
     managed,
     recorded,
     reviewed,
     with_owners,
     written,
 )
-from trainer_kai.policy.groups import Rules
-from webhook.mutate_jobset import Facts
-from webhook.review import UNTOUCHED
+from trainer_kai.policy.groups import GroupingRules
+from webhook.mutate_jobset import JobSetContext
+from webhook.review import UNCHANGED
 
 Changes: TypeAlias = Mapping[str, str | None]
 
@@ -38,7 +38,7 @@ MARKED = {ADMITTED: "v1"}
 SKIP = "kai.scheduler/skip-podgrouper"
 
 
-def admitted(obj: Obj, known: Facts = FACTS, rules: Rules = BUNDLED) -> Obj:
+def admitted(obj: Obj, known: JobSetContext = CONTEXT, rules: GroupingRules = BUNDLED) -> Obj:
     """Return a JobSet as it is after its creation, suspended."""
     obj = managed(obj)
     made = applied(obj, reviewed(obj, known, rules))
@@ -89,67 +89,67 @@ class Update(NamedTuple):
 
     old: Obj
     new: Obj
-    facts: Facts = FACTS
-    rules: Rules = BUNDLED
+    context: JobSetContext = CONTEXT
+    rules: GroupingRules = BUNDLED
 
 
 PLAIN = admitted(jobset())
-TEAM_T = admitted(jobset(), facts({QUEUE: "t"}))
+TEAM_T = admitted(jobset(), jobset_context({QUEUE: "t"}))
 OVERWRITTEN = admitted(
-    jobset(job("node", labels={QUEUE: "p"}), labels={QUEUE: "j"}), facts({QUEUE: "t"})
+    jobset(job("node", labels={QUEUE: "p"}), labels={QUEUE: "j"}), jobset_context({QUEUE: "t"})
 )
 OUTSIDE = admitted(
     jobset(job("node"), job("after", dependsOn=[{"name": "node", "status": "Ready"}])),
     rules=EXTERNAL,
 )
-HIS_OWN = admitted(jobset(annotations={SKIP: "true"}))
+SELF_GROUPED = admitted(jobset(annotations={SKIP: "true"}))
 WHOLE = {"node": (KAI, "default-queue", "Main")}
 
 UPDATES = [
-    Case("nothing changed", Update(PLAIN, PLAIN), Written("default-queue", MARKED, WHOLE)),
+    Case("nothing changed", Update(PLAIN, PLAIN), WrittenFields("default-queue", MARKED, WHOLE)),
     Case(
         "the TrainJob was given a queue",
-        Update(PLAIN, PLAIN, facts({QUEUE: "t"})),
-        Written("t", MARKED, {"node": (KAI, "t", "Main")}),
+        Update(PLAIN, PLAIN, jobset_context({QUEUE: "t"})),
+        WrittenFields("t", MARKED, {"node": (KAI, "t", "Main")}),
     ),
     Case(
         "the TrainJob was given another queue",
-        Update(TEAM_T, TEAM_T, facts({QUEUE: "u"})),
-        Written("u", MARKED, {"node": (KAI, "u", "Main")}),
+        Update(TEAM_T, TEAM_T, jobset_context({QUEUE: "u"})),
+        WrittenFields("u", MARKED, {"node": (KAI, "u", "Main")}),
     ),
     Case(
         "its label was taken away: what we wrote is nobody's wish",
-        Update(TEAM_T, TEAM_T, facts(namespace={QUEUE: "n"})),
-        Written("n", MARKED, {"node": (KAI, "n", "Main")}),
+        Update(TEAM_T, TEAM_T, jobset_context(namespace={QUEUE: "n"})),
+        WrittenFields("n", MARKED, {"node": (KAI, "n", "Main")}),
     ),
     Case(
         "its label was taken away, and Trainer wrote its own again",
         Update(OVERWRITTEN, relabelled(changed(OVERWRITTEN, {}, {QUEUE: "j"}), QUEUE, "p")),
-        Written("j", MARKED, {"node": (KAI, "p", "Main")}),
+        WrittenFields("j", MARKED, {"node": (KAI, "p", "Main")}),
     ),
     Case(
         "Trainer wrote its own again, and the label still outranks it",
         Update(
             OVERWRITTEN,
             relabelled(changed(OVERWRITTEN, {}, {QUEUE: "j"}), QUEUE, "p"),
-            facts({QUEUE: "t"}),
+            jobset_context({QUEUE: "t"}),
         ),
-        Written("t", MARKED, {"node": (KAI, "t", "Main")}),
+        WrittenFields("t", MARKED, {"node": (KAI, "t", "Main")}),
     ),
     Case(
         "marks that got lost come back",
         Update(PLAIN, relabelled(changed(PLAIN, {ADMITTED: None}), GANG, None)),
-        Written("default-queue", MARKED, WHOLE),
+        WrittenFields("default-queue", MARKED, WHOLE),
     ),
     Case(
         "marks that were changed are put right",
         Update(PLAIN, relabelled(changed(PLAIN, {ADMITTED: "v7"}), GANG, "x")),
-        Written("default-queue", MARKED, WHOLE),
+        WrittenFields("default-queue", MARKED, WHOLE),
     ),
     Case(
         "beside an external scheduler the annotation comes back, too",
         Update(OUTSIDE, changed(OUTSIDE, {SKIP: None}), rules=EXTERNAL),
-        Written(
+        WrittenFields(
             "default-queue",
             {**MARKED, SKIP: "true"},
             {"node": (KAI, "default-queue", "node"), "after": (KAI, "default-queue", "after")},
@@ -157,36 +157,38 @@ UPDATES = [
     ),
     Case(
         "who grouped by himself goes on to",
-        Update(HIS_OWN, relabelled(HIS_OWN, GANG, "Main")),
-        Written("default-queue", {**MARKED, SKIP: "true"}, {"node": (KAI, "default-queue", None)}),
+        Update(SELF_GROUPED, relabelled(SELF_GROUPED, GANG, "Main")),
+        WrittenFields(
+            "default-queue", {**MARKED, SKIP: "true"}, {"node": (KAI, "default-queue", None)}
+        ),
     ),
     Case(
         "who wants to begin with it is too late",
         Update(PLAIN, changed(PLAIN, {SKIP: "true"})),
-        Written("default-queue", {**MARKED, SKIP: "true"}, WHOLE),
+        WrittenFields("default-queue", {**MARKED, SKIP: "true"}, WHOLE),
     ),
     Case(
         "a wish that the TrainJob has now: wishes are carried at creation, only the queue follows",
-        Update(PLAIN, PLAIN, facts(annotations={"kai.scheduler/topology": "racks"})),
-        Written("default-queue", MARKED, WHOLE),
+        Update(PLAIN, PLAIN, jobset_context(annotations={"kai.scheduler/topology": "racks"})),
+        WrittenFields("default-queue", MARKED, WHOLE),
     ),
     Case(
         "the queue of a runtime that no label can name changes nothing",
-        Update(TEAM_T, TEAM_T, facts(runtime_queue="Team A")),
-        Written("t", MARKED, {"node": (KAI, "t", "Main")}),
+        Update(TEAM_T, TEAM_T, jobset_context(runtime_queue="Team A")),
+        WrittenFields("t", MARKED, {"node": (KAI, "t", "Main")}),
     ),
 ]
 
 
 @pytest.mark.parametrize("case", UPDATES, ids=ids)
-def test_what_is_written(case: Case[Update, Written]) -> None:
+def test_what_is_written(case: Case[Update, WrittenFields]) -> None:
     """The patch says it, applies, and is not needed a second time."""
     old, new, known, rules = case.given
 
     answer = reviewed(new, known, rules, old)
     patched = applied(new, answer)
 
-    assert answer.refusal is None
+    assert answer.denial is None
     assert written(patched) == case.want
     assert reviewed(patched, known, rules, old).operations == ()
 
@@ -196,7 +198,7 @@ def test_a_scheduler_name_is_never_added() -> None:
     bare = copy.deepcopy(PLAIN)
     del bare["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["schedulerName"]
 
-    answer = reviewed(bare, facts({QUEUE: "t"}), BUNDLED, bare)
+    answer = reviewed(bare, jobset_context({QUEUE: "t"}), BUNDLED, bare)
 
     assert written(applied(bare, answer)).jobs == {"node": (None, "t", "Main")}
 
@@ -215,48 +217,48 @@ UNLABELLED = changed(RUNNING, {}, {QUEUE: None})
 KEPT = [
     Case(
         "Trainer wrote its own again: what outranked it comes back",
-        Update(RUNNING, APPLIED_AGAIN, facts({QUEUE: "t"})),
-        Written("t", MARKED, {"node": (KAI, "t", "Main")}),
+        Update(RUNNING, APPLIED_AGAIN, jobset_context({QUEUE: "t"})),
+        WrittenFields("t", MARKED, {"node": (KAI, "t", "Main")}),
     ),
     Case(
         "although the TrainJob has another label by now: that counts when it is suspended",
-        Update(RUNNING, APPLIED_AGAIN, facts({QUEUE: "u"})),
-        Written("t", MARKED, {"node": (KAI, "t", "Main")}),
+        Update(RUNNING, APPLIED_AGAIN, jobset_context({QUEUE: "u"})),
+        WrittenFields("t", MARKED, {"node": (KAI, "t", "Main")}),
     ),
     Case(
         "or the runtime names the queue",
-        Update(RUNNING, APPLIED_AGAIN, facts(runtime_queue="r")),
-        Written("t", MARKED, {"node": (KAI, "t", "Main")}),
+        Update(RUNNING, APPLIED_AGAIN, jobset_context(runtime_queue="r")),
+        WrittenFields("t", MARKED, {"node": (KAI, "t", "Main")}),
     ),
     Case(
         "a label that somebody changes on the JobSet, which nothing outranks",
         Update(RUNNING, changed(RUNNING, {}, {QUEUE: "x"})),
-        Written("t", MARKED, {"node": (KAI, "t", "Main")}),
+        WrittenFields("t", MARKED, {"node": (KAI, "t", "Main")}),
     ),
     Case(
         "a label that somebody takes from the JobSet",
         Update(RUNNING, changed(RUNNING, {}, {QUEUE: None})),
-        Written("t", MARKED, {"node": (KAI, "t", "Main")}),
+        WrittenFields("t", MARKED, {"node": (KAI, "t", "Main")}),
     ),
     Case(
         "only the label of the JobSet",
-        Update(RUNNING, changed(RUNNING, {}, {QUEUE: "j"}), facts({QUEUE: "t"})),
-        Written("t", MARKED, {"node": (KAI, "t", "Main")}),
+        Update(RUNNING, changed(RUNNING, {}, {QUEUE: "j"}), jobset_context({QUEUE: "t"})),
+        WrittenFields("t", MARKED, {"node": (KAI, "t", "Main")}),
     ),
     Case(
         "where there was no label there is none to put back",
-        Update(UNLABELLED, changed(RUNNING, {}, {QUEUE: "j"}), facts({QUEUE: "t"})),
-        Written("j", MARKED, {"node": (KAI, "t", "Main")}),
+        Update(UNLABELLED, changed(RUNNING, {}, {QUEUE: "j"}), jobset_context({QUEUE: "t"})),
+        WrittenFields("j", MARKED, {"node": (KAI, "t", "Main")}),
     ),
     Case(
         "a part that is new has nothing to get back, and harms nobody",
-        Update(RUNNING, with_jobs(APPLIED_AGAIN, job("late")), facts({QUEUE: "t"})),
-        Written("t", MARKED, {"node": (KAI, "t", "Main"), "late": (None, None, None)}),
+        Update(RUNNING, with_jobs(APPLIED_AGAIN, job("late")), jobset_context({QUEUE: "t"})),
+        WrittenFields("t", MARKED, {"node": (KAI, "t", "Main"), "late": (None, None, None)}),
     ),
     Case(
         "parts in another order get back what was theirs",
         Update(STAGED, reordered(relabelled(STAGED, GANG, "x")), rules=EXTERNAL),
-        Written(
+        WrittenFields(
             "default-queue",
             {**MARKED, SKIP: "true"},
             {"node": (KAI, "default-queue", "node"), "after": (KAI, "default-queue", "after")},
@@ -265,25 +267,27 @@ KEPT = [
     Case(
         "a gang that is changed, or that is new",
         Update(RUNNING, relabelled(RUNNING, GANG, "x")),
-        Written("t", MARKED, {"node": (KAI, "t", "Main")}),
+        WrittenFields("t", MARKED, {"node": (KAI, "t", "Main")}),
     ),
     Case(
         "a gang where there was none",
-        Update(running(HIS_OWN), relabelled(running(HIS_OWN), GANG, "x")),
-        Written("default-queue", {**MARKED, SKIP: "true"}, {"node": (KAI, "default-queue", None)}),
+        Update(running(SELF_GROUPED), relabelled(running(SELF_GROUPED), GANG, "x")),
+        WrittenFields(
+            "default-queue", {**MARKED, SKIP: "true"}, {"node": (KAI, "default-queue", None)}
+        ),
     ),
 ]
 
 
 @pytest.mark.parametrize("case", KEPT, ids=ids)
-def test_what_runs_keeps_its_queue(case: Case[Update, Written]) -> None:
+def test_what_runs_keeps_its_queue(case: Case[Update, WrittenFields]) -> None:
     """Trainer may apply a JobSet once more before it sees that there is one."""
     old, new, known, rules = case.given
 
     answer = reviewed(new, known, rules, old)
     patched = applied(new, answer)
 
-    assert (answer.refusal, answer.warnings) == (None, ())
+    assert (answer.denial, answer.warnings) == (None, ())
     assert written(patched) == case.want
     assert reviewed(patched, known, rules, old).operations == ()
 
@@ -318,7 +322,7 @@ def test_what_is_left_alone(case: Case[tuple[Any, Obj], None]) -> None:
     """Although the TrainJob names another queue."""
     old, new = case.given
 
-    assert reviewed(new, facts({QUEUE: "t"}), BUNDLED, old) == UNTOUCHED
+    assert reviewed(new, jobset_context({QUEUE: "t"}), BUNDLED, old) == UNCHANGED
 
 
 @pytest.mark.parametrize(("old", "new"), [(True, False), (False, True), (True, True)])
@@ -327,7 +331,7 @@ def test_suspended_before_or_after_is_suspended(old: bool, new: bool) -> None:
     before, after = copy.deepcopy(PLAIN), copy.deepcopy(PLAIN)
     before["spec"]["suspend"], after["spec"]["suspend"] = old, new
 
-    answer = reviewed(after, facts({QUEUE: "t"}), BUNDLED, before)
+    answer = reviewed(after, jobset_context({QUEUE: "t"}), BUNDLED, before)
 
     assert written(applied(after, answer)).queue == "t"
 
@@ -339,9 +343,9 @@ def test_nothing_is_refused_any_more() -> None:
     labels = both["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["metadata"]["labels"]
     labels["scheduling.x-k8s.io/pod-group"] = "job"
 
-    answer = reviewed(both, facts(runtime_queue="Team A"), BUNDLED, both)
+    answer = reviewed(both, jobset_context(runtime_queue="Team A"), BUNDLED, both)
 
-    assert answer.refusal is None
+    assert answer.denial is None
     assert "the queue stays as it is" in answer.warnings[0]
 
 
@@ -373,9 +377,9 @@ def test_claims(
     old, new = claiming(before, *case.given[0]), claiming(after, *case.given[1])
 
     for one, other in ((old, new), (running(old), running(new))):
-        patched = applied(other, reviewed(other, FACTS, BUNDLED, one))
+        patched = applied(other, reviewed(other, CONTEXT, BUNDLED, one))
         assert patched["spec"]["volumeClaimPolicies"] == case.want
-        assert reviewed(patched, FACTS, BUNDLED, one).operations == ()
+        assert reviewed(patched, CONTEXT, BUNDLED, one).operations == ()
 
 
 def test_a_real_update_follows_the_label() -> None:
@@ -383,8 +387,8 @@ def test_a_real_update_follows_the_label() -> None:
     asked = json.loads(recorded("jobset-update"))["request"]
     old, new = asked["oldObject"], asked["object"]
 
-    stays = reviewed(new, facts({QUEUE: "team-b"}), BUNDLED, old)
-    falls_back = applied(new, reviewed(new, FACTS, BUNDLED, old))
+    stays = reviewed(new, jobset_context({QUEUE: "team-b"}), BUNDLED, old)
+    falls_back = applied(new, reviewed(new, CONTEXT, BUNDLED, old))
 
     assert stays.operations == ()
     assert written(falls_back).queue == "default-queue"

@@ -5,7 +5,7 @@ import pytest
 
 from tests.support.case import Case, ids
 from tests.webhook.objects import job, jobset, managed, recorded
-from webhook.owned import Owned
+from webhook.owned import FieldManagers
 
 QUEUE = "kai.scheduler/queue"
 LABELLED = managed(jobset(job("node", labels={QUEUE: "a"}), job("launcher"), labels={QUEUE: "a"}))
@@ -42,32 +42,34 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=ids)
-def test_whose_label_it_is(case: Case[dict[str, object], tuple[bool, bool, bool]]) -> None:
+def test_which_labels_are_set_by_a_manager(
+    case: Case[dict[str, object], tuple[bool, bool, bool]],
+) -> None:
     """The JobSet's and each template's are told apart."""
-    owned = Owned(case.given)
+    managed_fields = FieldManagers(case.given)
 
     assert (
-        owned.label(QUEUE),
-        owned.template_label("node", QUEUE),
-        owned.template_label("launcher", QUEUE),
+        managed_fields.sets_label(QUEUE),
+        managed_fields.sets_template_label("node", QUEUE),
+        managed_fields.sets_template_label("launcher", QUEUE),
     ) == case.want
 
 
 def test_annotations_have_owners_too() -> None:
     """They stand beside the labels."""
-    owned = Owned(managed(jobset(annotations={"mine": "x"}))["metadata"])
+    managed_fields = FieldManagers(managed(jobset(annotations={"mine": "x"}))["metadata"])
 
-    assert owned.annotation("mine")
-    assert not owned.annotation("yours")
-    assert not owned.label("mine")
+    assert managed_fields.sets_annotation("mine")
+    assert not managed_fields.sets_annotation("yours")
+    assert not managed_fields.sets_label("mine")
 
 
-def test_on_the_real_chain_what_we_wrote_belongs_to_nobody() -> None:
+def test_on_the_real_chain_what_we_wrote_has_no_manager() -> None:
     """Trainer applied the JobSet; our labels are on it, and are not Trainer's."""
     asked = msgspec.json.decode(recorded("jobset-update"))["request"]["object"]
-    owned = Owned(asked["metadata"])
+    managed_fields = FieldManagers(asked["metadata"])
 
     assert asked["metadata"]["labels"][QUEUE] == "team-b"
-    assert owned.is_noted
-    assert not owned.label(QUEUE)
-    assert not owned.template_label("node", QUEUE)
+    assert managed_fields.is_recorded
+    assert not managed_fields.sets_label(QUEUE)
+    assert not managed_fields.sets_template_label("node", QUEUE)

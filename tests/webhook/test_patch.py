@@ -7,9 +7,9 @@ import jsonpatch
 import pytest
 
 from tests.support.case import Case, ids
-from webhook.patch import Draft, Steps, pointer
+from webhook.patch import FieldPath, PatchBuilder, pointer
 
-Changes: TypeAlias = list[tuple[Steps, str | None]]  # None takes away
+Changes: TypeAlias = list[tuple[FieldPath, str | None]]  # None takes away
 
 LABEL = ("metadata", "labels", "a.b/c~d")
 
@@ -84,13 +84,13 @@ CASES: list[Case[tuple[Any, Changes], list[dict[str, Any]]]] = [
 def test_operations(case: Case[tuple[Any, Changes], list[dict[str, Any]]]) -> None:
     """They are those that are wanted, and lead where the draft is."""
     before, changes = case.given
-    draft = Draft(copy.deepcopy(before))
+    draft = PatchBuilder(copy.deepcopy(before))
 
-    for steps, value in changes:
+    for field_path, value in changes:
         if value is None:
-            draft.remove(steps)
+            draft.remove(field_path)
         else:
-            draft.set(steps, value)
+            draft.set(field_path, value)
 
     assert list(draft.operations) == case.want
     assert jsonpatch.JsonPatch(case.want).apply(before) == draft.tree

@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.case import Case, ids
 from tests.webhook.trainjobs import tree
-from trainer_kai.policy.access import Access, Said
+from trainer_kai.policy.access import EffectiveQueueAccess, QueueAccessMode
 from webhook.queuetree import QueueTree
 
 ABSENT = "there is no such queue: make it, or name one that is there"
@@ -40,11 +40,11 @@ LACKS = [
 
 
 @pytest.mark.parametrize("case", LACKS, ids=ids)
-def test_what_a_queue_lacks(case: Case[tuple[QueueTree, str], str | None]) -> None:
+def test_why_a_queue_is_unusable(case: Case[tuple[QueueTree, str], str | None]) -> None:
     """And what would be right."""
     found, name = case.given
 
-    assert found.lack(name) == case.want
+    assert found.unusable_reason(name) == case.want
 
 
 def test_who_may_use_a_queue() -> None:
@@ -54,13 +54,18 @@ def test_who_may_use_a_queue() -> None:
     found.put("team", "top")
     found.put("open", "team", "open")
 
-    closed = Said(Access.CLOSED, "top")
-    saids = [found.access(it) for it in ("top", "team", "open", "none")]
-    assert saids == [closed, closed, Said(Access.OPEN, "open"), Said(None)]
+    closed = EffectiveQueueAccess(QueueAccessMode.CLOSED, "top")
+    accesses = [found.access(it) for it in ("top", "team", "open", "none")]
+    assert accesses == [
+        closed,
+        closed,
+        EffectiveQueueAccess(QueueAccessMode.OPEN, "open"),
+        EffectiveQueueAccess(None),
+    ]
     assert found.has_closed
     found.put("top", "")
-    assert (found.access("team"), found.has_closed) == (Said(None), False)
+    assert (found.access("team"), found.has_closed) == (EffectiveQueueAccess(None), False)
     found.put("team", "top", "what")
     assert found.has_closed
     found.drop("team")
-    assert (found.access("team"), found.has_closed) == (Said(None), False)
+    assert (found.access("team"), found.has_closed) == (EffectiveQueueAccess(None), False)

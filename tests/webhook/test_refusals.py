@@ -7,20 +7,20 @@ import pytest
 from tests.support.case import Case, ids
 from tests.webhook.objects import (
     BUNDLED,
+    CONTEXT,
     EXTERNAL,
-    FACTS,
     QUEUE,
     Obj,
-    facts,
     job,
     jobset,
+    jobset_context,
     managed,
     reviewed,
 )
-from trainer_kai.policy.groups import Rules
+from trainer_kai.policy.groups import GroupingRules
 from trainer_kai.policy.units import MOST_JOBS
-from webhook.mutate_jobset import Facts
-from webhook.review import UNTOUCHED, Refusal
+from webhook.mutate_jobset import JobSetContext
+from webhook.review import UNCHANGED, AdmissionDenial
 
 COSCHEDULED: Obj = {"labels": {"scheduling.x-k8s.io/pod-group": "job"}}
 VOLCANO: Obj = {"annotations": {"scheduling.k8s.io/group-name": "job"}}
@@ -28,75 +28,83 @@ EXCLUSIVE: Obj = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "rack"}
 STRATEGY: Obj = {"alpha.jobset.sigs.k8s.io/node-selector": "true"}
 
 
-class Given(NamedTuple):
+class JobSetCase(NamedTuple):
     """A JobSet, and what is known of its TrainJob."""
 
     obj: Obj
-    facts: Facts = FACTS
-    rules: Rules = BUNDLED
+    context: JobSetContext = CONTEXT
+    rules: GroupingRules = BUNDLED
 
 
 LEFT = [
-    Case("coscheduling", Given(jobset(job("node", **COSCHEDULED))), None),
-    Case("volcano", Given(jobset(job("node", **VOLCANO))), None),
-    Case("volcano, by name", Given(jobset(job("node", "volcano", **VOLCANO))), None),
-    Case("both of them", Given(jobset(job("node", **COSCHEDULED, **VOLCANO))), None),
+    Case("coscheduling", JobSetCase(jobset(job("node", **COSCHEDULED))), None),
+    Case("volcano", JobSetCase(jobset(job("node", **VOLCANO))), None),
+    Case("volcano, by name", JobSetCase(jobset(job("node", "volcano", **VOLCANO))), None),
+    Case("both of them", JobSetCase(jobset(job("node", **COSCHEDULED, **VOLCANO))), None),
     Case(
         "although the namespace has a queue",
-        Given(jobset(job("node", **VOLCANO)), facts(namespace={QUEUE: "n"})),
+        JobSetCase(jobset(job("node", **VOLCANO)), jobset_context(namespace={QUEUE: "n"})),
         None,
     ),
     Case(
         "although the TrainJob has a priority",
-        Given(jobset(job("node", **VOLCANO)), facts({"priorityClassName": "train"})),
+        JobSetCase(jobset(job("node", **VOLCANO)), jobset_context({"priorityClassName": "train"})),
         None,
     ),
 ]
 
 
 @pytest.mark.parametrize("case", LEFT, ids=ids)
-def test_whoever_chose_another_scheduler_gets_that(case: Case[Given, None]) -> None:
+def test_a_jobset_for_another_scheduler_gets_that(case: Case[JobSetCase, None]) -> None:
     """Nothing is injected, no mark, no warning."""
-    assert reviewed(case.given.obj, case.given.facts) == UNTOUCHED
+    assert reviewed(case.given.obj, case.given.context) == UNCHANGED
 
 
 NODE = job("node", **VOLCANO)
 BOTH = [
-    Case("the TrainJob's label", Given(jobset(NODE), facts({QUEUE: "t"})), "of the TrainJob"),
+    Case(
+        "the TrainJob's label",
+        JobSetCase(jobset(NODE), jobset_context({QUEUE: "t"})),
+        "of the TrainJob",
+    ),
     Case(
         "the runtime's field",
-        Given(jobset(NODE), facts(runtime_queue="r")),
+        JobSetCase(jobset(NODE), jobset_context(runtime_queue="r")),
         "podGroupPolicy.kaiScheduler.queue",
     ),
-    Case("the JobSet's label", Given(managed(jobset(NODE, labels={QUEUE: "j"}))), "of the JobSet"),
+    Case(
+        "the JobSet's label",
+        JobSetCase(managed(jobset(NODE, labels={QUEUE: "j"}))),
+        "of the JobSet",
+    ),
     Case(
         "a pod template's label",
-        Given(managed(jobset(NODE, job("a", labels={QUEUE: "p"})))),
+        JobSetCase(managed(jobset(NODE, job("a", labels={QUEUE: "p"})))),
         "of a pod template",
     ),
     Case(
         "our scheduler's name",
-        Given(jobset(job("node", "kai-scheduler", **VOLCANO))),
+        JobSetCase(jobset(job("node", "kai-scheduler", **VOLCANO))),
         "schedulerName: kai-scheduler in a pod template",
     ),
     Case(
         "although no pod is ours",
-        Given(jobset(job("node", "volcano", **VOLCANO)), facts({QUEUE: "t"})),
+        JobSetCase(jobset(job("node", "volcano", **VOLCANO)), jobset_context({QUEUE: "t"})),
         "of the TrainJob",
     ),
 ]
 
 
 @pytest.mark.parametrize("case", BOTH, ids=ids)
-def test_two_schedulers_are_refused(case: Case[Given, str]) -> None:
+def test_two_schedulers_are_refused(case: Case[JobSetCase, str]) -> None:
     """Both are named, and what to remove."""
-    refusal = reviewed(case.given.obj, case.given.facts).refusal
+    denial = reviewed(case.given.obj, case.given.context).denial
 
-    assert refusal is not None
-    assert refusal.code == 422
-    assert "podGroupPolicy.volcano of the runtime" in refusal.message
-    assert case.want in refusal.message.partition("Remove")[0]
-    assert case.want in refusal.message.partition("Remove")[2]
+    assert denial is not None
+    assert denial.code == 422
+    assert "podGroupPolicy.volcano of the runtime" in denial.message
+    assert case.want in denial.message.partition("Remove")[0]
+    assert case.want in denial.message.partition("Remove")[2]
 
 
 PODS_ALONE = [
@@ -129,19 +137,19 @@ PODS_ALONE = [
 @pytest.mark.parametrize("case", PODS_ALONE, ids=ids)
 def test_exclusive_placement(case: Case[Obj, str | None]) -> None:
     """Without node selectors the leaders start alone, which a gang never does."""
-    refusal = reviewed(case.given).refusal
+    denial = reviewed(case.given).denial
 
     if case.want is None:
-        assert refusal is None
+        assert denial is None
     else:
-        assert refusal is not None
-        assert refusal.code == 422
-        assert refusal.message.startswith(f"{case.want}.annotations[alpha.jobset")
+        assert denial is not None
+        assert denial.code == 422
+        assert denial.message.startswith(f"{case.want}.annotations[alpha.jobset")
 
 
 def test_a_queue_that_no_label_can_name_is_refused() -> None:
     """The API server would refuse the JobSet, and not know where the name comes from."""
-    assert reviewed(jobset(), facts(runtime_queue="Team A")).refusal == Refusal(
+    assert reviewed(jobset(), jobset_context(runtime_queue="Team A")).denial == AdmissionDenial(
         422,
         "the queue comes from the runtime's podGroupPolicy.kaiScheduler.queue: 'Team A' must be "
         "at most 63 letters, digits, '-', '_' and '.', and begin and end with a letter or digit",
@@ -167,18 +175,18 @@ MANY: list[Case[Obj, str | None]] = [
 @pytest.mark.parametrize("case", MANY, ids=ids)
 def test_what_takes_long_to_plan_is_refused(case: Case[Obj, str | None]) -> None:
     """Everybody else's pods would wait for it. What exists already stays as it is."""
-    refusal = reviewed(case.given).refusal
+    denial = reviewed(case.given).denial
 
     if case.want is None:
-        assert refusal is None
+        assert denial is None
     else:
-        assert refusal is not None
-        assert refusal.code == 422
-        assert case.want in refusal.message
+        assert denial is not None
+        assert denial.code == 422
+        assert case.want in denial.message
         case.given["metadata"]["annotations"] = {"trainer-kai.dev/admitted": "v1"}
         case.given["spec"]["suspend"] = True
         later = reviewed(case.given, old=case.given)
-        assert (later.refusal, later.operations) == (None, ())
+        assert (later.denial, later.operations) == (None, ())
         assert case.want in later.warnings[0]
 
 
@@ -189,14 +197,16 @@ def _numerous(name: str, pods: int) -> Obj:
     return made
 
 
-LARGE: list[Case[Given, str | None]] = [
-    Case("a group has room for it", Given(jobset(job("node", replicas=2900))), None),
+LARGE: list[Case[JobSetCase, str | None]] = [
+    Case("a group has room for it", JobSetCase(jobset(job("node", replicas=2900))), None),
     Case(
-        "it has not", Given(jobset(job("node", replicas=3000))), "node would need 3001 sub-groups"
+        "it has not",
+        JobSetCase(jobset(job("node", replicas=3000))),
+        "node would need 3001 sub-groups",
     ),
     Case(
         "a part has not",
-        Given(
+        JobSetCase(
             jobset(
                 job("a"),
                 job("b", replicas=3000, dependsOn=[{"name": "a", "status": "Complete"}]),
@@ -206,34 +216,38 @@ LARGE: list[Case[Given, str | None]] = [
     ),
     Case(
         "who groups by himself needs none",
-        Given(
+        JobSetCase(
             jobset(job("node", replicas=3000)),
-            facts(annotations={"kai.scheduler/skip-podgrouper": "true"}),
+            jobset_context(annotations={"kai.scheduler/skip-podgrouper": "true"}),
         ),
         None,
     ),
-    Case("what has no pods needs none", Given(jobset(job("a"), job("b", replicas=0))), None),
-    Case("as many pods come later as may", Given(jobset(job("a"), _numerous("b", 100_000))), None),
+    Case("what has no pods needs none", JobSetCase(jobset(job("a"), job("b", replicas=0))), None),
+    Case(
+        "as many pods come later as may",
+        JobSetCase(jobset(job("a"), _numerous("b", 100_000))),
+        None,
+    ),
     Case(
         "one more comes later",
-        Given(jobset(job("a"), _numerous("b", 100_001))),
+        JobSetCase(jobset(job("a"), _numerous("b", 100_001))),
         "b would have 100001 pods that come later",
     ),
     Case(
         "a stage has very many Jobs",
-        Given(jobset(job("node", replicas=2**31 - 1)), rules=EXTERNAL),
+        JobSetCase(jobset(job("node", replicas=2**31 - 1)), rules=EXTERNAL),
         "node would have 2147483647 Jobs, and a group is of 3000 at most; lower replicas",
     ),
 ]
 
 
 @pytest.mark.parametrize("case", LARGE, ids=ids)
-def test_what_no_group_can_hold_is_refused(case: Case[Given, str | None]) -> None:
+def test_what_no_group_can_hold_is_refused(case: Case[JobSetCase, str | None]) -> None:
     """Its pods would be of our scheduler and of no group, and be placed one by one."""
-    refusal = reviewed(*case.given).refusal
+    denial = reviewed(*case.given).denial
 
     if case.want is None:
-        assert refusal is None
+        assert denial is None
     else:
-        assert refusal is not None
-        assert (refusal.code, case.want in refusal.message) == (422, True)
+        assert denial is not None
+        assert (denial.code, case.want in denial.message) == (422, True)

@@ -7,7 +7,14 @@ import pytest
 
 from tests.support.case import Case, ids
 from tests.webhook.objects import JOBSET, jobset, recorded, review
-from webhook.review import Answer, Malformed, Refusal, Request, answer_bytes, read_review
+from webhook.review import (
+    AdmissionDenial,
+    AdmissionRequest,
+    AdmissionResponse,
+    Malformed,
+    encode_response,
+    read_review,
+)
 
 GOOD = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "u"}}
 
@@ -45,7 +52,7 @@ MALFORMED = [
 
 
 @pytest.mark.parametrize("case", MALFORMED, ids=ids)
-def test_what_is_no_review_is_told_why(case: Case[bytes, str]) -> None:
+def test_what_is_no_review_gets_the_reason(case: Case[bytes, str]) -> None:
     """In one line, of bounded length."""
     found = read_review(case.given)
 
@@ -59,7 +66,7 @@ def test_a_real_review_is_read() -> None:
     """Its object stays text."""
     found = read_review(recorded("jobset-create"))
 
-    assert isinstance(found, Request)
+    assert isinstance(found, AdmissionRequest)
     assert (found.operation, found.namespace, found.kind.kind) == ("CREATE", "team", "JobSet")
     assert json.loads(bytes(found.object))["metadata"]["name"] == "deepspeed"
     assert bytes(found.old_object) == b"null"
@@ -67,20 +74,20 @@ def test_a_real_review_is_read() -> None:
 
 # an answer -> the response
 ANSWERS = [
-    Case("allowed", Answer(), {"uid": "u-1", "allowed": True}),
+    Case("allowed", AdmissionResponse(), {"uid": "u-1", "allowed": True}),
     Case(
         "with warnings, each once",
-        Answer(warnings=("a", "b\nc\x1b[31m", "a")),
+        AdmissionResponse(warnings=("a", "b\nc\x1b[31m", "a")),
         {"uid": "u-1", "allowed": True, "warnings": ["a", "b c [31m"]},
     ),
     Case(
         "with a very long one",
-        Answer(warnings=("é" * 300,)),
+        AdmissionResponse(warnings=("é" * 300,)),
         {"uid": "u-1", "allowed": True, "warnings": ["é" * 255 + "…"]},
     ),
     Case(
         "refused",
-        Answer(refusal=Refusal(422, "two\nlines")),
+        AdmissionResponse(denial=AdmissionDenial(422, "two\nlines")),
         {
             "uid": "u-1",
             "allowed": False,
@@ -91,9 +98,9 @@ ANSWERS = [
 
 
 @pytest.mark.parametrize("case", ANSWERS, ids=ids)
-def test_answers(case: Case[Answer, dict[str, object]]) -> None:
+def test_answers(case: Case[AdmissionResponse, dict[str, object]]) -> None:
     """The uid comes back, and nothing is said that there is not."""
-    assert json.loads(answer_bytes("u-1", case.given)) == {
+    assert json.loads(encode_response("u-1", case.given)) == {
         "apiVersion": "admission.k8s.io/v1",
         "kind": "AdmissionReview",
         "response": case.want,
@@ -103,7 +110,7 @@ def test_answers(case: Case[Answer, dict[str, object]]) -> None:
 def test_a_patch_travels_in_base64() -> None:
     """As JSONPatch."""
     operations = ({"op": "remove", "path": "/a"},)
-    response = json.loads(answer_bytes("u-1", Answer(operations)))["response"]
+    response = json.loads(encode_response("u-1", AdmissionResponse(operations)))["response"]
 
     assert response["patchType"] == "JSONPatch"
     assert json.loads(base64.b64decode(response["patch"])) == list(operations)
@@ -111,8 +118,8 @@ def test_a_patch_travels_in_base64() -> None:
 
 def test_there_are_never_too_many_warnings() -> None:
     """The API server has room for 4 KiB of them."""
-    many = Answer(warnings=tuple(f"{i}" * 999 for i in range(99)))
+    many = AdmissionResponse(warnings=tuple(f"{i}" * 999 for i in range(99)))
 
-    told = json.loads(answer_bytes("u-1", many))["response"]["warnings"]
+    warnings = json.loads(encode_response("u-1", many))["response"]["warnings"]
 
-    assert sum(map(len, told)) <= 4096
+    assert sum(map(len, warnings)) <= 4096

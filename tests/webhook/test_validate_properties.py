@@ -6,18 +6,18 @@ from hypothesis import strategies as st
 
 from tests.support.size import examples
 from tests.webhook.objects import BUNDLED, QUEUE, Obj
-from tests.webhook.trainjobs import judged, known, patch, pod_patch, submitted
+from tests.webhook.trainjobs import patch, pod_patch, submitted, trainjob_context, validated
 from trainer_kai.api.names import EXCLUSIVE_TOPOLOGY, NODE_SELECTOR_STRATEGY
 from trainer_kai.api.runtime import Runtime as WholeRuntime
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.policy.expand import expand
-from trainer_kai.policy.queues import Asked, choose
-from webhook.cache import SlimRuntime, kept_runtime
-from webhook.refusals import other_schedulers, refuse_exclusive
+from trainer_kai.policy.queues import RequestedQueues, resolve_queue
+from webhook.cache import SlimRuntime, summarize_runtime
+from webhook.refusals import deny_exclusive_placement, other_schedulers
 from webhook.resolved import resolve
-from webhook.shape import Patch
-from webhook.validate_trainjob import Judged
-from webhook.verdict import NOTHING
+from webhook.shape import SlimRuntimePatch
+from webhook.validate_trainjob import TrainJobValidation
+from webhook.verdict import NO_OBJECTIONS
 
 QUEUES = st.sampled_from(["", "a", "b", "Team_C", "x" * 64])
 LABELS = st.dictionaries(st.sampled_from([QUEUE, "other"]), QUEUES)
@@ -55,12 +55,12 @@ def patches(draw: st.DrawFn) -> list[Obj]:
     """Draw runtimePatches, of the JobSet, of Jobs and of pods."""
     drawn = []
     for _ in range(draw(st.integers(0, 2))):
-        over = []
+        overlay = []
         for name in draw(st.lists(st.sampled_from(NAMES), unique=True)):
             job = pod_patch(name, **draw(METADATA))
             job["template"]["metadata"] = draw(METADATA)
-            over.append(job)
-        drawn.append(patch(*over, **draw(METADATA)))
+            overlay.append(job)
+        drawn.append(patch(*overlay, **draw(METADATA)))
     return drawn
 
 
@@ -81,40 +81,44 @@ def test_it_foresees_the_jobset_that_is_built(job: Obj, runtime: Obj, namespace:
     templates = tuple(
         it.template.spec.template.metadata.labels for it in built.spec.replicated_jobs
     )
-    asked = Asked(job["metadata"]["labels"], "", built.metadata.labels, templates, namespace)
+    asked = RequestedQueues(
+        job["metadata"]["labels"], "", built.metadata.labels, templates, namespace
+    )
 
     found = resolve(
         job["metadata"]["labels"],
-        msgspec.convert(job["spec"]["runtimePatches"], tuple[Patch, ...]),
-        kept_runtime(msgspec.convert(runtime, SlimRuntime)),
+        msgspec.convert(job["spec"]["runtimePatches"], tuple[SlimRuntimePatch, ...]),
+        summarize_runtime(msgspec.convert(runtime, SlimRuntime)),
         namespace,
         "default-queue",
     )
 
     ours = dict(enumerate(built.spec.replicated_jobs))
     foreseen = dict(enumerate(found.jobset.spec.replicated_jobs))
-    assert found.choice == choose(asked, "default-queue")
+    assert found.choice == resolve_queue(asked, "default-queue")
     assert other_schedulers(found.jobset) == other_schedulers(built)
-    assert refuse_exclusive(found.jobset, foreseen) == refuse_exclusive(built, ours)
+    assert deny_exclusive_placement(found.jobset, foreseen) == deny_exclusive_placement(built, ours)
 
 
 @settings(max_examples=examples(50))
 @given(job=TRAINJOBS, runtime=runtimes(), suspend=st.booleans())
-def test_whoever_suspends_or_resumes_is_not_judged(job: Obj, runtime: Obj, suspend: bool) -> None:
+def test_suspending_or_resuming_is_not_validated(job: Obj, runtime: Obj, suspend: bool) -> None:
     """Whatever the TrainJob and its runtime are, and whatever would be refused today."""
-    kept = kept_runtime(msgspec.convert(runtime, SlimRuntime))
+    kept = summarize_runtime(msgspec.convert(runtime, SlimRuntime))
     later = {**job, "spec": {**job["spec"], "suspend": suspend}}
 
-    assert judged(later, known(kept, is_unknown_refused=True), job) == Judged(NOTHING)
+    assert validated(
+        later, trainjob_context(kept, denies_unknown_queues=True), job
+    ) == TrainJobValidation(NO_OBJECTIONS)
 
 
 @settings(max_examples=examples(50))
 @given(job=TRAINJOBS, runtime=runtimes())
-def test_it_is_judged_alike_each_time(job: Obj, runtime: Obj) -> None:
+def test_it_is_validated_alike_each_time(job: Obj, runtime: Obj) -> None:
     """The same TrainJob gets the same answer, and a refusal is never without words."""
-    beside = known(kept_runtime(msgspec.convert(runtime, SlimRuntime)))
-    first = judged(job, beside)
+    context = trainjob_context(summarize_runtime(msgspec.convert(runtime, SlimRuntime)))
+    first = validated(job, context)
 
-    assert judged(job, beside) == first
-    assert all(it.message and it.code == 422 for it in first.verdict.refusals)
-    assert BUNDLED.default_queue not in {it.queue for it in first.wanted if it.is_chosen}
+    assert validated(job, context) == first
+    assert all(it.message and it.code == 422 for it in first.result.denials)
+    assert BUNDLED.default_queue not in {it.queue for it in first.requested_queues if it.is_chosen}

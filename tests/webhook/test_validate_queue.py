@@ -7,19 +7,19 @@ import pytest
 from tests.support.case import Case, ids
 from tests.webhook.objects import QUEUE, Obj, job
 from tests.webhook.trainjobs import (
-    Given,
-    judged,
-    known,
+    TrainJobCase,
+    messages,
     patch,
     pod_patch,
     runtime,
-    said,
     submitted,
-    the,
+    trainjob_context,
     tree,
+    validate_case,
+    validated,
 )
-from webhook.resolved import Wanted
-from webhook.validate_trainjob import Judged, Known
+from webhook.resolved import RequestedQueue
+from webhook.validate_trainjob import TrainJobContext, TrainJobValidation
 
 LABEL = "metadata.labels[kai.scheduler/queue]"
 PATCH = "spec.runtimePatches[0].trainingRuntimeSpec.template"
@@ -39,26 +39,26 @@ OF_JOBSET = f"{PATCH}.metadata.labels[{QUEUE}]"
 OF_FIELD = "spec.runtimeRef: the runtime's podGroupPolicy.kaiScheduler.queue"
 
 QUEUES = tree("a", "b", "top", below="top")
-DENIED = known(queues=QUEUES, is_unknown_refused=True)
-TOLD = known(queues=QUEUES)
+DENIED = trainjob_context(queues=QUEUES, denies_unknown_queues=True)
+TOLD = trainjob_context(queues=QUEUES)
 MISSING = "there is no such queue: make it, or name one that is there"
 UNSAID: tuple[list[str], list[str]] = ([], [])
 NAMED = [
-    Case("a queue that is there", Given(submitted({QUEUE: "a"}), DENIED), UNSAID),
-    Case("one below another", Given(submitted({QUEUE: "below"}), DENIED), UNSAID),
+    Case("a queue that is there", TrainJobCase(submitted({QUEUE: "a"}), DENIED), UNSAID),
+    Case("one below another", TrainJobCase(submitted({QUEUE: "below"}), DENIED), UNSAID),
     Case(
         "none that is there",
-        Given(submitted({QUEUE: "c"}), TOLD),
+        TrainJobCase(submitted({QUEUE: "c"}), TOLD),
         ([], [f"{LABEL}: the TrainJob's label is 'c', and {MISSING}"]),
     ),
     Case(
         "none that is there, where that is refused",
-        Given(submitted({QUEUE: "c"}), DENIED),
+        TrainJobCase(submitted({QUEUE: "c"}), DENIED),
         ([f"{LABEL}: the TrainJob's label is 'c', and {MISSING}"], []),
     ),
     Case(
         "one with others below it",
-        Given(submitted({QUEUE: "top"}), DENIED),
+        TrainJobCase(submitted({QUEUE: "top"}), DENIED),
         (
             [f"{LABEL}: the TrainJob's label is 'top', and {BELOW}"],
             [],
@@ -66,18 +66,18 @@ NAMED = [
     ),
     Case(
         "no queue at all",
-        Given(submitted(), TOLD),
+        TrainJobCase(submitted(), TOLD),
         ([], [f"{LABEL}: the default is 'default-queue', and {MISSING}"]),
     ),
     Case(
         "the namespace's",
-        Given(submitted(), known(queues=QUEUES, namespace={QUEUE: "No_Queue"})),
+        TrainJobCase(submitted(), trainjob_context(queues=QUEUES, namespace={QUEUE: "No_Queue"})),
         ([], [f"{LABEL}: the namespace's label is 'No_Queue', and {MISSING}"]),
     ),
-    Case("before queues were listed", Given(submitted({QUEUE: "c"})), UNSAID),
+    Case("before queues were listed", TrainJobCase(submitted({QUEUE: "c"})), UNSAID),
     Case(
         "a name that no queue can have",
-        Given(submitted({QUEUE: "Team_A"}), TOLD),
+        TrainJobCase(submitted({QUEUE: "Team_A"}), TOLD),
         (
             [f"{LABEL}: 'Team_A' {SUBDOMAIN}"],
             [],
@@ -85,7 +85,7 @@ NAMED = [
     ),
     Case(
         "a patch that no label can hold",
-        Given(submitted(runtimePatches=[patch(labels={QUEUE: "team a"})])),
+        TrainJobCase(submitted(runtimePatches=[patch(labels={QUEUE: "team a"})])),
         (
             [f"{OF_JOBSET}: the label of the runtime's template: 'team a' {LABEL_VALUE}"],
             [],
@@ -93,7 +93,9 @@ NAMED = [
     ),
     Case(
         "a field of the runtime that is too long",
-        Given(submitted(), known(runtime(policy={"kaiScheduler": {"queue": "x" * 64}}))),
+        TrainJobCase(
+            submitted(), trainjob_context(runtime(policy={"kaiScheduler": {"queue": "x" * 64}}))
+        ),
         (
             [f"{OF_FIELD}: '{'x' * 64}' {LABEL_VALUE}"],
             [],
@@ -103,9 +105,9 @@ NAMED = [
 
 
 @pytest.mark.parametrize("case", NAMED, ids=ids)
-def test_the_queue_that_is_named(case: Case[Given, Any]) -> None:
+def test_the_queue_that_is_named(case: Case[TrainJobCase, Any]) -> None:
     """What it is, who named it, where, and what would be right."""
-    assert said(the(case.given)) == case.want
+    assert messages(validate_case(case.given)) == case.want
 
 
 FIELD = runtime(policy={"kaiScheduler": {"queue": "r"}})
@@ -114,113 +116,143 @@ POD_LABEL = runtime(job("a"), job("node", labels={QUEUE: "p"}))
 OF_PODS = f"{PATCH}.spec.replicatedJobs[0].template.spec.template.metadata.labels[{QUEUE}]"
 _POD_X = job("node", labels={QUEUE: "x"})
 WHOSE = [
-    Case("his label", Given(submitted({QUEUE: "a"})), [Wanted("a", LABEL)]),
-    Case("his label over all", Given(submitted({QUEUE: "a"}), known(FIELD)), [Wanted("a", LABEL)]),
-    Case("nobody's", Given(submitted()), []),
-    Case("the namespace's", Given(submitted(), known(namespace={QUEUE: "n"})), []),
-    Case("the field of a runtime of the cluster", Given(submitted(), known(FIELD)), []),
-    Case("its template", Given(submitted(), known(JOBSET_LABEL)), []),
-    Case("its pods", Given(submitted(), known(POD_LABEL)), []),
+    Case("his label", TrainJobCase(submitted({QUEUE: "a"})), [RequestedQueue("a", LABEL)]),
+    Case(
+        "his label over all",
+        TrainJobCase(submitted({QUEUE: "a"}), trainjob_context(FIELD)),
+        [RequestedQueue("a", LABEL)],
+    ),
+    Case("nobody's", TrainJobCase(submitted()), []),
+    Case(
+        "the namespace's", TrainJobCase(submitted(), trainjob_context(namespace={QUEUE: "n"})), []
+    ),
+    Case(
+        "the field of a runtime of the cluster",
+        TrainJobCase(submitted(), trainjob_context(FIELD)),
+        [],
+    ),
+    Case("its template", TrainJobCase(submitted(), trainjob_context(JOBSET_LABEL)), []),
+    Case("its pods", TrainJobCase(submitted(), trainjob_context(POD_LABEL)), []),
     Case(
         "the field of his own runtime",
-        Given(submitted(own=True), known(FIELD)),
-        [Wanted("r", "spec.runtimeRef")],
+        TrainJobCase(submitted(own=True), trainjob_context(FIELD)),
+        [RequestedQueue("r", "spec.runtimeRef")],
     ),
     Case(
         "the template of his own runtime",
-        Given(submitted(own=True), known(JOBSET_LABEL)),
-        [Wanted("j", "spec.runtimeRef")],
+        TrainJobCase(submitted(own=True), trainjob_context(JOBSET_LABEL)),
+        [RequestedQueue("j", "spec.runtimeRef")],
     ),
     Case(
         "the pods of his own runtime",
-        Given(submitted(own=True), known(POD_LABEL)),
-        [Wanted("p", "spec.runtimeRef")],
+        TrainJobCase(submitted(own=True), trainjob_context(POD_LABEL)),
+        [RequestedQueue("p", "spec.runtimeRef")],
     ),
     Case(
         "a patch of the JobSet",
-        Given(submitted(runtimePatches=[patch(labels={QUEUE: "x"})]), known(JOBSET_LABEL)),
-        [Wanted("x", f"{PATCH}.metadata.labels[{QUEUE}]")],
+        TrainJobCase(
+            submitted(runtimePatches=[patch(labels={QUEUE: "x"})]), trainjob_context(JOBSET_LABEL)
+        ),
+        [RequestedQueue("x", f"{PATCH}.metadata.labels[{QUEUE}]")],
     ),
     Case(
         "the last of two patches",
-        Given(submitted(runtimePatches=[patch(labels={QUEUE: it}) for it in "xy"])),
-        [Wanted("y", f"{PATCH.replace('0', '1')}.metadata.labels[{QUEUE}]")],
+        TrainJobCase(submitted(runtimePatches=[patch(labels={QUEUE: it}) for it in "xy"])),
+        [RequestedQueue("y", f"{PATCH.replace('0', '1')}.metadata.labels[{QUEUE}]")],
     ),
     Case(
         "a patch of pods",
-        Given(submitted(runtimePatches=[patch(pod_patch(labels={QUEUE: "x"}))])),
-        [Wanted("x", OF_PODS)],
+        TrainJobCase(submitted(runtimePatches=[patch(pod_patch(labels={QUEUE: "x"}))])),
+        [RequestedQueue("x", OF_PODS)],
     ),
     Case(
         "a patch of pods that nobody makes",
-        Given(submitted(runtimePatches=[patch(pod_patch("other", labels={QUEUE: "x"}))])),
+        TrainJobCase(submitted(runtimePatches=[patch(pod_patch("other", labels={QUEUE: "x"}))])),
         [],
     ),
     Case(
         "pods of a patch beside a label",
-        Given(submitted({QUEUE: "a"}, runtimePatches=[patch(pod_patch(labels={QUEUE: "x"}))])),
-        [Wanted("a", LABEL), Wanted("x", OF_PODS)],
+        TrainJobCase(
+            submitted({QUEUE: "a"}, runtimePatches=[patch(pod_patch(labels={QUEUE: "x"}))])
+        ),
+        [RequestedQueue("a", LABEL), RequestedQueue("x", OF_PODS)],
     ),
     Case(
         "pods of a patch beside the runtime's field",
-        Given(submitted(runtimePatches=[patch(pod_patch(labels={QUEUE: "x"}))]), known(FIELD)),
-        [Wanted("x", OF_PODS)],
+        TrainJobCase(
+            submitted(runtimePatches=[patch(pod_patch(labels={QUEUE: "x"}))]),
+            trainjob_context(FIELD),
+        ),
+        [RequestedQueue("x", OF_PODS)],
     ),
     Case(
         "pods of his own runtime beside its field",
-        Given(submitted(own=True), known(runtime(_POD_X, policy={"kaiScheduler": {"queue": "r"}}))),
-        [Wanted("r", "spec.runtimeRef"), Wanted("x", "spec.runtimeRef")],
+        TrainJobCase(
+            submitted(own=True),
+            trainjob_context(runtime(_POD_X, policy={"kaiScheduler": {"queue": "r"}})),
+        ),
+        [RequestedQueue("r", "spec.runtimeRef"), RequestedQueue("x", "spec.runtimeRef")],
     ),
     Case(
         "pods of a runtime of the cluster beside a label",
-        Given(submitted({QUEUE: "a"}), known(runtime(_POD_X))),
-        [Wanted("a", LABEL)],
+        TrainJobCase(submitted({QUEUE: "a"}), trainjob_context(runtime(_POD_X))),
+        [RequestedQueue("a", LABEL)],
     ),
     Case(
         "a patch that the runtime's field outranks",
-        Given(submitted(runtimePatches=[patch(labels={QUEUE: "x"})]), known(FIELD)),
+        TrainJobCase(
+            submitted(runtimePatches=[patch(labels={QUEUE: "x"})]), trainjob_context(FIELD)
+        ),
         [],
     ),
 ]
 
 
-def chosen(found: Judged) -> list[Wanted]:
+def chosen(found: TrainJobValidation) -> list[RequestedQueue]:
     """Return the queues that its author must be allowed to use."""
-    return [it._replace(is_chosen=False) for it in found.wanted if it.is_chosen]
+    return [it._replace(is_chosen=False) for it in found.requested_queues if it.is_chosen]
 
 
 @pytest.mark.parametrize("case", WHOSE, ids=ids)
-def test_whose_choice_it_is(case: Case[Given, list[Wanted]]) -> None:
+def test_which_queues_the_user_chose(case: Case[TrainJobCase, list[RequestedQueue]]) -> None:
     """Users answer for what they can write: TrainJobs, and runtimes of their namespace."""
-    found = the(case.given)
+    found = validate_case(case.given)
 
-    assert (chosen(found), found.is_unsure) == (case.want, False)
+    assert (chosen(found), found.may_miss_queue) == (case.want, False)
 
 
 NAMED_BY_OTHERS = [
-    Case("the default", Given(submitted()), [Wanted("default-queue", "")]),
-    Case("the namespace's", Given(submitted(), known(namespace={QUEUE: "n"})), [Wanted("n", "")]),
+    Case("the default", TrainJobCase(submitted()), [RequestedQueue("default-queue", "")]),
+    Case(
+        "the namespace's",
+        TrainJobCase(submitted(), trainjob_context(namespace={QUEUE: "n"})),
+        [RequestedQueue("n", "")],
+    ),
     Case(
         "the field of a runtime of the cluster",
-        Given(submitted(), known(FIELD)),
-        [Wanted("r", "spec.runtimeRef")],
+        TrainJobCase(submitted(), trainjob_context(FIELD)),
+        [RequestedQueue("r", "spec.runtimeRef")],
     ),
     Case(
         "pods of a runtime of the cluster beside a label",
-        Given(submitted({QUEUE: "a"}), known(runtime(_POD_X))),
-        [Wanted("a", LABEL, is_chosen=True), Wanted("x", "spec.runtimeRef")],
+        TrainJobCase(submitted({QUEUE: "a"}), trainjob_context(runtime(_POD_X))),
+        [RequestedQueue("a", LABEL, is_chosen=True), RequestedQueue("x", "spec.runtimeRef")],
     ),
-    Case("a queue that it had", Given(submitted({QUEUE: "default-queue"}), old=submitted()), []),
+    Case(
+        "a queue that it had",
+        TrainJobCase(submitted({QUEUE: "default-queue"}), old=submitted()),
+        [],
+    ),
 ]
 
 
 @pytest.mark.parametrize("case", NAMED_BY_OTHERS, ids=ids)
-def test_all_queues_are_told_that_are_new(case: Case[Given, list[Wanted]]) -> None:
+def test_all_new_queues_are_returned(case: Case[TrainJobCase, list[RequestedQueue]]) -> None:
     """Also those of runtime, namespace and settings: the pods would be in them."""
-    assert list(the(case.given).wanted) == case.want
+    assert list(validate_case(case.given).requested_queues) == case.want
 
 
-UNREAD = Known(None, {}, tree())
+UNREAD = TrainJobContext(None, {}, tree())
 ASLEEP_OWN = submitted({QUEUE: "a"}, own=True, suspend=True)
 UNSURE = [
     Case("a runtime of his own", submitted(own=True), True),
@@ -233,15 +265,15 @@ UNSURE = [
 @pytest.mark.parametrize("case", UNSURE, ids=ids)
 def test_a_runtime_that_cannot_be_read(case: Case[Obj, bool]) -> None:
     """It may name a queue: beside a label of the TrainJob, for pods."""
-    assert judged(case.given, UNREAD).is_unsure == case.want
+    assert validated(case.given, UNREAD).may_miss_queue == case.want
 
 
 def test_what_a_patch_says_of_pods_counts_without_the_runtime() -> None:
     """Whether they will be made is not known; that they would be in that queue is."""
-    found = judged(submitted(runtimePatches=[patch(pod_patch(labels={QUEUE: "x"}))]), UNREAD)
+    found = validated(submitted(runtimePatches=[patch(pod_patch(labels={QUEUE: "x"}))]), UNREAD)
 
-    assert found.wanted == (Wanted("x", OF_PODS, is_chosen=True),)
-    assert not found.is_unsure
+    assert found.requested_queues == (RequestedQueue("x", OF_PODS, is_chosen=True),)
+    assert not found.may_miss_queue
 
 
 # what it was -> whether the runtime decides now
@@ -264,60 +296,72 @@ UNREAD_LATER = [
 
 
 @pytest.mark.parametrize("case", UNREAD_LATER, ids=ids)
-def test_a_runtime_that_is_gone_stops_nobody_else(case: Case[tuple[Obj, Obj], bool]) -> None:
+def test_a_missing_runtime_stops_no_other_user(case: Case[tuple[Obj, Obj], bool]) -> None:
     """Kueue suspends with a patch; that says nothing of queues."""
     obj, old = case.given
 
-    assert judged(obj, UNREAD, old).is_unsure == case.want
+    assert validated(obj, UNREAD, old).may_miss_queue == case.want
 
 
 def test_an_unread_runtime_is_not_taken_for_one_that_names_nothing() -> None:
     """Taking the label away leads to whatever it says."""
     old = submitted({QUEUE: "default-queue"}, own=True, suspend=True)
 
-    assert judged(submitted(own=True, suspend=True), UNREAD, old).is_unsure
+    assert validated(submitted(own=True, suspend=True), UNREAD, old).may_miss_queue
 
 
 ASLEEP_A = submitted({QUEUE: "a"}, suspend=True)
 RUNS_A, RUNS_B = submitted({QUEUE: "a"}), submitted({QUEUE: "b"})
 LATER = [
     Case(
-        "while it runs", Given(RUNS_B, old=RUNS_A), ([f"{LABEL}: {ASLEEP}"], [Wanted("b", LABEL)])
+        "while it runs",
+        TrainJobCase(RUNS_B, old=RUNS_A),
+        ([f"{LABEL}: {ASLEEP}"], [RequestedQueue("b", LABEL)]),
     ),
-    Case("taken away while it runs", Given(submitted(), old=RUNS_A), ([f"{LABEL}: {ASLEEP}"], [])),
-    Case("suspended before", Given(RUNS_B, old=ASLEEP_A), ([], [Wanted("b", LABEL)])),
-    Case("suspended with it", Given(ASLEEP_A, old=RUNS_B), ([], [Wanted("a", LABEL)])),
-    Case("suspended", Given(ASLEEP_A, old=RUNS_A), ([], [])),
-    Case("resumed", Given(RUNS_A, old=ASLEEP_A), ([], [])),
+    Case(
+        "taken away while it runs",
+        TrainJobCase(submitted(), old=RUNS_A),
+        ([f"{LABEL}: {ASLEEP}"], []),
+    ),
+    Case(
+        "suspended before", TrainJobCase(RUNS_B, old=ASLEEP_A), ([], [RequestedQueue("b", LABEL)])
+    ),
+    Case(
+        "suspended with it", TrainJobCase(ASLEEP_A, old=RUNS_B), ([], [RequestedQueue("a", LABEL)])
+    ),
+    Case("suspended", TrainJobCase(ASLEEP_A, old=RUNS_A), ([], [])),
+    Case("resumed", TrainJobCase(RUNS_A, old=ASLEEP_A), ([], [])),
     Case(
         "a label of what it was anyway",
-        Given(submitted({QUEUE: "default-queue"}), old=submitted()),
+        TrainJobCase(submitted({QUEUE: "default-queue"}), old=submitted()),
         ([], []),
     ),
     Case(
         "a patch by a controller",
-        Given(submitted({QUEUE: "a"}, runtimePatches=[patch()]), old=ASLEEP_A),
+        TrainJobCase(submitted({QUEUE: "a"}, runtimePatches=[patch()]), old=ASLEEP_A),
         ([], []),
     ),
     Case(
         "pods that name another, of what it names anyway",
-        Given(submitted({QUEUE: "a"}, runtimePatches=[patch(_POD_X)], suspend=True), old=ASLEEP_A),
-        ([], [Wanted("x", OF_PODS)]),
+        TrainJobCase(
+            submitted({QUEUE: "a"}, runtimePatches=[patch(_POD_X)], suspend=True), old=ASLEEP_A
+        ),
+        ([], [RequestedQueue("x", OF_PODS)]),
     ),
     Case(
         "a patch that names one",
-        Given(submitted(runtimePatches=[patch(labels={QUEUE: "x"})]), old=submitted()),
+        TrainJobCase(submitted(runtimePatches=[patch(labels={QUEUE: "x"})]), old=submitted()),
         (
             [f"{PATCH}.metadata.labels[{QUEUE}]: {ASLEEP}"],
-            [Wanted("x", f"{PATCH}.metadata.labels[{QUEUE}]")],
+            [RequestedQueue("x", f"{PATCH}.metadata.labels[{QUEUE}]")],
         ),
     ),
 ]
 
 
 @pytest.mark.parametrize("case", LATER, ids=ids)
-def test_a_queue_changes_only_while_suspended(case: Case[Given, Any]) -> None:
+def test_a_queue_changes_only_while_suspended(case: Case[TrainJobCase, Any]) -> None:
     """And only who changes it answers for it."""
-    found = the(case.given)
+    found = validate_case(case.given)
 
-    assert (said(found)[0], chosen(found)) == case.want
+    assert (messages(found)[0], chosen(found)) == case.want

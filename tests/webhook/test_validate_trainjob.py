@@ -6,10 +6,20 @@ import pytest
 
 from tests.support.case import Case, ids
 from tests.webhook.objects import BUNDLED, QUEUE, Obj, job
-from tests.webhook.trainjobs import Given, judged, known, patch, runtime, said, submitted, the, tree
+from tests.webhook.trainjobs import (
+    TrainJobCase,
+    messages,
+    patch,
+    runtime,
+    submitted,
+    trainjob_context,
+    tree,
+    validate_case,
+    validated,
+)
 from trainer_kai.policy.units import MOST_JOBS
-from webhook.validate_trainjob import Judged
-from webhook.verdict import NOTHING
+from webhook.validate_trainjob import TrainJobValidation
+from webhook.verdict import NO_OBJECTIONS
 
 LABEL = "metadata.labels[kai.scheduler/queue]"
 VOLCANO: Obj = {"volcano": {}}
@@ -20,7 +30,7 @@ LATE = (
     "suspension on Trainer would fail to apply it, for good. Make a new TrainJob"
 )
 QUEUES = tree("a", "b")
-DENIED = known(queues=QUEUES, is_unknown_refused=True)
+DENIED = trainjob_context(queues=QUEUES, denies_unknown_queues=True)
 TWO = (
     "spec.runtimeRef: two schedulers are asked for: one by podGroupPolicy.volcano of the runtime, "
     "KAI by the label kai.scheduler/queue of the TrainJob. Remove podGroupPolicy.volcano from the "
@@ -34,61 +44,69 @@ ALONE = (
     "well"
 )
 CONTRADICTIONS = [
-    Case("two schedulers", Given(submitted({QUEUE: "a"}), known(runtime(policy=VOLCANO))), [TWO]),
+    Case(
+        "two schedulers",
+        TrainJobCase(submitted({QUEUE: "a"}), trainjob_context(runtime(policy=VOLCANO))),
+        [TWO],
+    ),
     Case(
         "two schedulers, the second one later",
-        Given(
+        TrainJobCase(
             submitted({QUEUE: "a"}, suspend=True),
-            known(runtime(policy=VOLCANO)),
+            trainjob_context(runtime(policy=VOLCANO)),
             submitted(suspend=True),
         ),
         [TWO],
     ),
     Case(
         "two schedulers, as it was let in",
-        Given(
+        TrainJobCase(
             submitted({QUEUE: "a"}, suspend=True),
-            known(runtime(policy=VOLCANO)),
+            trainjob_context(runtime(policy=VOLCANO)),
             submitted({QUEUE: "a"}),
         ),
         [],
     ),
     Case(
         "two schedulers, by marks of pods",
-        Given(
+        TrainJobCase(
             submitted({QUEUE: "a"}),
-            known(runtime(job("node", annotations={"scheduling.k8s.io/group-name": "x"}))),
+            trainjob_context(
+                runtime(job("node", annotations={"scheduling.k8s.io/group-name": "x"}))
+            ),
         ),
         [TWO],
     ),
     Case(
         "exclusive",
-        Given(submitted(), known(runtime(annotations=EXCLUSIVE))),
+        TrainJobCase(submitted(), trainjob_context(runtime(annotations=EXCLUSIVE))),
         [f"spec.runtimeRef: {ALONE}"],
     ),
     Case(
         "exclusive by a patch",
-        Given(submitted(runtimePatches=[patch(annotations=EXCLUSIVE)])),
+        TrainJobCase(submitted(runtimePatches=[patch(annotations=EXCLUSIVE)])),
         [f"spec.runtimePatches: {ALONE}"],
     ),
     Case(
         "exclusive with the strategy",
-        Given(
+        TrainJobCase(
             submitted(runtimePatches=[patch(annotations=STRATEGY)]),
-            known(runtime(annotations=EXCLUSIVE)),
+            trainjob_context(runtime(annotations=EXCLUSIVE)),
         ),
         [],
     ),
     Case(
         "too many jobs",
-        Given(submitted(), known(runtime(*(job(f"j{i}") for i in range(MOST_JOBS + 6))))),
+        TrainJobCase(
+            submitted(), trainjob_context(runtime(*(job(f"j{i}") for i in range(MOST_JOBS + 6))))
+        ),
         ["spec.runtimeRef: 70 replicatedJobs are more than the 64 that are planned"],
     ),
     Case(
         "several things",
-        Given(
+        TrainJobCase(
             submitted({QUEUE: "Team_A"}, trainer={}),
-            known(runtime(annotations=EXCLUSIVE)),
+            trainjob_context(runtime(annotations=EXCLUSIVE)),
             submitted(suspend=True),
         ),
         [f"spec.trainer: cannot be added to{LATE}", f"{LABEL}: 'Team_A' must be 1 to"],
@@ -97,11 +115,11 @@ CONTRADICTIONS = [
 
 
 @pytest.mark.parametrize("case", CONTRADICTIONS, ids=ids)
-def test_what_cannot_go_together(case: Case[Given, list[str]]) -> None:
+def test_what_cannot_go_together(case: Case[TrainJobCase, list[str]]) -> None:
     """It is said at once, where a JobSet would be refused where nobody looks."""
-    refusals, _ = said(the(case.given))
+    denials, _ = messages(validate_case(case.given))
 
-    assert [text[: len(want)] for text, want in zip(refusals, case.want, strict=True)] == case.want
+    assert [text[: len(want)] for text, want in zip(denials, case.want, strict=True)] == case.want
 
 
 ODD = {"kai.scheduler/batch-min-member": "many"}
@@ -110,22 +128,24 @@ ODD = {"kai.scheduler/batch-min-member": "many"}
 @pytest.mark.parametrize(
     "given",
     [
-        Given(submitted(annotations=ODD), known(runtime(policy={"coscheduling": {}}))),
-        Given(
-            submitted({QUEUE: "x"}, annotations=ODD),
-            known(runtime(job("node", "volcano")), queues=QUEUES),
+        TrainJobCase(
+            submitted(annotations=ODD), trainjob_context(runtime(policy={"coscheduling": {}}))
         ),
-        Given(submitted({QUEUE: "X_"}, managedBy="kueue.x-k8s.io/multikueue"), DENIED),
-        Given(submitted({QUEUE: "X_"}, deletionTimestamp="2026-01-31T12:00:00Z"), DENIED),
-        Given(
+        TrainJobCase(
+            submitted({QUEUE: "x"}, annotations=ODD),
+            trainjob_context(runtime(job("node", "volcano")), queues=QUEUES),
+        ),
+        TrainJobCase(submitted({QUEUE: "X_"}, managedBy="kueue.x-k8s.io/multikueue"), DENIED),
+        TrainJobCase(submitted({QUEUE: "X_"}, deletionTimestamp="2026-01-31T12:00:00Z"), DENIED),
+        TrainJobCase(
             {**submitted(managedBy="kueue.x-k8s.io/multikueue"), "metadata": {"labels": 5}}, DENIED
         ),
     ],
     ids=["by policy", "by name", "managed elsewhere", "being deleted", "unreadable and foreign"],
 )
-def test_what_is_not_ours_is_let_alone(given: Given) -> None:
+def test_what_is_not_ours_is_let_alone(given: TrainJobCase) -> None:
     """No refusal, no warning, no question."""
-    assert the(given) == Judged(NOTHING)
+    assert validate_case(given) == TrainJobValidation(NO_OBJECTIONS)
 
 
 PARTS = [
@@ -153,12 +173,12 @@ def test_parts_come_with_the_trainjob_or_not_at_all(case: Case[Any, list[str]]) 
     """The API server lets them come later, and the next suspension never ends."""
     old, new = case.given
 
-    assert said(judged(new, old=old))[0] == case.want
+    assert messages(validated(new, old=old))[0] == case.want
 
 
 OLD_ODD = submitted({QUEUE: "Team_A"}, annotations=ODD, own=True)
-STRICT = known(
-    runtime(policy=VOLCANO, annotations=EXCLUSIVE), queues=QUEUES, is_unknown_refused=True
+STRICT = trainjob_context(
+    runtime(policy=VOLCANO, annotations=EXCLUSIVE), queues=QUEUES, denies_unknown_queues=True
 )
 HAD = [
     Case("as it was", OLD_ODD, None),
@@ -170,8 +190,8 @@ HAD = [
 @pytest.mark.parametrize("case", HAD, ids=ids)
 def test_what_exists_keeps_what_it_has(case: Case[Obj, None]) -> None:
     """Whatever of it would be refused today, and whoever touches it."""
-    assert judged(OLD_ODD, STRICT).verdict.refusals
-    assert judged(case.given, STRICT, OLD_ODD) == Judged(NOTHING)
+    assert validated(OLD_ODD, STRICT).result.denials
+    assert validated(case.given, STRICT, OLD_ODD) == TrainJobValidation(NO_OBJECTIONS)
 
 
 WISHES = [
@@ -215,20 +235,22 @@ WISHES = [
 
 
 @pytest.mark.parametrize("case", WISHES, ids=ids)
-def test_wishes_that_come_to_nothing_are_told(case: Case[Obj, list[str]]) -> None:
+def test_ineffective_annotations_give_warnings(case: Case[Obj, list[str]]) -> None:
     """Each by its place; nothing is refused for them."""
-    refusals, warnings = said(judged(case.given))
+    denials, warnings = messages(validated(case.given))
 
-    assert refusals == []
+    assert denials == []
     assert [it.partition(": ")[0] for it in warnings] == case.want
 
 
-def test_only_what_is_new_is_told() -> None:
+def test_only_new_faults_give_warnings() -> None:
     """Whoever notes a checkpoint does not hear of the delay each time."""
     delay = {"kai.scheduler/preemption-delay": "soon"}
     later = {**delay, "trainer-kai.dev/last-checkpoint": "now"}
 
-    _, warnings = said(judged(submitted(annotations=later), old=submitted(annotations=delay)))
+    _, warnings = messages(
+        validated(submitted(annotations=later), old=submitted(annotations=delay))
+    )
 
     assert [it.partition(": ")[0] for it in warnings] == [
         "metadata.annotations[trainer-kai.dev/last-checkpoint]"
@@ -238,16 +260,16 @@ def test_only_what_is_new_is_told() -> None:
 KUEUE = {"kueue.x-k8s.io/queue-name": "lent"}
 
 
-def test_the_label_of_a_kueue_that_does_not_run_is_told_when_it_is_new() -> None:
+def test_the_label_of_a_kueue_that_does_not_run_gives_a_warning_when_it_is_new() -> None:
     """It keeps nothing, and its user hears of the setting; where Kueue runs nothing is said."""
     there = BUNDLED._replace(kueue=True)
 
-    (told,) = said(judged(submitted(KUEUE)))[1]
-    assert told.startswith("metadata.labels[kueue.x-k8s.io/queue-name]: this site does not run")
-    assert "setting kueue" in told
-    assert said(judged(submitted(KUEUE), old=submitted()))[1] == [told]
-    assert said(judged(submitted(KUEUE), old=submitted(KUEUE)))[1] == []
-    assert said(judged(submitted(KUEUE), rules=there))[1] == []
+    (warning,) = messages(validated(submitted(KUEUE)))[1]
+    assert warning.startswith("metadata.labels[kueue.x-k8s.io/queue-name]: this site does not run")
+    assert "setting kueue" in warning
+    assert messages(validated(submitted(KUEUE), old=submitted()))[1] == [warning]
+    assert messages(validated(submitted(KUEUE), old=submitted(KUEUE)))[1] == []
+    assert messages(validated(submitted(KUEUE), rules=there))[1] == []
 
 
 UNREADABLE = {**submitted(), "spec": {"runtimePatches": "none"}}
@@ -255,13 +277,13 @@ UNREADABLE = {**submitted(), "spec": {"runtimePatches": "none"}}
 
 def test_what_cannot_be_read_is_refused_where_it_is_new() -> None:
     """What was let in like that stays."""
-    refusals = judged(UNREADABLE).verdict.refusals
+    denials = validated(UNREADABLE).result.denials
 
-    assert [(it.code, it.message.partition(":")[0]) for it in refusals] == [
+    assert [(it.code, it.message.partition(":")[0]) for it in denials] == [
         (400, "request.object.spec.runtimePatches")
     ]
-    assert judged(UNREADABLE, old=submitted()).verdict.refusals == refusals
-    assert judged(UNREADABLE, old=UNREADABLE) == Judged(NOTHING)
+    assert validated(UNREADABLE, old=submitted()).result.denials == denials
+    assert validated(UNREADABLE, old=UNREADABLE) == TrainJobValidation(NO_OBJECTIONS)
 
 
 def test_a_huge_runtime_is_kept_small() -> None:

@@ -7,31 +7,36 @@ import msgspec
 
 from tests.webhook.objects import BUNDLED, Obj, request, review
 from trainer_kai.api.meta import Key, Meta
-from trainer_kai.policy.groups import Rules
-from webhook.cache import SlimRuntime, SlimRuntimeSpec, kept_runtime
+from trainer_kai.policy.groups import GroupingRules
+from webhook.cache import SlimRuntime, SlimRuntimeSpec, summarize_runtime
 from webhook.queuetree import QueueTree
-from webhook.review import Answer
-from webhook.shape import Runtime
-from webhook.validate_trainjob import Judged, Known, judge_trainjob, read_trainjob
-from webhook.verdict import NOTHING
+from webhook.review import AdmissionResponse
+from webhook.shape import RuntimeSummary
+from webhook.validate_trainjob import (
+    TrainJobContext,
+    TrainJobValidation,
+    read_trainjob,
+    validate_trainjob,
+)
+from webhook.verdict import NO_OBJECTIONS
 
 __all__ = [
     "ANN",
     "OWN",
     "TORCH",
     "TRAINJOB",
-    "Given",
+    "TrainJobCase",
     "body",
-    "judged",
-    "known",
+    "messages",
     "patch",
     "pod_patch",
     "runtime",
-    "said",
-    "slim",
+    "slim_runtime",
     "submitted",
-    "the",
+    "trainjob_context",
     "tree",
+    "validate_case",
+    "validated",
 ]
 
 TRAINJOB: Final = {"group": "trainer.kubeflow.org", "version": "v1alpha1", "kind": "TrainJob"}
@@ -62,17 +67,17 @@ def pod_patch(name: str = "node", **metadata: Any) -> Obj:
     return {"name": name, "template": {"spec": {"template": {"metadata": metadata}}}}
 
 
-def slim(template: Mapping[str, Any], policy: Any = None, key: Key = TORCH) -> SlimRuntime:
+def slim_runtime(template: Mapping[str, Any], policy: Any = None, key: Key = TORCH) -> SlimRuntime:
     """Return a runtime as it is read off the wire."""
     spec = msgspec.convert({"podGroupPolicy": policy, "template": template}, SlimRuntimeSpec)
     return SlimRuntime(metadata=Meta(namespace=key.namespace, name=key.name), spec=spec)
 
 
-def runtime(*jobs: Obj, policy: Any = None, **metadata: Any) -> Runtime:
+def runtime(*jobs: Obj, policy: Any = None, **metadata: Any) -> RuntimeSummary:
     """Return what is kept of a runtime; its jobs as in a JobSet."""
     listed = list(jobs) or [{"name": "node"}]
     template = {"metadata": metadata, "spec": {"replicatedJobs": listed}}
-    return kept_runtime(slim(template, policy))
+    return summarize_runtime(slim_runtime(template, policy))
 
 
 def tree(*names: str, **below: str) -> QueueTree:
@@ -82,50 +87,55 @@ def tree(*names: str, **below: str) -> QueueTree:
         found.put(name, "")
     for name, parent in below.items():
         found.put(name, parent)
-    found.all_listed()
+    found.mark_listed()
     return found
 
 
-def known(of: Runtime | None = None, **others: Any) -> Known:
+def trainjob_context(of: RuntimeSummary | None = None, **others: Any) -> TrainJobContext:
     """Return what is known beside a TrainJob; of queues nothing, unless some are given."""
-    return Known(
+    return TrainJobContext(
         runtime() if of is None else of,
         others.pop("namespace", {}),
         **{"queues": QueueTree(), **others},
     )
 
 
-def judged(
-    obj: Obj, beside: Known | None = None, old: Obj | None = None, rules: Rules = BUNDLED
-) -> Judged:
+def validated(
+    obj: Obj,
+    context: TrainJobContext | None = None,
+    old: Obj | None = None,
+    rules: GroupingRules = BUNDLED,
+) -> TrainJobValidation:
     """Return what is held against a TrainJob; nothing where the review is not ours."""
-    case = read_trainjob(request(obj, TRAINJOB, old))
-    if isinstance(case, Answer):
-        return Judged(
-            NOTHING if case.refusal is None else NOTHING._replace(refusals=(case.refusal,))
+    trainjob_review = read_trainjob(request(obj, TRAINJOB, old))
+    if isinstance(trainjob_review, AdmissionResponse):
+        return TrainJobValidation(
+            NO_OBJECTIONS
+            if trainjob_review.denial is None
+            else NO_OBJECTIONS._replace(denials=(trainjob_review.denial,))
         )
-    return judge_trainjob(case, beside or known(), rules)
+    return validate_trainjob(trainjob_review, context or trainjob_context(), rules)
 
 
-def said(found: Judged) -> tuple[list[str], list[str]]:
+def messages(found: TrainJobValidation) -> tuple[list[str], list[str]]:
     """Return refusals and warnings."""
-    verdict = found.verdict
-    return [it.message for it in verdict.refusals], list(verdict.warnings)
+    result = found.result
+    return [it.message for it in result.denials], list(result.warnings)
 
 
-def body(obj: Obj, old: Obj | None = None, who: Obj = ANN, **fields: Any) -> bytes:
+def body(obj: Obj, old: Obj | None = None, user_info: Obj = ANN, **fields: Any) -> bytes:
     """Return the body of a review of a TrainJob."""
-    return review(obj, TRAINJOB, old, userInfo=who, **fields)
+    return review(obj, TRAINJOB, old, userInfo=user_info, **fields)
 
 
-class Given(NamedTuple):
+class TrainJobCase(NamedTuple):
     """A TrainJob, what is known beside it, and what it was."""
 
     obj: Obj
-    known: Known | None = None
+    context: TrainJobContext | None = None
     old: Obj | None = None
 
 
-def the(given: Given) -> Judged:
+def validate_case(trainjob_case: TrainJobCase) -> TrainJobValidation:
     """Judge it."""
-    return judged(given.obj, given.known, given.old)
+    return validated(trainjob_case.obj, trainjob_case.context, trainjob_case.old)

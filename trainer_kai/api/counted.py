@@ -17,35 +17,35 @@ from trainer_kai.api.podgroup import PodGroupSpec
 from trainer_kai.api.queue import QueueResource, QueueResources, QueueSpec
 from trainer_kai.errors import FieldError
 
-__all__ = ["counted_queue", "group_warnings"]
+__all__ = ["effective_queue", "podgroup_warnings"]
 
 _UNBOUND: Final = Decimal(-1)
 _WEIGHT: Final = Decimal(1)  # of -1, which many write for "no bound" in all three fields
 _NO_DURATION: Final = "it counts as if it were absent"
 
 
-def counted_queue(spec: QueueSpec) -> tuple[QueueSpec, tuple[FieldError, ...]]:
+def effective_queue(spec: QueueSpec) -> tuple[QueueSpec, tuple[FieldError, ...]]:
     """Return a queue as it counts, and what of it counts otherwise than it is written."""
-    told: list[FieldError] = []
+    warnings: list[FieldError] = []
     if spec.resources is None:
-        told.append(FieldError("spec.resources", "is absent: the queue may use nothing"))
-    given = spec.resources or QueueResources()
+        warnings.append(FieldError("spec.resources", "is absent: the queue may use nothing"))
+    resources_in_spec = spec.resources or QueueResources()
     resources = QueueResources(
-        gpu=_share(given.gpu, "spec.resources.gpu", told),
-        cpu=_share(given.cpu, "spec.resources.cpu", told),
-        memory=_share(given.memory, "spec.resources.memory", told),
+        gpu=_effective_resource(resources_in_spec.gpu, "spec.resources.gpu", warnings),
+        cpu=_effective_resource(resources_in_spec.cpu, "spec.resources.cpu", warnings),
+        memory=_effective_resource(resources_in_spec.memory, "spec.resources.memory", warnings),
     )
-    preempt = _min_runtime(spec.preempt_min_runtime, "spec.preemptMinRuntime", told)
-    reclaim = _min_runtime(spec.reclaim_min_runtime, "spec.reclaimMinRuntime", told)
-    if not told:
+    preempt = _effective_min_runtime(spec.preempt_min_runtime, "spec.preemptMinRuntime", warnings)
+    reclaim = _effective_min_runtime(spec.reclaim_min_runtime, "spec.reclaimMinRuntime", warnings)
+    if not warnings:
         return spec, ()
-    counted = replace(
+    effective = replace(
         spec, resources=resources, preempt_min_runtime=preempt, reclaim_min_runtime=reclaim
     )
-    return counted, tuple(told)
+    return effective, tuple(warnings)
 
 
-def group_warnings(spec: PodGroupSpec) -> Iterator[FieldError]:
+def podgroup_warnings(spec: PodGroupSpec) -> Iterator[FieldError]:
     """Yield the durations of a group that are none; below zero they mean none, or never."""
     for path, text in (
         ("spec.preemptionDelay", spec.preemption_delay),
@@ -58,37 +58,41 @@ def group_warnings(spec: PodGroupSpec) -> Iterator[FieldError]:
                 yield FieldError(path, f"{error}: {_NO_DURATION}")
 
 
-def _share(share: QueueResource, path: str, told: list[FieldError]) -> QueueResource:
+def _effective_resource(
+    resource: QueueResource, path: str, warnings: list[FieldError]
+) -> QueueResource:
     return QueueResource(
-        quota=_number(share.quota, f"{path}.quota", _UNBOUND, told),
-        over_quota_weight=_number(
-            share.over_quota_weight, f"{path}.overQuotaWeight", _WEIGHT, told
+        quota=_effective_number(resource.quota, f"{path}.quota", _UNBOUND, warnings),
+        over_quota_weight=_effective_number(
+            resource.over_quota_weight, f"{path}.overQuotaWeight", _WEIGHT, warnings
         ),
-        limit=_number(share.limit, f"{path}.limit", _UNBOUND, told),
+        limit=_effective_number(resource.limit, f"{path}.limit", _UNBOUND, warnings),
     )
 
 
-def _number(number: Decimal, path: str, below_zero: Decimal, told: list[FieldError]) -> Decimal:
+def _effective_number(
+    number: Decimal, path: str, below_zero: Decimal, warnings: list[FieldError]
+) -> Decimal:
     """Return a number as it counts; *below_zero* is for one below zero."""
     if not number.is_finite():
-        told.append(FieldError(path, f"{number} is no number: it counts as 0"))
+        warnings.append(FieldError(path, f"{number} is no number: it counts as 0"))
         return Decimal(0)
     if number >= 0 or number == below_zero:
         return number
     right = "0 or more, or -1 for no bound" if below_zero == _UNBOUND else "0 or more"
-    told.append(FieldError(path, f"{number} must be {right}: it counts as {below_zero}"))
+    warnings.append(FieldError(path, f"{number} must be {right}: it counts as {below_zero}"))
     return below_zero
 
 
-def _min_runtime(text: str, path: str, told: list[FieldError]) -> str:
+def _effective_min_runtime(text: str, path: str, warnings: list[FieldError]) -> str:
     if not text:
         return ""
     try:
         length = nanoseconds(text)
     except DurationError as error:
-        told.append(FieldError(path, f"{error}: {_NO_DURATION}"))
+        warnings.append(FieldError(path, f"{error}: {_NO_DURATION}"))
         return ""
     if length >= 0:
         return text
-    told.append(FieldError(path, f"{text!r} must not be negative: it counts as 0s"))
+    warnings.append(FieldError(path, f"{text!r} must not be negative: it counts as 0s"))
     return "0s"

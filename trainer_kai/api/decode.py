@@ -13,21 +13,21 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from trainer_kai.api.depth import shallow
+from trainer_kai.api.depth import without_deep_nesting
 from trainer_kai.api.meta import Meta, Object
 from trainer_kai.api.pod import Pod
-from trainer_kai.api.podtext import NEXT, introduce, recognise
-from trainer_kai.api.share import share_meta, share_spec
+from trainer_kai.api.podtext import NEXT, intern_and_learn, read_matching
+from trainer_kai.api.share import intern_meta, intern_spec
 from trainer_kai.errors import FieldError, TrainerKaiError
 
 __all__ = [
     "DecodeError",
-    "Line",
     "Page",
     "PageMeta",
+    "WatchEvent",
     "decode",
-    "decode_line",
     "decode_page",
+    "decode_watch_event",
     "encode",
 ]
 
@@ -42,7 +42,7 @@ _ITEM: Final = b'{"metadata":{'
 _ITEM_METADATA: Final = len(_ITEM) - 1
 _BRACE: Final = ord("}")
 _PAGE_HEAD: Final = 1024  # bytes within which the items begin
-_LINE: Final = b'{"type":"'
+_WATCH_EVENT: Final = b'{"type":"'
 _OBJECT: Final = b'","object":'
 _TYPE_BYTES: Final = 32
 _TYPES: Final = re.compile("Expected `(.*)`, got `(.*)`")
@@ -82,14 +82,14 @@ class Page(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     items: tuple[T, ...] = ()
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True):
+class WatchEvent(msgspec.Struct, frozen=True, kw_only=True):
     """One line of a watch; `decode` reads the object, once it is known what it is."""
 
     type: str
     object: bytes
 
 
-class _AnyLine(msgspec.Struct):
+class _AnyWatchEvent(msgspec.Struct):
     type: str
     object: msgspec.Raw
 
@@ -101,13 +101,13 @@ def decode(struct: type[S], data: Text) -> S:
         stop = len(text) - 1
         found = None
         if text.startswith(_POD) and text[stop] == _BRACE:
-            found = recognise(text, _POD_METADATA, stop, alone=True)
+            found = read_matching(text, _POD_METADATA, stop, alone=True)
         whole: Any = found[0] if found else _pod(text)
     else:
         whole = _parse(struct, data)
         metadata = getattr(whole, "metadata", None)
         if isinstance(metadata, Meta):
-            share_meta(metadata)
+            intern_meta(metadata)
     read: S = whole
     return read
 
@@ -120,40 +120,40 @@ def decode_page(struct: type[T], data: bytes) -> Page[T]:
             return page
     page = _parse(Page[struct], data)  # type: ignore[valid-type]
     for item in page.items:
-        share_meta(item.metadata)
+        intern_meta(item.metadata)
         if isinstance(item, Pod):
-            share_spec(item)
+            intern_spec(item)
     return page
 
 
-def decode_line(data: bytes) -> Line:
+def decode_watch_event(data: bytes) -> WatchEvent:
     """Read what a line of a watch is about, and cut its object out."""
-    if data.startswith(_LINE):  # how the API server writes all of them
-        end = data.find(b'"', len(_LINE), _TYPE_BYTES)
+    if data.startswith(_WATCH_EVENT):  # how the API server writes all of them
+        end = data.find(b'"', len(_WATCH_EVENT), _TYPE_BYTES)
         if data.startswith(_OBJECT, end) and data.endswith((b"}}\n", b"}}")):
             stop = -2 if data.endswith(b"\n") else -1
-            return Line(
-                type=data[len(_LINE) : end].decode(), object=data[end + len(_OBJECT) : stop]
+            return WatchEvent(
+                type=data[len(_WATCH_EVENT) : end].decode(), object=data[end + len(_OBJECT) : stop]
             )
-    line = _parse(_AnyLine, data)
-    return Line(type=line.type, object=bytes(line.object))
+    line = _parse(_AnyWatchEvent, data)
+    return WatchEvent(type=line.type, object=bytes(line.object))
 
 
 def encode(obj: Mapping[str, Any] | Sequence[Any]) -> bytes:
     """Write plain dicts and lists as JSON; the labels of a pod are as good as a dict."""
-    return msgspec.json.encode(obj, enc_hook=_plain)
+    return msgspec.json.encode(obj, enc_hook=_mapping_as_dict)
 
 
 def _pod(data: bytes) -> Pod:
     """Read a pod that was not recognised, or that has a line break after it."""
     text = data.rstrip(b"\n")
     if not text.startswith(_POD):
-        return introduce(_parse(Pod, text), text, 0, 0)
+        return intern_and_learn(_parse(Pod, text), text, 0, 0)
     stop = len(text) - 1
     found = None
     if len(text) < len(data) and text[stop] == _BRACE:
-        found = recognise(text, _POD_METADATA, stop, alone=True)
-    return found[0] if found else introduce(_parse(Pod, text), text, _POD_METADATA, stop)
+        found = read_matching(text, _POD_METADATA, stop, alone=True)
+    return found[0] if found else intern_and_learn(_parse(Pod, text), text, _POD_METADATA, stop)
 
 
 def _pod_page(data: bytes) -> Page[Pod] | None:
@@ -168,12 +168,12 @@ def _pod_page(data: bytes) -> Page[Pod] | None:
         while at < stop:
             if not data.startswith(_ITEM, at):
                 return None
-            found = recognise(data, at + _ITEM_METADATA, stop, alone=False)
+            found = read_matching(data, at + _ITEM_METADATA, stop, alone=False)
             if found is None:
                 end = data.find(NEXT, at, stop)
                 end = stop if end < 0 else end
                 pod = _read(Pod, data[at : end + 1])
-                found = introduce(pod, data, at + _ITEM_METADATA, end), end
+                found = intern_and_learn(pod, data, at + _ITEM_METADATA, end), end
             pods.append(found[0])
             at = found[1] + 2
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -188,7 +188,7 @@ def _parse(struct: Any, data: Text) -> Any:
         except msgspec.ValidationError as error:
             if "`null`" not in str(error) and not _FLOAT.match(str(error)):
                 raise
-        return msgspec.convert(_relaxed(_read(Any, data)), struct)
+        return msgspec.convert(_without_nulls(_read(Any, data)), struct)
     except msgspec.ValidationError as error:
         raise DecodeError(_fault(error)) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -199,10 +199,10 @@ def _read(struct: Any, data: Text) -> Any:
     try:
         return _decoder(struct).decode(data)
     except RecursionError:
-        return _decoder(struct).decode(shallow(bytes(data)))
+        return _decoder(struct).decode(without_deep_nesting(bytes(data)))
 
 
-def _plain(value: Any) -> dict[str, str]:
+def _mapping_as_dict(value: Any) -> dict[str, str]:
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"{type(value).__name__} is not written as JSON")
@@ -213,12 +213,12 @@ def _decoder(struct: Any) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(struct)
 
 
-def _relaxed(value: Any) -> Any:
+def _without_nulls(value: Any) -> Any:
     """Return JSON without nulls, and with whole numbers as such, also where they are like 2.0."""
     if isinstance(value, dict):
-        return {key: _relaxed(field) for key, field in value.items() if field is not None}
+        return {key: _without_nulls(field) for key, field in value.items() if field is not None}
     if isinstance(value, list):
-        return [_relaxed(item) for item in value]
+        return [_without_nulls(item) for item in value]
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value

@@ -7,7 +7,7 @@ of their own. Nothing that we read lies deeper than 100.
 import re
 from typing import Final
 
-__all__ = ["shallow"]
+__all__ = ["without_deep_nesting"]
 
 _LEVELS: Final = 100
 # A bracket, and what follows it up to the next: texts are passed over with the brackets in them.
@@ -15,7 +15,7 @@ _BRACKET: Final = re.compile(rb'[{}\[\]](?:[^{}\[\]"]+|"[^"\\]*(?:\\.[^"\\]*)*")
 _OPENING: Final = b"{["
 
 
-def shallow(text: bytes) -> bytes:
+def without_deep_nesting(text: bytes) -> bytes:
     """Return JSON with null in place of what lies below the hundredth level."""
     depth = kept_to = cut_from = 0
     pieces = []

@@ -15,15 +15,17 @@ from trainer_kai.api.meta import OwnerReference
 from trainer_kai.api.names import COMPLETION_INDEX
 from trainer_kai.api.pod import Pod, PodSpec, PodStatus
 from trainer_kai.api.share import (
-    one_of_finalizers,
-    one_of_owners,
-    without_index,
-    without_node,
+    intern_finalizers,
+    intern_owners,
+    labels_without_index,
+    spec_without_node,
 )
 
-__all__ = ["TO_BRACE", "Family", "Member", "learn"]
+__all__ = ["TO_BRACE", "LabelsAndAnnotations", "PodTextTemplate", "learn_template"]
 
-Member: TypeAlias = tuple[Mapping[str, str], Mapping[str, str]]  # labels and annotations
+LabelsAndAnnotations: TypeAlias = tuple[
+    Mapping[str, str], Mapping[str, str]
+]  # labels and annotations
 
 _NODE: Final = b'"nodeName":"'
 
@@ -56,7 +58,7 @@ _LETTERS: Final = b"0123456789abcdefghijklmnopqrstuvwxyz"
 _OTHER_LETTERS: Final = bytes.maketrans(_LETTERS, _LETTERS[1:] + _LETTERS[:1])
 
 
-class Family(msgspec.Struct, kw_only=True):
+class PodTextTemplate(msgspec.Struct, kw_only=True):
     """What siblings have in common: text after text in the order they stand, and the meaning.
 
     First comes what the Job put on them, with the index left out of labels and annotations. Then
@@ -81,45 +83,47 @@ class Family(msgspec.Struct, kw_only=True):
     owners: tuple[OwnerReference, ...]
     finalizers: tuple[str, ...]
     spec: PodSpec  # of a pod without a node
-    members: dict[bytes, Member] = {}
-    nodes: dict[bytes, PodSpec] = {}
+    by_index: dict[bytes, LabelsAndAnnotations] = {}
+    by_node: dict[bytes, PodSpec] = {}
     # of the siblings that were read last: a short status, and a long one up to its conditions
-    short: bytes = b""
-    status: PodStatus = PodStatus()
-    lead: bytes = b"\0"
-    begun: PodStatus = PodStatus()
+    short_status_text: bytes = b""
+    short_status: PodStatus = PodStatus()
+    conditions_text: bytes = b"\0"
+    conditions_status: PodStatus = PodStatus()
 
     @property
     def text_bytes(self) -> int:
         """Return how long the text is."""
-        stamped = len(self.to_index) + len(self.to_second) + len(self.to_managed)
+        metadata = len(self.to_index) + len(self.to_second) + len(self.to_managed)
         placed = len(self.to_host) + len(self.last) + len(self.node_to_host)
-        return stamped + self.last_at + placed + len(self.to_status)
+        return metadata + self.last_at + placed + len(self.to_status)
 
 
-def learn(pod: Pod, data: bytes, metadata_at: int, stop: int) -> tuple[Family, bytes] | None:
+def learn_template(
+    pod: Pod, data: bytes, metadata_at: int, stop: int
+) -> tuple[PodTextTemplate, bytes] | None:
     """Return the family of a whole pod whose parts are shared already, if it can have one.
 
     With it comes a sibling of the model with another text in every hole: longer ones, and a node
     only if the model has none.
     """
-    texts = _texts(data, data.find(b"{", metadata_at + 1) - TO_BRACE, stop)
+    texts = _metadata_and_spec(data, data.find(b"{", metadata_at + 1) - TO_BRACE, stop)
     if texts is None:
         return None
     index = pod.metadata.labels.get(COMPLETION_INDEX)
-    stamped = _stamped(texts[0], index)
-    spec = _spec(texts[1])
-    if stamped is None or spec is None:
+    metadata = _cut_out_index(texts[0], index)
+    spec = _cut_at_node(texts[1])
+    if metadata is None or spec is None:
         return None
     to_node, rest = spec
-    pieces, other_to_node = _pieces(to_node)
+    pieces, other_to_node = _cut_out_tokens(to_node)
     last_at, last = pieces.pop()
-    to_host, host, to_status = _host(rest)
+    to_host, host, to_status = _cut_out_hostname(rest)
     meta = pod.metadata
-    family = Family(
-        to_index=stamped[0],
-        to_second=stamped[1],
-        to_managed=stamped[2],
+    template = PodTextTemplate(
+        to_index=metadata[0],
+        to_second=metadata[1],
+        to_managed=metadata[2],
         to_node=tuple(pieces),
         last_at=last_at,
         to_host=last + to_host,
@@ -127,20 +131,20 @@ def learn(pod: Pod, data: bytes, metadata_at: int, stop: int) -> tuple[Family, b
         node_to_host=to_host,
         to_status=to_status,
         namespace=meta.namespace,
-        labels=meta.labels if index is None else without_index(meta.labels),
-        annotations=meta.annotations if index is None else without_index(meta.annotations),
-        owners=one_of_owners(meta.owner_references),
-        finalizers=one_of_finalizers(meta.finalizers),
-        spec=without_node(pod.spec),
+        labels=meta.labels if index is None else labels_without_index(meta.labels),
+        annotations=meta.annotations if index is None else labels_without_index(meta.annotations),
+        owners=intern_owners(meta.owner_references),
+        finalizers=intern_finalizers(meta.finalizers),
+        spec=spec_without_node(pod.spec),
     )
     other_index = b"" if index is None else index.encode() + b"7"
     other_node = b"" if pod.spec.node_name else _OTHER_NODE
     other_rest = (to_host, host + b"7", to_status) if to_status else (to_host,)
-    other = (other_index.join(stamped), b"}", other_to_node, other_node, *other_rest, b"{}}")
-    return family, _OTHER_HEAD + b"".join(other)
+    other = (other_index.join(metadata), b"}", other_to_node, other_node, *other_rest, b"{}}")
+    return template, _OTHER_HEAD + b"".join(other)
 
 
-def _texts(data: bytes, labels_at: int, stop: int) -> tuple[bytes, bytes] | None:
+def _metadata_and_spec(data: bytes, labels_at: int, stop: int) -> tuple[bytes, bytes] | None:
     """Return what stands from the labels to managedFields, and from its end to the status."""
     managed_at = data.find(_MANAGED, labels_at, stop) + len(_MANAGED)
     bracket_at = data.find(b"]", managed_at, stop)
@@ -152,7 +156,7 @@ def _texts(data: bytes, labels_at: int, stop: int) -> tuple[bytes, bytes] | None
     return data[labels_at:managed_at], data[bracket_at:status_at]
 
 
-def _stamped(text: bytes, index: str | None) -> tuple[bytes, bytes, bytes] | None:
+def _cut_out_index(text: bytes, index: str | None) -> tuple[bytes, bytes, bytes] | None:
     """Cut the index out of labels and annotations; None if it is in one of them only."""
     if index is None:
         return text, b"", b""
@@ -162,7 +166,7 @@ def _stamped(text: bytes, index: str | None) -> tuple[bytes, bytes, bytes] | Non
     return parts[0] + _INDEX, b'"' + parts[1] + _INDEX, b'"' + parts[2]
 
 
-def _spec(text: bytes) -> tuple[bytes, bytes] | None:
+def _cut_at_node(text: bytes) -> tuple[bytes, bytes] | None:
     """Cut a spec in two where the node's name is or would be, and leave that out."""
     account_at = text.find(_ACCOUNT)
     cut = text.find(b'",', account_at + len(_ACCOUNT)) + 2
@@ -177,7 +181,7 @@ def _spec(text: bytes) -> tuple[bytes, bytes] | None:
     return text[:cut], rest
 
 
-def _host(text: bytes) -> tuple[bytes, bytes, bytes]:
+def _cut_out_hostname(text: bytes) -> tuple[bytes, bytes, bytes]:
     """Cut the hostname out, if it stands where the API server writes that of a pod."""
     to_host, found, after = text.partition(_HOST)
     end = after.find(b'"')
@@ -186,7 +190,7 @@ def _host(text: bytes) -> tuple[bytes, bytes, bytes]:
     return to_host + found, after[:end], after[end:]
 
 
-def _pieces(text: bytes) -> tuple[list[tuple[int, bytes]], bytes]:
+def _cut_out_tokens(text: bytes) -> tuple[list[tuple[int, bytes]], bytes]:
     """Cut a text where its holes are; return it with other tokens in them, too."""
     pieces: list[tuple[int, bytes]] = []
     other: list[bytes] = []

@@ -7,7 +7,7 @@ has that uid.
 from trainer_kai.api.meta import Meta, OwnerReference
 from trainer_kai.api.resources import TRAINJOBS
 
-__all__ = ["namesake_owner", "trainjob_owner"]
+__all__ = ["same_name_trainjob_owner", "trainjob_owner"]
 
 
 def trainjob_owner(meta: Meta) -> OwnerReference | None:
@@ -18,7 +18,7 @@ def trainjob_owner(meta: Meta) -> OwnerReference | None:
     return owner if owner.api_version.partition("/")[0] == TRAINJOBS.group else None
 
 
-def namesake_owner(jobset: Meta) -> OwnerReference | None:
+def same_name_trainjob_owner(jobset: Meta) -> OwnerReference | None:
     """Return the TrainJob that a JobSet names as its controller, if it is called like it.
 
     Trainer calls a JobSet like its TrainJob. One of another name was made by hand: nothing would

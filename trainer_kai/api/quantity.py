@@ -14,11 +14,11 @@ __all__ = [
     "MAX",
     "Quantity",
     "QuantityError",
+    "canonical_quantity",
+    "format_bytes",
+    "format_milli",
     "is_whole",
     "milli",
-    "respell",
-    "spell_bytes",
-    "spell_milli",
     "whole",
 ]
 
@@ -69,19 +69,19 @@ def is_whole(quantity: Quantity) -> bool:
     return ten > -2 * _DIGITS and (number << two) % 10**-ten == 0
 
 
-def spell_milli(thousandths: int) -> str:
+def format_milli(thousandths: int) -> str:
     """Write thousandths as the API server would."""
     if thousandths % 1000:
         return f"{thousandths}m"
     return _largest(thousandths // 1000, 1000, ("", "k", "M", "G", "T", "P", "E"))
 
 
-def spell_bytes(count: int) -> str:
+def format_bytes(count: int) -> str:
     """Write bytes as the API server would."""
     return _largest(count, 1024, ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"))
 
 
-def respell(quantity: Quantity) -> str:
+def canonical_quantity(quantity: Quantity) -> str:
     """Write a quantity as programs in Go pass it on; what is none is left as it is.
 
     A decimal text stays as it is where its last digit counts in powers of a thousand.
@@ -95,7 +95,7 @@ def respell(quantity: Quantity) -> str:
     if two:
         units = _rounded(quantity, 0) * sign
         if is_whole(quantity) and units >= 1024:
-            return minus + spell_bytes(units)
+            return minus + format_bytes(units)
         return minus + _decimal(number << two, ten)
     if number % 1000 and ten % 3 == 0 and ten >= -9 and re.match(r"[+-]?0*[1-9]", text):
         return text
@@ -146,12 +146,12 @@ def _parts(quantity: Quantity) -> tuple[int, int, int, int]:
     text = quantity if isinstance(quantity, str) else repr(quantity)
     found = _SHAPE.fullmatch(text) if len(text) <= _LONGEST else None
     if found is None:
-        raise QuantityError(f"{_shortened(text)} is no quantity; write one {_RIGHT}")
+        raise QuantityError(f"{_truncated(text)} is no quantity; write one {_RIGHT}")
     sign, before, after, suffix = found.groups()
     if len(text) > _DIGITS:
         before, after = before.lstrip("0"), after.rstrip("0")
         if len(before) + len(after) > _DIGITS:
-            raise QuantityError(f"{_shortened(text)} is no quantity; write one {_RIGHT}")
+            raise QuantityError(f"{_truncated(text)} is no quantity; write one {_RIGHT}")
     two, ten = _powers(suffix, text)
     return -1 if sign == "-" else 1, int(before + after or "0"), two, ten - len(after)
 
@@ -167,8 +167,8 @@ def _powers(suffix: str, text: str) -> tuple[int, int]:
         except ValueError:
             pass
     known = ", ".join(filter(None, [*_DECIMAL, *_BINARY]))
-    raise QuantityError(f"{_shortened(text)} ends in {suffix!r}; a suffix is one of {known}")
+    raise QuantityError(f"{_truncated(text)} ends in {suffix!r}; a suffix is one of {known}")
 
 
-def _shortened(text: str) -> str:
+def _truncated(text: str) -> str:
     return repr(text if len(text) <= _DIGITS else f"{text[:20]}…")

@@ -2,13 +2,13 @@
 
 from typing import Final
 
-__all__ = ["shortened"]
+__all__ = ["truncated_message"]
 
 _LONGEST: Final = 1024  # bytes, in the API's validation of Events; conditions keep to it as well
 _MORE: Final = "…"
 
 
-def shortened(message: str) -> str:
+def truncated_message(message: str) -> str:
     """Cut a message to that, between two characters: names in it are as long as users like."""
     data = message.encode(errors="replace")
     if len(data) <= _LONGEST:

@@ -27,9 +27,9 @@ from trainer_kai.api.syntax import (
 from trainer_kai.api.topology import Topology
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.api.wishes import (
-    annotation_wish_faults,
-    label_wish_faults,
     preemptibility_fault,
+    requested_annotation_faults,
+    requested_label_faults,
 )
 from trainer_kai.errors import FieldError
 
@@ -87,22 +87,22 @@ def _queue(queue: Queue) -> Faults:
     spec = queue.spec
     yield from _metadata(queue.metadata, "metadata")
     if spec.parent_queue:
-        yield from _at("spec.parentQueue", dns_subdomain_fault(spec.parent_queue))
+        yield from _at_path("spec.parentQueue", dns_subdomain_fault(spec.parent_queue))
         if spec.parent_queue == queue.metadata.name:
             yield FieldError("spec.parentQueue", "a queue cannot be its own parent")
     if spec.resources is None:
         yield FieldError("spec.resources", "must be there; -1 for quota and limit means no bound")
         return
     for name in ("gpu", "cpu", "memory"):
-        yield from _share(getattr(spec.resources, name), f"spec.resources.{name}")
+        yield from _queue_resource(getattr(spec.resources, name), f"spec.resources.{name}")
 
 
-def _share(share: QueueResource, path: str) -> Faults:
+def _queue_resource(resource: QueueResource, path: str) -> Faults:
     """Look for what is no number; of one below zero `counted_queue` says what it counts as."""
     for name, number in (
-        ("quota", share.quota),
-        ("limit", share.limit),
-        ("overQuotaWeight", share.over_quota_weight),
+        ("quota", resource.quota),
+        ("limit", resource.limit),
+        ("overQuotaWeight", resource.over_quota_weight),
     ):
         if not number.is_finite():
             yield FieldError(f"{path}.{name}", f"{number} must be a number")
@@ -112,8 +112,8 @@ def _podgroup(group: PodGroup) -> Faults:
     spec = group.spec
     yield from _metadata(group.metadata, "metadata")
     if spec.preemptibility:
-        yield from _at("spec.preemptibility", preemptibility_fault(spec.preemptibility))
-    yield from _minima(spec.min_member, spec.min_sub_group, "spec")
+        yield from _at_path("spec.preemptibility", preemptibility_fault(spec.preemptibility))
+    yield from _min_numbers(spec.min_member, spec.min_sub_group, "spec")
     yield from _tree(spec.sub_groups)
 
 
@@ -123,18 +123,18 @@ def _tree(groups: tuple[SubGroup, ...]) -> Faults:
     count = Counter(group.name for group in groups)
     for i, group in enumerate(groups):
         path = f"spec.subGroups[{i}]"
-        yield from _at(f"{path}.name", dns_label_fault(group.name))
+        yield from _at_path(f"{path}.name", dns_label_fault(group.name))
         if count[group.name] > 1:
             yield FieldError(f"{path}.name", f"{group.name!r} is there {count[group.name]} times")
         if group.parent and group.parent not in parents:
             yield FieldError(f"{path}.parent", f"there is no sub-group {group.parent!r}")
-        elif _returns(group.name, parents):
+        elif _is_in_cycle(group.name, parents):
             yield FieldError(f"{path}.parent", f"{group.name!r} is above itself")
-        yield from _minima(group.min_member, group.min_sub_group, path)
-        yield from _counted(group, path, is_inner=group.name in inner)
+        yield from _min_numbers(group.min_member, group.min_sub_group, path)
+        yield from _sub_group_minima(group, path, is_inner=group.name in inner)
 
 
-def _counted(group: SubGroup, path: str, *, is_inner: bool) -> Faults:
+def _sub_group_minima(group: SubGroup, path: str, *, is_inner: bool) -> Faults:
     """Look at the counts; a minMember above sub-groups is ignored, as in KAI's older objects."""
     if not is_inner and group.min_sub_group is not None:
         message = "must be absent from a sub-group without sub-groups; its minMember counts pods"
@@ -143,7 +143,7 @@ def _counted(group: SubGroup, path: str, *, is_inner: bool) -> Faults:
         yield FieldError(f"{path}.minMember", "must be there: how many pods at least")
 
 
-def _minima(member: int | None, sub_group: int | None, path: str) -> Faults:
+def _min_numbers(member: int | None, sub_group: int | None, path: str) -> Faults:
     for name, number in (("minMember", member), ("minSubGroup", sub_group)):
         if number is not None and number < 0:
             yield FieldError(f"{path}.{name}", f"{number} must be 0 or more")
@@ -151,7 +151,7 @@ def _minima(member: int | None, sub_group: int | None, path: str) -> Faults:
         yield FieldError(f"{path}.minMember", "cannot be set together with minSubGroup")
 
 
-def _returns(name: str, parents: Mapping[str, str]) -> bool:
+def _is_in_cycle(name: str, parents: Mapping[str, str]) -> bool:
     """Say whether the way up from a sub-group leads back to it."""
     at, steps = parents[name], 0
     while at in parents and at != name and steps < len(parents):
@@ -168,13 +168,13 @@ def _topology(topology: Topology) -> Faults:
     aliases = Counter(level.alias for level in levels if level.alias)
     for i, level in enumerate(levels):
         path = f"spec.levels[{i}]"
-        yield from _at(f"{path}.nodeLabel", label_name_fault(level.node_label))
+        yield from _at_path(f"{path}.nodeLabel", label_name_fault(level.node_label))
         if labels[level.node_label] > 1:
             yield FieldError(f"{path}.nodeLabel", f"{level.node_label!r} is there twice")
         if level.node_label == HOSTNAME and i < len(levels) - 1:
             yield FieldError(f"{path}.nodeLabel", "one node is the finest level: it must be last")
         if level.alias:
-            yield from _at(f"{path}.alias", label_name_fault(level.alias))
+            yield from _at_path(f"{path}.alias", label_name_fault(level.alias))
         if aliases[level.alias] > 1:
             yield FieldError(f"{path}.alias", f"{level.alias!r} is there twice")
         if level.alias in labels:
@@ -206,7 +206,7 @@ def _runtime(runtime: Runtime) -> Faults:
     policy = runtime.spec.pod_group_policy
     if policy is not None and policy.kai_scheduler is not None and policy.kai_scheduler.queue:
         fault = dns_subdomain_fault(policy.kai_scheduler.queue)
-        yield from _at("spec.podGroupPolicy.kaiScheduler.queue", fault)
+        yield from _at_path("spec.podGroupPolicy.kaiScheduler.queue", fault)
     yield from _jobset_template(runtime.spec.template, "spec.template")
 
 
@@ -230,22 +230,22 @@ def _jobset_spec(spec: JobSetSpec, path: str) -> Faults:
 
 def _metadata(metadata: Meta | TemplateMeta, path: str) -> Faults:
     yield from label_faults(metadata.labels, f"{path}.labels")
-    yield from label_wish_faults(metadata.labels, f"{path}.labels")
+    yield from requested_label_faults(metadata.labels, f"{path}.labels")
     yield from annotation_faults(metadata.annotations, f"{path}.annotations")
-    yield from annotation_wish_faults(metadata.annotations, f"{path}.annotations")
+    yield from requested_annotation_faults(metadata.annotations, f"{path}.annotations")
 
 
 def _pod(metadata: Meta | TemplateMeta, spec: PodSpec, path: str) -> Faults:
     yield from _metadata(metadata, f"{path}metadata")
     yield from _pod_spec(spec, f"{path}spec")
-    shares = [name for name in (GPU_FRACTION, GPU_MEMORY) if name in metadata.annotations]
+    gpu_sharing = [name for name in (GPU_FRACTION, GPU_MEMORY) if name in metadata.annotations]
     for field, containers in (
         ("initContainers", spec.init_containers),
         ("containers", spec.containers),
     ):
         for i, container in enumerate(containers):
-            if shares and GPU in container.resources.limits:
-                message = f"cannot be set together with the annotation {shares[0]}"
+            if gpu_sharing and GPU in container.resources.limits:
+                message = f"cannot be set together with the annotation {gpu_sharing[0]}"
                 yield FieldError(f"{path}spec.{field}[{i}].resources.limits[{GPU}]", message)
 
 
@@ -276,6 +276,6 @@ def _amounts(amounts: Mapping[str, Quantity], path: str) -> Faults:
             yield FieldError(f"{path}[{name}]", f"{message}the annotation {GPU_FRACTION}")
 
 
-def _at(path: str, fault: str | None) -> Faults:
+def _at_path(path: str, fault: str | None) -> Faults:
     if fault:
         yield FieldError(path, fault)

@@ -25,15 +25,15 @@ from trainer_kai.api.names import (
 )
 from trainer_kai.api.quantity import QuantityError, milli
 from trainer_kai.api.syntax import dns_subdomain_fault, label_name_fault
-from trainer_kai.errors import FieldError, Unmet
+from trainer_kai.errors import FieldError, FieldWarning
 
 __all__ = [
     "PREEMPTIBILITIES",
-    "annotation_wish_faults",
     "duration_fault",
     "is_count",
-    "label_wish_faults",
     "preemptibility_fault",
+    "requested_annotation_faults",
+    "requested_label_faults",
 ]
 
 PREEMPTIBILITIES: Final = ("preemptible", "non-preemptible")
@@ -65,34 +65,34 @@ def preemptibility_fault(text: str) -> str | None:
     return None if text in PREEMPTIBILITIES else f"{text!r} must be {right}"
 
 
-def label_wish_faults(labels: Mapping[str, str], path: str) -> Iterator[FieldError]:
+def requested_label_faults(labels: Mapping[str, str], path: str) -> Iterator[FieldError]:
     """Yield what is wrong with what labels ask for."""
     yield from _faults(_LABELS, labels, path)
 
 
-def annotation_wish_faults(annotations: Mapping[str, str], path: str) -> Iterator[FieldError]:
+def requested_annotation_faults(annotations: Mapping[str, str], path: str) -> Iterator[FieldError]:
     """Yield what is wrong with what annotations ask for, one by one and together."""
     yield from _faults(_ANNOTATIONS, annotations, path)
-    shares = GPU_FRACTION in annotations or GPU_MEMORY in annotations
-    if GPU_FRACTION_DEVICES in annotations and not shares:
+    shares_gpu = GPU_FRACTION in annotations or GPU_MEMORY in annotations
+    if GPU_FRACTION_DEVICES in annotations and not shares_gpu:
         message = f"only together with {GPU_FRACTION} or {GPU_MEMORY}"
-        yield Unmet(f"{path}[{GPU_FRACTION_DEVICES}]", message)
-    if annotations.get(MPS) == "true" and not shares:
-        yield Unmet(f"{path}[{MPS}]", f"only together with {GPU_FRACTION} or {GPU_MEMORY}")
+        yield FieldWarning(f"{path}[{GPU_FRACTION_DEVICES}]", message)
+    if annotations.get(MPS) == "true" and not shares_gpu:
+        yield FieldWarning(f"{path}[{MPS}]", f"only together with {GPU_FRACTION} or {GPU_MEMORY}")
     if GPU_FRACTION in annotations and GPU_MEMORY in annotations:
-        yield Unmet(f"{path}[{GPU_MEMORY}]", f"cannot be set together with {GPU_FRACTION}")
+        yield FieldWarning(f"{path}[{GPU_MEMORY}]", f"cannot be set together with {GPU_FRACTION}")
     for name in (TOPOLOGY_REQUIRED, TOPOLOGY_PREFERRED):
         if name in annotations and TOPOLOGY not in annotations:
-            yield Unmet(f"{path}[{name}]", f"only together with {TOPOLOGY}")
+            yield FieldWarning(f"{path}[{name}]", f"only together with {TOPOLOGY}")
 
 
 def _faults(
-    rules: Mapping[str, Callable[[str], str | None]], given: Mapping[str, str], path: str
+    rules: Mapping[str, Callable[[str], str | None]], values: Mapping[str, str], path: str
 ) -> Iterator[FieldError]:
     for name, rule in rules.items():
-        fault = rule(given[name]) if name in given else None
+        fault = rule(values[name]) if name in values else None
         if fault:
-            yield Unmet(f"{path}[{name}]", fault)
+            yield FieldWarning(f"{path}[{name}]", fault)
 
 
 def _queue(text: str) -> str | None:

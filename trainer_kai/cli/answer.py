@@ -21,19 +21,31 @@ from trainer_kai.api.names import (
 )
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.resources import JOBSETS
-from trainer_kai.cli.found import Found
-from trainer_kai.cli.parts import Heads, Part, count, parts_of, planned
+from trainer_kai.cli.found import TrainJobSnapshot
+from trainer_kai.cli.parts import (
+    PodCounts,
+    PodGroupSnapshot,
+    count_pods,
+    podgroup_snapshots,
+    preview_of,
+)
 from trainer_kai.cli.preview import Preview
-from trainer_kai.cli.reasons import Reason, event_time, evicted_at, why_part
+from trainer_kai.cli.reasons import WaitingReason, event_time, evicted_at, waiting_reason
 from trainer_kai.cli.suspended import why_suspended
-from trainer_kai.cli.titles import VERDICTS, Title
+from trainer_kai.cli.titles import SCHEDULER_REASONS, ReasonName
 
-__all__ = ["Answer", "State", "UnitAnswer", "answer", "evicted_groups"]
+__all__ = [
+    "PodGroupExplanation",
+    "TrainJobReport",
+    "WorkloadState",
+    "evicted_groups",
+    "trainjob_report",
+]
 
 _WEBHOOK: Final = ".trainer-kai.dev"
 
 
-class State(StrEnum):
+class WorkloadState(StrEnum):
     """How far something is."""
 
     COMPLETE = "complete"
@@ -43,76 +55,81 @@ class State(StrEnum):
     WAITS = "waits"
 
 
-class UnitAnswer(NamedTuple):
+class PodGroupExplanation(NamedTuple):
     """One unit."""
 
-    part: Part
-    state: State
-    heads: Heads
-    reason: Reason | None = None  # where it waits
+    podgroup: PodGroupSnapshot
+    state: WorkloadState
+    counts: PodCounts
+    reason: WaitingReason | None = None  # where it waits
     note: str = ""
 
 
-class Answer(NamedTuple):
+class TrainJobReport(NamedTuple):
     """All of it."""
 
     kind: str
     key: Key
     runtime: str
     queue: str
-    state: State
-    reason: Reason | None  # of the whole
+    state: WorkloadState
+    reason: WaitingReason | None  # of the whole
     has_jobset: bool
     now: datetime  # when it was asked
-    units: tuple[UnitAnswer, ...]
+    podgroups: tuple[PodGroupExplanation, ...]
     notes: tuple[str, ...]
     unknown: tuple[str, ...]
 
     @property
     def waits(self) -> bool:
         """Say whether something waits."""
-        return self.state in {State.WAITS, State.SUSPENDED}
+        return self.state in {WorkloadState.WAITS, WorkloadState.SUSPENDED}
 
 
-def answer(found: Found) -> Answer:
+def trainjob_report(snapshot: TrainJobSnapshot) -> TrainJobReport:
     """Return what is to be told."""
-    plan = planned(found)
-    parts = parts_of(found, plan)
-    over = _over(found)
-    suspended = None if over else _suspended(found)
-    units = tuple(_unit(part, found, is_suspended=suspended is not None) for part in parts)
-    reason = over[1] if over else suspended or _of_all(found, plan, parts)
-    return Answer(
-        kind=found.kind,
-        key=found.key,
-        runtime=_runtime(found),
-        queue=_queue(found),
-        state=over[0] if over else _state(units, suspended, reason),
+    plan = preview_of(snapshot)
+    podgroups = podgroup_snapshots(snapshot, plan)
+    finished = _finished_state(snapshot)
+    suspended = None if finished else _suspended_reason(snapshot)
+    reports = tuple(
+        _podgroup_report(podgroup, snapshot, is_suspended=suspended is not None)
+        for podgroup in podgroups
+    )
+    reason = finished[1] if finished else suspended or _common_reason(snapshot, plan, podgroups)
+    return TrainJobReport(
+        kind=snapshot.kind,
+        key=snapshot.key,
+        runtime=_runtime_text(snapshot),
+        queue=_queue_name(snapshot),
+        state=finished[0] if finished else _overall_state(reports, suspended, reason),
         reason=reason,
-        has_jobset=found.jobset is not None,
-        now=found.now,
-        units=units,
-        notes=(*_evicted(found, units), *_notes(found)),
-        unknown=tuple(sorted(_unknown(found))),
+        has_jobset=snapshot.jobset is not None,
+        now=snapshot.now,
+        podgroups=reports,
+        notes=(*_eviction_notes(snapshot, reports), *_notes(snapshot)),
+        unknown=tuple(sorted(_unreadable_kinds(snapshot))),
     )
 
 
-def _over(found: Found) -> tuple[State, Reason | None] | None:
-    conditions = found.trainjob.status.conditions if found.trainjob else ()
+def _finished_state(
+    snapshot: TrainJobSnapshot,
+) -> tuple[WorkloadState, WaitingReason | None] | None:
+    conditions = snapshot.trainjob.status.conditions if snapshot.trainjob else ()
     failed = _condition(conditions, "Failed")
     if failed:
         since = failed.last_transition_time or ""
-        return State.FAILED, Reason(failed.reason or "Failed", failed.message, since)
-    return (State.COMPLETE, None) if _condition(conditions, "Complete") else None
+        return WorkloadState.FAILED, WaitingReason(failed.reason or "Failed", failed.message, since)
+    return (WorkloadState.COMPLETE, None) if _condition(conditions, "Complete") else None
 
 
 def _condition(conditions: Iterable[Condition], name: str) -> Condition | None:
     return next((it for it in conditions if it.type == name and it.status == "True"), None)
 
 
-def _suspended(found: Found) -> Reason | None:
+def _suspended_reason(snapshot: TrainJobSnapshot) -> WaitingReason | None:
     """Say who has suspended it."""
-    job, jobset = found.trainjob, found.jobset
+    job, jobset = snapshot.trainjob, snapshot.jobset
     if job is None or not job.spec.suspend:
         if job is not None and jobset is not None and jobset.spec.suspend:
             name = jobset.metadata.name
@@ -120,131 +137,154 @@ def _suspended(found: Found) -> Reason | None:
                 f"its JobSet is suspended, though spec.suspend of {name} is false. "
                 "It goes on when Trainer resumes it; if that fails an event of the job says why"
             )
-            return Reason(Title.SUSPENDED, sentence)
+            return WaitingReason(ReasonName.SUSPENDED, sentence)
         return None
     since = _condition(job.status.conditions, "Suspended")
     last = since.last_transition_time or "" if since else ""
-    return Reason(Title.SUSPENDED, why_suspended(job, found.groups), last)
+    return WaitingReason(ReasonName.SUSPENDED, why_suspended(job, snapshot.groups), last)
 
 
-def _of_all(found: Found, plan: Preview | None, parts: tuple[Part, ...]) -> Reason | None:
+def _common_reason(
+    snapshot: TrainJobSnapshot, plan: Preview | None, podgroups: tuple[PodGroupSnapshot, ...]
+) -> WaitingReason | None:
     """Say what is in the way of all units."""
-    job = found.trainjob
+    job = snapshot.trainjob
     manager = job.spec.managed_by if job else ""
     if manager not in {"", TRAINJOB_CONTROLLER}:
         sentence = f"spec.managedBy leaves it to {manager}: whoever that is knows how far it is"
-        return Reason(Title.LEFT_TO_OTHERS, sentence)
-    if job is not None and found.jobset is None and JOBSETS.plural not in found.unknown:
-        return _without_jobset(found)
-    blocks = [str(it) for it in plan.findings if it.blocks] if plan else []
-    if blocks:
-        return Reason("Misconfigured", f"it never runs as it is: {'; '.join(blocks)}")
-    if not parts:
-        return Reason(Title.PODS_MISSING, "it has no pods and no groups yet")
+        return WaitingReason(ReasonName.LEFT_TO_OTHERS, sentence)
+    if job is not None and snapshot.jobset is None and JOBSETS.plural not in snapshot.unknown:
+        return _without_jobset(snapshot)
+    blocking = [str(it) for it in plan.findings if it.blocks] if plan else []
+    if blocking:
+        return WaitingReason("Misconfigured", f"it never runs as it is: {'; '.join(blocking)}")
+    if not podgroups:
+        return WaitingReason(ReasonName.PODS_MISSING, "it has no pods and no groups yet")
     return None
 
 
-def _without_jobset(found: Found) -> Reason:
-    if not found.events:
-        silent = "Trainer has not made its JobSet, and has not said why"
-        who = "events may not be read" if "events" in found.unknown else "it may not run"
-        return Reason(Title.JOBSET_MISSING, f"{silent}: {who}")
-    last = max(found.events, key=event_time)
+def _without_jobset(snapshot: TrainJobSnapshot) -> WaitingReason:
+    if not snapshot.events:
+        message = "Trainer has not made its JobSet, and has not said why"
+        cause = "events may not be read" if "events" in snapshot.unknown else "it may not run"
+        return WaitingReason(ReasonName.JOBSET_MISSING, f"{message}: {cause}")
+    last = max(snapshot.events, key=event_time)
     retries = "Trainer tries again by itself, ever more rarely; any change of the TrainJob, an "
     retries += "annotation too, makes it try at once"
-    ours = "The webhook of trainer-kai has to answer. " if _WEBHOOK in last.message else ""
-    return Reason(Title.JOBSET_MISSING, f"{last.message}. {ours}{retries}", event_time(last))
+    own_groups = "The webhook of trainer-kai has to answer. " if _WEBHOOK in last.message else ""
+    return WaitingReason(
+        ReasonName.JOBSET_MISSING, f"{last.message}. {own_groups}{retries}", event_time(last)
+    )
 
 
-def _unit(part: Part, found: Found, *, is_suspended: bool) -> UnitAnswer:
-    heads = count(part.pods)
-    more = heads.unplaced + heads.starting
-    is_whole = heads.running + heads.done >= part.least
-    if part.is_over or (is_whole and heads.done and not heads.running and not more):
-        return UnitAnswer(part, State.COMPLETE, heads)
+def _podgroup_report(
+    podgroup: PodGroupSnapshot, snapshot: TrainJobSnapshot, *, is_suspended: bool
+) -> PodGroupExplanation:
+    counts = count_pods(podgroup.pods)
+    more = counts.unplaced + counts.starting
+    is_whole = counts.running + counts.done >= podgroup.min_pods
+    if podgroup.is_finished or (is_whole and counts.done and not counts.running and not more):
+        return PodGroupExplanation(podgroup, WorkloadState.COMPLETE, counts)
     if is_suspended:
-        return UnitAnswer(part, State.SUSPENDED, heads)
-    if not is_whole or not heads.there:
-        reason = why_part(part, heads, found)
-        if reason is not None and reason.title in VERDICTS - {Title.WAITING_FOR_VICTIMS}:
+        return PodGroupExplanation(podgroup, WorkloadState.SUSPENDED, counts)
+    if not is_whole or not counts.existing:
+        reason = waiting_reason(podgroup, counts, snapshot)
+        if reason is not None and reason.title in SCHEDULER_REASONS - {
+            ReasonName.WAITING_FOR_VICTIMS
+        }:
             # A promise that was taken back stays on the pod until it gets another one.
-            heads = heads._replace(waiting=heads.waiting + heads.promised, promised=0)
-        return UnitAnswer(part, State.WAITS, heads, reason)
-    return UnitAnswer(part, State.RUNS, heads, note=_more(part, more))
+            counts = counts._replace(waiting=counts.waiting + counts.promised, promised=0)
+        return PodGroupExplanation(podgroup, WorkloadState.WAITS, counts, reason)
+    return PodGroupExplanation(
+        podgroup, WorkloadState.RUNS, counts, note=_running_note(podgroup, more)
+    )
 
 
-def _more(part: Part, more: int) -> str:
+def _running_note(podgroup: PodGroupSnapshot, more: int) -> str:
     """Say what a unit that runs may still get."""
-    told = []
-    if part.later:
-        kept = part.found is not None and part.found.metadata.annotations.get(RESERVED)
-        room = ", and room for it is kept" if kept else ""
-        told.append(f"{', '.join(part.later)} comes when the others are Ready{room}")
+    notes = []
+    if podgroup.expected_jobs:
+        is_reserved = (
+            podgroup.api_object is not None
+            and podgroup.api_object.metadata.annotations.get(RESERVED)
+        )
+        room = ", and room for it is kept" if is_reserved else ""
+        notes.append(f"{', '.join(podgroup.expected_jobs)} comes when the others are Ready{room}")
     if more:
-        told.append(f"it has what it needs; {more} more could run")
-    return "; ".join(told)
+        notes.append(f"it has what it needs; {more} more could run")
+    return "; ".join(notes)
 
 
-def _state(units: Iterable[UnitAnswer], suspended: Reason | None, reason: Reason | None) -> State:
+def _overall_state(
+    reports: Iterable[PodGroupExplanation],
+    suspended: WaitingReason | None,
+    reason: WaitingReason | None,
+) -> WorkloadState:
     if suspended:
-        return State.SUSPENDED
-    units = tuple(units)
-    if reason or not units:
-        return State.WAITS
-    waiting = [it.reason for it in units if it.state == State.WAITS]
-    runs = any(it.state == State.RUNS for it in units)
-    on_its_way = runs and all(it and it.title == Title.WAITING_FOR_STAGE for it in waiting)
-    return State.WAITS if waiting and not on_its_way else State.RUNS
+        return WorkloadState.SUSPENDED
+    reports = tuple(reports)
+    if reason or not reports:
+        return WorkloadState.WAITS
+    waiting = [it.reason for it in reports if it.state == WorkloadState.WAITS]
+    runs = any(it.state == WorkloadState.RUNS for it in reports)
+    on_its_way = runs and all(it and it.title == ReasonName.WAITING_FOR_STAGE for it in waiting)
+    return WorkloadState.WAITS if waiting and not on_its_way else WorkloadState.RUNS
 
 
-def _runtime(found: Found) -> str:
-    if found.trainjob is None:
+def _runtime_text(snapshot: TrainJobSnapshot) -> str:
+    if snapshot.trainjob is None:
         return ""
-    reference = found.trainjob.spec.runtime_ref
+    reference = snapshot.trainjob.spec.runtime_ref
     return f"{reference.kind} {reference.name}"
 
 
-def _queue(found: Found) -> str:
-    named = [group.spec.queue for group in found.groups]
-    labels = [it.metadata.labels.get(QUEUE, "") for it in (found.jobset, found.trainjob) if it]
+def _queue_name(snapshot: TrainJobSnapshot) -> str:
+    named = [group.spec.queue for group in snapshot.groups]
+    labels = [
+        it.metadata.labels.get(QUEUE, "") for it in (snapshot.jobset, snapshot.trainjob) if it
+    ]
     return next(filter(None, (*named, *labels)), "-")
 
 
-def _notes(found: Found) -> Iterable[str]:
-    yield from _moves(found)
-    for it in (found.trainjob, found.jobset):
+def _notes(snapshot: TrainJobSnapshot) -> Iterable[str]:
+    yield from _queue_change_notes(snapshot)
+    for it in (snapshot.trainjob, snapshot.jobset):
         if it is not None and it.metadata.deletion_timestamp:
-            kind = "TrainJob" if it is found.trainjob else "JobSet"
+            kind = "TrainJob" if it is snapshot.trainjob else "JobSet"
             yield f"the {kind} is being deleted"
 
 
-def evicted_groups(units: Iterable[UnitAnswer]) -> Iterator[PodGroup]:
+def evicted_groups(reports: Iterable[PodGroupExplanation]) -> Iterator[PodGroup]:
     """Yield the groups that wait since they were evicted."""
-    groups = (it.part.found for it in units if it.state == State.WAITS)
+    groups = (it.podgroup.api_object for it in reports if it.state == WorkloadState.WAITS)
     yield from (group for group in groups if group is not None and evicted_at(group))
 
 
-def _evicted(found: Found, units: Iterable[UnitAnswer]) -> Iterator[str]:
+def _eviction_notes(
+    snapshot: TrainJobSnapshot, reports: Iterable[PodGroupExplanation]
+) -> Iterator[str]:
     """Say when what waits was evicted, and why as far as that is known still."""
-    since = max(map(evicted_at, evicted_groups(units)), default="")
+    since = max(map(evicted_at, evicted_groups(reports)), default="")
     if since:
-        last = max(found.evictions, key=event_time, default=None)
+        last = max(snapshot.evictions, key=event_time, default=None)
         yield f"it was evicted at {since}" + (f": {last.message}" if last else "")
 
 
-def _moves(found: Found) -> Iterable[str]:
+def _queue_change_notes(snapshot: TrainJobSnapshot) -> Iterable[str]:
     """Say that the label of a TrainJob names another queue than that of its groups, by now."""
-    job, jobset = found.trainjob, found.jobset
+    job, jobset = snapshot.trainjob, snapshot.jobset
     label = job.metadata.labels.get(QUEUE, "") if job else ""
-    ours = [it for it in found.groups if it.metadata.labels.get(JOBSET_NAME) == found.key.name]
+    own_groups = [
+        it for it in snapshot.groups if it.metadata.labels.get(JOBSET_NAME) == snapshot.key.name
+    ]
     is_ours = jobset is None or jobset.metadata.annotations.get(ADMITTED) == ADMITTED_MARK
-    if job is None or not label or not is_ours or _over(found):
+    if job is None or not label or not is_ours or _finished_state(snapshot):
         return
-    if any(group.spec.queue != label for group in ours):
+    if any(group.spec.queue != label for group in own_groups):
         when = "resumed" if job.spec.suspend else "suspended and resumed"
         yield f"its label names queue {label} now; that counts once it is {when}"
 
 
-def _unknown(found: Found) -> AbstractSet[str]:
+def _unreadable_kinds(snapshot: TrainJobSnapshot) -> AbstractSet[str]:
     """Return what may not be read and would say more: groups say all that a JobSet does."""
-    return found.unknown - {JOBSETS.plural} if found.groups else found.unknown
+    return snapshot.unknown - {JOBSETS.plural} if snapshot.groups else snapshot.unknown

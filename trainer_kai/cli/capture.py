@@ -26,14 +26,14 @@ from trainer_kai.api.resources import (
     TOPOLOGIES,
 )
 from trainer_kai.cli.documents import Document
-from trainer_kai.cli.kinds import CONFIGS, REQUESTS
+from trainer_kai.cli.kinds import BIND_REQUESTS, CONFIGS
 from trainer_kai.errors import ConfigError, FieldError
 
-__all__ = ["MOST_BYTES", "unpack"]
+__all__ = ["MAX_BYTES", "unpack"]
 
-MOST_BYTES: Final = 1024 * 1024 * 1024
+MAX_BYTES: Final = 1024 * 1024 * 1024
 _MEMBER: Final = "snapshot.json"
-_PARTS: Final = {"config", "rawObjects", "schedulerParams"}
+_KNOWN_PARTS: Final = {"config", "rawObjects", "schedulerParams"}
 _BROKEN: Final = (
     zipfile.BadZipFile,
     zlib.error,
@@ -43,7 +43,7 @@ _BROKEN: Final = (
     OSError,
 )
 _LISTS: Final = {
-    "bindRequests": (REQUESTS.api_version, REQUESTS.kind),
+    "bindRequests": (BIND_REQUESTS.api_version, BIND_REQUESTS.kind),
     "configMaps": ("v1", "ConfigMap"),
     "deviceClasses": (f"{RESOURCE}/v1", "DeviceClass"),
     "nodeResourceTopologies": (f"{NODE_TOPOLOGY}/v1alpha2", "NodeResourceTopology"),
@@ -61,44 +61,44 @@ _LISTS: Final = {
 }
 
 
-def unpack(file: str, data: bytes, most: int = MOST_BYTES) -> Iterator[Document]:
+def unpack(file: str, data: bytes, max_bytes: int = MAX_BYTES) -> Iterator[Document]:
     """Yield the objects of a snapshot, and its configuration as an object of our own."""
-    whole = _read(file, data, most)
+    whole = _read(file, data, max_bytes)
     objects = whole.get("rawObjects")
     if not isinstance(objects, Mapping):
-        raise _refused(file, f"{_MEMBER} has no rawObjects: it is no snapshot of KAI's scheduler")
-    for name in sorted((whole.keys() - _PARTS) | (objects.keys() - _LISTS.keys())):
+        raise _fault(file, f"{_MEMBER} has no rawObjects: it is no snapshot of KAI's scheduler")
+    for name in sorted((whole.keys() - _KNOWN_PARTS) | (objects.keys() - _LISTS.keys())):
         yield Document(file, {"apiVersion": _MEMBER, "kind": name})  # told to be ignored
     for name, (version, kind) in _LISTS.items():
         items = objects.get(name) or []
         if not isinstance(items, list):
-            raise _refused(file, f"rawObjects.{name} must be a list")
+            raise _fault(file, f"rawObjects.{name} must be a list")
         for item in items:
             if not isinstance(item, dict):
-                raise _refused(file, f"rawObjects.{name} holds an item that is no object")
+                raise _fault(file, f"rawObjects.{name} holds an item that is no object")
             yield Document(file, {**item, "apiVersion": version, "kind": kind})
     yield Document(file, _config(whole.get("config"), whole.get("schedulerParams")))
 
 
-def _read(file: str, data: bytes, most: int) -> dict[str, Any]:
+def _read(file: str, data: bytes, max_bytes: int) -> dict[str, Any]:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive, archive.open(_MEMBER) as member:
-            text = member.read(most + 1)
-        if len(text) > most:
-            raise _refused(file, f"{_MEMBER} is larger than {most // 1024 // 1024} MiB")
+            text = member.read(max_bytes + 1)
+        if len(text) > max_bytes:
+            raise _fault(file, f"{_MEMBER} is larger than {max_bytes // 1024 // 1024} MiB")
         whole = msgspec.json.decode(text)
     except KeyError as error:
-        raise _refused(file, f"has no {_MEMBER}: it is no snapshot of KAI's scheduler") from error
+        raise _fault(file, f"has no {_MEMBER}: it is no snapshot of KAI's scheduler") from error
     except _BROKEN as error:
-        raise _refused(file, f"cannot be unpacked: {error}") from error
+        raise _fault(file, f"cannot be unpacked: {error}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise _refused(file, f"{_MEMBER} is no JSON: {error}") from error
+        raise _fault(file, f"{_MEMBER} is no JSON: {error}") from error
     if not isinstance(whole, dict):
-        raise _refused(file, f"{_MEMBER} is no object")
+        raise _fault(file, f"{_MEMBER} is no object")
     return whole
 
 
-def _refused(file: str, message: str) -> ConfigError:
+def _fault(file: str, message: str) -> ConfigError:
     return ConfigError([FieldError(file, message)])
 
 
@@ -109,9 +109,9 @@ def _config(config: Any, params: Any) -> dict[str, Any]:
     spec: dict[str, Any] = {"args": {}}
     if params.get("schedulerName"):
         spec["args"]["scheduler-name"] = params["schedulerName"]
-    most = params.get("maxNumberConsolidationPreemptees")
-    if isinstance(most, int):
-        spec["args"]["max-consolidation-preemptees"] = str(most)
+    max_bytes = params.get("maxNumberConsolidationPreemptees")
+    if isinstance(max_bytes, int):
+        spec["args"]["max-consolidation-preemptees"] = str(max_bytes)
     actions = config.get("actions")
     if isinstance(actions, str) and actions.strip():
         names = {name.strip() for name in actions.split(",")} - {""}

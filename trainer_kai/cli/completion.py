@@ -13,12 +13,12 @@ from scheduler.state.cluster import Cluster
 from trainer_kai.api.meta import Condition, Key
 from trainer_kai.api.names import SELECTED_NODE
 from trainer_kai.api.pod import Pod, PodStatus
-from trainer_kai.api.share import on_node, without_node
-from trainer_kai.cli.objects import with_devices
+from trainer_kai.api.share import spec_on_node, spec_without_node
+from trainer_kai.cli.objects import with_gpu_groups
 
-__all__ = ["Binding", "finish", "is_over", "settle"]
+__all__ = ["Binding", "apply_plan", "finish_transitions", "is_finished"]
 
-_OVER = frozenset({"Succeeded", "Failed"})
+_FINISHED = frozenset({"Succeeded", "Failed"})
 _SCHEDULED = "PodScheduled"
 
 
@@ -30,12 +30,12 @@ class Binding(NamedTuple):
     devices: tuple[str, ...] = ()
 
 
-def is_over(pod: Pod) -> bool:
+def is_finished(pod: Pod) -> bool:
     """Say whether a pod has ended by itself."""
-    return pod.status.phase in _OVER
+    return pod.status.phase in _FINISHED
 
 
-def settle(
+def apply_plan(
     cluster: Cluster,
     binds: Iterable[Binding],
     evicted: Iterable[Key],
@@ -50,12 +50,12 @@ def settle(
     for bind in binds:
         pod = cluster.pods[bind.pod]
         others = [it for it in pod.status.conditions if it.type != _SCHEDULED]
-        now_there = Condition(type=_SCHEDULED, status="True", last_transition_time=now)
-        conditions = (*others, now_there)
+        scheduled = Condition(type=_SCHEDULED, status="True", last_transition_time=now)
+        conditions = (*others, scheduled)
         status = replace(pod.status, phase="Running", nominated_node_name="", conditions=conditions)
-        placed = replace(pod, spec=on_node(pod.spec, bind.node), status=status)
-        cluster.pods[bind.pod] = with_devices(placed, bind.devices)
-        _take_claims(cluster, pod, bind.node)
+        placed = replace(pod, spec=spec_on_node(pod.spec, bind.node), status=status)
+        cluster.pods[bind.pod] = with_gpu_groups(placed, bind.devices)
+        _select_node_for_claims(cluster, pod, bind.node)
     for key in evicted:
         pod = cluster.pods[key]
         meta = replace(pod.metadata, deletion_timestamp=now)
@@ -68,12 +68,14 @@ def settle(
         group = cluster.pod_groups.get(key)
         if group is not None:
             annotations = {**group.metadata.annotations, **texts}
-            kept = {name: text for name, text in annotations.items() if text or name not in texts}
-            meta = replace(group.metadata, annotations=kept)
+            remaining = {
+                name: text for name, text in annotations.items() if text or name not in texts
+            }
+            meta = replace(group.metadata, annotations=remaining)
             cluster.pod_groups[key] = replace(group, metadata=meta)
 
 
-def finish(
+def finish_transitions(
     cluster: Cluster,
     evicted: Collection[Key],
     nominated: Mapping[Key, str],
@@ -88,8 +90,10 @@ def finish(
     for key, pod in [*cluster.pods.items()]:
         if key in evicted and not recreates:
             del cluster.pods[key]
-        elif key in evicted or (finishes and pod.metadata.deletion_timestamp and not is_over(pod)):
-            cluster.pods[key] = _back(pod)
+        elif key in evicted or (
+            finishes and pod.metadata.deletion_timestamp and not is_finished(pod)
+        ):
+            cluster.pods[key] = _recreated(pod)
         elif pod.spec.node_name and pod.status.phase == "Pending":
             status = replace(pod.status, phase="Running")
             cluster.pods[key] = replace(pod, status=status)
@@ -98,16 +102,16 @@ def finish(
             cluster.pods[key] = replace(pod, status=status)
 
 
-def _back(pod: Pod) -> Pod:
+def _recreated(pod: Pod) -> Pod:
     """Return the pod that is made in place of one that is gone: it has its name and its age."""
     meta = replace(pod.metadata, deletion_timestamp="")
-    fresh = replace(
-        pod, metadata=meta, spec=without_node(pod.spec), status=PodStatus(phase="Pending")
+    recreated = replace(
+        pod, metadata=meta, spec=spec_without_node(pod.spec), status=PodStatus(phase="Pending")
     )
-    return with_devices(fresh, ())
+    return with_gpu_groups(recreated, ())
 
 
-def _take_claims(cluster: Cluster, pod: Pod, node: str) -> None:
+def _select_node_for_claims(cluster: Cluster, pod: Pod, node: str) -> None:
     """Tie claims that wait for their first pod to its node."""
     for volume in pod.spec.volumes:
         if volume.persistent_volume_claim is not None:

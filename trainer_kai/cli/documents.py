@@ -17,16 +17,24 @@ import yaml
 
 from trainer_kai.api.decode import DecodeError, decode, encode
 from trainer_kai.api.meta import Object
-from trainer_kai.cli.yamltext import Twice, bounds_fault, foreign_to_json, values, where
+from trainer_kai.cli.yamltext import (
+    DuplicateKeys,
+    non_json_fault,
+    size_fault,
+    yaml_documents,
+    yaml_error_text,
+)
 from trainer_kai.errors import ConfigError, FieldError
 
-__all__ = ["Document", "Unpack", "called", "flat", "read", "read_files"]
+__all__ = ["Document", "Unpack", "display_name", "flattened", "read_files", "read_object"]
 
 T = TypeVar("T", bound=Object)
 
 _STDIN: Final = "-"
-_MOST_BYTES: Final = 256 * 1024 * 1024
-_MOST_BY_HAND: Final = 1024 * 1024  # what is longer was written by a program, each name once
+_MAX_BYTES: Final = 256 * 1024 * 1024
+_MAX_HANDWRITTEN_BYTES: Final = (
+    1024 * 1024
+)  # what is longer was written by a program, each name once
 _LIST: Final = "List"
 _ZIP: Final = b"PK\x03\x04"
 
@@ -63,87 +71,93 @@ def read_files(
 
     What cannot be read is added to *faults*, so that what else is wrong can be told with it.
     """
-    is_alone = faults is None
+    raises = faults is None
     faults = [] if faults is None else faults
     found: list[Document] = []
     for file in files:
         try:
             found += _objects(file, unpack)
         except OSError as error:
-            faults.append(FieldError(called(file), f"cannot be read: {error.strerror or error}"))
+            faults.append(
+                FieldError(display_name(file), f"cannot be read: {error.strerror or error}")
+            )
         except UnicodeDecodeError as error:
             message = (
                 f"is no text in UTF-8: byte {error.start + 1} is {error.object[error.start]:#04x}"
             )
-            faults.append(FieldError(called(file), message))
+            faults.append(FieldError(display_name(file), message))
         except yaml.YAMLError as error:
             what = "JSON" if file.lower().endswith(".json") else "YAML"
-            faults.append(FieldError(called(file), f"is no {what}: {where(error)}"))
-        except Twice as error:
-            faults += (FieldError(called(file), fault) for fault in error.faults)
+            faults.append(FieldError(display_name(file), f"is no {what}: {yaml_error_text(error)}"))
+        except DuplicateKeys as error:
+            faults += (FieldError(display_name(file), fault) for fault in error.faults)
         except ConfigError as error:
             faults += error.faults
-    if faults and is_alone:
+    if faults and raises:
         raise ConfigError(faults)
     return found
 
 
-def called(file: str) -> str:
+def display_name(file: str) -> str:
     """Return a file as people call it."""
     return "standard input" if file == _STDIN else file
 
 
-def read(struct: type[T], document: Document) -> T:
+def read_object(struct: type[T], document: Document) -> T:
     """Read an object; raise `ConfigError` for a field of the wrong type."""
     try:
         return decode(struct, encode(document.fields))
     except DecodeError as error:
         path, message = error.fault
-        path = _with_key(document.fields, path)
-        value = _at(document.fields, path)
-        told = f"{value!r} {message}" if isinstance(value, str | int | float) else message
-        raise ConfigError([FieldError(str(document), str(FieldError(path, told)))]) from error
+        path = _path_with_key(document.fields, path)
+        value = _value_at(document.fields, path)
+        described = f"{value!r} {message}" if isinstance(value, str | int | float) else message
+        raise ConfigError([FieldError(str(document), str(FieldError(path, described)))]) from error
     except RecursionError as error:
         raise ConfigError([FieldError(str(document), "is nested too deeply")]) from error
 
 
 def _objects(file: str, unpack: Unpack | None) -> Iterator[Document]:
-    name = called(file)
+    name = display_name(file)
     data = sys.stdin.buffer.read() if file == _STDIN else Path(file).read_bytes()
     if unpack is not None and data.startswith(_ZIP):
         yield from unpack(name, data)
         return
-    if len(data) > _MOST_BYTES:
+    if len(data) > _MAX_BYTES:
         raise ConfigError([FieldError(name, "is larger than 256 MiB")])
-    whole = _json(data)
+    whole = _decode_json(data)
     if whole is not None:
-        yield from flat(Document(name, whole))
+        yield from flattened(Document(name, whole))
         return
     text = data.decode()
-    fault = bounds_fault(text)
+    fault = size_fault(text)
     if fault:
         raise ConfigError([FieldError(name, fault)])
-    for number, document in enumerate(values(text), 1):
+    for number, document in enumerate(yaml_documents(text), 1):
         if document is None:
             continue
         if not isinstance(document, dict):
             what = "a list" if isinstance(document, list) else reprlib.repr(document)
             raise ConfigError([FieldError(name, f"document {number} is {what}, not an object")])
-        fault = foreign_to_json(document)
+        fault = non_json_fault(document)
         if fault:
             raise ConfigError([FieldError(f"{name}: document {number}", fault)])
-        yield from flat(Document(name, document))
+        yield from flattened(Document(name, document))
 
 
-def _with_key(fields: dict[str, Any], path: str) -> str:
+def _path_with_key(fields: dict[str, Any], path: str) -> str:
     """Return a path with the key of a label or annotation that is no text, where it has none."""
-    of, is_open, _ = path.partition("[...]")
-    texts = _at(fields, of) if is_open and of.endswith((".labels", ".annotations")) else None
+    parent, is_open, _ = path.partition("[...]")
+    texts = (
+        _value_at(fields, parent)
+        if is_open and parent.endswith((".labels", ".annotations"))
+        else None
+    )
     odd = [key for key, value in (texts or {}).items() if not isinstance(value, str)]
-    return f"{of}[{odd[0]}]" if odd else path
+    return f"{parent}[{odd[0]}]" if odd else path
 
 
-def _at(value: Any, path: str) -> Any:
+def _value_at(value: Any, path: str) -> Any:
     """Return what stands at a path; None where the path does not say it all."""
     for step in re.findall(r"[^.\[\]]+", path):
         if isinstance(value, dict):
@@ -155,26 +169,26 @@ def _at(value: Any, path: str) -> Any:
     return value
 
 
-def _json(data: bytes) -> dict[str, Any] | None:
+def _decode_json(data: bytes) -> dict[str, Any] | None:
     """Read JSON; None for what is none: YAML may begin like it, and its errors say where."""
     if not data.lstrip().startswith(b"{"):
         return None
     try:
         whole = msgspec.json.decode(data)
-        if len(data) <= _MOST_BY_HAND:
-            json.loads(data, object_pairs_hook=_once)
+        if len(data) <= _MAX_HANDWRITTEN_BYTES:
+            json.loads(data, object_pairs_hook=_reject_duplicates)
     except (msgspec.DecodeError, ValueError, RecursionError):
         return None
     return whole if isinstance(whole, dict) else None
 
 
-def _once(pairs: list[tuple[str, Any]]) -> None:
+def _reject_duplicates(pairs: list[tuple[str, Any]]) -> None:
     """See that no name is there twice; who reads YAML says which, and where."""
     if len({name for name, _ in pairs}) < len(pairs):
         raise ValueError
 
 
-def flat(document: Document) -> Iterator[Document]:
+def flattened(document: Document) -> Iterator[Document]:
     """Yield the objects of a list, those of lists in it too; an object is itself."""
     if not document.kind.endswith(_LIST) or "items" not in document.fields:
         yield document
@@ -193,4 +207,4 @@ def flat(document: Document) -> Iterator[Document]:
     kind = document.kind.removesuffix(_LIST)  # the API server leaves it out of the items
     for item in items:
         named = {"apiVersion": document.fields.get("apiVersion", ""), "kind": kind} if kind else {}
-        yield from flat(Document(document.file, {**named, **item}))
+        yield from flattened(Document(document.file, {**named, **item}))

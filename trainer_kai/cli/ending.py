@@ -10,11 +10,11 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from scheduler.core.model import Ints, Kind, NodeFault, leaves_of
-from scheduler.state.encode import Encoded
+from scheduler.core.model import Ints, NodeFault, ResourceKind, podsets_of
+from scheduler.state.encode import EncodedSnapshot
 from trainer_kai.api.meta import Key
 
-__all__ = ["Ending", "NodeEnd", "QueueEnd", "ending"]
+__all__ = ["EndState", "NodeGpus", "QueueAmounts", "end_state"]
 
 _FAULTS: Final[Mapping[int, str]] = {
     NodeFault.NO_NETWORK: "without network",
@@ -24,18 +24,18 @@ _FAULTS: Final[Mapping[int, str]] = {
 }
 
 
-class NodeEnd(NamedTuple):
+class NodeGpus(NamedTuple):
     """GPUs of a node, in thousandths."""
 
     name: str
-    whole: int
+    total: int
     idle: int
     releasing: int
     reserved: int
     fault: str = ""  # why it takes no pods, whatever it has
 
 
-class QueueEnd(NamedTuple):
+class QueueAmounts(NamedTuple):
     """A queue, by Kind: thousandths of CPUs, bytes, thousandths of GPUs; -1 is no bound."""
 
     name: str
@@ -48,16 +48,16 @@ class QueueEnd(NamedTuple):
     is_quota_only: bool = False  # those below it take back no more than their quotas
 
 
-class Ending(NamedTuple):
+class EndState(NamedTuple):
     """All of it, by name."""
 
-    nodes: tuple[NodeEnd, ...]
-    queues: tuple[QueueEnd, ...]
+    nodes: tuple[NodeGpus, ...]
+    queues: tuple[QueueAmounts, ...]
 
 
-def ending(
-    encoded: Encoded, nominated: Mapping[Key, str], fair_share: Ints, queues: Iterable[str]
-) -> Ending:
+def end_state(
+    encoded: EncodedSnapshot, nominated: Mapping[Key, str], fair_share: Ints, queues: Iterable[str]
+) -> EndState:
     """Read a snapshot in which what was decided is so.
 
     *nominated* are pods that wait on a node for what is being released; *fair_share* has a row for
@@ -65,59 +65,61 @@ def ending(
     """
     releasing, requested = _without_nominated(encoded, nominated)
     shares = dict(zip(queues, fair_share.tolist(), strict=True))
-    return Ending(_nodes(encoded, releasing), _queues(encoded, requested, shares))
+    return EndState(_nodes(encoded, releasing), _queues(encoded, requested, shares))
 
 
-def _without_nominated(encoded: Encoded, nominated: Mapping[Key, str]) -> tuple[Ints, Ints]:
+def _without_nominated(encoded: EncodedSnapshot, nominated: Mapping[Key, str]) -> tuple[Ints, Ints]:
     """Return what is still being released on nodes, and what queues still ask for."""
     snapshot = encoded.snapshot
     releasing = snapshot.nodes.releasing.copy()
     requested = snapshot.queues.requested.copy()
     node_at = {name: row for row, name in enumerate(snapshot.nodes.names)}
-    rows = (row for row, key in enumerate(encoded.pods) if key in nominated) if nominated else ()
+    rows = (
+        (row for row, key in enumerate(encoded.pod_keys) if key in nominated) if nominated else ()
+    )
     for row in rows:
-        shape = snapshot.shapes[snapshot.pods.shape[row]]
-        releasing[node_at[nominated[encoded.pods[row]]]] -= np.array(shape.request)
-        queue = snapshot.units[snapshot.pods.unit[row]].queue
+        signature = snapshot.signatures[snapshot.pods.signature[row]]
+        releasing[node_at[nominated[encoded.pod_keys[row]]]] -= np.array(signature.request)
+        queue = snapshot.podgroups[snapshot.pods.podgroup[row]].queue
         while queue >= 0:
-            requested[queue] -= np.array(shape.counted)
+            requested[queue] -= np.array(signature.queue_request)
             queue = snapshot.queues.parent[queue]
     return releasing, requested
 
 
-def _nodes(encoded: Encoded, releasing: Ints) -> tuple[NodeEnd, ...]:
+def _nodes(encoded: EncodedSnapshot, releasing: Ints) -> tuple[NodeGpus, ...]:
     snapshot = encoded.snapshot
-    gpus = list(snapshot.axes.gpus)
+    gpus = list(snapshot.resources.gpus)
     columns = (snapshot.nodes.allocatable, *_balanced(snapshot.nodes.idle, releasing))
     totals = [column[:, gpus].sum(axis=1).tolist() for column in columns]
     reserved = [0] * len(snapshot.nodes.names)
-    for unit in snapshot.units:
-        for leaf in leaves_of(unit.tree):
-            for slot in leaf.slots:
-                request = snapshot.shapes[slot.shape].request
-                reserved[slot.node] += sum(request[gpu] for gpu in gpus)
+    for podgroup in snapshot.podgroups:
+        for podset in podsets_of(podgroup.tree):
+            for reserved_place in podset.reserved_places:
+                request = snapshot.signatures[reserved_place.signature].request
+                reserved[reserved_place.node] += sum(request[gpu] for gpu in gpus)
     faults = map(_FAULTS.get, snapshot.nodes.fault.tolist(), repeat(""))
     rows = zip(snapshot.nodes.names, *totals, reserved, faults, strict=True)
-    return tuple(sorted(NodeEnd(*row) for row in rows))
+    return tuple(sorted(NodeGpus(*row) for row in rows))
 
 
 def _balanced(idle: Ints, releasing: Ints) -> tuple[Ints, Ints]:
     """Return what is idle and being released; of what one lacks the other pays."""
     idle, releasing = idle + np.minimum(releasing, 0), np.maximum(releasing, 0)
-    debt = np.clip(-idle, 0, releasing)
-    return idle + debt, releasing - debt
+    shortfall = np.clip(-idle, 0, releasing)
+    return idle + shortfall, releasing - shortfall
 
 
 def _queues(
-    encoded: Encoded, requested: Ints, shares: Mapping[str, list[float]]
-) -> tuple[QueueEnd, ...]:
+    encoded: EncodedSnapshot, requested: Ints, shares: Mapping[str, list[float]]
+) -> tuple[QueueAmounts, ...]:
     queues = encoded.snapshot.queues
     columns = (queues.quota, queues.limit, queues.allocated, requested)
     quota, limit, allocated, wanted = ([*map(tuple, column.tolist())] for column in columns)
-    nothing = (0.0,) * len(Kind)
+    nothing = (0.0,) * len(ResourceKind)
     return tuple(
         sorted(
-            QueueEnd(
+            QueueAmounts(
                 name=name,
                 parent=queues.names[queues.parent[row]] if queues.parent[row] >= 0 else "",
                 quota=quota[row],

@@ -12,13 +12,13 @@ from typing import Any, Final, NamedTuple
 from msgspec import inspect
 
 from trainer_kai.cli.documents import Document
-from trainer_kai.errors import FieldError, Unmet
+from trainer_kai.errors import FieldError, FieldWarning
 
-__all__ = ["BESIDE", "Remarks", "Strange", "strange"]
+__all__ = ["UNREAD_FIELDS", "UnusedField", "UnusedFields", "field_warnings"]
 
 # By struct: the fields of the API that we do not read. Tests compare them with the schemas that our
 # manifests and a cluster have.
-BESIDE: Final[Mapping[str, str]] = {
+UNREAD_FIELDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("JobSet", "PodGroup", "Queue", "Runtime", "Topology"), "apiVersion kind"),
     **dict.fromkeys(("Affinity", "NodeAffinity", "PodAffinity", "PodAffinityTerm"), ""),
     **dict.fromkeys(("PreferredNodes", "PreferredPods", "Toleration", "TopologySpread"), ""),
@@ -68,12 +68,12 @@ BESIDE: Final[Mapping[str, str]] = {
     "vsphereVolume",
 }
 # Further fields that only resemble one of ours.
-_RESEMBLING: Final[Mapping[str, str]] = {"VolumeClaimSpec": "volumeMode"}
+_ALSO_KNOWN: Final[Mapping[str, str]] = {"VolumeClaimSpec": "volumeMode"}
 # What nodes and pods have in their conditions, and others not.
-_ELSEWHERE: Final[Mapping[str, str]] = {"Condition": "lastHeartbeatTime lastProbeTime"}
+_CONDITION_FIELDS: Final[Mapping[str, str]] = {"Condition": "lastHeartbeatTime lastProbeTime"}
 _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _POLICIES: Final = ("Honor", "Ignore")
-_WORDS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
+_ENUM_VALUES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("Taint", "effect"): _EFFECTS,
     ("Toleration", "effect"): _EFFECTS,
     ("Toleration", "operator"): ("Equal", "Exists", "Lt", "Gt"),
@@ -85,32 +85,32 @@ _WORDS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("DependsOn", "status"): ("Ready", "Complete"),
     ("StorageClass", "volumeBindingMode"): ("Immediate", "WaitForFirstConsumer"),
 }
-_ALIKE: Final = 0.8
+_SIMILARITY: Final = 0.8
 
 
-class Strange(NamedTuple):
+class UnusedField(NamedTuple):
     """What is strange about one field."""
 
     path: str
     message: str
 
 
-class Remarks:
+class UnusedFields:
     """What is strange about many objects: a line for each field of a kind in a file."""
 
     def __init__(self) -> None:
-        self._found: Final[dict[tuple[str, str, Strange], list[str]]] = {}
+        self._found: Final[dict[tuple[str, str, UnusedField], list[str]]] = {}
 
     def add(self, document: Document, struct: type) -> None:
         """Look at an object."""
-        for it in dict.fromkeys(strange(struct, document.fields)):
+        for it in dict.fromkeys(field_warnings(struct, document.fields)):
             self._found.setdefault((document.file, document.kind, it), []).append(str(document))
 
-    def sift(self, document: Document, faults: Iterable[FieldError]) -> Iterator[FieldError]:
+    def keep_faults(self, document: Document, faults: Iterable[FieldError]) -> Iterator[FieldError]:
         """Yield what is wrong with an object; take note of what harms nobody else."""
         for fault in faults:
-            if isinstance(fault, Unmet):
-                it = Strange(fault.path, fault.message)
+            if isinstance(fault, FieldWarning):
+                it = UnusedField(fault.path, fault.message)
                 self._found.setdefault((document.file, document.kind, it), []).append(str(document))
             else:
                 yield FieldError(str(document), str(fault))
@@ -122,77 +122,85 @@ class Remarks:
             yield f"{min(names)}{more}: {it.path}: {it.message}"
 
 
-class _Shape(NamedTuple):
+class _StructFields(NamedTuple):
     """What is known of a struct."""
 
     read: frozenset[str]
     known: frozenset[str]
-    is_whole: bool  # nothing is missing from *known*
-    below: tuple[tuple[str, Any], ...]  # fields with structs somewhere in them
-    words: tuple[tuple[str, tuple[str, ...]], ...]
+    is_complete: bool  # nothing is missing from *known*
+    nested: tuple[tuple[str, Any], ...]  # fields with structs somewhere in them
+    enums: tuple[tuple[str, tuple[str, ...]], ...]
 
 
-def strange(struct: type, fields: Mapping[str, Any]) -> list[Strange]:
+def field_warnings(struct: type, fields: Mapping[str, Any]) -> list[UnusedField]:
     """Return what is strange about an object; places in a list are told as one."""
-    found: list[Strange] = []
-    _look(_shape(struct), fields, "", found)
+    found: list[UnusedField] = []
+    _check_struct(_struct_fields(struct), fields, "", found)
     return found
 
 
-def _look(shape: _Shape, fields: Mapping[str, Any], path: str, found: list[Strange]) -> None:
-    if not shape.known.issuperset(fields):
-        for name in fields.keys() - shape.known:
-            near = _near(name, shape.read)
-            if fields[name] is not None and (shape.is_whole or near):
-                right = f"; there is {near}" if near else ""
-                found.append(Strange(f"{path}{name}", f"is not known and left out{right}"))
-    for name, words in shape.words:
+def _check_struct(
+    struct: _StructFields, fields: Mapping[str, Any], path: str, found: list[UnusedField]
+) -> None:
+    if not struct.known.issuperset(fields):
+        for name in fields.keys() - struct.known:
+            similar = _similar_field(name, struct.read)
+            if fields[name] is not None and (struct.is_complete or similar):
+                suggestion = f"; there is {similar}" if similar else ""
+                found.append(UnusedField(f"{path}{name}", f"is not known and left out{suggestion}"))
+    for name, words in struct.enums:
         if fields.get(name) and fields[name] not in words:
             message = f"{fields[name]!r} is none of {', '.join(words)}"
-            found.append(Strange(f"{path}{name}", message))
-    for name, kind in shape.below:
+            found.append(UnusedField(f"{path}{name}", message))
+    for name, kind in struct.nested:
         value = fields.get(name)
         if value:
-            _below(kind, value, f"{path}{name}", found)
+            _check_value(kind, value, f"{path}{name}", found)
 
 
-def _below(kind: Any, value: object, path: str, found: list[Strange]) -> None:
+def _check_value(kind: Any, value: object, path: str, found: list[UnusedField]) -> None:
     """Look at a value; of what has the wrong type somebody else speaks."""
     if isinstance(value, dict):
         if isinstance(kind, inspect.StructType):
-            _look(_shape(kind.cls), value, f"{path}.", found)
+            _check_struct(_struct_fields(kind.cls), value, f"{path}.", found)
         elif isinstance(kind, inspect.DictType):
             for name, it in value.items():
-                _below(kind.value_type, it, f"{path}.{name}", found)
+                _check_value(kind.value_type, it, f"{path}.{name}", found)
     elif isinstance(value, list) and isinstance(kind, inspect.VarTupleType):
         for it in value:
-            _below(kind.item_type, it, f"{path}[]", found)
+            _check_value(kind.item_type, it, f"{path}[]", found)
 
 
-def _near(name: str, read: frozenset[str]) -> str:
+def _similar_field(name: str, read: frozenset[str]) -> str:
     by_lower = {it.lower(): it for it in sorted(read)}
-    found = get_close_matches(name.lower(), by_lower, 1, _ALIKE)
+    found = get_close_matches(name.lower(), by_lower, 1, _SIMILARITY)
     return by_lower[found[0]] if found else ""
 
 
 @cache
-def _shape(struct: type) -> _Shape:
-    whole = inspect.type_info(struct)
-    assert isinstance(whole, inspect.StructType)
+def _struct_fields(struct: type) -> _StructFields:
+    struct_type = inspect.type_info(struct)
+    assert isinstance(struct_type, inspect.StructType)
     name = struct.__name__
-    read = frozenset(field.encode_name for field in whole.fields)
-    beside = " ".join(it.get(name, "") for it in (BESIDE, _RESEMBLING, _ELSEWHERE)).split()
-    below = ((field.encode_name, _bare(field.type)) for field in whole.fields)
-    return _Shape(
+    read = frozenset(field.encode_name for field in struct_type.fields)
+    unread = " ".join(
+        it.get(name, "") for it in (UNREAD_FIELDS, _ALSO_KNOWN, _CONDITION_FIELDS)
+    ).split()
+    nested = ((field.encode_name, _non_null(field.type)) for field in struct_type.fields)
+    return _StructFields(
         read=read,
-        known=read | frozenset(beside),
-        is_whole=name in BESIDE,
-        below=tuple((name, kind) for name, kind in below if _holds_structs(kind)),
-        words=tuple((field, words) for (of, field), words in _WORDS.items() if of == name),
+        known=read | frozenset(unread),
+        is_complete=name in UNREAD_FIELDS,
+        nested=tuple((name, kind) for name, kind in nested if _holds_structs(kind)),
+        enums=tuple(
+            (field, words)
+            for (struct_name, field), words in _ENUM_VALUES.items()
+            if struct_name == name
+        ),
     )
 
 
-def _bare(kind: Any) -> Any:
+def _non_null(kind: Any) -> Any:
     """Return what a field has if it is not null."""
     if isinstance(kind, inspect.UnionType):
         return next((it for it in kind.types if _holds_structs(it)), kind)

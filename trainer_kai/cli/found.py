@@ -19,12 +19,18 @@ from trainer_kai.api.resource import Resource
 from trainer_kai.api.resources import PODS
 from trainer_kai.api.trainjob import TrainJob
 
-__all__ = ["LEASE", "SEEN_PODS", "Found", "Holdup", "SeenPod"]
+__all__ = [
+    "POD_SNAPSHOTS",
+    "SCHEDULER_LEASE",
+    "ContainerWaiting",
+    "PodSnapshot",
+    "TrainJobSnapshot",
+]
 
-LEASE: Final = Key("trainer-kai", "trainer-kai-scheduler")  # as our manifests have it
+SCHEDULER_LEASE: Final = Key("trainer-kai", "trainer-kai-scheduler")  # as our manifests have it
 
 
-class Holdup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class ContainerWaiting(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Why a container does not run yet."""
 
     reason: str = ""
@@ -34,7 +40,7 @@ class Holdup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class ContainerState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How a container is; of other states nothing is read."""
 
-    waiting: Holdup | None = None
+    waiting: ContainerWaiting | None = None
 
 
 class ContainerStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -43,7 +49,7 @@ class ContainerStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     state: ContainerState = ContainerState()
 
 
-class SeenSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+class PodSnapshotSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
     """Whom a pod asks for a node, and which it has."""
 
     node_name: str = ""
@@ -51,7 +57,7 @@ class SeenSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=Fal
     scheduling_gates: tuple[SchedulingGate, ...] = ()
 
 
-class SeenStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+class PodSnapshotStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
     """What has become of a pod."""
 
     phase: str = ""
@@ -61,20 +67,20 @@ class SeenStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=F
     container_statuses: tuple[ContainerStatus, ...] = ()
 
 
-class SeenPod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class PodSnapshot(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A pod."""
 
     metadata: Meta
-    spec: SeenSpec = SeenSpec()
-    status: SeenStatus = SeenStatus()
+    spec: PodSnapshotSpec = PodSnapshotSpec()
+    status: PodSnapshotStatus = PodSnapshotStatus()
 
 
-SEEN_PODS: Final = Resource(
-    PODS.group, PODS.version, PODS.plural, PODS.kind, namespaced=True, struct=SeenPod
+POD_SNAPSHOTS: Final = Resource(
+    PODS.group, PODS.version, PODS.plural, PODS.kind, namespaced=True, struct=PodSnapshot
 )
 
 
-class Found(NamedTuple):
+class TrainJobSnapshot(NamedTuple):
     """All of it. What is asked for only where it matters may be missing without being unknown."""
 
     kind: str  # what is asked about: a TrainJob, or what has none above it
@@ -84,7 +90,7 @@ class Found(NamedTuple):
     trainjob: TrainJob | None = None
     jobset: JobSet | None = None
     groups: tuple[PodGroup, ...] = ()
-    pods: tuple[SeenPod, ...] = ()
+    pods: tuple[PodSnapshot, ...] = ()
     events: tuple[Event, ...] = ()  # of what could not be made
     evictions: tuple[Event, ...] = ()  # of groups that wait since they were evicted
     queues: Mapping[str, bool] = {}  # whether there is one of that name

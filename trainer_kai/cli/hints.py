@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 import msgspec
 
 from scheduler.state.cluster import Cluster
-from scheduler.state.queues import QueueRows
+from scheduler.state.queues import QueueTable
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import (
     ANTICIPATED,
@@ -23,55 +23,62 @@ from trainer_kai.api.names import (
 )
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.cli.suspended import why_suspended
-from trainer_kai.policy.access import Access
-from trainer_kai.policy.anticipated import After, read_anticipated
+from trainer_kai.policy.access import QueueAccessMode
+from trainer_kai.policy.anticipated import StageDependency, read_anticipated
 from trainer_kai.policy.classes import default_priority
 
-__all__ = ["hints", "in_no_file", "left_to_others", "not_asked", "not_looked_at", "suspended"]
+__all__ = [
+    "assumed_access",
+    "hints",
+    "ignored_requests",
+    "missing_objects",
+    "other_scheduler_notes",
+    "suspended_podgroups",
+]
 
-_OVER = frozenset({"Succeeded", "Failed"})
-_TRAIN = ("train", 50)  # the class of a group whose TrainJob names none, and its value
+_FINISHED = frozenset({"Succeeded", "Failed"})
+_DEFAULT_CLASS = ("train", 50)  # the class of a group whose TrainJob names none, and its value
 
 
-def not_looked_at(cluster: Cluster) -> Iterator[str]:
+def ignored_requests(cluster: Cluster) -> Iterator[str]:
     """Yield what groups ask for in vain."""
     groups = sorted(cluster.pod_groups.items())
-    near = [key for key, group in groups if _prefers_near(group)]
-    if near:
+    preferring = [key for key, group in groups if _prefers_topology(group)]
+    if preferring:
         begin = "a preferred topology has no effect yet"
-        yield f"{begin}: nothing keeps the pods of {_some(near)} together"
+        yield f"{begin}: nothing keeps the pods of {_first_and_count(preferring)} together"
     pooled = [key for key, group in groups if NODE_POOL in group.metadata.labels]
     if pooled:
-        yield f"the label {NODE_POOL} is not looked at: all nodes count for {_some(pooled)}"
+        yield f"the label {NODE_POOL} is not looked at: all nodes count for {_first_and_count(pooled)}"
 
 
-def in_no_file(cluster: Cluster, scheduler_name: str) -> Iterator[str]:
+def missing_objects(cluster: Cluster, scheduler_name: str) -> Iterator[str]:
     """Yield the nodes and priority classes that are named and nobody knows, with what follows."""
-    beyond: dict[Key, str] = {}
+    missing_nodes: dict[Key, str] = {}
     for key, pod in cluster.pods.items():
         name = pod.spec.node_name
-        if name and name not in cluster.nodes and pod.status.phase not in _OVER:
-            beyond[key] = name
-    if beyond:
-        first, more = min(beyond.values()), len(set(beyond.values())) - 1
+        if name and name not in cluster.nodes and pod.status.phase not in _FINISHED:
+            missing_nodes[key] = name
+    if missing_nodes:
+        first, more = min(missing_nodes.values()), len(set(missing_nodes.values())) - 1
         nodes = f"Node {first} and {more} more are" if more else f"Node {first} is"
-        yield f"{nodes} in no file, though pods run there: {_some(beyond)}"
-    yield from _classes(cluster, scheduler_name)
+        yield f"{nodes} in no file, though pods run there: {_first_and_count(missing_nodes)}"
+    yield from _missing_priority_classes(cluster, scheduler_name)
 
 
-def left_to_others(cluster: Cluster, scheduler_name: str) -> Iterator[str]:
+def other_scheduler_notes(cluster: Cluster, scheduler_name: str) -> Iterator[str]:
     """Yield which schedulers the pods of groups wait for that are not ours."""
-    theirs: dict[str, set[Key]] = {}
+    by_scheduler: dict[str, set[Key]] = {}
     for key, pod in cluster.pods.items():
         asked = pod.spec.scheduler_name
-        waits = not pod.spec.node_name and pod.status.phase not in _OVER
+        waits = not pod.spec.node_name and pod.status.phase not in _FINISHED
         if asked != scheduler_name and waits and POD_GROUP in pod.metadata.annotations:
-            theirs.setdefault(asked or DEFAULT_SCHEDULER, set()).add(key)
-    for name in sorted(theirs):
-        yield f"{_some(theirs[name])} in a group: left to {name}, for this is {scheduler_name}"
+            by_scheduler.setdefault(asked or DEFAULT_SCHEDULER, set()).add(key)
+    for name in sorted(by_scheduler):
+        yield f"{_first_and_count(by_scheduler[name])} in a group: left to {name}, for this is {scheduler_name}"
 
 
-def _classes(cluster: Cluster, scheduler_name: str) -> Iterator[str]:
+def _missing_priority_classes(cluster: Cluster, scheduler_name: str) -> Iterator[str]:
     asked: dict[str, set[Key]] = {}
     for key, group in cluster.pod_groups.items():
         asked.setdefault(group.spec.priority_class_name, set()).add(key)
@@ -82,20 +89,20 @@ def _classes(cluster: Cluster, scheduler_name: str) -> Iterator[str]:
     by_pods = {pod.spec.priority_class_name for pod in cluster.pods.values()}
     priority = default_priority(cluster.priority_classes)
     for name in sorted(asked.keys() - cluster.priority_classes.keys() - {""}):
-        if (name, priority) != _TRAIN:
-            taken = f"the priority of {_some(asked[name])} is taken to be {priority}"
-            refused = ", but a cluster without it refuses such pods" if name in by_pods else ""
-            yield f"PriorityClass {name} is in no file: {taken}{refused}"
+        if (name, priority) != _DEFAULT_CLASS:
+            assumed = f"the priority of {_first_and_count(asked[name])} is taken to be {priority}"
+            warning = ", but a cluster without it refuses such pods" if name in by_pods else ""
+            yield f"PriorityClass {name} is in no file: {assumed}{warning}"
 
 
-def not_asked(cluster: Cluster, scheduler_name: str, default_queue: str) -> Iterator[str]:
+def assumed_access(cluster: Cluster, scheduler_name: str, default_queue: str) -> Iterator[str]:
     """Yield which namespaces are taken to be allowed to use closed queues, for no file says it."""
     uses = {Key(key.namespace, it.spec.queue) for key, it in cluster.pod_groups.items()}
     for key, pod in cluster.pods.items():
         is_alone = POD_GROUP not in pod.metadata.annotations
         if is_alone and pod.spec.scheduler_name == scheduler_name:
             uses.add(Key(key.namespace, pod.metadata.labels.get(QUEUE) or default_queue))
-    rows = QueueRows(cluster.queues)
+    rows = QueueTable(cluster.queues)
     unknown = [it for it in uses - cluster.permits.keys() if _is_closed(rows, it.name)]
     if unknown:
         namespace, queue = min(unknown)
@@ -106,27 +113,29 @@ def not_asked(cluster: Cluster, scheduler_name: str, default_queue: str) -> Iter
         )
 
 
-def _is_closed(rows: QueueRows, queue: str) -> bool:
-    return rows.bar(queue) is None and rows.access(queue).access is Access.CLOSED
+def _is_closed(rows: QueueTable, queue: str) -> bool:
+    return (
+        rows.prefilter_failure(queue) is None and rows.access(queue).mode is QueueAccessMode.CLOSED
+    )
 
 
 def hints(
     cluster: Cluster, groups: Mapping[Key, Key], nominated: Iterable[Key], evicted: Iterable[Key]
 ) -> dict[Key, str]:
     """Return what to say of groups; *groups* are those of pods, the pods are the last plan's."""
-    promised = Counter(groups[pod] for pod in nominated if pod in groups)
-    going = Counter(groups[pod] for pod in evicted if pod in groups)
-    peopled = frozenset(groups.values())
-    absent = (key for key in cluster.pod_groups if key not in peopled)
+    nominated_counts = Counter(groups[pod] for pod in nominated if pod in groups)
+    evicted_counts = Counter(groups[pod] for pod in evicted if pod in groups)
+    with_pods = frozenset(groups.values())
+    without_pods = (key for key in cluster.pod_groups if key not in with_pods)
     return {
-        **{key: _promised(count) for key, count in promised.items()},
-        **{key: _going(count) for key, count in going.items()},
-        **{key: _without_pods(cluster.pod_groups[key]) for key in absent},
-        **suspended(cluster),
+        **{key: _nominated_text(count) for key, count in nominated_counts.items()},
+        **{key: _evicted_text(count) for key, count in evicted_counts.items()},
+        **{key: _no_pods_text(cluster.pod_groups[key]) for key in without_pods},
+        **suspended_podgroups(cluster),
     }
 
 
-def suspended(cluster: Cluster) -> dict[Key, str]:
+def suspended_podgroups(cluster: Cluster) -> dict[Key, str]:
     """Return the groups of what is held back, and who holds it back as far as that is told."""
     found = {}
     for key, group in cluster.pod_groups.items():
@@ -139,40 +148,40 @@ def suspended(cluster: Cluster) -> dict[Key, str]:
     return found
 
 
-def _prefers_near(group: PodGroup) -> bool:
+def _prefers_topology(group: PodGroup) -> bool:
     """Say whether a group prefers its pods close together; if it requires it, a verdict tells."""
     spec = group.spec
     asked = (spec.topology_constraint, *(sub.topology_constraint for sub in spec.sub_groups))
     return any(it and it.topology and it.preferred_topology_level for it in asked)
 
 
-def _some(keys: Collection[Key]) -> str:
+def _first_and_count(keys: Collection[Key]) -> str:
     first = min(keys)
     more = len(keys) - 1
     return f"{first} and {more} more" if more else str(first)
 
 
-def _promised(count: int) -> str:
-    who = "1 pod is" if count == 1 else f"{count} pods are"
-    return f"{who} promised room that is being released (nominated), and not placed before"
+def _nominated_text(count: int) -> str:
+    pods_text = "1 pod is" if count == 1 else f"{count} pods are"
+    return f"{pods_text} promised room that is being released (nominated), and not placed before"
 
 
-def _going(count: int) -> str:
-    who = "1 pod has" if count == 1 else f"{count} pods have"
-    return f"{who} to go (evicted): that counts neither as placed nor as waiting"
+def _evicted_text(count: int) -> str:
+    pods_text = "1 pod has" if count == 1 else f"{count} pods have"
+    return f"{pods_text} to go (evicted): that counts neither as placed nor as waiting"
 
 
-def _without_pods(group: PodGroup) -> str:
+def _no_pods_text(group: PodGroup) -> str:
     try:
         after = read_anticipated(group.metadata.annotations.get(ANTICIPATED, "")).after
     except msgspec.DecodeError:
         after = ()
     if not after:
         return "it has no pods"
-    return f"it has no pods yet: they are made when {_stages(after)}, and not judged before"
+    return f"it has no pods yet: they are made when {_stages_text(after)}, and not judged before"
 
 
-def _stages(after: Iterable[After]) -> str:
+def _stages_text(after: Iterable[StageDependency]) -> str:
     by_status: dict[str, list[str]] = {}
     for it in after:
         by_status.setdefault(it.status, []).append(it.replicated_job)

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from trainer_kai.api.counted import counted_queue
+from trainer_kai.api.counted import effective_queue
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Meta, Object
 from trainer_kai.api.names import KAI, KAI_SNAPSHOT, NODE_TOPOLOGY, RESOURCE, RUN_AI
@@ -55,29 +55,29 @@ from trainer_kai.api.validate import (
     trainjob_faults,
 )
 from trainer_kai.cli.documents import Document
-from trainer_kai.errors import ConfigError, FieldError, Unmet
-from trainer_kai.policy.misspelt import GROUPS, Names, misspelt
-from trainer_kai.policy.misspelt import QUEUES as QUEUE_NAMES
-from trainer_kai.policy.misspelt import TRAINJOBS as READ
+from trainer_kai.errors import ConfigError, FieldError, FieldWarning
+from trainer_kai.policy.misspelt import PODGROUP_KEYS, KnownKeys, misspelled_keys
+from trainer_kai.policy.misspelt import QUEUE_KEYS as QUEUE_NAMES
+from trainer_kai.policy.misspelt import TRAINJOB_KEYS as READ
 
 __all__ = [
+    "BIND_REQUESTS",
     "CONFIGS",
     "KINDS",
-    "OPAQUE",
-    "REQUESTS",
     "SHARDS",
     "UID",
+    "UNUSED_KINDS",
     "BindRequest",
     "Faults",
-    "Placement",
     "Shard",
+    "ShardPlacement",
     "ShardSpec",
     "Switch",
     "faults_of",
-    "is_nameless",
-    "named",
-    "queue_remarks",
-    "seconds",
+    "is_unnamed_review",
+    "queue_warnings",
+    "unix_seconds",
+    "with_identity",
 ]
 
 Faults = Iterator[FieldError]
@@ -131,7 +131,7 @@ class Switch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     arguments: Mapping[str, str] = {}
 
 
-class Placement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class ShardPlacement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Whether pods are packed or spread."""
 
     gpu: str = "binpack"
@@ -149,7 +149,7 @@ class ShardSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=Fa
     """What a site chooses; *only* is ours: plugins that are not named are off."""
 
     partition_label_value: str = ""
-    placement_strategy: Placement | None = None
+    placement_strategy: ShardPlacement | None = None
     k_value: float | None = None
     min_runtime: ShardMinRuntime = ShardMinRuntime()
     plugins: Mapping[str, Switch] = {}
@@ -165,7 +165,7 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     spec: ShardSpec = ShardSpec()
 
 
-REQUESTS: Final = Resource(
+BIND_REQUESTS: Final = Resource(
     RUN_AI, "v1alpha2", "bindrequests", "BindRequest", namespaced=True, struct=BindRequest
 )
 SHARDS: Final = Resource(
@@ -177,7 +177,7 @@ CONFIGS: Final = Resource(
 )
 
 # Kinds that belong to a cluster and by which nothing is decided yet.
-OPAQUE: Final = frozenset(
+UNUSED_KINDS: Final = frozenset(
     {
         ("", "ConfigMap"),
         (RESOURCE, "ResourceClaim"),
@@ -193,17 +193,17 @@ class _Kind(NamedTuple):
     faults: Callable[[Any], Faults]
 
 
-def named(document: Document, namespace: str = "default") -> Document:
+def with_identity(document: Document, namespace: str = "default") -> Document:
     """Fill in what tells an object apart from others, in the same way whatever was left out."""
     metadata = _metadata_of(document)
-    if is_nameless(document):
+    if is_unnamed_review(document):
         metadata = {**metadata, "name": _hash_of(document)}
     name = metadata.get("name") or f"{metadata.get('generateName') or ''}x"
     if not metadata.get("name") and not metadata.get("generateName"):
         raise ConfigError([FieldError(str(document), "metadata.name: must be there")])
     meta = {**metadata, "name": name}
     kind = (document.group, document.kind)
-    if kind in OPAQUE:
+    if kind in UNUSED_KINDS:
         return Document(document.file, {**document.fields, "metadata": meta})
     resource = KINDS[kind].resource
     version = document.fields.get("apiVersion")
@@ -219,7 +219,7 @@ def named(document: Document, namespace: str = "default") -> Document:
     return Document(document.file, {**document.fields, "metadata": meta})
 
 
-def is_nameless(document: Document) -> bool:
+def is_unnamed_review(document: Document) -> bool:
     """Say whether it is a review without a name: nothing names or keeps them."""
     is_review = (document.group, document.kind) == _REVIEW
     return is_review and not (document.fields.get("metadata") or {}).get("name")
@@ -231,8 +231,8 @@ def _metadata_of(document: Document) -> Mapping[str, Any]:
         return metadata
     if metadata is None and (document.group, document.kind) == _REVIEW:
         return {}
-    right = "must be there" if metadata is None else "must be an object with a name"
-    raise ConfigError([FieldError(str(document), f"metadata: {right}")])
+    problem = "must be there" if metadata is None else "must be an object with a name"
+    raise ConfigError([FieldError(str(document), f"metadata: {problem}")])
 
 
 def _hash_of(document: Document) -> str:
@@ -242,11 +242,11 @@ def _hash_of(document: Document) -> str:
 
 def faults_of(kind: "tuple[str, str]", it: Object) -> Faults:
     """Yield what is wrong with an object of one of the `KINDS`."""
-    yield from _times(it.metadata)
+    yield from _time_faults(it.metadata)
     yield from KINDS[kind].faults(it)
 
 
-def seconds(text: str) -> int | None:
+def unix_seconds(text: str) -> int | None:
     """Return a time as seconds since 1970; None for what is no time as RFC 3339 has it."""
     if not _TIME.fullmatch(text):
         return None
@@ -256,37 +256,37 @@ def seconds(text: str) -> int | None:
         return None
 
 
-def _plain(it: Object) -> Faults:
+def _metadata_faults(it: Object) -> Faults:
     yield from label_faults(it.metadata.labels, "metadata.labels")
     yield from annotation_faults(it.metadata.annotations, "metadata.annotations")
 
 
-def _times(meta: Meta) -> Faults:
+def _time_faults(meta: Meta) -> Faults:
     for name, text in (
         ("creationTimestamp", meta.creation_timestamp),
         ("deletionTimestamp", meta.deletion_timestamp),
     ):
-        if text and seconds(text) is None:
+        if text and unix_seconds(text) is None:
             message = f"{text!r} must be a time such as '2026-01-31T12:00:00Z'"
             yield FieldError(f"metadata.{name}", message)
 
 
-def _node(node: Node) -> Faults:
-    yield from _plain(node)
-    yield from _amounts(node.status.allocatable, "status.allocatable")
+def _node_faults(node: Node) -> Faults:
+    yield from _metadata_faults(node)
+    yield from _amount_faults(node.status.allocatable, "status.allocatable")
 
 
-def _claim(claim: PersistentVolumeClaim) -> Faults:
-    yield from _plain(claim)
-    yield from _amounts(claim.spec.resources.requests, "spec.resources.requests")
+def _claim_faults(claim: PersistentVolumeClaim) -> Faults:
+    yield from _metadata_faults(claim)
+    yield from _amount_faults(claim.spec.resources.requests, "spec.resources.requests")
 
 
-def _volume(volume: PersistentVolume) -> Faults:
-    yield from _plain(volume)
-    yield from _amounts(volume.spec.capacity, "spec.capacity")
+def _volume_faults(volume: PersistentVolume) -> Faults:
+    yield from _metadata_faults(volume)
+    yield from _amount_faults(volume.spec.capacity, "spec.capacity")
 
 
-def _amounts(amounts: Mapping[str, Quantity], path: str) -> Faults:
+def _amount_faults(amounts: Mapping[str, Quantity], path: str) -> Faults:
     for name, quantity in amounts.items():
         try:
             amount = milli(quantity)
@@ -297,14 +297,14 @@ def _amounts(amounts: Mapping[str, Quantity], path: str) -> Faults:
             yield FieldError(f"{path}[{name}]", f"{quantity} must not be negative")
 
 
-def _group(group: PodGroup) -> Faults:
+def _podgroup_faults(group: PodGroup) -> Faults:
     """Look at all but the tree: what of it cannot be meant is a verdict."""
     spec = group.spec
-    one = None if spec.min_member is not None else spec.min_sub_group
-    alone = replace(spec, sub_groups=(), min_sub_group=one)
-    yield from _misspelt(group.metadata, GROUPS)
-    yield from podgroup_faults(replace(group, spec=alone))
-    minima = [("spec", spec.min_sub_group, "minSubGroup")] if one is None else []
+    min_sub_group = None if spec.min_member is not None else spec.min_sub_group
+    without_tree = replace(spec, sub_groups=(), min_sub_group=min_sub_group)
+    yield from _misspelt(group.metadata, PODGROUP_KEYS)
+    yield from podgroup_faults(replace(group, spec=without_tree))
+    minima = [("spec", spec.min_sub_group, "minSubGroup")] if min_sub_group is None else []
     for i, sub in enumerate(spec.sub_groups):
         minima.append((f"spec.subGroups[{i}]", sub.min_member, "minMember"))
         minima.append((f"spec.subGroups[{i}]", sub.min_sub_group, "minSubGroup"))
@@ -317,7 +317,7 @@ def _group(group: PodGroup) -> Faults:
             yield FieldError(f"{path}.{name}", f"{number} must be at most {_LARGEST}")
 
 
-def _trainjob(job: TrainJob) -> Faults:
+def _trainjob_faults(job: TrainJob) -> Faults:
     """Look at the name and the runtime as well, as Trainer does."""
     yield from trainjob_faults(job)
     yield from _misspelt(job.metadata, READ)
@@ -332,71 +332,71 @@ def _trainjob(job: TrainJob) -> Faults:
         yield FieldError("metadata.name", f"{job.metadata.name!r} {message}")
 
 
-def _jobset(jobset: JobSet) -> Faults:
+def _jobset_faults(jobset: JobSet) -> Faults:
     yield from jobset_faults(jobset)
     yield from _misspelt(jobset.metadata, READ)
 
 
-def queue_remarks(queue: Queue) -> Faults:
+def queue_warnings(queue: Queue) -> Faults:
     """Yield the misspelt names of a queue, and the values that count otherwise."""
     yield from _misspelt(queue.metadata, QUEUE_NAMES)
-    for it in counted_queue(queue.spec)[1]:
-        yield Unmet(it.path, it.message)
+    for it in effective_queue(queue.spec)[1]:
+        yield FieldWarning(it.path, it.message)
 
 
-def _misspelt(meta: Meta, read: Names) -> Faults:
+def _misspelt(meta: Meta, read: KnownKeys) -> Faults:
     """Tell what nobody reads."""
-    for it in misspelt(meta.labels, meta.annotations, read):
-        yield Unmet(it.path, it.message)
+    for it in misspelled_keys(meta.labels, meta.annotations, read):
+        yield FieldWarning(it.path, it.message)
 
 
-def _queue(queue: Queue) -> Faults:
+def _queue_faults(queue: Queue) -> Faults:
     """Look at all but the parent, and that resources are there: the scheduler tells of those."""
     resources = queue.spec.resources or QueueResources()
     spec = replace(queue.spec, parent_queue="", resources=resources)
     yield from queue_faults(replace(queue, spec=spec))
 
 
-def _shard(shard: Shard) -> Faults:
-    yield from _plain(shard)
-    placement = shard.spec.placement_strategy or Placement()
-    said: list[tuple[str, Mapping[str, str]]]
-    said = [("placementStrategy", {"gpu": placement.gpu, "cpu": placement.cpu})]
+def _shard_faults(shard: Shard) -> Faults:
+    yield from _metadata_faults(shard)
+    placement = shard.spec.placement_strategy or ShardPlacement()
+    placements: list[tuple[str, Mapping[str, str]]]
+    placements = [("placementStrategy", {"gpu": placement.gpu, "cpu": placement.cpu})]
     plugin = shard.spec.plugins.get("nodeplacement")
-    said += [("plugins.nodeplacement.arguments", plugin.arguments)] if plugin else []
-    for path, ways in said:
+    placements += [("plugins.nodeplacement.arguments", plugin.arguments)] if plugin else []
+    for path, values in placements:
         for name in ("gpu", "cpu"):
-            if ways.get(name, _PLACEMENTS[0]) not in _PLACEMENTS:
-                message = f"{ways[name]!r} must be {' or '.join(map(repr, _PLACEMENTS))}"
+            if values.get(name, _PLACEMENTS[0]) not in _PLACEMENTS:
+                message = f"{values[name]!r} must be {' or '.join(map(repr, _PLACEMENTS))}"
                 yield FieldError(f"spec.{path}.{name}", message)
 
 
-def _each(rule: Callable[[Any], tuple[FieldError, ...]]) -> Callable[[Any], Faults]:
+def _yielding(rule: Callable[[Any], tuple[FieldError, ...]]) -> Callable[[Any], Faults]:
     return lambda it: iter(rule(it))
 
 
 KINDS: Final[Mapping[tuple[str, str], _Kind]] = {
     (resource.group, resource.kind): _Kind(resource, faults)
     for resource, faults in (
-        (NODES, _node),
-        (PODS, _each(pod_faults)),
-        (PODGROUPS, _group),
-        (QUEUES, _queue),
-        (TOPOLOGIES, _each(topology_faults)),
-        (PRIORITY_CLASSES, _plain),
-        (QUOTAS, _plain),
-        (NAMESPACES, _plain),
-        (PVCS, _claim),
-        (PVS, _volume),
-        (STORAGE_CLASSES, _plain),
-        (PDBS, _plain),
-        (JOBSETS, _jobset),
-        (TRAINJOBS, _trainjob),
-        (RUNTIMES, _each(runtime_faults)),
-        (CLUSTER_RUNTIMES, _each(runtime_faults)),
-        (ACCESS_REVIEWS, _plain),
-        (REQUESTS, _plain),
-        (SHARDS, _shard),
-        (CONFIGS, _shard),
+        (NODES, _node_faults),
+        (PODS, _yielding(pod_faults)),
+        (PODGROUPS, _podgroup_faults),
+        (QUEUES, _queue_faults),
+        (TOPOLOGIES, _yielding(topology_faults)),
+        (PRIORITY_CLASSES, _metadata_faults),
+        (QUOTAS, _metadata_faults),
+        (NAMESPACES, _metadata_faults),
+        (PVCS, _claim_faults),
+        (PVS, _volume_faults),
+        (STORAGE_CLASSES, _metadata_faults),
+        (PDBS, _metadata_faults),
+        (JOBSETS, _jobset_faults),
+        (TRAINJOBS, _trainjob_faults),
+        (RUNTIMES, _yielding(runtime_faults)),
+        (CLUSTER_RUNTIMES, _yielding(runtime_faults)),
+        (ACCESS_REVIEWS, _metadata_faults),
+        (BIND_REQUESTS, _metadata_faults),
+        (SHARDS, _shard_faults),
+        (CONFIGS, _shard_faults),
     )
 }

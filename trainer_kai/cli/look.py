@@ -11,23 +11,23 @@ from trainer_kai.api.names import JOBSET_NAME, POD_GROUP
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.resource import Resource
 from trainer_kai.api.resources import EVENTS, JOBSETS, LEASES, PODGROUPS, QUEUES, TRAINJOBS
-from trainer_kai.cli.answer import Answer, State, answer, evicted_groups
-from trainer_kai.cli.found import LEASE, SEEN_PODS, Found, SeenPod
-from trainer_kai.cli.titles import Title
+from trainer_kai.cli.answer import TrainJobReport, WorkloadState, evicted_groups, trainjob_report
+from trainer_kai.cli.found import POD_SNAPSHOTS, SCHEDULER_LEASE, PodSnapshot, TrainJobSnapshot
+from trainer_kai.cli.titles import ReasonName
 from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.kube.errors import Forbidden, NotFound
-from trainer_kai.kube.request import Selection, Target
-from trainer_kai.policy.unmade import FIELDS
+from trainer_kai.kube.request import ListTarget, Selection
+from trainer_kai.policy.unmade import FIELD_SELECTOR
 
 if TYPE_CHECKING:
     from trainer_kai.kube.client import Client
 
-__all__ = ["look_at_pod", "look_at_trainjob"]
+__all__ = ["fetch_pod_report", "fetch_trainjob_report"]
 
 T = TypeVar("T", bound=Object)
 
-_MOST_GROUPS: Final = 8  # that pods name, and that are no groups of the JobSet
-_OVER: Final = frozenset({State.COMPLETE, State.FAILED})
+_MAX_GROUPS: Final = 8  # that pods name, and that are no groups of the JobSet
+_FINISHED: Final = frozenset({WorkloadState.COMPLETE, WorkloadState.FAILED})
 
 
 class _Reader:
@@ -52,7 +52,7 @@ class _Reader:
     ) -> tuple[T, ...]:
         """Return the objects that are selected."""
         try:
-            target = Target(resource, namespace, Selection(labels=labels, fields=fields))
+            target = ListTarget(resource, namespace, Selection(labels=labels, fields=fields))
             return tuple(await self._client.list(target))
         except NotFound:
             return ()  # nobody has defined that kind
@@ -61,115 +61,131 @@ class _Reader:
             return ()
 
 
-async def look_at_trainjob(client: "Client", key: Key, scheduler_name: str) -> Answer:
+async def fetch_trainjob_report(client: "Client", key: Key, scheduler_name: str) -> TrainJobReport:
     """Return the answer for a TrainJob."""
-    found = Found(TRAINJOBS.kind, key, client.clock.now(), scheduler_name)
+    snapshot = TrainJobSnapshot(TRAINJOBS.kind, key, client.clock.now(), scheduler_name)
     reader = _Reader(client)
     try:
-        found = found._replace(trainjob=await client.get(TRAINJOBS, key))
+        snapshot = snapshot._replace(trainjob=await client.get(TRAINJOBS, key))
     except NotFound as error:
-        raise _nowhere("trainjob", key, error) from error
+        raise _not_found("trainjob", key, error) from error
     except Forbidden:
         reader.unknown.add(TRAINJOBS.plural)
-        told = await _look_below(reader, found)
-        if not told.units and not told.has_jobset:
+        report = await _fetch_below(reader, snapshot)
+        if not report.podgroups and not report.has_jobset:
             raise
-        return told
-    told = answer(found)
-    return told if told.state in _OVER else await _look_below(reader, found)
+        return report
+    report = trainjob_report(snapshot)
+    return report if report.state in _FINISHED else await _fetch_below(reader, snapshot)
 
 
-async def look_at_pod(client: "Client", key: Key, scheduler_name: str) -> Answer:
+async def fetch_pod_report(client: "Client", key: Key, scheduler_name: str) -> TrainJobReport:
     """Return the answer for a pod: of what it belongs to only its own unit."""
     try:
-        pod = await client.get(SEEN_PODS, key)
+        pod = await client.get(POD_SNAPSHOTS, key)
     except NotFound as error:
-        raise _nowhere("pod", key, error) from error
+        raise _not_found("pod", key, error) from error
     reader, jobset = _Reader(client), pod.metadata.labels.get(JOBSET_NAME, "")
-    found = Found(SEEN_PODS.kind, key, client.clock.now(), scheduler_name, pods=(pod,))
+    snapshot = TrainJobSnapshot(
+        POD_SNAPSHOTS.kind, key, client.clock.now(), scheduler_name, pods=(pod,)
+    )
     if not jobset:
-        groups = await _named(reader, found)
-        return answer(await _look_closer(reader, found._replace(groups=groups)))
-    above = Key(key.namespace, jobset)
-    job = await reader.get(TRAINJOBS, above)
+        groups = await _podgroups_of_pods(reader, snapshot)
+        return trainjob_report(await _fetch_details(reader, snapshot._replace(groups=groups)))
+    trainjob_key = Key(key.namespace, jobset)
+    job = await reader.get(TRAINJOBS, trainjob_key)
     kind = TRAINJOBS.kind if job else JOBSETS.kind
-    found = found._replace(kind=kind, key=above, trainjob=job, pods=())
-    told = answer(found)
-    if told.state in _OVER:  # what is left of its pods tells nothing
-        return told
-    return _only(await _look_below(reader, found), pod)
+    snapshot = snapshot._replace(kind=kind, key=trainjob_key, trainjob=job, pods=())
+    report = trainjob_report(snapshot)
+    if report.state in _FINISHED:  # what is left of its pods tells nothing
+        return report
+    return _report_of_pod(await _fetch_below(reader, snapshot), pod)
 
 
-def _only(whole: Answer, pod: SeenPod) -> Answer:
+def _report_of_pod(report: TrainJobReport, pod: PodSnapshot) -> TrainJobReport:
     """Leave out the units that a pod is not in."""
     name, uid = pod.metadata.name, pod.metadata.uid
-    own = [it for it in whole.units if uid in {one.metadata.uid for one in it.part.pods}]
-    if not own:
-        return whole._replace(notes=(*whole.notes, f"pod {name} does not count any more"))
+    own_podgroups = [
+        it for it in report.podgroups if uid in {one.metadata.uid for one in it.podgroup.pods}
+    ]
+    if not own_podgroups:
+        return report._replace(notes=(*report.notes, f"pod {name} does not count any more"))
     note = f"told is only the unit of pod {name}"
-    state = whole.state if whole.reason else own[0].state
-    return whole._replace(units=(own[0],), state=state, notes=(*whole.notes, note))
+    state = report.state if report.reason else own_podgroups[0].state
+    return report._replace(podgroups=(own_podgroups[0],), state=state, notes=(*report.notes, note))
 
 
-def _nowhere(word: str, key: Key, error: NotFound) -> ConfigError:
-    message = f"is not in namespace {key.namespace}: {error.refusal.message}"
-    return ConfigError([FieldError(f"{word}/{key.name}", message)])
+def _not_found(kind: str, key: Key, error: NotFound) -> ConfigError:
+    message = f"is not in namespace {key.namespace}: {error.details.message}"
+    return ConfigError([FieldError(f"{kind}/{key.name}", message)])
 
 
-async def _look_below(reader: _Reader, found: Found) -> Answer:
-    namespace, name = found.key
-    jobset = await reader.get(JOBSETS, found.key)
-    if jobset is not None and found.trainjob and not _is_of(jobset, found.trainjob.metadata.uid):
+async def _fetch_below(reader: _Reader, snapshot: TrainJobSnapshot) -> TrainJobReport:
+    namespace, name = snapshot.key
+    jobset = await reader.get(JOBSETS, snapshot.key)
+    if (
+        jobset is not None
+        and snapshot.trainjob
+        and not _is_owned_by(jobset, snapshot.trainjob.metadata.uid)
+    ):
         jobset = None  # somebody else's, of that name
-    of_jobset = f"{JOBSET_NAME}={name}"
-    groups = await reader.list(PODGROUPS, namespace, of_jobset)
-    pods = await reader.list(SEEN_PODS, namespace, of_jobset)
-    found = found._replace(jobset=jobset, groups=groups, pods=pods)
-    found = found._replace(groups=(*groups, *await _named(reader, found)))
-    return answer(await _look_closer(reader, found))
+    jobset_selector = f"{JOBSET_NAME}={name}"
+    groups = await reader.list(PODGROUPS, namespace, jobset_selector)
+    pods = await reader.list(POD_SNAPSHOTS, namespace, jobset_selector)
+    snapshot = snapshot._replace(jobset=jobset, groups=groups, pods=pods)
+    snapshot = snapshot._replace(groups=(*groups, *await _podgroups_of_pods(reader, snapshot)))
+    return trainjob_report(await _fetch_details(reader, snapshot))
 
 
-async def _named(reader: _Reader, found: Found) -> tuple[PodGroup, ...]:
+async def _podgroups_of_pods(reader: _Reader, snapshot: TrainJobSnapshot) -> tuple[PodGroup, ...]:
     """Return the groups that pods name, and that are not known yet."""
-    known = {group.metadata.name for group in found.groups}
-    named = {pod.metadata.annotations.get(POD_GROUP, "") for pod in found.pods} - known - {""}
+    known = {group.metadata.name for group in snapshot.groups}
+    named = {pod.metadata.annotations.get(POD_GROUP, "") for pod in snapshot.pods} - known - {""}
     if PODGROUPS.plural in reader.unknown:
         return ()
-    keys = (Key(found.key.namespace, name) for name in sorted(named)[:_MOST_GROUPS])
+    keys = (Key(snapshot.key.namespace, name) for name in sorted(named)[:_MAX_GROUPS])
     return tuple([it for key in keys if (it := await reader.get(PODGROUPS, key))])
 
 
-async def _look_closer(reader: _Reader, found: Found) -> Found:
+async def _fetch_details(reader: _Reader, snapshot: TrainJobSnapshot) -> TrainJobSnapshot:
     """Read what would say more of those who wait."""
-    found = found._replace(unknown=frozenset(reader.unknown))
-    first = answer(found)
-    reasons = (first.reason, *(unit.reason for unit in first.units))
+    snapshot = snapshot._replace(unknown=frozenset(reader.unknown))
+    first = trainjob_report(snapshot)
+    reasons = (first.reason, *(podgroup.reason for podgroup in first.podgroups))
     titles = {it.title for it in reasons if it is not None}
-    namespace, name = found.key
-    if Title.JOBSET_MISSING in titles:
-        of_job = f"involvedObject.kind=TrainJob,involvedObject.name={name},type=Warning"
-        found = found._replace(events=await reader.list(EVENTS, namespace, fields=of_job))
-    elif Title.PODS_MISSING in titles:
-        found = found._replace(events=await reader.list(EVENTS, namespace, fields=FIELDS))
-    evicted = next(evicted_groups(first.units), None)
+    namespace, name = snapshot.key
+    if ReasonName.JOBSET_MISSING in titles:
+        trainjob_selector = f"involvedObject.kind=TrainJob,involvedObject.name={name},type=Warning"
+        snapshot = snapshot._replace(
+            events=await reader.list(EVENTS, namespace, fields=trainjob_selector)
+        )
+    elif ReasonName.PODS_MISSING in titles:
+        snapshot = snapshot._replace(
+            events=await reader.list(EVENTS, namespace, fields=FIELD_SELECTOR)
+        )
+    evicted = next(evicted_groups(first.podgroups), None)
     if evicted is not None:
-        of_group = f"involvedObject.kind=PodGroup,involvedObject.name={evicted.metadata.name}"
-        said = await reader.list(EVENTS, namespace, fields=f"{of_group},reason=Evict")
-        found = found._replace(evictions=said)
-    if any(unit.reason and unit.heads.unplaced for unit in first.units):
-        lease = await reader.get(LEASES, LEASE)
+        podgroup_selector = (
+            f"involvedObject.kind=PodGroup,involvedObject.name={evicted.metadata.name}"
+        )
+        eviction_events = await reader.list(
+            EVENTS, namespace, fields=f"{podgroup_selector},reason=Evict"
+        )
+        snapshot = snapshot._replace(evictions=eviction_events)
+    if any(podgroup.reason and podgroup.counts.unplaced for podgroup in first.podgroups):
+        lease = await reader.get(LEASES, SCHEDULER_LEASE)
         if LEASES.plural not in reader.unknown:
-            found = found._replace(leases=(lease,) if lease else ())
-    if Title.NOTHING_SAID in titles:
-        queues = {group.spec.queue for group in found.groups}
-        there = {it: await reader.get(QUEUES, Key("", it)) is not None for it in sorted(queues)}
+            snapshot = snapshot._replace(leases=(lease,) if lease else ())
+    if ReasonName.UNEXPLAINED in titles:
+        queues = {group.spec.queue for group in snapshot.groups}
+        existing = {it: await reader.get(QUEUES, Key("", it)) is not None for it in sorted(queues)}
         if QUEUES.plural not in reader.unknown:
-            found = found._replace(queues=there)
+            snapshot = snapshot._replace(queues=existing)
     elif LEASES.plural in reader.unknown:
         reader.unknown.remove(LEASES.plural)  # somebody has said more than it could
-    return found._replace(unknown=frozenset(reader.unknown))
+    return snapshot._replace(unknown=frozenset(reader.unknown))
 
 
-def _is_of(jobset: JobSet, uid: str) -> bool:
+def _is_owned_by(jobset: JobSet, uid: str) -> bool:
     owner = jobset.metadata.controller
     return owner is not None and owner.uid == uid

@@ -19,7 +19,7 @@ from trainer_kai.kube.errors import ApiError
 
 __all__ = ["main"]
 
-_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+_DISK_FULL_ERRNOS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -50,16 +50,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        _write_no_more()  # nobody reads on
+        _discard_output()  # nobody reads on
         return 141
     except OSError as error:
-        if error.errno not in _NO_ROOM:
+        if error.errno not in _DISK_FULL_ERRNOS:
             raise
-        _write_no_more()
+        _discard_output()
         print(f"trainer-kai: the answer could not be written: {error.strerror}", file=sys.stderr)
         return 2
     return code
 
 
-def _write_no_more() -> None:
+def _discard_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

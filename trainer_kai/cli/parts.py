@@ -23,16 +23,23 @@ from trainer_kai.api.names import (
     SUBGROUP,
 )
 from trainer_kai.api.podgroup import PodGroup, SubGroup
-from trainer_kai.cli.found import Found, SeenPod
-from trainer_kai.cli.preview import Preview, Row, Surroundings, preview_jobset
-from trainer_kai.policy.anticipated import Anticipated, read_anticipated
-from trainer_kai.policy.groups import Mode
+from trainer_kai.cli.found import PodSnapshot, TrainJobSnapshot
+from trainer_kai.cli.preview import PodGroupPreview, Preview, PreviewContext, preview_jobset
+from trainer_kai.policy.anticipated import AnticipatedAnnotation, read_anticipated
+from trainer_kai.policy.groups import GroupingMode
 from trainer_kai.policy.stages import Edge
 
-__all__ = ["Heads", "Part", "count", "mode_of", "parts_of", "planned"]
+__all__ = [
+    "PodCounts",
+    "PodGroupSnapshot",
+    "binding_mode",
+    "count_pods",
+    "podgroup_snapshots",
+    "preview_of",
+]
 
 
-class Heads(NamedTuple):
+class PodCounts(NamedTuple):
     """How many pods are how far, those in front first."""
 
     running: int = 0
@@ -50,68 +57,72 @@ class Heads(NamedTuple):
         return self.promised + self.gated + self.waiting
 
     @property
-    def there(self) -> int:
+    def existing(self) -> int:
         """Return how many count for their unit."""
         return self.running + self.starting + self.unplaced + self.done
 
 
-class Part(NamedTuple):
+class PodGroupSnapshot(NamedTuple):
     """One unit, or what stands for one."""
 
     stage: str
-    group: str  # its name, whether there is one or not; "" where pods name none
+    name: str  # its name, whether there is one or not; "" where pods name none
     after: str
     members: str
-    names: frozenset[str]  # of its replicatedJobs
-    later: tuple[str, ...]  # those of which no pod is there because others have to be Ready first
-    least: int  # pods without which it is not whole
-    edges: tuple[Edge, ...]  # what others must have reached before
-    is_over: bool
-    pods: tuple[SeenPod, ...]
-    found: PodGroup | None
+    replicated_jobs: frozenset[str]  # of its replicatedJobs
+    expected_jobs: tuple[
+        str, ...
+    ]  # those of which no pod is there because others have to be Ready first
+    min_pods: int  # pods without which it is not whole
+    dependencies: tuple[Edge, ...]  # what others must have reached before
+    is_finished: bool
+    pods: tuple[PodSnapshot, ...]
+    api_object: PodGroup | None
 
 
-def mode_of(found: Found) -> Mode:
+def binding_mode(snapshot: TrainJobSnapshot) -> GroupingMode:
     """Return who binds: a group without a tree was written for somebody else than us."""
-    groups = found.groups
+    groups = snapshot.groups
     is_flat = bool(groups) and not any(group.spec.sub_groups for group in groups)
     return "external" if is_flat else "bundled"
 
 
-def planned(found: Found) -> Preview | None:
+def preview_of(snapshot: TrainJobSnapshot) -> Preview | None:
     """Return what becomes of the JobSet."""
-    if found.jobset is None:
+    if snapshot.jobset is None:
         return None
-    around = Surroundings(mode_of(found), found.scheduler_name, DEFAULT_QUEUE)
-    return preview_jobset(found.jobset, around)
+    context = PreviewContext(binding_mode(snapshot), snapshot.scheduler_name, DEFAULT_QUEUE)
+    return preview_jobset(snapshot.jobset, context)
 
 
-def parts_of(found: Found, plan: Preview | None) -> tuple[Part, ...]:
+def podgroup_snapshots(
+    snapshot: TrainJobSnapshot, plan: Preview | None
+) -> tuple[PodGroupSnapshot, ...]:
     """Return the units in their order; after them pods that are in none."""
-    groups = {group.metadata.key: group for group in found.groups}
-    pods = _newest(found)
-    parts = []
+    groups = {group.metadata.key: group for group in snapshot.groups}
+    pods = _current_attempt(snapshot)
+    podgroups = []
     for row in plan.rows if plan else ():
-        names = {member.name for member in row.unit.members}
-        own = [pod for pod in pods if pod.metadata.labels.get(REPLICATED_JOB) in names]
+        names = {member.name for member in row.podgroup.subgroups}
+        own_pods = [pod for pod in pods if pod.metadata.labels.get(REPLICATED_JOB) in names]
         pods = [pod for pod in pods if pod.metadata.labels.get(REPLICATED_JOB) not in names]
-        group = groups.pop(Key(found.key.namespace, row.group), None)
-        parts.append(_planned(row, own, group, found.jobset))
-    return (*parts, *_others(pods, groups))
+        group = groups.pop(Key(snapshot.key.namespace, row.name), None)
+        podgroups.append(_planned_podgroup(row, own_pods, group, snapshot.jobset))
+    return (*podgroups, *_unplanned_podgroups(pods, groups))
 
 
-def count(pods: Iterable[SeenPod]) -> Heads:
+def count_pods(pods: Iterable[PodSnapshot]) -> PodCounts:
     """Count pods by how far they are."""
-    numbers = dict.fromkeys(Heads._fields, 0)
+    numbers = dict.fromkeys(PodCounts._fields, 0)
     for pod in pods:
-        numbers[_how_far(pod)] += 1
-    return Heads(**numbers)
+        numbers[_pod_state(pod)] += 1
+    return PodCounts(**numbers)
 
 
-def _how_far(pod: SeenPod) -> str:
-    over = {"Succeeded": "done", "Failed": "failed"}.get(pod.status.phase)
-    if over:
-        return over
+def _pod_state(pod: PodSnapshot) -> str:
+    succeeded = {"Succeeded": "done", "Failed": "failed"}.get(pod.status.phase)
+    if succeeded:
+        return succeeded
     if pod.metadata.deletion_timestamp:
         return "going"
     if pod.spec.node_name:
@@ -121,96 +132,115 @@ def _how_far(pod: SeenPod) -> str:
     return "promised" if pod.status.nominated_node_name else "waiting"
 
 
-def _planned(row: Row, pods: list[SeenPod], group: PodGroup | None, jobset: JobSet | None) -> Part:
-    there = {pod.metadata.labels.get(REPLICATED_JOB) for pod in pods}
-    members = row.unit.members
-    least = sum(
-        member.replicas * member.minimum
+def _planned_podgroup(
+    row: PodGroupPreview, pods: list[PodSnapshot], group: PodGroup | None, jobset: JobSet | None
+) -> PodGroupSnapshot:
+    present_jobs = {pod.metadata.labels.get(REPLICATED_JOB) for pod in pods}
+    members = row.podgroup.subgroups
+    min_pods = sum(
+        member.replicas * member.min_member
         for member in members
-        if not member.is_later or member.name in there
+        if not member.is_anticipated or member.name in present_jobs
     )
-    over = {
+    succeeded = {
         one.name: one.succeeded for one in (jobset.status.replicated_jobs_status if jobset else ())
     }
-    return Part(
+    return PodGroupSnapshot(
         stage=row.stage,
-        group=row.group,
+        name=row.name,
         after=row.after,
         members=row.members,
-        names=frozenset(member.name for member in members),
-        later=tuple(it.name for it in members if it.is_later and it.name not in there),
-        least=least,
-        edges=row.unit.after,
-        is_over=all(over.get(member.name, -1) >= member.replicas for member in members),
+        replicated_jobs=frozenset(member.name for member in members),
+        expected_jobs=tuple(
+            it.name for it in members if it.is_anticipated and it.name not in present_jobs
+        ),
+        min_pods=min_pods,
+        dependencies=row.podgroup.after,
+        is_finished=all(succeeded.get(member.name, -1) >= member.replicas for member in members),
         pods=tuple(pods),
-        found=group,
+        api_object=group,
     )
 
 
-def _others(pods: list[SeenPod], groups: dict[Key, PodGroup]) -> Iterator[Part]:
+def _unplanned_podgroups(
+    pods: list[PodSnapshot], groups: dict[Key, PodGroup]
+) -> Iterator[PodGroupSnapshot]:
     """Yield what pods say of themselves: whose group they are in."""
-    named: dict[str, list[SeenPod]] = {}
+    named: dict[str, list[PodSnapshot]] = {}
     for pod in pods:
         named.setdefault(pod.metadata.annotations.get(POD_GROUP, ""), []).append(pod)
     by_name = {key.name: group for key, group in groups.items()}
-    parts = [_grouped(name, named.get(name, []), by_name.get(name)) for name in {*named, *by_name}]
-    yield from sorted(parts, key=lambda part: (part.stage, part.group))
+    podgroups = [
+        _podgroup_of_pods(name, named.get(name, []), by_name.get(name))
+        for name in {*named, *by_name}
+    ]
+    yield from sorted(podgroups, key=lambda podgroup: (podgroup.stage, podgroup.name))
 
 
-def _grouped(name: str, pods: list[SeenPod], group: PodGroup | None) -> Part:
+def _podgroup_of_pods(
+    name: str, pods: list[PodSnapshot], group: PodGroup | None
+) -> PodGroupSnapshot:
     """Return what a group says of itself; without one it is the pods that name it."""
-    notes = group.metadata.annotations if group else {}
-    stage, _, after = notes.get(STAGE, "-").partition(" after ")
-    said = _said(notes)
-    leaves = [it for it in group.spec.sub_groups if it.min_member is not None] if group else []
-    there = {pod.metadata.labels.get(SUBGROUP) for pod in pods}
-    absent = [leaf for leaf in leaves if _is_later(leaf, said) and leaf.name not in there]
-    least = sum(leaf.min_member or 0 for leaf in leaves if leaf not in absent)
-    flat = group.spec.min_member if group else None
+    annotations = group.metadata.annotations if group else {}
+    stage, _, after = annotations.get(STAGE, "-").partition(" after ")
+    anticipated = _anticipated(annotations)
+    sub_groups = [it for it in group.spec.sub_groups if it.min_member is not None] if group else []
+    present_jobs = {pod.metadata.labels.get(SUBGROUP) for pod in pods}
+    expected = [
+        sub_group
+        for sub_group in sub_groups
+        if _is_expected(sub_group, anticipated) and sub_group.name not in present_jobs
+    ]
+    min_pods = sum(
+        sub_group.min_member or 0 for sub_group in sub_groups if sub_group not in expected
+    )
+    min_member = group.spec.min_member if group else None
     inner = [it.name for it in group.spec.sub_groups if it.min_member is None] if group else []
     labels = (pod.metadata.labels.get(REPLICATED_JOB, "") for pod in pods)
-    return Part(
+    return PodGroupSnapshot(
         stage=stage,
-        group=name,
+        name=name,
         after=after,
-        members=notes.get(MEMBERS) or "-",
-        names=frozenset(filter(None, (*inner, *labels))),
-        later=tuple(dict.fromkeys(leaf.parent or leaf.name for leaf in absent)),
-        least=least or flat or len(pods),
-        edges=tuple(Edge(it.replicated_job, "", it.status) for it in said.after),
-        is_over=False,
+        members=annotations.get(MEMBERS) or "-",
+        replicated_jobs=frozenset(filter(None, (*inner, *labels))),
+        expected_jobs=tuple(
+            dict.fromkeys(sub_group.parent or sub_group.name for sub_group in expected)
+        ),
+        min_pods=min_pods or min_member or len(pods),
+        dependencies=tuple(Edge(it.replicated_job, "", it.status) for it in anticipated.after),
+        is_finished=False,
         pods=tuple(pods),
-        found=group,
+        api_object=group,
     )
 
 
-def _said(notes: Mapping[str, str]) -> Anticipated:
+def _anticipated(annotations: Mapping[str, str]) -> AnticipatedAnnotation:
     try:
-        return read_anticipated(notes.get(ANTICIPATED, ""))
+        return read_anticipated(annotations.get(ANTICIPATED, ""))
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return Anticipated()  # the scheduler has a verdict of its own for that
+        return AnticipatedAnnotation()  # the scheduler has a verdict of its own for that
 
 
-def _is_later(leaf: SubGroup, said: Anticipated) -> bool:
-    prefixes = (it.sub_group_prefix for it in said.later)
+def _is_expected(sub_group: SubGroup, anticipated: AnticipatedAnnotation) -> bool:
+    prefixes = (it.sub_group_prefix for it in anticipated.later)
     return any(
-        leaf.name.startswith(prefix) and leaf.name.removeprefix(prefix).isdecimal()
+        sub_group.name.startswith(prefix) and sub_group.name.removeprefix(prefix).isdecimal()
         for prefix in prefixes
     )
 
 
-def _newest(found: Found) -> list[SeenPod]:
+def _current_attempt(snapshot: TrainJobSnapshot) -> list[PodSnapshot]:
     """Return the pods of the JobSet's newest attempt; those of earlier ones only occupy nodes."""
-    uid = found.jobset.metadata.uid if found.jobset else ""
-    labels = [pod.metadata.labels for pod in found.pods]
-    own = [
-        (_number(it.get(RESTART_ATTEMPT, "")), pod)
-        for it, pod in zip(labels, found.pods, strict=True)
+    uid = snapshot.jobset.metadata.uid if snapshot.jobset else ""
+    labels = [pod.metadata.labels for pod in snapshot.pods]
+    own_pods = [
+        (_attempt_number(it.get(RESTART_ATTEMPT, "")), pod)
+        for it, pod in zip(labels, snapshot.pods, strict=True)
         if not uid or it.get(JOBSET_UID, uid) == uid
     ]
-    newest = max((attempt for attempt, _ in own), default=0)
-    return [pod for attempt, pod in own if attempt == newest]
+    newest = max((attempt for attempt, _ in own_pods), default=0)
+    return [pod for attempt, pod in own_pods if attempt == newest]
 
 
-def _number(text: str) -> int:
+def _attempt_number(text: str) -> int:
     return int(text) if text.isdecimal() and len(text) < 10 else 0

@@ -9,18 +9,18 @@ from itertools import groupby
 from typing import Any, Final
 
 from trainer_kai.api.meta import Key
-from trainer_kai.cli.ending import NodeEnd
+from trainer_kai.cli.ending import NodeGpus
 from trainer_kai.cli.queuetables import queue_tables
-from trainer_kai.cli.simulation import Outcome
-from trainer_kai.cli.table import WIDEST, cut, fitted, without_uids, wrapped
+from trainer_kai.cli.simulation import SimulationResult
+from trainer_kai.cli.table import MAX_WIDTH, fitted_table, truncated, without_uids, wrapped_lines
 
-__all__ = ["bar", "picture"]
+__all__ = ["as_text", "node_bar"]
 
-_NAME: Final = 40  # columns of a node's name
-_QUEUE: Final = 32  # and of a queue's beside a unit
-_BAR: Final = 16  # devices that are drawn one by one
-_MANY: Final = 50  # units, nodes, and lines of what happens
-_FEW: Final = 16  # pods that are named
+_NAME_WIDTH: Final = 40  # columns of a node's name
+_QUEUE_WIDTH: Final = 32  # and of a queue's beside a unit
+_BAR_WIDTH: Final = 16  # devices that are drawn one by one
+_MAX_LINES: Final = 50  # units, nodes, and lines of what happens
+_MAX_PODS: Final = 16  # pods that are named
 _LEGEND: Final = "# used or promised   = reserved   ~ being released   . idle"
 _EVENTS: Final = (
     ("bound", "binds"),
@@ -29,53 +29,59 @@ _EVENTS: Final = (
 )
 
 
-def picture(outcome: Outcome, width: int = WIDEST) -> str:
+def as_text(outcome: SimulationResult, width: int = MAX_WIDTH) -> str:
     """Return the whole picture."""
-    parts = [*queue_tables(outcome.ending.queues), _units(outcome, width), _nodes(outcome, width)]
-    parts += _cycles(outcome.document["cycles"], width)
-    parts += [_stats(outcome.document["stats"])] if "stats" in outcome.document else []
+    parts = [
+        *queue_tables(outcome.end_state.queues),
+        _podgroup_table(outcome, width),
+        _node_bars(outcome, width),
+    ]
+    parts += _cycle_texts(outcome.document["cycles"], width)
+    parts += [_stats_text(outcome.document["stats"])] if "stats" in outcome.document else []
     return "\n\n".join(filter(None, parts))
 
 
-def _stats(stats: Mapping[str, Any]) -> str:
+def _stats_text(stats: Mapping[str, Any]) -> str:
     """Return how long it took, and how much was tried to find room at the cost of others."""
     lines = [f"STATS   {stats['load_s']:.3f} s to read it"]
-    for at, it in enumerate(stats["cycles"][:_MANY], 1):
+    for index, it in enumerate(stats["cycles"][:_MAX_LINES], 1):
         actions = ", ".join(f"{name} {took_s:.3f} s" for name, took_s in it["actions"].items())
         cut_short = f", {it['cut']} cut short" if it["cut"] else ""
-        tried = f"{it['simulations']} trial{'s' * (it['simulations'] != 1)}{cut_short}"
-        lines.append(f"  cycle {at}: {it['plan_s']:.3f} s ({actions}), {tried}")
-    left = len(stats["cycles"]) - _MANY
+        trials = f"{it['simulations']} trial{'s' * (it['simulations'] != 1)}{cut_short}"
+        lines.append(f"  cycle {index}: {it['plan_s']:.3f} s ({actions}), {trials}")
+    left = len(stats["cycles"]) - _MAX_LINES
     return "\n".join([*lines, *[f"  {left} more cycles; -o json has all"] * (left > 0)])
 
 
-def _units(outcome: Outcome, width: int) -> str:
+def _podgroup_table(outcome: SimulationResult, width: int) -> str:
     """Return the units, each with its reason below it; where there are many, those that matter."""
-    groups, reasons = outcome.document["podGroups"], _reasons(outcome.document)
-    shown = _that_matter(outcome)
+    groups, reasons = outcome.document["podGroups"], _messages(outcome.document)
+    shown = _relevant_podgroups(outcome)
     if not shown:
         return f"{len(groups)} units, and none of them waits or moves" if groups else ""
     rows = []
     for group in shown:
         key = Key(group["namespace"], group["name"])
         placed, waiting = outcome.counts.get(key, (0, 0))
-        queue, verdict = cut(group["queue"], _QUEUE), group["verdict"] or "-"
+        queue, verdict = truncated(group["queue"], _QUEUE_WIDTH), group["verdict"] or "-"
         rows.append((without_uids(str(key)), queue, str(placed), str(waiting), verdict))
-    head, *lines = fitted(("UNIT", "QUEUE", "PLACED", "WAITING", "VERDICT"), rows).splitlines()
+    head, *lines = fitted_table(
+        ("UNIT", "QUEUE", "PLACED", "WAITING", "VERDICT"), rows
+    ).splitlines()
     text = [head]
     for group, line in zip(shown, lines, strict=True):
         text.append(line)
         key = Key(group["namespace"], group["name"])
         message = reasons.get(key) or outcome.hints.get(key, "")
-        text += wrapped(message, "  ", width)
+        text += wrapped_lines(message, "  ", width)
     left = len(groups) - len(shown)
     text += [f"{left} more of which nothing waits or moves"] if left else []
     return "\n".join(text)
 
 
-def _that_matter(outcome: Outcome) -> list[Mapping[str, Any]]:
+def _relevant_podgroups(outcome: SimulationResult) -> list[Mapping[str, Any]]:
     groups: list[Mapping[str, Any]] = outcome.document["podGroups"]
-    if len(groups) <= _MANY:
+    if len(groups) <= _MAX_LINES:
         return groups
     moved = {
         (it["namespace"], it["pod"])
@@ -83,43 +89,46 @@ def _that_matter(outcome: Outcome) -> list[Mapping[str, Any]]:
         for _, name in _EVENTS
         for it in cycle[name]
     }
-    busy = {outcome.groups.get(Key(*pod)) for pod in moved}
+    busy = {outcome.podgroup_of_pod.get(Key(*pod)) for pod in moved}
     return [
         group
         for group in groups
         if group["verdict"]
         or (key := Key(group["namespace"], group["name"])) in busy
         or outcome.counts.get(key, (0, 0))[1]
-        or key in outcome.held_back
+        or key in outcome.suspended
     ]
 
 
-def _reasons(document: Mapping[str, Any]) -> dict[Key, str]:
+def _messages(document: Mapping[str, Any]) -> dict[Key, str]:
     last = document["cycles"][-1]["unschedulable"]
     return {Key(it["namespace"], it["podGroup"]): it["message"] for it in last}
 
 
-def _nodes(outcome: Outcome, columns: int) -> str:
+def _node_bars(outcome: SimulationResult, columns: int) -> str:
     """Return each node with GPUs as a bar, as many beside each other as there is room for."""
-    nodes = [node for node in outcome.ending.nodes if node.whole]
-    bare = len(outcome.ending.nodes) - len(nodes)
+    nodes = [node for node in outcome.end_state.nodes if node.total]
+    without_gpus = len(outcome.end_state.nodes) - len(nodes)
     if not nodes:
         return ""
-    bars = [(cut(node.name, _NAME), f"{bar(node)} {node.fault}".rstrip()) for node in nodes]
-    named = bars if len(bars) <= _MANY else [*_alike(bars)]
+    bars = [
+        (truncated(node.name, _NAME_WIDTH), f"{node_bar(node)} {node.fault}".rstrip())
+        for node in nodes
+    ]
+    named = bars if len(bars) <= _MAX_LINES else [*_merged_bars(bars)]
     width = max(len(name) for name, _ in named)
     cells = [f"{name.ljust(width)}  {drawn}" for name, drawn in named]
     widest = max(map(len, cells))
-    across = max((columns + 3) // (widest + 3), 1)
+    columns_per_line = max((columns + 3) // (widest + 3), 1)
     lines = [
-        "   ".join(cell.ljust(widest) for cell in cells[at : at + across]).rstrip()
-        for at in range(0, len(cells), across)
+        "   ".join(cell.ljust(widest) for cell in cells[index : index + columns_per_line]).rstrip()
+        for index in range(0, len(cells), columns_per_line)
     ]
-    head = f"NODES   {_LEGEND}" + (f"   ({bare} without GPUs)" if bare else "")
+    head = f"NODES   {_LEGEND}" + (f"   ({without_gpus} without GPUs)" if without_gpus else "")
     return "\n".join([head, *lines])
 
 
-def _alike(bars: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+def _merged_bars(bars: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     """Yield how many nodes have a bar; the name where it is only one."""
     names: dict[str, list[str]] = {}
     for name, drawn in bars:
@@ -128,67 +137,70 @@ def _alike(bars: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
         yield f"{len(more) + 1} nodes" if more else first, drawn
 
 
-def bar(node: NodeEnd) -> str:
+def node_bar(node: NodeGpus) -> str:
     """Draw the devices of a node; where a device is shared, it is used."""
-    whole = node.whole // 1000
-    idle = min(max(node.idle // 1000, 0), whole)
-    releasing = min(max(node.releasing // 1000, 0), whole - idle)
-    reserved = min(-(-node.reserved // 1000), whole - idle - releasing)
-    used = whole - idle - releasing - reserved
+    total = node.total // 1000
+    idle = min(max(node.idle // 1000, 0), total)
+    releasing = min(max(node.releasing // 1000, 0), total - idle)
+    reserved = min(-(-node.reserved // 1000), total - idle - releasing)
+    used = total - idle - releasing - reserved
     counts = (("#", used), ("=", reserved), ("~", releasing), (".", idle))
-    if whole <= _BAR:
+    if total <= _BAR_WIDTH:
         return f"[{''.join(mark * count for mark, count in counts)}]"
     return f"[{' '.join(f'{count}{mark}' for mark, count in counts if count)}]"
 
 
-def _cycles(cycles: Sequence[Mapping[str, Any]], width: int) -> Iterator[str]:
+def _cycle_texts(cycles: Sequence[Mapping[str, Any]], width: int) -> Iterator[str]:
     """Yield what happens; cycles one after another that are alike are told once."""
-    told = [(at, _told(cycle), [*_events(cycle, width)]) for at, cycle in enumerate(cycles, 1)]
-    for _, alike in groupby(told, key=lambda it: it[1:]):
-        (first, text, events), *more = alike
+    described = [
+        (index, _cycle_summary(cycle), [*_event_lines(cycle, width)])
+        for index, cycle in enumerate(cycles, 1)
+    ]
+    for _, same_cycles in groupby(described, key=lambda it: it[1:]):
+        (first, text, events), *more = same_cycles
         head = f"CYCLES {first} to {more[-1][0]}" if more else f"CYCLE {first}"
-        more_lines = len(events) - _MANY
+        more_lines = len(events) - _MAX_LINES
         rest = [f"  {more_lines} more lines; -o json has all"] if more_lines > 1 else []
-        yield "\n".join([f"{head}   {text}", *(events[:_MANY] if rest else events), *rest])
+        yield "\n".join([f"{head}   {text}", *(events[:_MAX_LINES] if rest else events), *rest])
 
 
-def _told(cycle: Mapping[str, Any]) -> str:
+def _cycle_summary(cycle: Mapping[str, Any]) -> str:
     counts = [f"{len(cycle[name])} {word}" for word, name in _EVENTS if cycle[name]]
-    held = sum(it["count"] for it in cycle["reservations"])
-    counts += [f"{held} reserved"] if held else []
+    reserved_count = sum(it["count"] for it in cycle["reservations"])
+    counts += [f"{reserved_count} reserved"] if reserved_count else []
     waiting = len(cycle["unschedulable"])
     counts += [f"{waiting} unit{'s' * (waiting > 1)} waiting"] if waiting else []
     return ", ".join(counts) or "nothing happens"
 
 
-def _events(cycle: Mapping[str, Any], width: int) -> Iterator[str]:
+def _event_lines(cycle: Mapping[str, Any], width: int) -> Iterator[str]:
     for word, name in _EVENTS:
-        for (where, why), events in _by_place(cycle[name]).items():
+        for (target, reason), events in _by_target(cycle[name]).items():
             pods = [f"{it['namespace']}/{it['pod']}" for it in events]
-            more = f" and {len(pods) - _FEW} more" if len(pods) > _FEW else ""
-            text = f"{word} {where}: {', '.join(pods[:_FEW])}{more}"
-            yield from wrapped(text, "    ", width)
-            told = why + _of_each(events)
-            yield from (f"  {line}" for line in wrapped(told, "  ", width - 2))
+            more = f" and {len(pods) - _MAX_PODS} more" if len(pods) > _MAX_PODS else ""
+            text = f"{word} {target}: {', '.join(pods[:_MAX_PODS])}{more}"
+            yield from wrapped_lines(text, "    ", width)
+            described = reason + _loss_note(events)
+            yield from (f"  {line}" for line in wrapped_lines(described, "  ", width - 2))
     for it in cycle["reservations"]:
         group = f"{it['namespace']}/{it['podGroup']}"
         text = f"  reserved on {it['node']}: {it['count']} for {it['subGroup']} of {group}"
-        yield cut(text, WIDEST)
+        yield truncated(text, MAX_WIDTH)
 
 
-def _of_each(events: Iterable[Mapping[str, Any]]) -> str:
+def _loss_note(events: Iterable[Mapping[str, Any]]) -> str:
     """Say of how many that leave by themselves a reason tells what is lost."""
-    units = {(it["namespace"], *it["podGroups"]) for it in events if it.get("workLost")}
-    return f" (each of {len(units)} loses as much)" if len(units) > 1 else ""
+    podgroups = {(it["namespace"], *it["podGroups"]) for it in events if it.get("workLost")}
+    return f" (each of {len(podgroups)} loses as much)" if len(podgroups) > 1 else ""
 
 
-def _by_place(
+def _by_target(
     events: Iterable[Mapping[str, Any]],
 ) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
     """Return the pods by where they come to, or by what makes them go and, as they come, why."""
     found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for it in events:
-        why = it.get("reason", "")
-        where = f"by {it['action']}" if why else f"to {it['node']}"
-        found.setdefault((where, why), []).append(it)
+        reason = it.get("reason", "")
+        target = f"by {it['action']}" if reason else f"to {it['node']}"
+        found.setdefault((target, reason), []).append(it)
     return dict(sorted(found.items(), key=lambda it: it[0][0]))

@@ -29,16 +29,16 @@ from trainer_kai.api.resources import (
 )
 from trainer_kai.api.runtime import Runtime
 from trainer_kai.api.trainjob import TrainJob
-from trainer_kai.cli.documents import Document, read, read_files
-from trainer_kai.cli.fields import Remarks
-from trainer_kai.cli.kinds import KINDS, faults_of, named, queue_remarks
-from trainer_kai.cli.preview import Preview, Surroundings, preview, preview_jobset
+from trainer_kai.cli.documents import Document, read_files, read_object
+from trainer_kai.cli.fields import UnusedFields
+from trainer_kai.cli.kinds import KINDS, faults_of, queue_warnings, with_identity
+from trainer_kai.cli.preview import Preview, PreviewContext, preview_jobset, preview_trainjob
 from trainer_kai.cli.table import table
 from trainer_kai.cli.unread import unread_files
-from trainer_kai.errors import ConfigError, FieldError, Unmet
+from trainer_kai.errors import ConfigError, FieldError, FieldWarning
 from trainer_kai.kube.errors import ApiError, NotFound
 from trainer_kai.policy.finding import Finding
-from trainer_kai.policy.lint import Bounds, Nodes
+from trainer_kai.policy.lint import KnownCluster, NodeIndex
 
 if TYPE_CHECKING:
     from trainer_kai.kube.client import Client
@@ -52,20 +52,20 @@ _COMPARED: Final = (NODES, QUEUES, PRIORITY_CLASSES, TOPOLOGIES)
 _KINDS: Final = frozenset((it.group, it.kind) for it in (*_PLANNED, *_COMPARED))
 
 
-class _Given(NamedTuple):
+class _PlanInput(NamedTuple):
     """What the files hold."""
 
     jobs: list[TrainJob]
     jobsets: list[JobSet]
     runtimes: dict[tuple[str, Key], Runtime]
     namespaces: dict[str, Namespace]
-    others: dict[str, dict[str, Any]]  # what they are compared with, by kind and name
+    compared: dict[str, dict[str, Any]]  # what they are compared with, by kind and name
 
-    def bounds(self) -> Bounds:
+    def bounds(self) -> KnownCluster:
         """Return what is known of the cluster: all of a kind, or nothing."""
-        nodes, queues, classes, topologies = (self.others.get(it.kind) for it in _COMPARED)
-        return Bounds(
-            nodes=Nodes(nodes.values()) if nodes else None,
+        nodes, queues, classes, topologies = (self.compared.get(it.kind) for it in _COMPARED)
+        return KnownCluster(
+            nodes=NodeIndex(nodes.values()) if nodes else None,
             queues={name: it.spec for name, it in queues.items()} if queues else None,
             priorities=classes,
             topologies={name: it.spec for name, it in topologies.items()} if topologies else None,
@@ -103,25 +103,25 @@ def add_plan(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
         default="bundled",
         help="who binds: our scheduler, or a KAI that is already there",
     )
-    site = "as the processes of the site are told"
-    parser.add_argument("--scheduler-name", default=SCHEDULER_NAME, help=site)
-    parser.add_argument("--default-queue", default=DEFAULT_QUEUE, help=site)
+    site_help = "as the processes of the site are told"
+    parser.add_argument("--scheduler-name", default=SCHEDULER_NAME, help=site_help)
+    parser.add_argument("--default-queue", default=DEFAULT_QUEUE, help=site_help)
     parser.add_argument("--kubeconfig", default="", help="where to find what no file has")
     parser.add_argument("--context", default="")
     parser.set_defaults(run=_run)
 
 
 def _run(args: argparse.Namespace) -> int:
-    given = _read(args.files, args.namespace)
-    if not given.jobs and not given.jobsets:
+    plan_input = _read(args.files, args.namespace)
+    if not plan_input.jobs and not plan_input.jobsets:
         names = ", ".join(args.files)
         raise ConfigError([FieldError("-f", f"no TrainJob and no JobSet is in {names}")])
-    missing = [job for job in given.jobs if _reference(job) not in given.runtimes]
+    missing = [job for job in plan_input.jobs if _runtime_key(job) not in plan_input.runtimes]
     if missing:
         import asyncio  # noqa: PLC0415 - few need a cluster, and it is slow to import
 
-        asyncio.run(_fetch(args, given, missing))
-    previews = [*_previews(args, given)]
+        asyncio.run(_fetch_missing(args, plan_input, missing))
+    previews = [*_previews(args, plan_input)]
     if args.output == "json":
         print(json.dumps({"schema": _SCHEMA, "plans": [*map(_as_json, previews)]}, indent=2))
     else:
@@ -129,122 +129,128 @@ def _run(args: argparse.Namespace) -> int:
     return _BLOCKED if any(it.is_blocked for it in previews) else 0
 
 
-def _read(files: Iterable[str], namespace: str) -> _Given:
-    given = _Given([], [], {}, {}, {})
+def _read(files: Iterable[str], namespace: str) -> _PlanInput:
+    plan_input = _PlanInput([], [], {}, {}, {})
     faults: list[FieldError] = []
-    remarks = Remarks()
+    field_warnings = UnusedFields()
     documents = read_files(files, faults=faults)
     faults += unread_files(documents, _KINDS)
-    left: dict[tuple[str, str, str], list[Document]] = {}
+    ignored: dict[tuple[str, str, str], list[Document]] = {}
     for document in documents:
         kind = (document.group, document.kind)
         if kind not in _KINDS:
-            left.setdefault((document.file, *kind), []).append(document)
+            ignored.setdefault((document.file, *kind), []).append(document)
             continue
         try:
-            whole = named(document, namespace)
-            remarks.add(whole, KINDS[kind].resource.struct)
-            it = read(KINDS[kind].resource.struct, whole)
+            identified = with_identity(document, namespace)
+            field_warnings.add(identified, KINDS[kind].resource.struct)
+            it = read_object(KINDS[kind].resource.struct, identified)
         except ConfigError as error:
             faults += error.faults
             continue
-        faults += remarks.sift(whole, _wrong(kind, it))
-        _add(given, document.kind, it)
-    for first, *others in left.values():
+        faults += field_warnings.keep_faults(identified, _faults(kind, it))
+        _add(plan_input, document.kind, it)
+    for first, *others in ignored.values():
         more = f" and {len(others)} more" if others else ""
         print(f"trainer-kai: left out: {first}{more}", file=sys.stderr)
-    for line in remarks.lines():
+    for line in field_warnings.lines():
         print(f"trainer-kai: {line}", file=sys.stderr)
     if faults:
         raise ConfigError(faults)
-    return given
+    return plan_input
 
 
-def _wrong(kind: tuple[str, str], it: Any) -> Iterator[FieldError]:
+def _faults(kind: tuple[str, str], it: Any) -> Iterator[FieldError]:
     """Yield what is wrong with an object, but not the wishes that are told with its plan."""
     is_planned = isinstance(it, TrainJob | JobSet)
     faults = faults_of(kind, it)
-    yield from (one for one in faults if not (is_planned and isinstance(one, Unmet)))
+    yield from (one for one in faults if not (is_planned and isinstance(one, FieldWarning)))
     if isinstance(it, Queue):
-        yield from queue_remarks(it)
+        yield from queue_warnings(it)
 
 
-def _add(given: _Given, kind: str, it: Any) -> None:
+def _add(plan_input: _PlanInput, kind: str, it: Any) -> None:
     if kind == TRAINJOBS.kind:
-        given.jobs.append(it)
+        plan_input.jobs.append(it)
     elif kind == JOBSETS.kind:
-        given.jobsets.append(it)
+        plan_input.jobsets.append(it)
     elif kind == NAMESPACES.kind:
-        given.namespaces[it.metadata.name] = it
+        plan_input.namespaces[it.metadata.name] = it
     elif kind in {other.kind for other in _COMPARED}:
-        given.others.setdefault(kind, {})[it.metadata.name] = it
+        plan_input.compared.setdefault(kind, {})[it.metadata.name] = it
     else:
-        given.runtimes[kind, it.metadata.key] = it
+        plan_input.runtimes[kind, it.metadata.key] = it
 
 
-def _reference(job: TrainJob) -> tuple[str, Key]:
+def _runtime_key(job: TrainJob) -> tuple[str, Key]:
     reference = job.spec.runtime_ref
     is_local = reference.kind == RUNTIMES.kind
     return reference.kind, Key(job.metadata.namespace if is_local else "", reference.name)
 
 
-async def _fetch(args: argparse.Namespace, given: _Given, missing: list[TrainJob]) -> None:
+async def _fetch_missing(
+    args: argparse.Namespace, plan_input: _PlanInput, missing: list[TrainJob]
+) -> None:
     """Read what no file has from the cluster; say all of what is nowhere."""
     from trainer_kai.kube.connect import command_client  # noqa: PLC0415 - as above
 
     faults = []
     try:
         async with command_client(kubeconfig=args.kubeconfig, context=args.context) as client:
-            for kind, key in dict.fromkeys(map(_reference, missing)):
+            for kind, key in dict.fromkeys(map(_runtime_key, missing)):
                 try:
-                    given.runtimes[kind, key] = await _runtime(client, kind, key)
+                    plan_input.runtimes[kind, key] = await _fetch_runtime(client, kind, key)
                 except NotFound:
                     message = "is in no file, and not in the cluster either"
                     faults.append(FieldError(f"{kind} {key}", message))
-            for name in {job.metadata.namespace for job in missing} - set(given.namespaces):
+            for name in {job.metadata.namespace for job in missing} - set(plan_input.namespaces):
                 try:
-                    given.namespaces[name] = await client.get(NAMESPACES, Key("", name))
+                    plan_input.namespaces[name] = await client.get(NAMESPACES, Key("", name))
                 except ApiError:
                     continue  # it may not be there yet, or be none of the user's business
     except (ApiError, ConfigError) as error:
-        names = ", ".join(sorted({f"{kind} {key}" for kind, key in map(_reference, missing)}))
+        names = ", ".join(sorted({f"{kind} {key}" for kind, key in map(_runtime_key, missing)}))
         message = f"give the file of {names} with another -f, or access to a cluster: {error}"
         raise ConfigError([FieldError("-f", message)]) from error
     if faults:
         raise ConfigError(faults)
 
 
-async def _runtime(client: "Client", kind: str, key: Key) -> Runtime:
+async def _fetch_runtime(client: "Client", kind: str, key: Key) -> Runtime:
     if kind == RUNTIMES.kind:
         return await client.get(RUNTIMES, key)
     return await client.get(CLUSTER_RUNTIMES, key)
 
 
-def _previews(args: argparse.Namespace, given: _Given) -> Iterator[Preview]:
-    for job in given.jobs:
-        around = _around(args, given, job.metadata.namespace)
-        yield _with_wishes(preview(job, given.runtimes[_reference(job)], around), TRAINJOBS, job)
-    for jobset in given.jobsets:
-        around = _around(args, given, jobset.metadata.namespace)
-        yield _with_wishes(preview_jobset(jobset, around), JOBSETS, jobset)
+def _previews(args: argparse.Namespace, plan_input: _PlanInput) -> Iterator[Preview]:
+    for job in plan_input.jobs:
+        context = _preview_context(args, plan_input, job.metadata.namespace)
+        yield _with_unmet(
+            preview_trainjob(job, plan_input.runtimes[_runtime_key(job)], context), TRAINJOBS, job
+        )
+    for jobset in plan_input.jobsets:
+        context = _preview_context(args, plan_input, jobset.metadata.namespace)
+        yield _with_unmet(preview_jobset(jobset, context), JOBSETS, jobset)
 
 
-def _with_wishes(found: Preview, kind: Resource[Any], it: TrainJob | JobSet) -> Preview:
+def _with_unmet(found: Preview, kind: Resource[Any], it: TrainJob | JobSet) -> Preview:
     """Tell which of its wishes cannot be meant, beside what became of the others."""
-    told = {(finding.path, finding.message) for finding in found.findings}
+    reported = {(finding.path, finding.message) for finding in found.findings}
     faults = faults_of((kind.group, kind.kind), it)
-    wishes = (Finding(*fault) for fault in faults if fault not in told)
-    return found._replace(findings=(*wishes, *found.findings))
+    unmet = (Finding(*fault) for fault in faults if fault not in reported)
+    return found._replace(findings=(*unmet, *found.findings))
 
 
-def _around(args: argparse.Namespace, given: _Given, namespace: str) -> Surroundings:
-    found = given.namespaces.get(namespace)
-    return Surroundings(
+def _preview_context(
+    args: argparse.Namespace, plan_input: _PlanInput, namespace: str
+) -> PreviewContext:
+    found = plan_input.namespaces.get(namespace)
+    return PreviewContext(
         mode=args.mode,
         scheduler_name=args.scheduler_name,
         default_queue=args.default_queue,
         namespace=found.metadata.labels if found else None,
-        bounds=given.bounds(),
+        bounds=plan_input.bounds(),
     )
 
 
@@ -256,7 +262,14 @@ def _as_text(it: Preview) -> str:
     head += [f"mode {it.mode}"]
     lines = ["   ".join(head), ""]
     rows = [
-        (row.stage, row.group, row.after or "-", row.members, row.needs, _spelt(row.requests))
+        (
+            row.stage,
+            row.name,
+            row.after or "-",
+            row.members,
+            row.needs,
+            _requests_text(row.requests),
+        )
         for row in it.rows
     ]
     if rows:
@@ -269,7 +282,7 @@ def _as_text(it: Preview) -> str:
     return "\n".join(lines)
 
 
-def _spelt(requests: Mapping[str, str]) -> str:
+def _requests_text(requests: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {amount}" for name, amount in requests.items()) or "-"
 
 

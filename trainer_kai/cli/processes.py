@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from scheduler.shell.process import scheduler
 from trainer_kai.kube.runner import Runner
-from trainer_kai.kube.standard import Basis, run_process
+from trainer_kai.kube.standard import ProcessContext, run_process
 from trainer_kai.podgrouper.__main__ import podgrouper
 from trainer_kai.settings import (
     AllSettings,
@@ -19,10 +19,10 @@ from trainer_kai.settings import (
 )
 from webhook.__main__ import webhook
 
-__all__ = ["be"]
+__all__ = ["run_named_process"]
 
 
-def be(process: str, argv: Sequence[str]) -> int:
+def run_named_process(process: str, argv: Sequence[str]) -> int:
     """Be a process until it is told to stop; return its exit code."""
     match process:
         case "webhook":
@@ -32,16 +32,18 @@ def be(process: str, argv: Sequence[str]) -> int:
         case "scheduler":
             return run_process("scheduler", SchedulerSettings, scheduler, argv)
         case _:
-            return run_process("trainer_kai", AllSettings, _everything, argv)
+            return run_process("trainer_kai", AllSettings, _run_all, argv)
 
 
-async def _everything(run: Runner, basis: Basis, settings: AllSettings) -> None:
+async def _run_all(run: Runner, basis: ProcessContext, settings: AllSettings) -> None:
     """Start the services of all three; the webhook last, for it waits for its certificate."""
 
-    def part(name: str) -> Basis:
+    def part(name: str) -> ProcessContext:
         return basis._replace(health=basis.health.part(name), log=basis.log.bind(part=name))
 
-    grouping = settings.of(PodgrouperSettings, settings.podgrouper)
+    grouping = settings.settings_for(PodgrouperSettings, settings.podgrouper)
     await podgrouper(run, part("podgrouper"), grouping)
-    await scheduler(run, part("scheduler"), settings.of(SchedulerSettings, settings.scheduler))
-    await webhook(run, part("webhook"), settings.of(WebhookSettings, settings.webhook))
+    await scheduler(
+        run, part("scheduler"), settings.settings_for(SchedulerSettings, settings.scheduler)
+    )
+    await webhook(run, part("webhook"), settings.settings_for(WebhookSettings, settings.webhook))

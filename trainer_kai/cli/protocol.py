@@ -6,11 +6,11 @@ CPUs and GPUs are counted whole, memory in bytes; what is not whole has three de
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from scheduler.core.explain import explain
-from scheduler.core.model import Cause, Kind
+from scheduler.core.explain import rejection_message
+from scheduler.core.model import ReservationCause, ResourceKind
 from scheduler.state.cluster import Cluster
-from scheduler.state.encode import Encoded
-from scheduler.state.orders import Orders
+from scheduler.state.encode import EncodedSnapshot
+from scheduler.state.orders import Commands
 from scheduler.state.reserved import read_reserved
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import (
@@ -24,31 +24,31 @@ from trainer_kai.api.names import (
 )
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.podgroup import PodGroup
-from trainer_kai.api.sentence import shortened
-from trainer_kai.cli.ending import Ending
+from trainer_kai.api.sentence import truncated_message
+from trainer_kai.cli.ending import EndState
 
 __all__ = [
-    "Eviction",
+    "EvictionRow",
     "amounts_json",
     "cycle_json",
-    "devices_of",
-    "evictions_of",
-    "own_group",
-    "phase_of",
+    "eviction_rows",
+    "gpu_groups_of",
+    "own_podgroup_key",
+    "pod_phase",
     "states_json",
 ]
 
-_THOUSANDTHS: Final = 1000
-_KINDS: Final = (
-    ("cpu", Kind.CPU, _THOUSANDTHS),
-    ("memory", Kind.MEMORY, 1),
-    ("gpu", Kind.GPU, _THOUSANDTHS),
+THOUSANDTHS: Final = 1000
+_RESOURCE_KINDS: Final = (
+    ("cpu", ResourceKind.CPU, THOUSANDTHS),
+    ("memory", ResourceKind.MEMORY, 1),
+    ("gpu", ResourceKind.GPU, THOUSANDTHS),
 )
 _SHARING: Final = (GPU_FRACTION, GPU_MEMORY)
 Json = dict[str, Any]
 
 
-class Eviction(NamedTuple):
+class EvictionRow(NamedTuple):
     """A pod that has to go."""
 
     pod: Key
@@ -58,59 +58,73 @@ class Eviction(NamedTuple):
     groups: tuple[str, ...]  # whose pods these are, all of one namespace
 
 
-def evictions_of(orders: Orders) -> tuple[Eviction, ...]:
+def eviction_rows(commands: Commands) -> tuple[EvictionRow, ...]:
     """Return who has to go, and for whom."""
     return tuple(
-        Eviction(pod, one.why, one.action, one.work_lost, tuple(it.name for it in one.groups))
-        for one in orders.departures
-        for pod in one.pods
+        EvictionRow(
+            pod,
+            departure.reason,
+            departure.action,
+            departure.lost_work,
+            tuple(it.name for it in departure.groups),
+        )
+        for departure in commands.evictions
+        for pod in departure.pods
     )
 
 
-def cycle_json(encoded: Encoded, orders: Orders, cluster: Cluster) -> Json:
+def cycle_json(encoded: EncodedSnapshot, commands: Commands, cluster: Cluster) -> Json:
     """Return what a cycle decided; *cluster* has its reservations written down."""
     return {
-        "binds": _sorted({**_pod(it.pod), "node": it.node, "gpuGroups": []} for it in orders.binds),
+        "binds": _sorted(
+            {**_pod_name(it.pod), "node": it.node, "gpuGroups": []} for it in commands.binds
+        ),
         "evictions": _sorted(
             {
-                **_pod(it.pod),
+                **_pod_name(it.pod),
                 "reason": it.reason,
                 "action": it.action,
                 "workLost": it.work_lost,
                 "podGroups": sorted(it.groups),
             }
-            for it in evictions_of(orders)
+            for it in eviction_rows(commands)
         ),
-        "nominations": _sorted({**_pod(it.pod), "node": it.node} for it in orders.nominations),
-        "reservations": _reservations(encoded, cluster),
+        "nominations": _sorted(
+            {**_pod_name(it.pod), "node": it.node} for it in commands.nominations
+        ),
+        "reservations": _reservations_json(encoded, cluster),
         "unschedulable": _sorted(
             {
                 "namespace": it.group.namespace,
                 "podGroup": it.group.name,
-                "reason": it.verdict.title,
-                "message": shortened(explain(encoded.snapshot, it.rejection)),
+                "reason": it.reason.title,
+                "message": truncated_message(rejection_message(encoded.snapshot, it.rejection)),
             }
-            for it in orders.unschedulable
+            for it in commands.unschedulable
         ),
     }
 
 
 def states_json(
-    cluster: Cluster, gone: Iterable[Key], ends: tuple[Encoded, Ending], cycle: Json, default: str
+    cluster: Cluster,
+    evicted_keys: Iterable[Key],
+    final: tuple[EncodedSnapshot, EndState],
+    cycle: Json,
+    default_queue: str,
 ) -> Json:
     """Return how everything is after the last cycle.
 
     *gone* were evicted for good; *default* is the queue of a pod that names none.
     """
-    encoded, end = ends
+    encoded, end_state = final
     pods = [_pod_json(key, pod) for key, pod in cluster.pods.items()]
     pods += (
-        {"namespace": key.namespace, "name": key.name, "phase": "Evicted", **_NOWHERE}
-        for key in gone
+        {"namespace": key.namespace, "name": key.name, "phase": "Evicted", **_UNPLACED}
+        for key in evicted_keys
     )
     return {
         "pods": _sorted(pods),
-        "podGroups": _groups(cluster, encoded, cycle, default),
+        "podGroups": _podgroups_json(cluster, encoded, cycle, default_queue),
         "queues": [
             {
                 "name": queue.name,
@@ -118,23 +132,23 @@ def states_json(
                 "allocated": amounts_json(queue.allocated),
                 "requested": amounts_json(queue.requested),
             }
-            for queue in end.queues
+            for queue in end_state.queues
         ],
         "nodes": [
             {
                 "name": node.name,
-                "idleGpus": _number(node.idle, _THOUSANDTHS),
-                "releasingGpus": _number(node.releasing, _THOUSANDTHS),
+                "idleGpus": number_json(node.idle, THOUSANDTHS),
+                "releasingGpus": number_json(node.releasing, THOUSANDTHS),
             }
-            for node in end.nodes
+            for node in end_state.nodes
         ],
     }
 
 
-_NOWHERE: Final[Json] = {"node": "", "gpuGroups": []}
+_UNPLACED: Final[Json] = {"node": "", "gpuGroups": []}
 
 
-def phase_of(pod: Pod) -> str:
+def pod_phase(pod: Pod) -> str:
     """Return how far a pod is."""
     if pod.status.phase in {"Succeeded", "Failed"}:
         return pod.status.phase
@@ -143,7 +157,7 @@ def phase_of(pod: Pod) -> str:
     return "Running" if pod.spec.node_name else "Pending"
 
 
-def devices_of(pod: Pod) -> list[str]:
+def gpu_groups_of(pod: Pod) -> list[str]:
     """Return the shared devices that a pod has."""
     labels = pod.metadata.labels
     if not pod.spec.node_name or not any(name in pod.metadata.annotations for name in _SHARING):
@@ -158,71 +172,77 @@ def _pod_json(key: Key, pod: Pod) -> Json:
     return {
         "namespace": key.namespace,
         "name": key.name,
-        "phase": phase_of(pod),
+        "phase": pod_phase(pod),
         "node": pod.spec.node_name,
-        "gpuGroups": devices_of(pod),
+        "gpuGroups": gpu_groups_of(pod),
     }
 
 
-def _groups(cluster: Cluster, encoded: Encoded, cycle: Json, default: str) -> list[Json]:
+def _podgroups_json(
+    cluster: Cluster, encoded: EncodedSnapshot, cycle: Json, default_queue: str
+) -> list[Json]:
     """Return the groups, and the units that are pods on their own."""
     verdicts = {(it["namespace"], it["podGroup"]): it["reason"] for it in cycle["unschedulable"]}
     names = encoded.snapshot.queues.names
     queues = {
         key: names[unit.queue]
-        for key, unit in zip(encoded.units, encoded.snapshot.units, strict=True)
+        for key, unit in zip(encoded.podgroup_keys, encoded.snapshot.podgroups, strict=True)
         if unit.queue >= 0
     }
-    alone = {own_group(key, pod): pod for key, pod in cluster.pods.items()}
+    single_pods = {own_podgroup_key(key, pod): pod for key, pod in cluster.pods.items()}
     found = {}
-    for key in {*cluster.pod_groups, *encoded.units}:
+    for key in {*cluster.pod_groups, *encoded.podgroup_keys}:
         group = cluster.pod_groups.get(key)
         found[key] = {
             "namespace": key.namespace,
             "name": key.name,
-            "queue": queues.get(key) or _named(group, alone.get(key), default),
+            "queue": queues.get(key) or _asked_queue(group, single_pods.get(key), default_queue),
             "lastStartTimestamp": group.metadata.annotations.get(LAST_START, "") if group else "",
             "verdict": verdicts.get((key.namespace, key.name), ""),
         }
     return [found[key] for key in sorted(found)]
 
 
-def own_group(key: Key, pod: Pod) -> Key:
+def own_podgroup_key(key: Key, pod: Pod) -> Key:
     """Return what the unit of a pod without a group is called."""
     return Key(key.namespace, f"pg-{key.name}-{pod.metadata.uid}")
 
 
-def _named(group: PodGroup | None, alone: Pod | None, default: str) -> str:
+def _asked_queue(group: PodGroup | None, single_pods: Pod | None, default_queue: str) -> str:
     """Return the queue that is asked for, whether there is one or not."""
     if group is not None:
         return group.spec.queue
-    return (alone.metadata.labels.get(QUEUE) or default) if alone is not None else ""
+    return (
+        (single_pods.metadata.labels.get(QUEUE) or default_queue) if single_pods is not None else ""
+    )
 
 
-def _reservations(encoded: Encoded, cluster: Cluster) -> list[Json]:
+def _reservations_json(encoded: EncodedSnapshot, cluster: Cluster) -> list[Json]:
     """Return the slots that are held, those of earlier cycles included."""
-    counts: dict[tuple[Key, str, str, Cause], int] = {}
-    for key in encoded.units:
+    counts: dict[tuple[Key, str, str, ReservationCause], int] = {}
+    for key in encoded.podgroup_keys:
         group = cluster.pod_groups.get(key)
-        slots = read_reserved(group.metadata.annotations.get(RESERVED, "")) if group else {}
-        for of_leaf in slots.values() if isinstance(slots, Mapping) else ():
-            for slot in of_leaf:
-                name = (key, slot.leaf, slot.node, slot.cause)
+        reserved_places = (
+            read_reserved(group.metadata.annotations.get(RESERVED, "")) if group else {}
+        )
+        for places in reserved_places.values() if isinstance(reserved_places, Mapping) else ():
+            for reserved_place in places:
+                name = (key, reserved_place.podset, reserved_place.node, reserved_place.cause)
                 counts[name] = counts.get(name, 0) + 1
     return [
         {
             "namespace": key.namespace,
             "podGroup": key.name,
-            "subGroup": leaf,
+            "subGroup": podset,
             "node": node,
             "count": count,
             "cause": cause.name.lower(),
         }
-        for (key, leaf, node, cause), count in sorted(counts.items())
+        for (key, podset, node, cause), count in sorted(counts.items())
     ]
 
 
-def _pod(key: Key) -> Json:
+def _pod_name(key: Key) -> Json:
     return {"namespace": key.namespace, "pod": key.name}
 
 
@@ -233,9 +253,9 @@ def _sorted(items: Iterable[Json]) -> list[Json]:
 
 def amounts_json(row: tuple[float, ...]) -> Json:
     """Return amounts by kind."""
-    return {name: _number(row[kind], unit) for name, kind, unit in _KINDS}
+    return {name: number_json(row[kind], unit) for name, kind, unit in _RESOURCE_KINDS}
 
 
-def _number(amount: float, unit: int) -> float:
+def number_json(amount: float, unit: int) -> float:
     number = round(amount / unit, 3)
     return int(number) if number == int(number) else number

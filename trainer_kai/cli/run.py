@@ -23,6 +23,6 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
 
 
 def _run(args: argparse.Namespace) -> int:
-    from trainer_kai.cli.processes import be  # noqa: PLC0415 - no other command needs all that
+    from trainer_kai.cli.processes import run_named_process  # noqa: PLC0415 - no other command needs all that
 
-    return be(args.process, args.settings)
+    return run_named_process(args.process, args.settings)

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from trainer_kai.api.duration import DurationError, nanoseconds
 from trainer_kai.api.names import DEFAULT_QUEUE
-from trainer_kai.cli.documents import called, read_files
+from trainer_kai.cli.documents import display_name, read_files
 from trainer_kai.cli.table import screen_width
 from trainer_kai.errors import ConfigError, FieldError
 
 if TYPE_CHECKING:
-    from trainer_kai.cli.simulation import Options
+    from trainer_kai.cli.simulation import SimulationOptions
 
 __all__ = ["add_simulate"]
 
-_MOST_CYCLES: Final = 10_000
+_MAX_CYCLES: Final = 10_000
 _SECOND: Final = 1_000_000_000
-_UNASKED: Final = (
+_CONSOLIDATION_NOTE: Final = (
     "trainer-kai: some are moved (consolidation); the running scheduler moves only TrainJobs whose"
     " queue offers it, as --moves offered does"
 )
@@ -47,19 +47,21 @@ def add_simulate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     )
     parser.add_argument("-o", dest="output", choices=("table", "json"), default="table")
     parser.add_argument("--stats", action="store_true", help="how long it took, too")
-    _add_site(parser)
-    _add_taking(parser)
-    _add_course(parser)
+    _add_scheduler_flags(parser)
+    _add_reclaim_flags(parser)
+    _add_cycle_flags(parser)
     parser.set_defaults(run=_run)
 
 
-def _add_site(parser: argparse.ArgumentParser) -> None:
+def _add_scheduler_flags(parser: argparse.ArgumentParser) -> None:
     """Add what the processes of a site are told as well."""
     parser.add_argument("--actions", metavar="NAMES", help="such as allocate,reclaim")
-    site = "as the processes of the site are told"
-    parser.add_argument("--scheduler-name", default="", help=f"{site}, or a SchedulingShard says")
-    parser.add_argument("--default-queue", default=DEFAULT_QUEUE, help=site)
-    parser.add_argument("--kueue", action="store_true", help=f"Kueue runs there; {site}")
+    site_help = "as the processes of the site are told"
+    parser.add_argument(
+        "--scheduler-name", default="", help=f"{site_help}, or a SchedulingShard says"
+    )
+    parser.add_argument("--default-queue", default=DEFAULT_QUEUE, help=site_help)
+    parser.add_argument("--kueue", action="store_true", help=f"Kueue runs there; {site_help}")
     parser.add_argument(
         "--staleness-grace-period",
         default="60s",
@@ -80,7 +82,7 @@ def _add_site(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_taking(parser: argparse.ArgumentParser) -> None:
+def _add_reclaim_flags(parser: argparse.ArgumentParser) -> None:
     """Add what a site chooses about losing something to others."""
     parser.add_argument(
         "--victims",
@@ -103,7 +105,7 @@ def _add_taking(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_course(parser: argparse.ArgumentParser) -> None:
+def _add_cycle_flags(parser: argparse.ArgumentParser) -> None:
     """Add when it is, and what comes to pass between plans."""
     parser.add_argument("--cycles", type=int, default=1, metavar="N", help="plans in a row (1)")
     parser.add_argument(
@@ -132,61 +134,63 @@ def _add_course(parser: argparse.ArgumentParser) -> None:
 def _run(args: argparse.Namespace) -> int:
     began = time.perf_counter()
     from trainer_kai.cli import capture, simulation  # noqa: PLC0415 - they import numpy
-    from trainer_kai.cli.picture import picture  # noqa: PLC0415 - as above
+    from trainer_kai.cli.picture import as_text  # noqa: PLC0415 - as above
 
     faults: list[FieldError] = []
     options = _options(args, faults)
     documents = read_files(args.files, capture.unpack, faults)
     if not documents and not faults:
-        faults = [FieldError("-f", f"no object is in {', '.join(map(called, args.files))}")]
-    scene = None
+        faults = [FieldError("-f", f"no object is in {', '.join(map(display_name, args.files))}")]
+    simulation_input = None
     try:
-        scene = simulation.prepare(documents, options)
+        simulation_input = simulation.prepare(documents, options)
     except ConfigError as error:
         faults += error.faults
-    if scene is None or faults:
+    if simulation_input is None or faults:
         raise ConfigError(dict.fromkeys(faults))
-    for note in scene.notes:
+    for note in simulation_input.notes:
         print(f"trainer-kai: {note}", file=sys.stderr)
-    outcome = simulation.run(scene, options, load_s=time.perf_counter() - began)
-    for stray in dict.fromkeys(outcome.strays):
-        print(f"trainer-kai: {stray}", file=sys.stderr)
-    if options.moves == "any" and _moves(outcome.document):
-        print(_UNASKED, file=sys.stderr)
+    outcome = simulation.run(simulation_input, options, load_s=time.perf_counter() - began)
+    for warning in dict.fromkeys(outcome.warnings):
+        print(f"trainer-kai: {warning}", file=sys.stderr)
+    if options.moves == "any" and _has_moves(outcome.document):
+        print(_CONSOLIDATION_NOTE, file=sys.stderr)
     if args.output == "json":
         print(json.dumps(outcome.document, indent=2))
     else:
-        print(picture(outcome, screen_width()))
+        print(as_text(outcome, screen_width()))
     return 0
 
 
-def _moves(document: dict[str, Any]) -> bool:
+def _has_moves(document: dict[str, Any]) -> bool:
     """Say whether anybody was moved."""
     return any(
         it["action"] == "consolidation" for cycle in document["cycles"] for it in cycle["evictions"]
     )
 
 
-def _options(args: argparse.Namespace, faults: list[FieldError]) -> "Options":
+def _options(args: argparse.Namespace, faults: list[FieldError]) -> "SimulationOptions":
     """Return what was chosen, and note what cannot be."""
-    from trainer_kai.cli.kinds import seconds  # noqa: PLC0415 - few need it
-    from trainer_kai.cli.simulation import Options  # noqa: PLC0415 - it imports numpy
+    from trainer_kai.cli.kinds import unix_seconds  # noqa: PLC0415 - few need it
+    from trainer_kai.cli.simulation import SimulationOptions  # noqa: PLC0415 - it imports numpy
     from trainer_kai.cli.site import action_faults  # noqa: PLC0415 - as above
 
-    if not 1 <= args.cycles <= _MOST_CYCLES:
-        faults.append(FieldError("--cycles", f"{args.cycles} must be from 1 to {_MOST_CYCLES}"))
-    now = seconds(args.now) if args.now else None
+    if not 1 <= args.cycles <= _MAX_CYCLES:
+        faults.append(FieldError("--cycles", f"{args.cycles} must be from 1 to {_MAX_CYCLES}"))
+    now = unix_seconds(args.now) if args.now else None
     if args.now and now is None:
-        right = "must be a time such as '2026-01-31T12:00:00Z'"
-        faults.append(FieldError("--now", f"{args.now!r} {right}"))
+        expected = "must be a time such as '2026-01-31T12:00:00Z'"
+        faults.append(FieldError("--now", f"{args.now!r} {expected}"))
     grace = _duration(args.staleness_grace_period, "--staleness-grace-period", faults)
-    stuck = _span(args.stuck_in_releasing_threshold, "--stuck-in-releasing-threshold", faults)
-    longest = _span(args.max_termination_grace, "--max-termination-grace", faults)
+    stuck = _nonnegative_duration(
+        args.stuck_in_releasing_threshold, "--stuck-in-releasing-threshold", faults
+    )
+    max_grace = _nonnegative_duration(args.max_termination_grace, "--max-termination-grace", faults)
     names = [name.strip() for name in (args.actions or "").split(",")]
     if args.actions is not None and not all(names):
         faults.append(FieldError("--actions", f"{args.actions!r} has an empty name"))
     faults += action_faults(filter(None, names), "--actions")
-    return Options(
+    return SimulationOptions(
         actions=tuple(filter(None, names)),
         cycles=args.cycles,
         now=now,
@@ -195,7 +199,7 @@ def _options(args: argparse.Namespace, faults: list[FieldError]) -> "Options":
         nominations=args.nominations,
         staleness_grace_s=grace,
         stuck_in_releasing_s=stuck,
-        max_termination_grace_s=longest,
+        max_termination_grace_s=max_grace,
         stats=args.stats,
         scheduler_name=args.scheduler_name,
         default_queue=args.default_queue,
@@ -206,7 +210,7 @@ def _options(args: argparse.Namespace, faults: list[FieldError]) -> "Options":
     )
 
 
-def _span(text: str, path: str, faults: list[FieldError]) -> int:
+def _nonnegative_duration(text: str, path: str, faults: list[FieldError]) -> int:
     """Return a duration in seconds that is not below zero; note what is none."""
     found = _duration(text, path, faults)
     if found < 0:

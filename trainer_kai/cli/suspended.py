@@ -6,7 +6,7 @@ from typing import Final
 from trainer_kai.api.names import EVICTED_BY, KUEUE_QUEUE
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.trainjob import TrainJob
-from trainer_kai.policy.evicted import why_evicted
+from trainer_kai.policy.evicted import eviction_reason
 
 __all__ = ["why_suspended"]
 
@@ -20,7 +20,7 @@ _FORGED: Final = (
 def why_suspended(job: TrainJob, groups: Iterable[PodGroup]) -> str:
     """Say why a TrainJob is suspended that is; *groups* are its own, perhaps with others."""
     kueue = job.metadata.labels.get(KUEUE_QUEUE)
-    evicted = next(filter(None, (why_evicted(job, group) for group in groups)), "")
+    evicted = next(filter(None, (eviction_reason(job, group) for group in groups)), "")
     if evicted:
         return f"it was taken off its nodes: {evicted}. {_RESUMED}"
     if kueue:

@@ -7,11 +7,19 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-__all__ = ["WIDEST", "cut", "fitted", "screen_width", "table", "without_uids", "wrapped"]
+__all__ = [
+    "MAX_WIDTH",
+    "fitted_table",
+    "screen_width",
+    "table",
+    "truncated",
+    "without_uids",
+    "wrapped_lines",
+]
 
-WIDEST: Final = 100
-_NARROWEST: Final = 60
-_LEAST: Final = 16  # to which a name is cut
+MAX_WIDTH: Final = 100
+_MIN_WIDTH: Final = 60
+_MIN_NAME_WIDTH: Final = 16  # to which a name is cut
 _GAP: Final = "   "
 _UID: Final = re.compile(r"([0-9a-f]{8})(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -19,11 +27,11 @@ _UID: Final = re.compile(r"([0-9a-f]{8})(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 def screen_width() -> int:
     """Return how wide the terminal is, between what is too narrow and what is too wide to read."""
     if not sys.stdout.isatty():
-        return WIDEST
-    return min(max(shutil.get_terminal_size((WIDEST, 0)).columns, _NARROWEST), WIDEST)
+        return MAX_WIDTH
+    return min(max(shutil.get_terminal_size((MAX_WIDTH, 0)).columns, _MIN_WIDTH), MAX_WIDTH)
 
 
-def wrapped(text: str, indent: str, width: int) -> list[str]:
+def wrapped_lines(text: str, indent: str, width: int) -> list[str]:
     """Return the lines of a text, two columns in, and from the second on as far as *indent*."""
     return textwrap.wrap(
         text, width, initial_indent="  ", subsequent_indent=indent, break_on_hyphens=False
@@ -32,7 +40,7 @@ def wrapped(text: str, indent: str, width: int) -> list[str]:
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table; each column is as wide as it must be."""
-    lines = [tuple(headings), *(tuple(map(in_one_line, row)) for row in rows)]
+    lines = [tuple(headings), *(tuple(map(escaped, row)) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         _GAP.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
@@ -40,7 +48,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     )
 
 
-def in_one_line(text: str) -> str:
+def escaped(text: str) -> str:
     """Return a text with what would break its line, or cannot be seen, written as in Python."""
     if text.isprintable():
         return text
@@ -52,16 +60,16 @@ def without_uids(text: str) -> str:
     return _UID.sub(r"\1…", text)
 
 
-def cut(text: str, width: int) -> str:
+def truncated(text: str, width: int) -> str:
     """Return a text that is not wider than so many columns."""
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
-def fitted(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def fitted_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a table; where it would be too wide, its first column is cut."""
     text = table(headings, rows)
-    over = max(map(len, text.splitlines())) - WIDEST
-    if over <= 0:
+    excess = max(map(len, text.splitlines())) - MAX_WIDTH
+    if excess <= 0:
         return text
-    width = max(max(len(row[0]) for row in rows) - over, _LEAST)
-    return table(headings, [(cut(row[0], width), *row[1:]) for row in rows])
+    width = max(max(len(row[0]) for row in rows) - excess, _MIN_NAME_WIDTH)
+    return table(headings, [(truncated(row[0], width), *row[1:]) for row in rows])

@@ -4,17 +4,17 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Final
 
-from trainer_kai.cli.answer import Answer, UnitAnswer
-from trainer_kai.cli.parts import Heads
-from trainer_kai.cli.reasons import Reason, moment
-from trainer_kai.cli.table import table, without_uids, wrapped
+from trainer_kai.cli.answer import PodGroupExplanation, TrainJobReport
+from trainer_kai.cli.parts import PodCounts
+from trainer_kai.cli.reasons import WaitingReason, parse_time
+from trainer_kai.cli.table import table, without_uids, wrapped_lines
 
 __all__ = ["as_json", "as_text"]
 
 _SCHEMA: Final = "trainer-kai/why/v1"
-_UNITS: Final = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
+_TIME_UNITS: Final = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 _HEADINGS: Final = ("STAGE", "GROUP", "AFTER", "MEMBERS", "STATE", "PODS")
-_DO: Final = {
+_VERBS: Final = {
     "running": ("runs", "run"),
     "starting": ("starts", "start"),
     "promised": ("is promised a node", "are promised a node"),
@@ -26,107 +26,107 @@ _DO: Final = {
 }
 
 
-def as_text(told: Answer, width: int) -> str:
+def as_text(report: TrainJobReport, width: int) -> str:
     """Return a headline, the way down, and the units, each with its reason below it."""
-    head = [f"{told.kind} {told.key}", told.state.value]
-    if told.runtime:
-        head.append(f"runtime {told.runtime}")
-    lines = ["   ".join([*head, f"queue {told.queue}"])]
-    if told.reason:
-        lines += wrapped(_reason(told.reason, told.now), "  ", width)
-    if told.has_jobset or told.units:
-        lines += ["", _way(told)]
-    if told.units:
-        lines += ["", *_units(told, width)]
-    lines += (f"note: {it}" for it in told.notes)
-    if told.unknown:
-        lines.append(f"not known, for it may not be read by you: {', '.join(told.unknown)}")
+    head = [f"{report.kind} {report.key}", report.state.value]
+    if report.runtime:
+        head.append(f"runtime {report.runtime}")
+    lines = ["   ".join([*head, f"queue {report.queue}"])]
+    if report.reason:
+        lines += wrapped_lines(_reason_text(report.reason, report.now), "  ", width)
+    if report.has_jobset or report.podgroups:
+        lines += ["", _summary_line(report)]
+    if report.podgroups:
+        lines += ["", *_podgroup_lines(report, width)]
+    lines += (f"note: {it}" for it in report.notes)
+    if report.unknown:
+        lines.append(f"not known, for it may not be read by you: {', '.join(report.unknown)}")
     return "\n".join(lines)
 
 
-def _way(told: Answer) -> str:
+def _summary_line(report: TrainJobReport) -> str:
     """Return how far it came: from the object down to its pods."""
-    steps = [told.kind] if told.kind != "TrainJob" else ["TrainJob", "JobSet"]
-    number = len(told.units)
+    steps = [report.kind] if report.kind != "TrainJob" else ["TrainJob", "JobSet"]
+    number = len(report.podgroups)
     steps.append(f"{number} unit{'s' * (number != 1)}")
-    heads = Heads(*map(sum, zip(*(unit.heads for unit in told.units), strict=True)))
-    pods = sum(heads)
-    steps.append(f"{pods} pod{'s' * (pods != 1)}" + (f": {_heads(heads)}" if pods else ""))
+    counts = PodCounts(*map(sum, zip(*(unit.counts for unit in report.podgroups), strict=True)))
+    pods = sum(counts)
+    steps.append(f"{pods} pod{'s' * (pods != 1)}" + (f": {_counts_text(counts)}" if pods else ""))
     return " → ".join(steps)
 
 
-def _units(told: Answer, width: int) -> Iterator[str]:
+def _podgroup_lines(report: TrainJobReport, width: int) -> Iterator[str]:
     rows = [
         (
-            unit.part.stage,
-            without_uids(unit.part.group) or "-",
-            unit.part.after or "-",
-            unit.part.members,
+            unit.podgroup.stage,
+            without_uids(unit.podgroup.name) or "-",
+            unit.podgroup.after or "-",
+            unit.podgroup.members,
             unit.state.value,
-            _heads(unit.heads) or "-",
+            _counts_text(unit.counts) or "-",
         )
-        for unit in told.units
+        for unit in report.podgroups
     ]
     head, *lines = table(_HEADINGS, rows).splitlines()
     yield head
-    for unit, line in zip(told.units, lines, strict=True):
+    for unit, line in zip(report.podgroups, lines, strict=True):
         yield line
-        text = _reason(unit.reason, told.now) if unit.reason else unit.note
-        yield from wrapped(text, "  ", width)
+        text = _reason_text(unit.reason, report.now) if unit.reason else unit.note
+        yield from wrapped_lines(text, "  ", width)
 
 
-def _heads(heads: Heads) -> str:
-    told = heads._asdict().items()
-    return ", ".join(f"{number} {_DO[name][number != 1]}" for name, number in told if number)
+def _counts_text(counts: PodCounts) -> str:
+    report = counts._asdict().items()
+    return ", ".join(f"{number} {_VERBS[name][number != 1]}" for name, number in report if number)
 
 
-def _reason(reason: Reason, now: datetime) -> str:
-    since = moment(reason.since)
-    age = f" (for {_age(now, since)})" if since else ""
-    return f"{reason.title}{age}: {reason.sentence}"
+def _reason_text(reason: WaitingReason, now: datetime) -> str:
+    since = parse_time(reason.since)
+    age = f" (for {_age_text(now, since)})" if since else ""
+    return f"{reason.title}{age}: {reason.message}"
 
 
-def _age(now: datetime, since: datetime) -> str:
+def _age_text(now: datetime, since: datetime) -> str:
     """Return how long that is; clocks differ, so it may be a little less than nothing."""
     seconds = max(int((now - since).total_seconds()), 0)
-    length, unit = next((it for it in _UNITS if seconds >= it[0]), _UNITS[-1])
+    length, unit = next((it for it in _TIME_UNITS if seconds >= it[0]), _TIME_UNITS[-1])
     return f"{seconds // length}{unit}"
 
 
-def as_json(told: Answer) -> dict[str, Any]:
+def as_json(report: TrainJobReport) -> dict[str, Any]:
     """Return plain values."""
     return {
         "schema": _SCHEMA,
-        "kind": told.kind,
-        "namespace": told.key.namespace,
-        "name": told.key.name,
-        "runtime": told.runtime or None,
-        "queue": told.queue if told.queue != "-" else None,
-        "state": told.state.value,
-        "waits": told.waits,
-        "reason": _plain(told.reason),
-        "units": [*map(_unit, told.units)],
-        "notes": [*told.notes],
-        "unknown": [*told.unknown],
+        "kind": report.kind,
+        "namespace": report.key.namespace,
+        "name": report.key.name,
+        "runtime": report.runtime or None,
+        "queue": report.queue if report.queue != "-" else None,
+        "state": report.state.value,
+        "waits": report.waits,
+        "reason": _reason_json(report.reason),
+        "units": [*map(_podgroup_json, report.podgroups)],
+        "notes": [*report.notes],
+        "unknown": [*report.unknown],
     }
 
 
-def _unit(unit: UnitAnswer) -> dict[str, Any]:
-    part = unit.part
+def _podgroup_json(unit: PodGroupExplanation) -> dict[str, Any]:
+    podgroup = unit.podgroup
     return {
-        "stage": part.stage if part.stage != "-" else None,
-        "podGroup": part.group or None,
-        "after": part.after or None,
-        "members": part.members if part.members != "-" else None,
+        "stage": podgroup.stage if podgroup.stage != "-" else None,
+        "podGroup": podgroup.name or None,
+        "after": podgroup.after or None,
+        "members": podgroup.members if podgroup.members != "-" else None,
         "state": unit.state.value,
-        "reason": _plain(unit.reason),
+        "reason": _reason_json(unit.reason),
         "note": unit.note or None,
-        "needs": part.least,
-        "pods": unit.heads._asdict(),
+        "needs": podgroup.min_pods,
+        "pods": unit.counts._asdict(),
     }
 
 
-def _plain(reason: Reason | None) -> dict[str, Any] | None:
+def _reason_json(reason: WaitingReason | None) -> dict[str, Any] | None:
     if reason is None:
         return None
-    return {"title": reason.title, "message": reason.sentence, "since": reason.since or None}
+    return {"title": reason.title, "message": reason.message, "since": reason.since or None}

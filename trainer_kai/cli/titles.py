@@ -7,10 +7,10 @@ take; a test compares them.
 from enum import StrEnum
 from typing import Final
 
-__all__ = ["VERDICTS", "Title"]
+__all__ = ["SCHEDULER_REASONS", "ReasonName"]
 
 
-class Title(StrEnum):
+class ReasonName(StrEnum):
     """The words that `why` has to find by itself."""
 
     # Of the scheduler, too.
@@ -24,14 +24,14 @@ class Title(StrEnum):
     INCOMPLETE = "Incomplete"
     JOBSET_MISSING = "JobSetMissing"
     LEFT_TO_OTHERS = "LeftToOthers"
-    NOBODY_SCHEDULES = "NobodySchedules"
-    NOTHING_SAID = "NothingSaid"
+    NO_SCHEDULER = "NobodySchedules"
+    UNEXPLAINED = "NothingSaid"
     SCHEDULER_PAUSED = "SchedulerPaused"  # as the paused scheduler writes it
     STARTING = "Starting"
     SUSPENDED = "Suspended"
 
 
-VERDICTS: Final = frozenset(
+SCHEDULER_REASONS: Final = frozenset(
     {
         "Misconfigured",
         "ForbiddenQueue",

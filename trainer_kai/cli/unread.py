@@ -10,13 +10,13 @@ from difflib import get_close_matches
 from typing import Final
 
 from trainer_kai.cli.documents import Document
-from trainer_kai.cli.kinds import KINDS, OPAQUE
+from trainer_kai.cli.kinds import KINDS, UNUSED_KINDS
 from trainer_kai.errors import FieldError
 
-__all__ = ["near", "spelt", "unread_files"]
+__all__ = ["kind_text", "similar_kind", "unread_files"]
 
-_ALIKE: Final = 0.85
-_TOLD: Final = 3
+_SIMILARITY: Final = 0.85
+_MAX_NAMED: Final = 3
 
 
 def unread_files(
@@ -28,22 +28,22 @@ def unread_files(
     mistyped: set[str] = set()
     for document in documents:
         kind = (document.group, document.kind)
-        if kind in KINDS or kind in OPAQUE:
+        if kind in KINDS or kind in UNUSED_KINDS:
             known.add(document.file)
             continue
-        resembled = near(document)
-        kinds.setdefault(document.file, Counter())[f"{spelt(document)}{resembled}"] += 1
-        if resembled or not document.kind or not document.fields.get("apiVersion"):
+        similar = similar_kind(document)
+        kinds.setdefault(document.file, Counter())[f"{kind_text(document)}{similar}"] += 1
+        if similar or not document.kind or not document.fields.get("apiVersion"):
             mistyped.add(document.file)
-    right = f"there are {', '.join(sorted({kind for _, kind in read}))}"
+    expected = f"there are {', '.join(sorted({kind for _, kind in read}))}"
     for file, found in kinds.items():
         if file not in known and (not known or file in mistyped):
-            named = [f"{name} ({count})" for name, count in sorted(found.items())[:_TOLD]]
-            more = f" and {len(found) - _TOLD} more" if len(found) > _TOLD else ""
-            yield FieldError(file, f"no kind in it is known: {', '.join(named)}{more}; {right}")
+            named = [f"{name} ({count})" for name, count in sorted(found.items())[:_MAX_NAMED]]
+            more = f" and {len(found) - _MAX_NAMED} more" if len(found) > _MAX_NAMED else ""
+            yield FieldError(file, f"no kind in it is known: {', '.join(named)}{more}; {expected}")
 
 
-def spelt(document: Document) -> str:
+def kind_text(document: Document) -> str:
     """Return its version and kind as it writes them."""
     version = document.fields.get("apiVersion")
     if not document.kind:
@@ -51,14 +51,14 @@ def spelt(document: Document) -> str:
     return f"{version} {document.kind}" if version else f"{document.kind} without an apiVersion"
 
 
-def near(document: Document) -> str:
+def similar_kind(document: Document) -> str:
     """Name the kind that one resembles of which the kind or the version is mistyped."""
     version = str(document.fields.get("apiVersion", ""))
-    right = [(it.resource.api_version, it.resource.kind) for it in KINDS.values()]
-    kinds = {kind.lower(): kind for at, kind in right if at == version}
-    versions = [at for at, kind in right if kind == document.kind]
-    for kind in get_close_matches(document.kind.lower(), kinds, 1, _ALIKE):
+    expected = [(it.resource.api_version, it.resource.kind) for it in KINDS.values()]
+    kinds = {kind.lower(): kind for api_version, kind in expected if api_version == version}
+    versions = [api_version for api_version, kind in expected if kind == document.kind]
+    for kind in get_close_matches(document.kind.lower(), kinds, 1, _SIMILARITY):
         return f"; there is {version} {kinds[kind]}"
-    for at in get_close_matches(version, versions, 1, _ALIKE):
-        return f"; there is {at} {document.kind}"
+    for api_version in get_close_matches(version, versions, 1, _SIMILARITY):
+        return f"; there is {api_version} {document.kind}"
     return ""

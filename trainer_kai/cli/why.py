@@ -14,7 +14,7 @@ from trainer_kai.cli.telling import as_json, as_text
 from trainer_kai.errors import ConfigError, FieldError
 
 if TYPE_CHECKING:
-    from trainer_kai.cli.answer import Answer
+    from trainer_kai.cli.answer import TrainJobReport
 
 __all__ = ["add_why"]
 
@@ -43,15 +43,15 @@ def add_why(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
 def _run(args: argparse.Namespace) -> int:
     import asyncio  # noqa: PLC0415 - not everybody needs a cluster, and it is slow to import
 
-    told = asyncio.run(_ask(args, *_subject(args.subject)))
+    report = asyncio.run(_fetch_report(args, *_parse_subject(args.subject)))
     if args.output == "json":
-        print(json.dumps(as_json(told), indent=2))
+        print(json.dumps(as_json(report), indent=2))
     else:
-        print(as_text(told, screen_width()))
-    return _WAITS if told.waits else 0
+        print(as_text(report, screen_width()))
+    return _WAITS if report.waits else 0
 
 
-def _subject(text: str) -> tuple[str, str]:
+def _parse_subject(text: str) -> tuple[str, str]:
     """Return kind and name of what is asked about."""
     kind, slash, name = text.partition("/")
     if not slash:
@@ -63,11 +63,11 @@ def _subject(text: str) -> tuple[str, str]:
     return kind, name
 
 
-async def _ask(args: argparse.Namespace, kind: str, name: str) -> "Answer":
-    from trainer_kai.cli.look import look_at_pod, look_at_trainjob  # noqa: PLC0415 - as above
+async def _fetch_report(args: argparse.Namespace, kind: str, name: str) -> "TrainJobReport":
+    from trainer_kai.cli.look import fetch_pod_report, fetch_trainjob_report  # noqa: PLC0415 - as above
     from trainer_kai.kube.connect import command_client  # noqa: PLC0415 - as above
 
     async with command_client(kubeconfig=args.kubeconfig, context=args.context) as client:
-        key = Key(args.namespace or client.access.namespace, name)
-        look = look_at_pod if kind in _POD else look_at_trainjob
-        return await look(client, key, args.scheduler_name)
+        key = Key(args.namespace or client.rest_config.namespace, name)
+        fetch_report = fetch_pod_report if kind in _POD else fetch_trainjob_report
+        return await fetch_report(client, key, args.scheduler_name)

@@ -10,17 +10,17 @@ from typing import Any, Final
 
 import yaml
 
-__all__ = ["Twice", "bounds_fault", "foreign_to_json", "values", "where"]
+__all__ = ["DuplicateKeys", "non_json_fault", "size_fault", "yaml_documents", "yaml_error_text"]
 
-_DEEPEST: Final = 200
+_MAX_DEPTH: Final = 200
 _MERGE: Final = "<<"
 _INT: Final = "tag:yaml.org,2002:int"
 _FLOAT: Final = "tag:yaml.org,2002:float"
 _NO_NUMBER: Final = "a number must have digits, and at most 4300"
-_MOST_REPEATED: Final = 1_000_000
+_MAX_REPEATED: Final = 1_000_000
 
 
-class Twice(Exception):
+class DuplicateKeys(Exception):
     """Keys that are there twice: whoever takes one of the values leaves out the other."""
 
     def __init__(self, faults: tuple[str, ...]) -> None:
@@ -28,27 +28,27 @@ class Twice(Exception):
         super().__init__(*faults)
 
 
-def values(text: str) -> Iterator[object]:
+def yaml_documents(text: str) -> Iterator[object]:
     """Yield its documents; raise `yaml.YAMLError` for what is no YAML, or `Twice`."""
     loader = _Loader(text)
     try:
         while loader.check_node():
             node = loader.get_node()
-            faults = tuple(_twice(node)) if node else ()
+            faults = tuple(_duplicate_keys(node)) if node else ()
             if faults:
-                raise Twice(faults)
+                raise DuplicateKeys(faults)
             yield loader.construct_document(node)
     finally:
         loader.dispose()
 
 
-def where(error: yaml.YAMLError) -> str:
+def yaml_error_text(error: yaml.YAMLError) -> str:
     """Say what is wrong and where."""
-    at = _at(getattr(error, "problem_mark", None))
-    return f"{at}{getattr(error, 'problem', None) or error}"
+    position = _position(getattr(error, "problem_mark", None))
+    return f"{position}{getattr(error, 'problem', None) or error}"
 
 
-def bounds_fault(text: str) -> str | None:
+def size_fault(text: str) -> str | None:
     """Say why a text is not to be built; raise `yaml.YAMLError` for what is no YAML."""
     sizes: dict[str | None, int] = {}  # of what has an anchor; 0 while it is not over
     open_: list[tuple[str | None, int]] = []  # collections: their anchor, values before them
@@ -57,16 +57,16 @@ def bounds_fault(text: str) -> str | None:
         if isinstance(event, yaml.AliasEvent):
             size = sizes.get(event.anchor)
             if size == 0:
-                return f"{_at(event.start_mark)}*{event.anchor} stands inside of what it stands for"
+                return f"{_position(event.start_mark)}*{event.anchor} stands inside of what it stands for"
             count, repeated = count + (size or 0), repeated + (size or 0)
-            if repeated > _MOST_REPEATED:
+            if repeated > _MAX_REPEATED:
                 return f"its aliases, such as *{event.anchor}, stand for too many values"
         elif isinstance(event, yaml.CollectionStartEvent):
             open_.append((event.anchor, count))
             count += 1
             sizes |= {event.anchor: 0} if event.anchor else {}
-            if len(open_) > _DEEPEST:
-                return f"{_at(event.start_mark)}it is nested deeper than {_DEEPEST} levels"
+            if len(open_) > _MAX_DEPTH:
+                return f"{_position(event.start_mark)}it is nested deeper than {_MAX_DEPTH} levels"
         elif isinstance(event, yaml.CollectionEndEvent):
             anchor, before = open_.pop()
             sizes |= {anchor: count - before} if anchor else {}
@@ -76,15 +76,15 @@ def bounds_fault(text: str) -> str | None:
     return None
 
 
-def _twice(root: yaml.Node) -> Iterator[str]:
+def _duplicate_keys(root: yaml.Node) -> Iterator[str]:
     """Yield which keys of a mapping are there twice, and where."""
-    seen: set[int] = set()  # an alias is the node that it stands for
+    visited: set[int] = set()  # an alias is the node that it stands for
     left = [root]
     while left:
         node = left.pop()
-        if id(node) in seen:
+        if id(node) in visited:
             continue
-        seen.add(id(node))
+        visited.add(id(node))
         if isinstance(node, yaml.SequenceNode):
             left += reversed(node.value)
         elif isinstance(node, yaml.MappingNode):
@@ -93,22 +93,22 @@ def _twice(root: yaml.Node) -> Iterator[str]:
             for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
                 first = lines.get((key.tag, key.value))
                 if first and key.value != _MERGE:
-                    yield f"{_at(key.start_mark)}{key.value} is there twice, first in line {first}"
+                    yield f"{_position(key.start_mark)}{key.value} is there twice, first in line {first}"
                 lines.setdefault((key.tag, key.value), key.start_mark.line + 1)
 
 
-def foreign_to_json(value: object, path: str = "") -> str | None:
+def non_json_fault(value: object, path: str = "") -> str | None:
     """Say what of a document no object can have: YAML knows more than JSON."""
     if isinstance(value, dict):
         for name, it in value.items():
             if not isinstance(name, str):
                 return f"{path.lstrip('.') or 'its top'} has a name that is no text: {name!r}"
-            fault = foreign_to_json(it, f"{path}.{name}")
+            fault = non_json_fault(it, f"{path}.{name}")
             if fault:
                 return fault
         return None
     if isinstance(value, list):
-        faults = (foreign_to_json(it, f"{path}[{i}]") for i, it in enumerate(value))
+        faults = (non_json_fault(it, f"{path}[{i}]") for i, it in enumerate(value))
         return next(filter(None, faults), None)
     if value is None or isinstance(value, str | bool | int):
         return None
@@ -117,7 +117,7 @@ def foreign_to_json(value: object, path: str = "") -> str | None:
     return f"{path.lstrip('.')} must be what JSON knows, not {value!r}"
 
 
-def _at(mark: Any) -> str:
+def _position(mark: Any) -> str:
     return f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
 
 

@@ -8,7 +8,15 @@ from typing import Final, Protocol
 from trainer_kai.clock import Clock
 from trainer_kai.errors import ConfigError, FieldError
 
-__all__ = ["Access", "Basic", "Certificate", "Credentials", "Token", "TokenFile", "Trust"]
+__all__ = [
+    "BasicAuth",
+    "ClientCertificate",
+    "Credentials",
+    "RestConfig",
+    "ServerTrust",
+    "StaticToken",
+    "TokenFile",
+]
 
 _REREAD_S: Final = 60.0  # kubelet rotates a pod's token at 80 % of its life; nothing is shorter
 
@@ -26,7 +34,7 @@ class Credentials(Protocol):
 
 
 @dataclass(frozen=True)
-class Trust:
+class ServerTrust:
     """Whom we take for the API server."""
 
     authority: str = ""  # PEM; "" means what the machine trusts
@@ -35,7 +43,7 @@ class Trust:
 
 
 @dataclass(frozen=True, repr=False)
-class Certificate:
+class ClientCertificate:
     """A client certificate and its key, both PEM."""
 
     chain: bytes
@@ -43,19 +51,19 @@ class Certificate:
 
 
 @dataclass(frozen=True)
-class Access:
+class RestConfig:
     """All that a connection needs."""
 
     server: str
     credentials: Credentials = field(repr=False)
-    trust: Trust = field(default_factory=Trust, repr=False)
-    certificate: Certificate | None = None
+    trust: ServerTrust = field(default_factory=ServerTrust, repr=False)
+    certificate: ClientCertificate | None = None
     namespace: str = "default"
     proxy: str = field(default="", repr=False)  # its address may hold a password
     origin: str = ""  # where this was read, for messages: "context a of ~/.kube/config"
 
 
-class Token:
+class StaticToken:
     """A bearer token that stays as it is, or none at all."""
 
     def __init__(self, token: str) -> None:
@@ -70,15 +78,15 @@ class Token:
         return False
 
 
-class Basic:
+class BasicAuth:
     """A user name and a password, for what stands before an API server."""
 
     def __init__(self, user: str, password: str) -> None:
-        self._pair = base64.b64encode(f"{user}:{password}".encode()).decode()
+        self._encoded = base64.b64encode(f"{user}:{password}".encode()).decode()
 
     async def authorization(self) -> str:
         """Return both, encoded."""
-        return f"Basic {self._pair}"
+        return f"Basic {self._encoded}"
 
     async def renew(self) -> bool:
         """Say that there is no other."""
@@ -112,8 +120,8 @@ class TokenFile:
         except (OSError, ValueError) as error:
             if self._token:
                 return  # being replaced, perhaps; the one we have is good for a while
-            why = getattr(error, "strerror", None) or "it is no text"
-            raise ConfigError([FieldError(str(self._file), f"no token: {why}")]) from error
+            reason = getattr(error, "strerror", None) or "it is no text"
+            raise ConfigError([FieldError(str(self._file), f"no token: {reason}")]) from error
         if not token:
             if self._token:
                 return  # as above

@@ -12,13 +12,13 @@ from trainer_kai.api.resources import PODS
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.request import object_path, post
 
-__all__ = ["Question", "Verdict", "bind", "is_allowed"]
+__all__ = ["AccessDecision", "AccessRequest", "bind", "review_access"]
 
-_REVIEWS: Final = f"/apis/{AUTHORIZATION}/v1/subjectaccessreviews"
+_ACCESS_REVIEWS: Final = f"/apis/{AUTHORIZATION}/v1/subjectaccessreviews"
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class AccessRequest:
     """May these do that? A user, groups, or both; the namespace lets RoleBindings say yes."""
 
     verb: str
@@ -33,15 +33,15 @@ class Question:
     subresource: str = ""
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class AccessDecision(msgspec.Struct, frozen=True):
     """What the authorizers say, and why if they do."""
 
     allowed: bool = False
     reason: str = ""
 
 
-class _Reviewed(msgspec.Struct):
-    status: Verdict
+class _ReviewResponse(msgspec.Struct):
+    status: AccessDecision
 
 
 async def bind(
@@ -68,26 +68,26 @@ async def bind(
     await client.send(post(object_path(PODS, pod, "binding"), body))
 
 
-async def is_allowed(client: Client, question: Question) -> Verdict:
+async def review_access(client: Client, access_request: AccessRequest) -> AccessDecision:
     """Ask the API server's authorizers; it changes nothing, so it may be asked twice."""
     attributes = {
-        "verb": question.verb,
-        "group": question.group,
-        "resource": question.resource,
-        "name": question.name,
-        "namespace": question.namespace,
+        "verb": access_request.verb,
+        "group": access_request.group,
+        "resource": access_request.resource,
+        "name": access_request.name,
+        "namespace": access_request.namespace,
     }
-    if question.subresource:
-        attributes["subresource"] = question.subresource
+    if access_request.subresource:
+        attributes["subresource"] = access_request.subresource
     spec: dict[str, object] = {
         "resourceAttributes": attributes,
-        "user": question.user,
-        "groups": list(question.groups),
+        "user": access_request.user,
+        "groups": list(access_request.groups),
     }
-    if question.uid:
-        spec["uid"] = question.uid
-    if question.extra:
-        spec["extra"] = {name: list(values) for name, values in question.extra}
+    if access_request.uid:
+        spec["uid"] = access_request.uid
+    if access_request.extra:
+        spec["extra"] = {name: list(values) for name, values in access_request.extra}
     body = {"apiVersion": f"{AUTHORIZATION}/v1", "kind": "SubjectAccessReview", "spec": spec}
-    answer = await client.ask(_Reviewed, post(_REVIEWS, body, repeatable=True))
-    return answer.status
+    review = await client.call(_ReviewResponse, post(_ACCESS_REVIEWS, body, repeatable=True))
+    return review.status

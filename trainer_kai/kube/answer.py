@@ -11,18 +11,18 @@ from typing import Final, NamedTuple
 import msgspec
 
 from trainer_kai.api.decode import DecodeError
-from trainer_kai.kube.errors import ApiError, Garbled, Refusal, error_for
+from trainer_kai.kube.errors import ApiError, ErrorDetails, Garbled, error_for
 from trainer_kai.kube.request import Request
 
-__all__ = ["Answer", "check", "error_of_line", "readable"]
+__all__ = ["ApiResponse", "body_or_error", "error_of_watch_event", "garbled_if_unreadable"]
 
 _LONGEST_TEXT: Final = 300
 _LONGEST_WAIT_S: Final = 60.0  # whoever asks for more is not an API server, or is mistaken
 # A version newer than the API server has ever seen: its data was restored or it lags behind.
-_FROM_THE_FUTURE: Final = "ResourceVersionTooLarge"
+_VERSION_TOO_LARGE: Final = "ResourceVersionTooLarge"
 
 
-class Answer(NamedTuple):
+class ApiResponse(NamedTuple):
     """An HTTP answer, read to its end."""
 
     status: int
@@ -30,53 +30,55 @@ class Answer(NamedTuple):
     retry_after: str | None = None  # the header of that name
 
 
-class _Cause(msgspec.Struct):
+class _StatusCause(msgspec.Struct):
     reason: str = ""
 
 
-class _Details(msgspec.Struct, rename="camel"):
+class _StatusDetails(msgspec.Struct, rename="camel"):
     retry_after_seconds: int | None = None
-    causes: list[_Cause] | None = None
+    causes: list[_StatusCause] | None = None
 
 
 class _Status(msgspec.Struct):
     code: int | None = None
     reason: str | None = None
     message: str | None = None
-    details: _Details | None = None
+    details: _StatusDetails | None = None
 
 
-def check(request: Request, answer: Answer) -> bytes:
+def body_or_error(request: Request, response: ApiResponse) -> bytes:
     """Return the body of an answer that is no refusal; raise what a refusal stands for."""
-    if answer.status < 300:
-        return answer.body
-    status = _read_status(answer.body)
-    wait_s = _seconds(answer.retry_after) or _wait_of(status)
-    raise _error(request, answer.status, status, wait_s)
+    if response.status < 300:
+        return response.body
+    status = _read_status(response.body)
+    wait_s = _retry_after_seconds(response.retry_after) or _retry_after_of_status(status)
+    raise _error(request, response.status, status, wait_s)
 
 
-def error_of_line(request: Request, status: bytes | msgspec.Raw) -> ApiError:
+def error_of_watch_event(request: Request, status: bytes | msgspec.Raw) -> ApiError:
     """Return the error that a watch was told in the middle of its stream."""
-    told = _read_status(status)
-    return _error(request, told.code or 500, told, _wait_of(told))
+    watch_status = _read_status(status)
+    return _error(
+        request, watch_status.code or 500, watch_status, _retry_after_of_status(watch_status)
+    )
 
 
 @contextmanager
-def readable(request: Request) -> Iterator[None]:
+def garbled_if_unreadable(request: Request) -> Iterator[None]:
     """Raise `Garbled` for what of a good answer cannot be read."""
     try:
         yield
     except DecodeError as error:
         message = f"the answer makes no sense: {error}"
-        raise Garbled(Refusal(str(request), 200, "", message)) from error
+        raise Garbled(ErrorDetails(str(request), 200, "", message)) from error
 
 
 def _error(request: Request, code: int, status: _Status, wait_s: float | None) -> ApiError:
     reason = status.reason or ""
-    if any(cause.reason == _FROM_THE_FUTURE for cause in _causes(status)):
-        code, reason = 410, _FROM_THE_FUTURE
+    if any(cause.reason == _VERSION_TOO_LARGE for cause in _causes(status)):
+        code, reason = 410, _VERSION_TOO_LARGE
     wait_s = None if wait_s is None else min(wait_s, _LONGEST_WAIT_S)
-    return error_for(Refusal(str(request), code, reason, status.message or "", wait_s))
+    return error_for(ErrorDetails(str(request), code, reason, status.message or "", wait_s))
 
 
 def _read_status(body: bytes | msgspec.Raw) -> _Status:
@@ -90,14 +92,14 @@ def _read_status(body: bytes | msgspec.Raw) -> _Status:
     return status
 
 
-def _causes(status: _Status) -> list[_Cause]:
+def _causes(status: _Status) -> list[_StatusCause]:
     return (status.details and status.details.causes) or []
 
 
-def _wait_of(status: _Status) -> float | None:
+def _retry_after_of_status(status: _Status) -> float | None:
     return status.details.retry_after_seconds if status.details else None
 
 
-def _seconds(header: str | None) -> float | None:
+def _retry_after_seconds(header: str | None) -> float | None:
     """Read Retry-After; the other form, a date, would be read by another machine's clock."""
     return float(header) if header is not None and header.isdecimal() else None

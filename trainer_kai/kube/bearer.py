@@ -16,18 +16,18 @@ import msgspec
 
 from trainer_kai.api.names import AUTHENTICATION, AUTHORIZATION
 from trainer_kai.health import Denial
-from trainer_kai.kube.client import Client, Patience
+from trainer_kai.kube.client import Client, RetryPolicy
 from trainer_kai.kube.errors import ApiError
 from trainer_kai.kube.request import post
 
-__all__ = ["Callers"]
+__all__ = ["CallerAuthorizer"]
 
-_TOKENS: Final = f"/apis/{AUTHENTICATION}/v1/tokenreviews"
-_ACCESS: Final = f"/apis/{AUTHORIZATION}/v1/subjectaccessreviews"
-_GOOD_FOR_S: Final = 10.0
-_MOST_KEPT: Final = 64
-_MOST_ASKED: Final = 4  # at once
-_PATIENCE: Final = Patience(timeout_s=5.0, total_s=5.0)
+_TOKEN_REVIEWS: Final = f"/apis/{AUTHENTICATION}/v1/tokenreviews"
+_ACCESS_REVIEWS: Final = f"/apis/{AUTHORIZATION}/v1/subjectaccessreviews"
+_CACHED_FOR_S: Final = 10.0
+_MAX_CACHED: Final = 64
+_MAX_IN_FLIGHT: Final = 4  # at once
+_RETRY_POLICY: Final = RetryPolicy(timeout_s=5.0, total_s=5.0)
 
 
 class _User(msgspec.Struct, frozen=True):
@@ -37,65 +37,69 @@ class _User(msgspec.Struct, frozen=True):
     extra: Mapping[str, tuple[str, ...]] = {}
 
 
-class _Authenticated(msgspec.Struct, frozen=True):
+class _TokenReviewStatus(msgspec.Struct, frozen=True):
     authenticated: bool = False
     user: _User = _User()
 
 
 class _TokenReview(msgspec.Struct, frozen=True):
-    status: _Authenticated
+    status: _TokenReviewStatus
 
 
-class _Allowed(msgspec.Struct, frozen=True):
+class _AccessReviewStatus(msgspec.Struct, frozen=True):
     allowed: bool = False
 
 
 class _AccessReview(msgspec.Struct, frozen=True):
-    status: _Allowed
+    status: _AccessReviewStatus
 
 
-class _Answer(NamedTuple):
+class _CachedDecision(NamedTuple):
     """Why a caller is refused, or None, and until when that is so."""
 
     denial: Denial | None
     until_s: float
 
 
-class Callers:
+class CallerAuthorizer:
     """Callers of this process, as the API server knows them."""
 
     def __init__(self, client: Client) -> None:
-        self._client: Final = client.with_patience(_PATIENCE)
-        self._known: Final[dict[tuple[bytes, str], _Answer]] = {}  # the oldest first
-        self._asking = 0
+        self._client: Final = client.with_retry_policy(_RETRY_POLICY)
+        self._cache: Final[dict[tuple[bytes, str], _CachedDecision]] = {}  # the oldest first
+        self._in_flight = 0
 
     async def denial(self, token: str, path: str) -> Denial | None:
         """Say why the bearer of a token may not read a path; None for one that may."""
         key, now_s = (sha256(token.encode()).digest(), path), self._client.clock.monotonic_s()
-        known = self._known.get(key)
-        if known is not None and now_s < known.until_s:
-            return known.denial
-        if self._asking >= _MOST_ASKED:
-            return Denial(429, f"{_MOST_ASKED} tokens are being looked at: ask again in a second")
-        self._asking += 1
+        cached = self._cache.get(key)
+        if cached is not None and now_s < cached.until_s:
+            return cached.denial
+        if self._in_flight >= _MAX_IN_FLIGHT:
+            return Denial(
+                429, f"{_MAX_IN_FLIGHT} tokens are being looked at: ask again in a second"
+            )
+        self._in_flight += 1
         try:
-            found = await self._ask(token, path)
+            found = await self._check(token, path)
         except ApiError as error:
             return Denial(503, f"the API server did not say whose token it is: {error}")
         finally:
-            self._asking -= 1
-        self._known.pop(key, None)
-        self._known[key] = _Answer(found, now_s + _GOOD_FOR_S)
-        if len(self._known) > _MOST_KEPT:
-            del self._known[next(iter(self._known))]
+            self._in_flight -= 1
+        self._cache.pop(key, None)
+        self._cache[key] = _CachedDecision(found, now_s + _CACHED_FOR_S)
+        if len(self._cache) > _MAX_CACHED:
+            del self._cache[next(iter(self._cache))]
         return found
 
-    async def _ask(self, token: str, path: str) -> Denial | None:
-        asked = _review(AUTHENTICATION, "TokenReview", {"token": token})
-        told = await self._client.ask(_TokenReview, post(_TOKENS, asked, repeatable=True))
-        if not told.status.authenticated:
+    async def _check(self, token: str, path: str) -> Denial | None:
+        review_body = _review(AUTHENTICATION, "TokenReview", {"token": token})
+        token_review = await self._client.call(
+            _TokenReview, post(_TOKEN_REVIEWS, review_body, repeatable=True)
+        )
+        if not token_review.status.authenticated:
             return Denial(401, "the API server does not take this bearer token: it may be over")
-        user = told.status.user
+        user = token_review.status.user
         spec = {
             "user": user.username,
             "uid": user.uid,
@@ -103,9 +107,11 @@ class Callers:
             "extra": {name: list(values) for name, values in user.extra.items()},
             "nonResourceAttributes": {"path": path, "verb": "get"},
         }
-        asked = _review(AUTHORIZATION, "SubjectAccessReview", spec)
-        answer = await self._client.ask(_AccessReview, post(_ACCESS, asked, repeatable=True))
-        if answer.status.allowed:
+        review_body = _review(AUTHORIZATION, "SubjectAccessReview", spec)
+        access_review = await self._client.call(
+            _AccessReview, post(_ACCESS_REVIEWS, review_body, repeatable=True)
+        )
+        if access_review.status.allowed:
             return None
         right = f"bind a ClusterRole with the nonResourceURL {path} and the verb get to it"
         return Denial(403, f"{user.username} may not get {path}: {right}")

@@ -7,11 +7,11 @@ from collections.abc import Coroutine
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from trainer_kai.clock import Clock
-from trainer_kai.kube.errors import Refusal, Unavailable
+from trainer_kai.kube.errors import ErrorDetails, Unavailable
 from trainer_kai.kube.lease import LeaseRecord, LeaseTiming, micro_time
 from trainer_kai.kube.patience import within
 
-__all__ = ["Claim", "LeaseStore", "Written"]
+__all__ = ["LeaseClient", "LeaseStore", "WrittenLease"]
 
 A = TypeVar("A")
 
@@ -32,14 +32,14 @@ class LeaseStore(Protocol):
         ...
 
 
-class Written(NamedTuple):
+class WrittenLease(NamedTuple):
     """What the Lease is after a write, and when that write was sent."""
 
     record: LeaseRecord
     sent_s: float
 
 
-class Claim:
+class LeaseClient:
     """One candidate's hand on one Lease."""
 
     def __init__(self, store: LeaseStore, identity: str, timing: LeaseTiming, clock: Clock) -> None:
@@ -52,14 +52,16 @@ class Claim:
         """Return the Lease as it is."""
         return await self._within(limit_s, self._store.read())
 
-    async def write(self, found: LeaseRecord | None, entry: LeaseRecord, limit_s: float) -> Written:
+    async def write(
+        self, current: LeaseRecord | None, record: LeaseRecord, limit_s: float
+    ) -> WrittenLease:
         """Write an entry over what was found; make the Lease when there was none."""
         sent_s = self.clock.monotonic_s()
-        if found is None:
-            written = await self._within(limit_s, self._store.create(entry))
+        if current is None:
+            written = await self._within(limit_s, self._store.create(record))
         else:
-            written = await self._within(limit_s, self._store.update(entry, found.version))
-        return Written(written, sent_s)
+            written = await self._within(limit_s, self._store.update(record, current.version))
+        return WrittenLease(written, sent_s)
 
     async def release(self, record: LeaseRecord) -> None:
         """Say that nobody holds it, over the version that we last saw."""
@@ -67,13 +69,13 @@ class Claim:
         empty = record._replace(holder="", duration_s=1, renewed=renewed)
         await self._within(self.timing.request_s, self._store.update(empty, record.version))
 
-    def entry(self, found: LeaseRecord | None) -> LeaseRecord:
+    def next_record(self, current: LeaseRecord | None) -> LeaseRecord:
         """Return what to write: taking it anew, or going on with what is ours."""
         now = self.clock.now()
-        renewed = micro_time(now, found.renewed if found else "")
-        acquired, transitions = renewed, found.transitions + 1 if found else 0
-        if found is not None and found.holder == self.identity:
-            acquired, transitions = found.acquired, found.transitions
+        renewed = micro_time(now, current.renewed if current else "")
+        acquired, transitions = renewed, current.transitions + 1 if current else 0
+        if current is not None and current.holder == self.identity:
+            acquired, transitions = current.acquired, current.transitions
         return LeaseRecord(self.identity, self.timing.lease_s, acquired, renewed, transitions)
 
     async def _within(self, seconds: float, request: Coroutine[Any, Any, A]) -> A:
@@ -81,5 +83,5 @@ class Claim:
         try:
             return await within(self.clock, seconds, request)
         except TimeoutError as error:
-            refusal = Refusal("lease", 0, "", f"no answer within {seconds:g} s")
-            raise Unavailable(refusal) from error
+            details = ErrorDetails("lease", 0, "", f"no answer within {seconds:g} s")
+            raise Unavailable(details) from error

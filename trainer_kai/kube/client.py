@@ -22,8 +22,8 @@ from trainer_kai.api.meta import Key, Object
 from trainer_kai.api.resource import Resource
 from trainer_kai.clock import Clock
 from trainer_kai.kube import request as build
-from trainer_kai.kube.access import Access
-from trainer_kai.kube.answer import check, readable
+from trainer_kai.kube.access import RestConfig
+from trainer_kai.kube.answer import body_or_error, garbled_if_unreadable
 from trainer_kai.kube.backoff import Backoff
 from trainer_kai.kube.errors import (
     ApiError,
@@ -33,13 +33,21 @@ from trainer_kai.kube.errors import (
     Unavailable,
     is_retryable,
 )
-from trainer_kai.kube.request import AS_IS, Body, Deletion, Patch, PatchKind, Request, Write
+from trainer_kai.kube.request import (
+    NO_OPTIONS,
+    Body,
+    DeleteOptions,
+    Patch,
+    PatchKind,
+    Request,
+    WriteOptions,
+)
 from trainer_kai.kube.transport import Transport
 
 if TYPE_CHECKING:
     from trainer_kai.kube.lease import Fence
 
-__all__ = ["Client", "Observer", "Patience", "Unobserved"]
+__all__ = ["Client", "NoRequestObserver", "RequestObserver", "RetryPolicy"]
 
 S = TypeVar("S")
 T = TypeVar("T", bound=Object)
@@ -47,10 +55,10 @@ T = TypeVar("T", bound=Object)
 _FIRST_WAIT_S: Final = 0.1
 _LONGEST_WAIT_S: Final = 5.0
 _PAGE: Final = 500
-ANY_OF_THAT_NAME: Final = Deletion()
+ANY_UID: Final = DeleteOptions()
 
 
-class Patience(msgspec.Struct, frozen=True):
+class RetryPolicy(msgspec.Struct, frozen=True):
     """How long to wait for one answer, and how long to go on asking."""
 
     timeout_s: float = 30.0
@@ -58,10 +66,10 @@ class Patience(msgspec.Struct, frozen=True):
     waits_when_throttled: bool = True  # False: who sends adapts to a 429 himself
 
 
-USUAL: Final = Patience()
+DEFAULT_RETRY_POLICY: Final = RetryPolicy()
 
 
-class Observer(Protocol):
+class RequestObserver(Protocol):
     """Whoever counts requests."""
 
     def answered(self, request: Request, status: int, seconds: float) -> None:
@@ -73,7 +81,7 @@ class Observer(Protocol):
         ...
 
 
-class Unobserved:
+class NoRequestObserver:
     """Nobody counts."""
 
     def answered(self, request: Request, status: int, seconds: float) -> None:
@@ -88,42 +96,48 @@ class Client:
 
     def __init__(
         self,
-        access: Access,
+        rest_config: RestConfig,
         transport: Transport,
         clock: Clock,
-        observer: Observer,
+        observer: RequestObserver,
         *,
-        patience: Patience = USUAL,
+        retry_policy: RetryPolicy = DEFAULT_RETRY_POLICY,
     ) -> None:
-        self.access = access
+        self.rest_config = rest_config
         self.clock = clock
         self._transport = transport
         self._observer = observer
-        self._patience = patience
+        self._retry_policy = retry_policy
 
     async def close(self) -> None:
         """Close every connection."""
         await self._transport.close()
 
-    def behind(self, fence: "Fence") -> "Client":
+    def with_fence(self, fence: "Fence") -> "Client":
         """Return this client with a leader's fence before each write; closing it closes nothing."""
         from trainer_kai.kube.fenced import FencedTransport  # noqa: PLC0415 - no command leads
 
         fenced = FencedTransport(self._transport, fence, self.clock)
-        return Client(self.access, fenced, self.clock, self._observer, patience=self._patience)
+        return Client(
+            self.rest_config, fenced, self.clock, self._observer, retry_policy=self._retry_policy
+        )
 
-    def with_patience(self, patience: Patience) -> "Client":
+    def with_retry_policy(self, retry_policy: RetryPolicy) -> "Client":
         """Return this client with another patience; only one of them has to be closed."""
-        return Client(self.access, self._transport, self.clock, self._observer, patience=patience)
+        return Client(
+            self.rest_config, self._transport, self.clock, self._observer, retry_policy=retry_policy
+        )
 
     # Reading
 
     async def get(self, resource: Resource[T], key: Key, *, only_metadata: bool = False) -> T:
         """Read one object; of metadata alone into a resource of `PartialObject`."""
-        asked = build.get(resource, key, only_metadata=only_metadata)
-        return await self.ask(resource.struct, asked)
+        request = build.get(resource, key, only_metadata=only_metadata)
+        return await self.call(resource.struct, request)
 
-    async def pages(self, target: build.Target[T], *, limit: int = _PAGE) -> AsyncIterator[Page[T]]:
+    async def pages(
+        self, target: build.ListTarget[T], *, limit: int = _PAGE
+    ) -> AsyncIterator[Page[T]]:
         """Read a list page by page; every page is of the moment that the first one was read."""
         token = ""
         while True:
@@ -133,47 +147,57 @@ class Client:
             if not token:
                 return
 
-    async def page(self, target: build.Target[T], limit: int, token: str = "") -> Page[T]:
+    async def page(self, target: build.ListTarget[T], limit: int, token: str = "") -> Page[T]:
         """Read one page of a list, of fewer objects where so many are too large."""
-        asked = build.list_page(target, limit, token)
+        request = build.list_page(target, limit, token)
         try:
-            data = await self.send(asked)
+            data = await self.send(request)
         except TooLarge:
             if limit == 1:
                 raise
             return await self.page(target, max(limit // 10, 1), token)
-        with readable(asked):
+        with garbled_if_unreadable(request):
             return decode_page(target.resource.struct, data)
 
-    async def list(self, target: build.Target[T]) -> list[T]:
+    async def list(self, target: build.ListTarget[T]) -> list[T]:
         """Read a list whole, where it is known to be short."""
         return [item async for page in self.pages(target) for item in page.items]
 
     # Writing
 
     async def create(
-        self, resource: Resource[T], namespace: str, body: Body, write: Write = AS_IS
+        self, resource: Resource[T], namespace: str, body: Body, options: WriteOptions = NO_OPTIONS
     ) -> T:
         """Make an object."""
-        return await self.ask(resource.struct, build.create(resource, namespace, body, write))
+        return await self.call(resource.struct, build.create(resource, namespace, body, options))
 
-    async def replace(self, resource: Resource[T], key: Key, body: Body, write: Write = AS_IS) -> T:
+    async def replace(
+        self, resource: Resource[T], key: Key, body: Body, options: WriteOptions = NO_OPTIONS
+    ) -> T:
         """Write an object whole; a `Conflict` says that it was changed since it was read."""
-        return await self.ask(resource.struct, build.replace(resource, key, body, write))
+        return await self.call(resource.struct, build.replace(resource, key, body, options))
 
-    async def merge(self, resource: Resource[T], key: Key, fields: Body, write: Write = AS_IS) -> T:
+    async def merge_patch(
+        self, resource: Resource[T], key: Key, fields: Body, options: WriteOptions = NO_OPTIONS
+    ) -> T:
         """Set some fields of an object; null removes one, a list replaces a list."""
-        return await self._patch(resource, key, Patch(PatchKind.MERGE, fields), write)
+        return await self._patch(resource, key, Patch(PatchKind.MERGE, fields), options)
 
-    async def run_operations(
-        self, resource: Resource[T], key: Key, operations: Sequence[Body], write: Write = AS_IS
+    async def json_patch(
+        self,
+        resource: Resource[T],
+        key: Key,
+        operations: Sequence[Body],
+        options: WriteOptions = NO_OPTIONS,
     ) -> T:
         """Change an object by JSON Patch operations, all or none; `test` makes it conditional."""
-        return await self._patch(resource, key, Patch(PatchKind.JSON, operations), write)
+        return await self._patch(resource, key, Patch(PatchKind.JSON, operations), options)
 
-    async def apply(self, resource: Resource[T], key: Key, fields: Body, write: Write) -> T:
+    async def apply(
+        self, resource: Resource[T], key: Key, fields: Body, options: WriteOptions
+    ) -> T:
         """Say which fields we own and what they are: those left out are given up (or removed)."""
-        if not write.field_manager:
+        if not options.field_manager:
             message = "server-side apply needs a field manager: Write(field_manager=…)"
             raise ValueError(message)
         named = {
@@ -182,40 +206,42 @@ class Client:
             **fields,
             "metadata": {**fields.get("metadata", {}), "name": key.name},
         }
-        return await self._patch(resource, key, Patch(PatchKind.APPLY, named), write)
+        return await self._patch(resource, key, Patch(PatchKind.APPLY, named), options)
 
     async def delete(
-        self, resource: Resource[Any], key: Key, deletion: Deletion = ANY_OF_THAT_NAME
+        self, resource: Resource[Any], key: Key, options: DeleteOptions = ANY_UID
     ) -> None:
         """Delete an object, if it still is the one that is described."""
-        await self.send(build.delete(resource, key, deletion))
+        await self.send(build.delete(resource, key, options))
 
-    async def _patch(self, resource: Resource[T], key: Key, change: Patch, write: Write) -> T:
-        return await self.ask(resource.struct, build.patch(resource, key, change, write))
+    async def _patch(
+        self, resource: Resource[T], key: Key, change: Patch, options: WriteOptions
+    ) -> T:
+        return await self.call(resource.struct, build.patch(resource, key, change, options))
 
     # Sending
 
-    async def ask(self, struct: type[S], request: Request) -> S:
+    async def call(self, struct: type[S], request: Request) -> S:
         """Send any request and read what its answer holds."""
         data = await self.send(request)
-        with readable(request):
+        with garbled_if_unreadable(request):
             return decode(struct, data)
 
-    async def send(self, request: Request, *, patience: Patience | None = None) -> bytes:
+    async def send(self, request: Request, *, retry_policy: RetryPolicy | None = None) -> bytes:
         """Send any request and return the body of its answer."""
-        patience = patience or self._patience
-        until_s = self.clock.monotonic_s() + patience.total_s
+        retry_policy = retry_policy or self._retry_policy
+        until_s = self.clock.monotonic_s() + retry_policy.total_s
         backoff = Backoff(_FIRST_WAIT_S, _LONGEST_WAIT_S, random.random)
         renewed = False
         while True:
             try:
-                return await self._once(request, patience.timeout_s)
+                return await self._send_once(request, retry_policy.timeout_s)
             except Unauthorized as error:
-                if renewed or not await self.access.credentials.renew():
-                    raise self._unknown(error) from error
+                if renewed or not await self.rest_config.credentials.renew():
+                    raise self._with_origin(error) from error
                 renewed = True
             except ApiError as error:
-                if not _may_repeat(request, error, patience):
+                if not _may_repeat(request, error, retry_policy):
                     raise
                 wait_s = backoff.next_s(error.retry_after_s)
                 if self.clock.monotonic_s() + wait_s > until_s:
@@ -229,9 +255,9 @@ class Client:
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """Send a request whose answer goes on; it is tried once, and again only after a 401."""
         async with AsyncExitStack() as stack:
-            yield await self._opened(stack, request, silence_s)
+            yield await self._open_stream(stack, request, silence_s)
 
-    async def _opened(
+    async def _open_stream(
         self, stack: AsyncExitStack, request: Request, silence_s: float
     ) -> AsyncIterator[bytes]:
         renewed = False
@@ -240,30 +266,30 @@ class Client:
             try:
                 return await stack.enter_async_context(opening)
             except Unauthorized as error:
-                if renewed or not await self.access.credentials.renew():
-                    raise self._unknown(error) from error
+                if renewed or not await self.rest_config.credentials.renew():
+                    raise self._with_origin(error) from error
                 renewed = True
 
-    def _unknown(self, error: Unauthorized) -> Unauthorized:
+    def _with_origin(self, error: Unauthorized) -> Unauthorized:
         """Say which credentials it was that nobody knows."""
-        refusal = error.refusal
-        message = f"{refusal.message} to {self.access.origin}"
-        return Unauthorized(refusal._replace(message=message))
+        details = error.details
+        message = f"{details.message} to {self.rest_config.origin}"
+        return Unauthorized(details._replace(message=message))
 
-    async def _once(self, request: Request, timeout_s: float) -> bytes:
+    async def _send_once(self, request: Request, timeout_s: float) -> bytes:
         began_s = self.clock.monotonic_s()
         status = 0
         try:
-            answer = await self._transport.send(request, timeout_s)
-            status = answer.status
+            response = await self._transport.send(request, timeout_s)
+            status = response.status
         finally:
             self._observer.answered(request, status, self.clock.monotonic_s() - began_s)
-        return check(request, answer)
+        return body_or_error(request, response)
 
 
-def _may_repeat(request: Request, error: ApiError, patience: Patience) -> bool:
+def _may_repeat(request: Request, error: ApiError, retry_policy: RetryPolicy) -> bool:
     if isinstance(error, Throttled):
-        return patience.waits_when_throttled
+        return retry_policy.waits_when_throttled
     if isinstance(error, Unavailable) and not error.was_sent:
         return True
     return is_retryable(error) and request.repeatable

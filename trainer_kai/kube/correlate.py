@@ -16,16 +16,16 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
-from trainer_kai.api.sentence import shortened
+from trainer_kai.api.sentence import truncated_message
 
 __all__ = [
-    "Bucket",
-    "Correlator",
-    "Entry",
+    "CorrelatedEvent",
+    "EventCorrelator",
     "EventLimits",
+    "EventObject",
     "EventType",
-    "Regarding",
-    "Remark",
+    "NewEvent",
+    "TokenBucket",
 ]
 
 K = TypeVar("K")
@@ -47,7 +47,7 @@ class EventLimits:
     remembered: int = 4096
 
 
-class Regarding(NamedTuple):
+class EventObject(NamedTuple):
     """The object that something is said about."""
 
     api_version: str
@@ -57,42 +57,42 @@ class Regarding(NamedTuple):
     uid: str
 
 
-class Remark(NamedTuple):
+class NewEvent(NamedTuple):
     """Something said about an object."""
 
-    regarding: Regarding
+    regarding: EventObject
     reason: str
     message: str
     type: EventType
     annotations: Mapping[str, str] = {}
 
 
-_Similar: TypeAlias = tuple[Regarding, str, EventType]
+_Similar: TypeAlias = tuple[EventObject, str, EventType]
 _Key: TypeAlias = tuple[_Similar, str]
 
 
 @dataclass
-class Entry:
+class CorrelatedEvent:
     """One Event, as it is to be written."""
 
     name: str
-    remark: Remark
+    latest: NewEvent
     first: datetime
     last: datetime
     count: int = 0
-    is_made: bool = False  # the API server has it, so only the count and the words change
+    exists: bool = False  # the API server has it, so only the count and the words change
 
     @property
     def namespace(self) -> str:
         """Return where it is written: beside its object, or in default."""
-        return self.remark.regarding.namespace or "default"
+        return self.latest.regarding.namespace or "default"
 
     def body(self, component: str, instance: str) -> dict[str, Any]:
         """Return the whole Event."""
-        regarding = self.remark.regarding
+        regarding = self.latest.regarding
         metadata: dict[str, Any] = {"namespace": self.namespace, "name": self.name}
-        if self.remark.annotations:
-            metadata["annotations"] = dict(self.remark.annotations)
+        if self.latest.annotations:
+            metadata["annotations"] = dict(self.latest.annotations)
         involved = {
             "apiVersion": regarding.api_version,
             "kind": regarding.kind,
@@ -105,54 +105,56 @@ class Entry:
             "kind": "Event",
             "metadata": metadata,
             "involvedObject": {field: text for field, text in involved.items() if text},
-            "reason": self.remark.reason,
-            "type": self.remark.type,
+            "reason": self.latest.reason,
+            "type": self.latest.type,
             "firstTimestamp": _time(self.first),
             "source": {"component": component},
             "reportingComponent": component,
             "reportingInstance": instance,
-            **self.change(),
+            **self.changed_fields(),
         }
 
-    def change(self) -> dict[str, Any]:
+    def changed_fields(self) -> dict[str, Any]:
         """Return what differs from one write to the next."""
-        message, last = self.remark.message, _time(self.last)
+        message, last = self.latest.message, _time(self.last)
         return {"message": message, "count": self.count, "lastTimestamp": last}
 
 
 @dataclass
-class Bucket:
+class TokenBucket:
     """So many at once, and one more each so many seconds."""
 
-    most: int
+    capacity: int
     refill_s: float
-    left: float = -1.0
-    at_s: float = 0.0
+    tokens: float = -1.0
+    updated_s: float = 0.0
 
     def take(self, now_s: float) -> float:
         """Take one and return 0, or return how long to wait for the next one."""
-        if self.left < 0:
-            self.left, self.at_s = float(self.most), now_s
-        self.left = min(self.left + (now_s - self.at_s) / self.refill_s, float(self.most))
-        self.at_s = now_s
-        if self.left < 1 - 1e-9:
-            return (1 - self.left) * self.refill_s
-        self.left = max(self.left - 1, 0.0)
+        if self.tokens < 0:
+            self.tokens, self.updated_s = float(self.capacity), now_s
+        self.tokens = min(
+            self.tokens + (now_s - self.updated_s) / self.refill_s, float(self.capacity)
+        )
+        self.updated_s = now_s
+        if self.tokens < 1 - 1e-9:
+            return (1 - self.tokens) * self.refill_s
+        self.tokens = max(self.tokens - 1, 0.0)
         return 0.0
 
 
 @dataclass
-class _Words:
+class _SimilarMessages:
     """The different words that one reason was given in lately."""
 
     hashes: set[int] = field(default_factory=set)
-    at_s: float = 0.0
+    updated_s: float = 0.0
 
 
 class _Recent(OrderedDict[K, V], Generic[K, V]):
     """A mapping that forgets what was not used for longest."""
 
-    def use(self, key: K, make: Callable[[], V], most: int) -> V:
+    def get_or_make(self, key: K, make: Callable[[], V], most: int) -> V:
         """Return what is there, or make it."""
         if key not in self:
             self[key] = make()
@@ -162,66 +164,66 @@ class _Recent(OrderedDict[K, V], Generic[K, V]):
         return self[key]
 
 
-class Correlator:
+class EventCorrelator:
     """What was said lately, and what of it is to be written."""
 
     def __init__(self, limits: EventLimits, token: Callable[[], str]) -> None:
         """Take the limits and a source of names that nobody else uses."""
         self._limits = limits
         self._token = token
-        self._buckets: _Recent[Regarding, Bucket] = _Recent()
-        self._words: _Recent[_Similar, _Words] = _Recent()
-        self._entries: OrderedDict[_Key, Entry] = OrderedDict()
-        self._waiting: OrderedDict[_Key, Entry] = OrderedDict()
+        self._buckets: _Recent[EventObject, TokenBucket] = _Recent()
+        self._similar: _Recent[_Similar, _SimilarMessages] = _Recent()
+        self._entries: OrderedDict[_Key, CorrelatedEvent] = OrderedDict()
+        self._waiting: OrderedDict[_Key, CorrelatedEvent] = OrderedDict()
 
     @property
     def waiting(self) -> int:
         """Return how many Events are to be written."""
         return len(self._waiting)
 
-    def post(self, remark: Remark, now_s: float, now: datetime) -> bool:
+    def post(self, new_event: NewEvent, now_s: float, now: datetime) -> bool:
         """Take a remark; say whether it will be written."""
-        key, remark = self._combined(remark, now_s)
-        entry = self._waiting.get(key)
-        if entry is not None:
-            _note(entry, remark, now)
+        key, new_event = self._combine_similar(new_event, now_s)
+        event = self._waiting.get(key)
+        if event is not None:
+            _count_event(event, new_event, now)
             return True
-        entry = self._entry(key, remark, now)
-        if entry is None:
+        event = self._entry(key, new_event, now)
+        if event is None:
             return False
-        _note(entry, remark, now)
+        _count_event(event, new_event, now)
         return self._queue(key, now_s)
 
-    def first(self) -> Entry | None:
+    def first(self) -> CorrelatedEvent | None:
         """Return what waits for longest."""
         return next(iter(self._waiting.values()), None)
 
-    def written(self, entry: Entry, count: int, now_s: float) -> None:
+    def mark_written(self, event: CorrelatedEvent, count: int, now_s: float) -> None:
         """Note that the API server has an Event with this count, which may have grown meanwhile."""
-        entry.is_made = True
-        key = self.settle(entry)
-        if entry.count > count:
+        event.exists = True
+        key = self.stop_waiting(event)
+        if event.count > count:
             self._queue(key, now_s)
 
-    def rename(self, entry: Entry) -> None:
+    def rename(self, event: CorrelatedEvent) -> None:
         """Note that the API server has lost an Event: it is made anew, under another name."""
-        entry.is_made = False
-        entry.name = self._name(entry.remark)
+        event.exists = False
+        event.name = self._name(event.latest)
 
-    def settle(self, entry: Entry) -> _Key:
+    def stop_waiting(self, event: CorrelatedEvent) -> _Key:
         """Let an Event be, as it is; the next remark goes on from there."""
         key, found = next(iter(self._waiting.items()))
-        assert found is entry, "only what waits for longest is being written"
+        assert found is event, "only what waits for longest is being written"
         del self._waiting[key]
-        self._entries[key] = entry
+        self._entries[key] = event
         return key
 
     def _queue(self, key: _Key, now_s: float) -> bool:
         """Have an Event written, if its object may cause another write."""
-        entry, limits = self._entries[key], self._limits
-        bucket = self._buckets.use(
-            entry.remark.regarding,
-            lambda: Bucket(limits.object_burst, limits.object_refill_s),
+        event, limits = self._entries[key], self._limits
+        bucket = self._buckets.get_or_make(
+            event.latest.regarding,
+            lambda: TokenBucket(limits.object_burst, limits.object_refill_s),
             limits.remembered,
         )
         if bucket.take(now_s) > 0:
@@ -229,41 +231,41 @@ class Correlator:
         self._waiting[key] = self._entries.pop(key)
         return True
 
-    def _combined(self, remark: Remark, now_s: float) -> tuple[_Key, Remark]:
+    def _combine_similar(self, new_event: NewEvent, now_s: float) -> tuple[_Key, NewEvent]:
         """Return the key of a remark and its words, after looking at those that are like it."""
-        similar = (remark.regarding, remark.reason, remark.type)
-        words = self._words.use(similar, _Words, self._limits.remembered)
-        if now_s - words.at_s > self._limits.similar_s:
-            words.hashes.clear()
-        words.at_s = now_s
-        if len(words.hashes) <= self._limits.similar_most:
-            words.hashes.add(hash(remark.message))
-        if len(words.hashes) <= self._limits.similar_most:
-            message = shortened(remark.message)
-            return (similar, message), remark._replace(message=message)
-        message = shortened(_COMBINED + remark.message)
-        return (similar, _COMBINED), remark._replace(message=message)
+        similar = (new_event.regarding, new_event.reason, new_event.type)
+        recent = self._similar.get_or_make(similar, _SimilarMessages, self._limits.remembered)
+        if now_s - recent.updated_s > self._limits.similar_s:
+            recent.hashes.clear()
+        recent.updated_s = now_s
+        if len(recent.hashes) <= self._limits.similar_most:
+            recent.hashes.add(hash(new_event.message))
+        if len(recent.hashes) <= self._limits.similar_most:
+            message = truncated_message(new_event.message)
+            return (similar, message), new_event._replace(message=message)
+        message = truncated_message(_COMBINED + new_event.message)
+        return (similar, _COMBINED), new_event._replace(message=message)
 
-    def _entry(self, key: _Key, remark: Remark, now: datetime) -> Entry | None:
-        entry = self._entries.get(key)
-        if entry is not None:
+    def _entry(self, key: _Key, new_event: NewEvent, now: datetime) -> CorrelatedEvent | None:
+        event = self._entries.get(key)
+        if event is not None:
             self._entries.move_to_end(key)
-            return entry
+            return event
         if len(self._entries) + len(self._waiting) >= self._limits.remembered:
             if not self._entries:
                 return None
             self._entries.popitem(last=False)
-        self._entries[key] = Entry(self._name(remark), remark, now, now)
+        self._entries[key] = CorrelatedEvent(self._name(new_event), new_event, now, now)
         return self._entries[key]
 
-    def _name(self, remark: Remark) -> str:
-        return f"{remark.regarding.name[:_LONGEST_NAME].rstrip('-.')}.{self._token()}"
+    def _name(self, new_event: NewEvent) -> str:
+        return f"{new_event.regarding.name[:_LONGEST_NAME].rstrip('-.')}.{self._token()}"
 
 
-def _note(entry: Entry, remark: Remark, now: datetime) -> None:
-    entry.remark = remark
-    entry.last = now
-    entry.count += 1
+def _count_event(event: CorrelatedEvent, new_event: NewEvent, now: datetime) -> None:
+    event.latest = new_event
+    event.last = now
+    event.count += 1
 
 
 def _time(moment: datetime) -> str:

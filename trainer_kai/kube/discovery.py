@@ -17,7 +17,7 @@ from trainer_kai.kube.request import Request
 __all__ = ["Discovery"]
 
 _AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-_ASK_AGAIN_S: Final = 5.0
+_REFRESH_AGAIN_S: Final = 5.0
 
 
 class _Kind(msgspec.Struct):
@@ -57,7 +57,7 @@ class Discovery:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._served: list[tuple[Resource[Any], _Resource]] = []
-        self._asked_s = float("-inf")
+        self._refreshed_s = float("-inf")
 
     async def find(self, name: str) -> Resource[PartialObject] | None:
         """Return the kind that people mean by *name*, in the version the API server prefers.
@@ -81,20 +81,24 @@ class Discovery:
         """Ask anew."""
         served: list[tuple[Resource[Any], _Resource]] = []
         for root in ("/api", "/apis"):
-            asked = Request("GET", root, accept=_AGGREGATED, repeatable=True)
-            served += _resources(await self._client.ask(_Groups, asked))
+            request = Request("GET", root, accept=_AGGREGATED, repeatable=True)
+            served += _resources(await self._client.call(_Groups, request))
         self._served = served
-        self._asked_s = self._client.clock.monotonic_s()
+        self._refreshed_s = self._client.clock.monotonic_s()
 
     async def _refresh_if_due(self) -> None:
-        if self._client.clock.monotonic_s() - self._asked_s > _ASK_AGAIN_S:
+        if self._client.clock.monotonic_s() - self._refreshed_s > _REFRESH_AGAIN_S:
             await self.refresh()
 
     def _find(self, name: str) -> Resource[PartialObject] | None:
         plain, _, group = name.partition(".")
-        for resource, told in self._served:
-            names = (resource.plural, told.singular_resource, resource.kind.lower())
-            if plain and plain in (*names, *told.short_names) and group in ("", resource.group):
+        for resource, api_resource in self._served:
+            names = (resource.plural, api_resource.singular_resource, resource.kind.lower())
+            if (
+                plain
+                and plain in (*names, *api_resource.short_names)
+                and group in ("", resource.group)
+            ):
                 return resource
         return None
 
@@ -106,15 +110,15 @@ class Discovery:
 def _resources(groups: _Groups) -> Iterator[tuple[Resource[PartialObject], _Resource]]:
     for group in groups.items:
         for version in group.versions:
-            for told in version.resources:
+            for api_resource in version.resources:
                 yield (
                     Resource(
                         group.metadata.name,
                         version.version,
-                        told.resource,
-                        told.response_kind.kind,
-                        told.scope == "Namespaced",
+                        api_resource.resource,
+                        api_resource.response_kind.kind,
+                        api_resource.scope == "Namespaced",
                         PartialObject,
                     ),
-                    told,
+                    api_resource,
                 )

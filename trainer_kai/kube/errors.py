@@ -25,11 +25,11 @@ __all__ = [
     "AlreadyExists",
     "ApiError",
     "Conflict",
+    "ErrorDetails",
     "Forbidden",
     "Garbled",
     "Invalid",
     "NotFound",
-    "Refusal",
     "Throttled",
     "TooLarge",
     "Unauthorized",
@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 
-class Refusal(NamedTuple):
+class ErrorDetails(NamedTuple):
     """What was asked and what came back, as far as it is known."""
 
     request: str  # "PATCH /api/v1/namespaces/a/pods/b"
@@ -55,16 +55,16 @@ class ApiError(TrainerKaiError):
 
     advice = ""  # what a person can do, where that is always the same
 
-    def __init__(self, refusal: Refusal) -> None:
-        self.refusal = refusal
-        code = f"{refusal.status} {refusal.reason}".strip() if refusal.status else "no answer"
-        parts = (refusal.request, code, _one_line(refusal.message), self.advice)
+    def __init__(self, details: ErrorDetails) -> None:
+        self.details = details
+        code = f"{details.status} {details.reason}".strip() if details.status else "no answer"
+        parts = (details.request, code, _one_line(details.message), self.advice)
         super().__init__(": ".join(part for part in parts if part))
 
     @property
     def retry_after_s(self) -> float | None:
         """Return how long the API server asked us to wait, if it did."""
-        return self.refusal.retry_after_s
+        return self.details.retry_after_s
 
 
 class NotFound(ApiError):
@@ -106,8 +106,8 @@ class Throttled(ApiError):
 class Unavailable(ApiError):
     """The API server failed, or the way to it did."""
 
-    def __init__(self, refusal: Refusal, *, was_sent: bool = True) -> None:
-        super().__init__(refusal)
+    def __init__(self, details: ErrorDetails, *, was_sent: bool = True) -> None:
+        super().__init__(details)
         self.was_sent = was_sent  # False: it never reached the API server, so nothing happened
 
 
@@ -134,14 +134,14 @@ _BY_STATUS: Final[dict[int, type[ApiError]]] = {
 }
 
 
-def error_for(refusal: Refusal) -> ApiError:
+def error_for(details: ErrorDetails) -> ApiError:
     """Return the error that a status stands for."""
-    if refusal.reason == "AlreadyExists":
-        return AlreadyExists(refusal)
-    kind = _BY_STATUS.get(refusal.status)
+    if details.reason == "AlreadyExists":
+        return AlreadyExists(details)
+    kind = _BY_STATUS.get(details.status)
     if kind is None:
-        kind = Unavailable if refusal.status >= 500 else ApiError
-    return kind(refusal)
+        kind = Unavailable if details.status >= 500 else ApiError
+    return kind(details)
 
 
 def _one_line(text: str) -> str:

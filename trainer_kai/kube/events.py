@@ -30,13 +30,13 @@ from trainer_kai.clock import Clock
 from trainer_kai.kube.backoff import Backoff
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.correlate import (
-    Bucket,
-    Correlator,
-    Entry,
+    CorrelatedEvent,
+    EventCorrelator,
     EventLimits,
+    EventObject,
     EventType,
-    Regarding,
-    Remark,
+    NewEvent,
+    TokenBucket,
 )
 from trainer_kai.kube.errors import (
     AlreadyExists,
@@ -47,9 +47,16 @@ from trainer_kai.kube.errors import (
 )
 from trainer_kai.kube.patience import cancel_all, finish_within
 
-__all__ = ["EventApi", "EventSettings", "EventStore", "Outcome", "Recorder", "Regarding"]
+__all__ = [
+    "EventApi",
+    "EventObject",
+    "EventOutcome",
+    "EventRecorder",
+    "EventSettings",
+    "EventStore",
+]
 
-Outcome: TypeAlias = Literal["posted", "dropped", "failed"]
+EventOutcome: TypeAlias = Literal["posted", "dropped", "failed"]
 
 _FIRST_WAIT_S: Final = 0.5
 _LONGEST_WAIT_S: Final = 60.0
@@ -80,7 +87,7 @@ class EventApi:
 
     async def change(self, key: Key, fields: Mapping[str, Any]) -> None:
         """Set fields of an Event."""
-        await self._client.merge(EVENTS, key, fields)
+        await self._client.merge_patch(EVENTS, key, fields)
 
 
 @dataclass(frozen=True)
@@ -99,7 +106,7 @@ class EventSettings:
     """How long the rest may take when the process stops."""
 
 
-class Recorder:
+class EventRecorder:
     """Remarks in, Events out; `run` is the service."""
 
     def __init__(
@@ -110,31 +117,31 @@ class Recorder:
         log: FilteringBoundLogger,
         *,
         limits: EventLimits | None = None,
-        count: Callable[[Outcome], None] = lambda _: None,
+        count: Callable[[EventOutcome], None] = lambda _: None,
     ) -> None:
         self._store = store
         self._settings = settings
         self._clock = clock
         self._log = log
         self._count = count
-        self._correlator = Correlator(limits or EventLimits(), lambda: secrets.token_hex(8))
-        self._pace = Bucket(settings.burst, 1 / settings.per_s)
+        self._correlator = EventCorrelator(limits or EventLimits(), lambda: secrets.token_hex(8))
+        self._rate_limit = TokenBucket(settings.burst, 1 / settings.per_s)
         self._backoff = Backoff(_FIRST_WAIT_S, _LONGEST_WAIT_S, random.random)
-        self._some = asyncio.Event()
+        self._has_waiting = asyncio.Event()
         self._logged: set[tuple[str, str]] = set()
 
     def post(
         self,
-        regarding: Regarding,
+        regarding: EventObject,
         reason: str,
         message: str,
         type: EventType = "Normal",  # noqa: A002 - the API's own word
         annotations: Mapping[str, str] | None = None,
     ) -> None:
         """Say something about an object, soon; the same again only counts."""
-        remark = Remark(regarding, reason, message, type, annotations or {})
-        if self._correlator.post(remark, self._clock.monotonic_s(), self._clock.now()):
-            self._some.set()
+        new_event = NewEvent(regarding, reason, message, type, annotations or {})
+        if self._correlator.post(new_event, self._clock.monotonic_s(), self._clock.now()):
+            self._has_waiting.set()
         else:
             self._count("dropped")
 
@@ -147,66 +154,66 @@ class Recorder:
         """Send until cancelled, and then the rest."""
         try:
             while True:
-                await self._some.wait()
-                self._some.clear()
+                await self._has_waiting.wait()
+                self._has_waiting.clear()
                 await self._send_all()
         except asyncio.CancelledError:
             await self._send_rest()
             raise
 
     async def _send_all(self) -> None:
-        while (entry := self._correlator.first()) is not None:
-            while (wait_s := self._pace.take(self._clock.monotonic_s())) > 0:
+        while (event := self._correlator.first()) is not None:
+            while (wait_s := self._rate_limit.take(self._clock.monotonic_s())) > 0:
                 await self._clock.sleep(wait_s)
-            await self._clock.sleep(await self._send(entry))
+            await self._clock.sleep(await self._send(event))
 
     async def _send_rest(self) -> None:
-        rest = asyncio.create_task(self._send_all(), name="send last events")
+        sending = asyncio.create_task(self._send_all(), name="send last events")
         try:
-            await finish_within(self._clock, self._settings.grace_s, [rest])
+            await finish_within(self._clock, self._settings.grace_s, [sending])
         finally:
-            await cancel_all([rest])
-            error = None if rest.cancelled() else rest.exception()
+            await cancel_all([sending])
+            error = None if sending.cancelled() else sending.exception()
             if self.waiting:
                 self._log.warning("events not sent", events=self.waiting, error=str(error or ""))
 
-    async def _send(self, entry: Entry) -> float:
+    async def _send(self, event: CorrelatedEvent) -> float:
         """Try to write one Event; return how long to wait before anything else is written."""
-        count = entry.count
+        count = event.count
         try:
-            await self._write(entry)
+            await self._write(event)
         except AlreadyExists:
-            entry.is_made = True  # by us: its name is ours, and the answer was lost
+            event.exists = True  # by us: its name is ours, and the answer was lost
             return 0.0
         except NotFound as error:
-            if entry.is_made:
-                self._correlator.rename(entry)  # it has outlived its time
+            if event.exists:
+                self._correlator.rename(event)  # it has outlived its time
             else:
-                self._drop(entry, error)
+                self._drop(event, error)
             return 0.0
         except ApiError as error:
             if isinstance(error, Unauthorized):
                 raise
             if is_retryable(error):
                 return self._backoff.next_s(error.retry_after_s)
-            self._drop(entry, error)
+            self._drop(event, error)
             return 0.0
         self._backoff.reset()
-        self._correlator.written(entry, count, self._clock.monotonic_s())
+        self._correlator.mark_written(event, count, self._clock.monotonic_s())
         self._count("posted")
         return 0.0
 
-    async def _write(self, entry: Entry) -> None:
-        if entry.is_made:
-            await self._store.change(Key(entry.namespace, entry.name), entry.change())
+    async def _write(self, event: CorrelatedEvent) -> None:
+        if event.exists:
+            await self._store.change(Key(event.namespace, event.name), event.changed_fields())
         else:
-            body = entry.body(self._settings.component, self._settings.instance)
-            await self._store.create(entry.namespace, body)
+            body = event.body(self._settings.component, self._settings.instance)
+            await self._store.create(event.namespace, body)
 
-    def _drop(self, entry: Entry, error: ApiError) -> None:
-        self._correlator.settle(entry)
+    def _drop(self, event: CorrelatedEvent, error: ApiError) -> None:
+        self._correlator.stop_waiting(event)
         self._count("failed")
-        kind = (entry.namespace, type(error).__name__)
+        kind = (event.namespace, type(error).__name__)
         if kind not in self._logged and len(self._logged) < _LOGGED:
             self._logged.add(kind)
-            self._log.warning("events not taken", namespace=entry.namespace, error=str(error))
+            self._log.warning("events not taken", namespace=event.namespace, error=str(error))

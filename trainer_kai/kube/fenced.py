@@ -16,7 +16,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Final
 
 from trainer_kai.clock import Clock
-from trainer_kai.kube.answer import Answer
+from trainer_kai.kube.answer import ApiResponse
 from trainer_kai.kube.lease import Fence
 from trainer_kai.kube.patience import within
 from trainer_kai.kube.request import Request
@@ -40,20 +40,22 @@ class FencedTransport:
         self._fence = fence
         self._clock = clock
 
-    async def send(self, request: Request, timeout_s: float) -> Answer:
+    async def send(self, request: Request, timeout_s: float) -> ApiResponse:
         """Send a request if the fence holds, and read the whole answer."""
-        if request.method == "GET" or _is_question(request):
+        if request.method == "GET" or _changes_nothing(request):
             return await self._transport.send(request, timeout_s)
         limit_s = min(timeout_s, self._fence.write_s)
-        with self._fence.write() as sending:
+        with self._fence.write() as write:
             try:
-                sent = self._transport.send(request, limit_s)
-                answer = await within(self._clock, limit_s, sent)
+                sending = self._transport.send(request, limit_s)
+                response = await within(self._clock, limit_s, sending)
             except TimeoutError as error:
                 message = f"no answer within {limit_s:g} s"
                 raise unavailable(request, message, was_sent=True) from error
-            sending.in_doubt = answer.status >= _FAILED  # a 504 is given while it still goes on
-            return answer
+            write.may_still_apply = (
+                response.status >= _FAILED
+            )  # a 504 is given while it still goes on
+            return response
 
     def stream(
         self, request: Request, silence_s: float
@@ -65,6 +67,6 @@ class FencedTransport:
         """Leave the other transport open."""
 
 
-def _is_question(request: Request) -> bool:
+def _changes_nothing(request: Request) -> bool:
     """Say whether a POST changes nothing: to make something twice is never to make it once."""
     return request.method == "POST" and request.repeatable

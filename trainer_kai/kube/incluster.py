@@ -10,9 +10,9 @@ from typing import Final
 
 from trainer_kai.clock import Clock
 from trainer_kai.errors import ConfigError, FieldError
-from trainer_kai.kube.access import Access, TokenFile, Trust
+from trainer_kai.kube.access import RestConfig, ServerTrust, TokenFile
 
-__all__ = ["SERVICE_ACCOUNT", "in_cluster", "is_in_cluster"]
+__all__ = ["SERVICE_ACCOUNT", "in_cluster_config", "is_in_cluster"]
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -25,14 +25,16 @@ def is_in_cluster(environ: Mapping[str, str]) -> bool:
     return bool(environ.get(_HOST))
 
 
-def in_cluster(environ: Mapping[str, str], clock: Clock, folder: Path = SERVICE_ACCOUNT) -> Access:
+def in_cluster_config(
+    environ: Mapping[str, str], clock: Clock, folder: Path = SERVICE_ACCOUNT
+) -> RestConfig:
     """Return the access of the pod's service account."""
     host, port = environ.get(_HOST, ""), environ.get(_PORT) or "443"
     where = f"[{host}]" if ":" in host else host
-    return Access(
+    return RestConfig(
         server=f"https://{where}:{port}",
         credentials=TokenFile(folder / "token", clock),
-        trust=Trust(authority=_read(folder / "ca.crt")),
+        trust=ServerTrust(authority=_read(folder / "ca.crt")),
         namespace=_read(folder / "namespace").strip() or "default",
         origin="the service account of the pod",
     )

@@ -14,12 +14,12 @@ from typing import Generic, NamedTuple, TypeVar
 
 from trainer_kai.api.meta import Key, Meta, Object
 
-__all__ = ["Change", "Known", "What"]
+__all__ = ["Delta", "DeltaType", "KnownObjects"]
 
 T = TypeVar("T", bound=Object)
 
 
-class What(Enum):
+class DeltaType(Enum):
     """What became of an object."""
 
     ADDED = "added"
@@ -27,67 +27,67 @@ class What(Enum):
     DELETED = "deleted"
 
 
-class Change(NamedTuple, Generic[T]):
+class Delta(NamedTuple, Generic[T]):
     """One net change of one object.
 
     A deletion has the last state of the object, or None if it happened while nobody watched.
     """
 
-    what: What
+    type: DeltaType
     key: Key
     uid: str
     object: T | None
 
 
-class _Told(NamedTuple):
+class _KnownVersion(NamedTuple):
     version: str
     uid: str
 
 
-class Known(Generic[T]):
+class KnownObjects(Generic[T]):
     """Key → version (and uid: a successor of the same name is a deletion and an addition)."""
 
     def __init__(self) -> None:
-        self._told: dict[Key, _Told] = {}
-        self._missing: dict[Key, _Told] = {}
+        self._known: dict[Key, _KnownVersion] = {}
+        self._unlisted: dict[Key, _KnownVersion] = {}
 
     def __len__(self) -> int:
-        return len(self._told)
+        return len(self._known)
 
     def begin(self) -> None:
         """Begin a list: whatever it does not show is gone. An unfinished one may be begun anew."""
-        self._missing.update(self._told)
-        self._told = {}
+        self._unlisted.update(self._known)
+        self._known = {}
 
-    def listed(self, found: T) -> Iterator[Change[T]]:
+    def listed(self, found: T) -> Iterator[Delta[T]]:
         """Take one object of the list; yield what is new about it."""
-        before = self._missing.pop(found.metadata.key, None)
-        yield from self._now(found, before)
+        previous = self._unlisted.pop(found.metadata.key, None)
+        yield from self._deltas(found, previous)
 
-    def end(self) -> Iterator[Change[T]]:
+    def end(self) -> Iterator[Delta[T]]:
         """End the list; yield the deletions it shows by silence."""
-        gone, self._missing = self._missing, {}
-        for key, told in gone.items():
-            yield Change(What.DELETED, key, told.uid, None)
+        unlisted, self._unlisted = self._unlisted, {}
+        for key, known in unlisted.items():
+            yield Delta(DeltaType.DELETED, key, known.uid, None)
 
-    def happened(self, current: T) -> Iterator[Change[T]]:
+    def updated(self, current: T) -> Iterator[Delta[T]]:
         """Take an object that was added or modified; yield what is new about it."""
-        yield from self._now(current, self._told.get(current.metadata.key))
+        yield from self._deltas(current, self._known.get(current.metadata.key))
 
-    def vanished(self, meta: Meta, last: T | None) -> Iterator[Change[T]]:
+    def deleted(self, meta: Meta, last: T | None) -> Iterator[Delta[T]]:
         """Take an object that is no more, with its last state if that can be read."""
-        told = self._told.pop(meta.key, None) or self._missing.pop(meta.key, None)
-        if told is not None:
-            yield Change(What.DELETED, meta.key, told.uid, last)
+        known = self._known.pop(meta.key, None) or self._unlisted.pop(meta.key, None)
+        if known is not None:
+            yield Delta(DeltaType.DELETED, meta.key, known.uid, last)
 
-    def _now(self, current: T, before: _Told | None) -> Iterator[Change[T]]:
+    def _deltas(self, current: T, previous: _KnownVersion | None) -> Iterator[Delta[T]]:
         meta = current.metadata
         key = meta.key
-        self._told[key] = _Told(meta.resource_version, meta.uid)
-        if before is None:
-            yield Change(What.ADDED, key, meta.uid, current)
-        elif before.uid != meta.uid:
-            yield Change(What.DELETED, key, before.uid, None)
-            yield Change(What.ADDED, key, meta.uid, current)
-        elif before.version != meta.resource_version:
-            yield Change(What.MODIFIED, key, meta.uid, current)
+        self._known[key] = _KnownVersion(meta.resource_version, meta.uid)
+        if previous is None:
+            yield Delta(DeltaType.ADDED, key, meta.uid, current)
+        elif previous.uid != meta.uid:
+            yield Delta(DeltaType.DELETED, key, previous.uid, None)
+            yield Delta(DeltaType.ADDED, key, meta.uid, current)
+        elif previous.version != meta.resource_version:
+            yield Delta(DeltaType.MODIFIED, key, meta.uid, current)

@@ -16,9 +16,17 @@ import yaml
 
 from trainer_kai.clock import Clock
 from trainer_kai.errors import ConfigError, FieldError
-from trainer_kai.kube.access import Access, Basic, Certificate, Credentials, Token, TokenFile, Trust
+from trainer_kai.kube.access import (
+    BasicAuth,
+    ClientCertificate,
+    Credentials,
+    RestConfig,
+    ServerTrust,
+    StaticToken,
+    TokenFile,
+)
 
-__all__ = ["Entry", "Selected", "load_access", "read_files", "select"]
+__all__ = ["KubeconfigEntry", "SelectedContext", "load_rest_config", "read_files", "select_context"]
 
 Section: TypeAlias = Mapping[str, Any]
 
@@ -41,7 +49,7 @@ for _tag in _PLAIN:
 
 
 @dataclass(frozen=True)
-class Entry:
+class KubeconfigEntry:
     """A named cluster, user or context, and the file it stands in: paths are relative to it."""
 
     name: str
@@ -49,30 +57,30 @@ class Entry:
     fields: Section = field(repr=False)  # tokens and keys, if it is a user
 
 
-class Selected(msgspec.Struct, frozen=True):
+class SelectedContext(msgspec.Struct, frozen=True):
     """One context with the cluster and the user it names."""
 
-    context: Entry
-    cluster: Entry
-    user: Entry
+    context: KubeconfigEntry
+    cluster: KubeconfigEntry
+    user: KubeconfigEntry
 
     @property
-    def has_plugin(self) -> bool:
+    def has_exec_plugin(self) -> bool:
         """Say whether a program gives the credentials."""
         return bool(self.user.fields.get("exec"))
 
 
 class _Merged(msgspec.Struct, frozen=True):
-    clusters: Mapping[str, Entry]
-    users: Mapping[str, Entry]
-    contexts: Mapping[str, Entry]
+    clusters: Mapping[str, KubeconfigEntry]
+    users: Mapping[str, KubeconfigEntry]
+    contexts: Mapping[str, KubeconfigEntry]
     current: str
     files: tuple[Path, ...]
 
 
 def read_files(files: Sequence[Path]) -> _Merged:
     """Merge kubeconfigs as kubectl does: who defines a name first has defined it."""
-    kinds: dict[str, dict[str, Entry]] = {"clusters": {}, "users": {}, "contexts": {}}
+    kinds: dict[str, dict[str, KubeconfigEntry]] = {"clusters": {}, "users": {}, "contexts": {}}
     current = ""
     for file in files:
         document = _parse(file)
@@ -83,32 +91,34 @@ def read_files(files: Sequence[Path]) -> _Merged:
     return _Merged(**kinds, current=current, files=tuple(files))
 
 
-def select(merged: _Merged, context: str = "") -> Selected:
+def select_context(merged: _Merged, context: str = "") -> SelectedContext:
     """Return the context that is asked for, or else the current one."""
     wanted = context or merged.current
     where = ", ".join(map(str, merged.files))
     if not wanted:
-        raise _fault(where, "current-context", _choose(merged.contexts, "names no context"))
+        raise _fault(
+            where, "current-context", _with_known_names(merged.contexts, "names no context")
+        )
     entry = merged.contexts.get(wanted)
     if entry is None:
-        message = _choose(merged.contexts, f"there is no context {wanted!r}")
+        message = _with_known_names(merged.contexts, f"there is no context {wanted!r}")
         raise _fault(where, "context" if context else "current-context", message)
     cluster_name = str(entry.fields.get("cluster") or "")
     cluster = merged.clusters.get(cluster_name)
     if cluster is None:
-        message = _choose(merged.clusters, f"there is no cluster {cluster_name!r}")
+        message = _with_known_names(merged.clusters, f"there is no cluster {cluster_name!r}")
         raise _fault(entry.file, f"contexts[{wanted}].context.cluster", message)
     user_name = str(entry.fields.get("user") or "")
     user = merged.users.get(user_name)
     if user is None:
         if user_name:
-            message = _choose(merged.users, f"there is no user {user_name!r}")
+            message = _with_known_names(merged.users, f"there is no user {user_name!r}")
             raise _fault(entry.file, f"contexts[{wanted}].context.user", message)
-        user = Entry("", entry.file, {})
-    return Selected(entry, cluster, user)
+        user = KubeconfigEntry("", entry.file, {})
+    return SelectedContext(entry, cluster, user)
 
 
-def load_access(selected: Selected, clock: Clock) -> Access:
+def load_rest_config(selected: SelectedContext, clock: Clock) -> RestConfig:
     """Return the access of a context whose user is described by the file itself."""
     cluster, user = selected.cluster, selected.user
     where = f"clusters[{cluster.name}].cluster"
@@ -116,10 +126,10 @@ def load_access(selected: Selected, clock: Clock) -> Access:
     if not _is_address(server):
         message = f"{server!r} is no address; write https://HOST:PORT"
         raise _fault(cluster.file, f"{where}.server", message)
-    access = Access(
+    rest_config = RestConfig(
         server=server,
         credentials=_credentials(user, clock),
-        trust=Trust(
+        trust=ServerTrust(
             authority=_read_data(cluster, where, "certificate-authority").decode(errors="replace"),
             insecure=cluster.fields.get("insecure-skip-tls-verify") in _YES,
             server_name=str(cluster.fields.get("tls-server-name") or ""),
@@ -131,8 +141,10 @@ def load_access(selected: Selected, clock: Clock) -> Access:
     where = f"users[{user.name}].user"
     chain = _read_data(user, where, "client-certificate")
     if not chain:
-        return access
-    return replace(access, certificate=Certificate(chain, _read_data(user, where, "client-key")))
+        return rest_config
+    return replace(
+        rest_config, certificate=ClientCertificate(chain, _read_data(user, where, "client-key"))
+    )
 
 
 def _is_address(server: str) -> bool:
@@ -148,7 +160,7 @@ def _is_address(server: str) -> bool:
     return not rest and server.isascii() and server.isprintable() and " " not in server
 
 
-def _credentials(user: Entry, clock: Clock) -> Credentials:
+def _credentials(user: KubeconfigEntry, clock: Clock) -> Credentials:
     fields = user.fields
     for name in _IMPERSONATION:
         if fields.get(name):
@@ -163,13 +175,13 @@ def _credentials(user: Entry, clock: Clock) -> Credentials:
     if fields.get("tokenFile"):  # it is kept fresh, unlike a token beside it
         return TokenFile(user.file.parent / str(fields["tokenFile"]), clock)
     if fields.get("token"):
-        return Token(str(fields["token"]).strip())
+        return StaticToken(str(fields["token"]).strip())
     if fields.get("username"):
-        return Basic(str(fields["username"]), str(fields.get("password") or ""))
-    return Token("")
+        return BasicAuth(str(fields["username"]), str(fields.get("password") or ""))
+    return StaticToken("")
 
 
-def _read_data(entry: Entry, where: str, name: str) -> bytes:
+def _read_data(entry: KubeconfigEntry, where: str, name: str) -> bytes:
     """Return what a field holds in itself, or else the file that it names."""
     path = f"{where}.{name}"
     inline, named = entry.fields.get(f"{name}-data"), entry.fields.get(name)
@@ -183,24 +195,24 @@ def _read_data(entry: Entry, where: str, name: str) -> bytes:
     try:
         return (entry.file.parent / str(named)).read_bytes()
     except (OSError, ValueError) as error:
-        raise _fault(entry.file, path, f"{named}: {_why(error)}") from error
+        raise _fault(entry.file, path, f"{named}: {_error_text(error)}") from error
 
 
-def _broken(error: Exception) -> str:
+def _yaml_fault(error: Exception) -> str:
     """Say where and why, without what the parser calls its input."""
     mark = getattr(error, "problem_mark", None)
     where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-    said = [getattr(error, name, None) for name in ("context", "problem")]
-    return where + " ".join((" ".join(filter(None, said)) or str(error)).split())
+    texts = [getattr(error, name, None) for name in ("context", "problem")]
+    return where + " ".join((" ".join(filter(None, texts)) or str(error)).split())
 
 
 def _parse(file: Path) -> Section:
     try:
         document = yaml.load(file.read_bytes(), _Loader)  # noqa: S506 - it is a safe one
     except OSError as error:
-        raise ConfigError([FieldError(str(file), _why(error))]) from error
+        raise ConfigError([FieldError(str(file), _error_text(error))]) from error
     except (yaml.YAMLError, RecursionError) as error:
-        raise ConfigError([FieldError(str(file), f"is no YAML: {_broken(error)}")]) from error
+        raise ConfigError([FieldError(str(file), f"is no YAML: {_yaml_fault(error)}")]) from error
     if document is None:
         return {}
     if not isinstance(document, dict):
@@ -208,7 +220,7 @@ def _parse(file: Path) -> Section:
     return document
 
 
-def _entries(document: Section, kind: str, file: Path) -> list[Entry]:
+def _entries(document: Section, kind: str, file: Path) -> list[KubeconfigEntry]:
     """Return the named entries; the fields of a cluster stand under `cluster`, and so on."""
     listed = document.get(kind) or []
     single = kind[:-1]
@@ -218,15 +230,15 @@ def _entries(document: Section, kind: str, file: Path) -> list[Entry]:
         if not isinstance(item, dict) or not isinstance(fields or {}, dict):
             message = f"must be a list of entries with a name and a {single}"
             raise _fault(file, f"{kind}[{number}]", message)
-        entries.append(Entry(str(item.get("name") or ""), file, fields or {}))
+        entries.append(KubeconfigEntry(str(item.get("name") or ""), file, fields or {}))
     return entries
 
 
-def _why(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 
-def _choose(known: Mapping[str, Entry], message: str) -> str:
+def _with_known_names(known: Mapping[str, KubeconfigEntry], message: str) -> str:
     names = ", ".join(sorted(known)) or "none"
     return f"{message}; there is: {names}"
 

@@ -44,124 +44,126 @@ from typing import Final, NamedTuple
 from structlog.typing import FilteringBoundLogger
 
 from trainer_kai.errors import InvariantError
-from trainer_kai.kube.claim import Claim, Written
+from trainer_kai.kube.claim import LeaseClient, WrittenLease
 from trainer_kai.kube.errors import ApiError, Conflict, Forbidden, is_retryable
-from trainer_kai.kube.groups import only
-from trainer_kai.kube.lease import Fence, LeaseLost, LeaseRecord, Term
+from trainer_kai.kube.groups import errors_if_all_are
+from trainer_kai.kube.lease import Fence, LeaderTerm, LeaseLost, LeaseRecord
 from trainer_kai.kube.patience import cancel_all, finish_within
-from trainer_kai.kube.tenure import Tenure
+from trainer_kai.kube.tenure import LeaseRenewer
 
-__all__ = ["Elector", "Work"]
+__all__ = ["LeaderElector", "LeaderWork"]
 
-Work = Callable[[Fence], Awaitable[None]]
+LeaderWork = Callable[[Fence], Awaitable[None]]
 
 _JITTER: Final = 0.2  # of a pause: followers do not all look at once
 
 
-class _Reign(NamedTuple):
+class _Leadership(NamedTuple):
     """What must come to an end in order."""
 
-    term: Term
+    term: LeaderTerm
     fence: Fence
     working: asyncio.Task[None]
     renewing: asyncio.Task[None]
 
 
-class Elector:
+class LeaderElector:
     """One candidate for one Lease; no other process may ever use the same identity."""
 
     def __init__(
         self,
-        claim: Claim,
+        lease_client: LeaseClient,
         log: FilteringBoundLogger,
         *,
-        tell: Callable[[bool], None] = lambda _: None,
+        on_leading: Callable[[bool], None] = lambda _: None,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         """Stand for election; *tell* hears whenever leading begins and ends."""
-        self._claim = claim
-        self._clock = claim.clock
-        self._timing = claim.timing
-        self._log = log.bind(identity=claim.identity)
-        self._tell = tell
+        self._lease_client = lease_client
+        self._clock = lease_client.clock
+        self._timing = lease_client.timing
+        self._log = log.bind(identity=lease_client.identity)
+        self._on_leading = on_leading
         self._jitter = jitter
-        self._seen: LeaseRecord | None = None  # as it was last read or written
-        self._seen_s = 0.0  # when it was first seen like that
-        self._settled = ""  # when we acquired the Lease that we may lead with at once
-        self._term: Term | None = None
+        self._observed: LeaseRecord | None = None  # as it was last read or written
+        self._observed_s = 0.0  # when it was first seen like that
+        self._settled_acquire_time = ""  # when we acquired the Lease that we may lead with at once
+        self._term: LeaderTerm | None = None
         self._forbidden_s: float | None = None  # since when we may not, though we might before
 
     @property
-    def leader(self) -> str:
+    def holder(self) -> str:
         """Return who holds the Lease as far as we know, "" for nobody."""
-        return self._seen.holder if self._seen else ""
+        return self._observed.holder if self._observed else ""
 
     @property
-    def leads(self) -> bool:
+    def is_leader(self) -> bool:
         """Say whether this process leads, to show it; a write asks its fence."""
-        return self._term is not None and self._term.allows(self._clock.monotonic_s())
+        return self._term is not None and self._term.allows_write(self._clock.monotonic_s())
 
-    async def lead(self, work: Work) -> None:
+    async def lead(self, work: LeaderWork) -> None:
         """Follow until it is our turn, run the work, and begin again when the lead is lost."""
         while True:
-            self._term = await self._follow()
-            if await self._reign(self._term, work):
+            self._term = await self._acquire()
+            if await self._run_term(self._term, work):
                 return
 
-    async def _follow(self) -> Term:
+    async def _acquire(self) -> LeaderTerm:
         """Wait until the Lease is ours."""
         while True:
             pause_s = self._pause_s()
             try:
-                term = await self._try_to_take()
+                term = await self._try_acquire()
                 self._forbidden_s = None
                 if term is not None:
                     return term
             except Conflict:
                 self._log.debug("somebody else was first")
             except ApiError as error:
-                if not (is_retryable(error) or self._is_just_forbidden(error)):
+                if not (is_retryable(error) or self._is_newly_forbidden(error)):
                     raise
                 self._log.warning("lease not read or not taken", error=str(error))
                 pause_s = max(pause_s, error.retry_after_s or 0)
             await self._clock.sleep(pause_s)
 
-    def _is_just_forbidden(self, error: ApiError) -> bool:
+    def _is_newly_forbidden(self, error: ApiError) -> bool:
         """Say whether we were allowed before, and have not been refused for long.
 
         An API server that starts refuses everything until it has read the roles.
         """
-        if not isinstance(error, Forbidden) or self._seen is None:
+        if not isinstance(error, Forbidden) or self._observed is None:
             return False
         now_s = self._clock.monotonic_s()
         self._forbidden_s = now_s if self._forbidden_s is None else self._forbidden_s
         return now_s - self._forbidden_s < self._timing.lease_s
 
-    async def _try_to_take(self) -> Term | None:
-        found = await self._claim.read(self._timing.request_s)
+    async def _try_acquire(self) -> LeaderTerm | None:
+        found = await self._lease_client.read(self._timing.request_s)
         self._observe(found)
-        if found is None or self._may_take(found):
-            entry = self._claim.entry(found)
-            safe = found is not None and self._is_past_known(found)
-            if safe:
-                self._settled = entry.acquired  # even if no answer comes: only this version goes
-            written = await self._claim.write(found, entry, self._timing.request_s)
-            return self._begin(written, is_settled=safe)
+        if found is None or self._may_acquire(found):
+            next_record = self._lease_client.next_record(found)
+            is_safe = found is not None and self._is_history_known(found)
+            if is_safe:
+                self._settled_acquire_time = (
+                    next_record.acquired
+                )  # even if no answer comes: only this version goes
+            written = await self._lease_client.write(found, next_record, self._timing.request_s)
+            return self._begin_term(written, is_settled=is_safe)
         return None
 
-    def _may_take(self, found: LeaseRecord) -> bool:
-        if found.holder in ("", self._claim.identity):
+    def _may_acquire(self, found: LeaseRecord) -> bool:
+        if found.holder in ("", self._lease_client.identity):
             return True
-        lasts_s = max(self._timing.lease_s, found.duration_s)
-        return self._clock.monotonic_s() >= self._seen_s + lasts_s
+        duration_s = max(self._timing.lease_s, found.duration_s)
+        return self._clock.monotonic_s() >= self._observed_s + duration_s
 
-    def _is_past_known(self, found: LeaseRecord) -> bool:
+    def _is_history_known(self, found: LeaseRecord) -> bool:
         """Say whether nobody can be leading once this very version is written over."""
-        if found.holder == self._claim.identity:
-            return found.acquired == self._settled
+        if found.holder == self._lease_client.identity:
+            return found.acquired == self._settled_acquire_time
         return found.renewed != ""
 
-    def _begin(self, written: Written, *, is_settled: bool) -> Term | None:
+    def _begin_term(self, written: WrittenLease, *, is_settled: bool) -> LeaderTerm | None:
         record, sent_s = written
         self._observe(record)
         now_s = self._clock.monotonic_s()
@@ -169,80 +171,84 @@ class Elector:
         if now_s >= until_s:
             return None  # too late an answer: the next look finds our name
         if is_settled:
-            return Term(record, until_s)
+            return LeaderTerm(record, until_s)
         self._log.info("lease has no past", acts_after_s=self._timing.lease_s)
-        return Term(record, until_s, ripe_s=now_s + self._timing.lease_s)
+        return LeaderTerm(record, until_s, settles_after_s=now_s + self._timing.lease_s)
 
-    async def _reign(self, term: Term, work: Work) -> bool:
+    async def _run_term(self, term: LeaderTerm, work: LeaderWork) -> bool:
         """Lead until the term or the work is over; say whether it was the work."""
-        settled = asyncio.Event()
+        is_settled_event = asyncio.Event()
 
         def confirm(record: LeaseRecord) -> None:
-            self._settled = record.acquired
-            settled.set()
+            self._settled_acquire_time = record.acquired
+            is_settled_event.set()
 
         if term.is_settled:
-            settled.set()
-        tenure = Tenure(
-            self._claim,
+            is_settled_event.set()
+        renewer = LeaseRenewer(
+            self._lease_client,
             term,
             self._log,
             pause_s=self._pause_s,
-            seen=self._observe,
-            confirmed=confirm,
+            on_observed=self._observe,
+            on_settled=confirm,
         )
         fence = Fence(term, self._timing.write_s, self._clock.monotonic_s)
-        renewing = asyncio.create_task(tenure.keep(), name="renew lease")
-        working = asyncio.create_task(self._act(settled, work, fence), name="lead")
+        renewing = asyncio.create_task(renewer.run(), name="renew lease")
+        working = asyncio.create_task(self._run_work(is_settled_event, work, fence), name="lead")
         try:
             await asyncio.wait({renewing, working}, return_when=asyncio.FIRST_COMPLETED)
             finished = working.done()
         finally:
-            await self._step_down(_Reign(term, fence, working, renewing))
+            await self._step_down(_Leadership(term, fence, working, renewing))
         if not renewing.cancelled():
             renewing.result()  # raises what made renewing hopeless
         error = None if working.cancelled() else working.exception()
-        if error is not None and only(LeaseLost, error) is None:
+        if error is not None and errors_if_all_are(LeaseLost, error) is None:
             raise error
         return finished and error is None
 
-    async def _act(self, settled: asyncio.Event, work: Work, fence: Fence) -> None:
-        await settled.wait()
-        self._log.info("started leading", transitions=self._seen and self._seen.transitions)
-        self._tell(True)  # noqa: FBT003 - whoever is told has one question
+    async def _run_work(
+        self, is_settled_event: asyncio.Event, work: LeaderWork, fence: Fence
+    ) -> None:
+        await is_settled_event.wait()
+        self._log.info("started leading", transitions=self._observed and self._observed.transitions)
+        self._on_leading(True)  # noqa: FBT003 - whoever is told has one question
         try:
             await work(fence)
         finally:
             self._log.info("stopped leading")
-            self._tell(False)  # noqa: FBT003 - as above
+            self._on_leading(False)  # noqa: FBT003 - as above
 
-    async def _step_down(self, reign: _Reign) -> None:
+    async def _step_down(self, leadership: _Leadership) -> None:
         """End the work, shut the fence, let writes come to rest, give the Lease back: in order.
 
         Until all that is done the Lease is renewed, if it can be. Whoever insists on an end by
         cancelling again leaves it to run out.
         """
-        stuck: set[asyncio.Task[None]] = {reign.working}
+        still_running: set[asyncio.Task[None]] = {leadership.working}
         is_ours = False
         try:
-            reign.working.cancel()
-            stuck = await finish_within(self._clock, self._timing.lease_s, [reign.working])
-            reign.term.shut = True
-            if reign.term.is_settled and not stuck:
-                await self._clock.sleep(reign.fence.quiet_s - self._clock.monotonic_s())
-                is_ours = reign.term.left_s(self._clock.monotonic_s()) > 0
+            leadership.working.cancel()
+            still_running = await finish_within(
+                self._clock, self._timing.lease_s, [leadership.working]
+            )
+            leadership.term.writes_stopped = True
+            if leadership.term.is_settled and not still_running:
+                await self._clock.sleep(leadership.fence.writes_end_s - self._clock.monotonic_s())
+                is_ours = leadership.term.remaining_s(self._clock.monotonic_s()) > 0
         finally:
-            reign.term.end()
-            await cancel_all({reign.working, reign.renewing} - stuck)
-        if stuck:
+            leadership.term.end()
+            await cancel_all({leadership.working, leadership.renewing} - still_running)
+        if still_running:
             message = "the leading task did not end although it was cancelled"
             raise InvariantError(message)
-        if is_ours and reign.term.record is not None:
-            await self._release(reign.term.record)
+        if is_ours and leadership.term.record is not None:
+            await self._release(leadership.term.record)
 
     async def _release(self, record: LeaseRecord) -> None:
         try:
-            await self._claim.release(record)
+            await self._lease_client.release(record)
         except Conflict:
             self._log.debug("lease changed while it was released")
             await self._release_again(record)
@@ -252,20 +258,20 @@ class Elector:
     async def _release_again(self, record: LeaseRecord) -> None:
         """Release the version that a renewal under way may have made."""
         try:
-            found = await self._claim.read(self._timing.request_s)
+            found = await self._lease_client.read(self._timing.request_s)
             if found and (found.holder, found.acquired) == (record.holder, record.acquired):
-                await self._claim.release(found)
+                await self._lease_client.release(found)
         except ApiError as error:
             self._log.warning("lease not released", error=str(error))
 
     def _observe(self, record: LeaseRecord | None) -> None:
         """Remember since when, on our clock, the Lease is what it is."""
-        if record == self._seen:
+        if record == self._observed:
             return
-        if record is not None and record.holder != self.leader:
+        if record is not None and record.holder != self.holder:
             self._log.info("leader changed", leader=record.holder)
-        self._seen = record
-        self._seen_s = self._clock.monotonic_s()
+        self._observed = record
+        self._observed_s = self._clock.monotonic_s()
 
     def _pause_s(self) -> float:
         return self._timing.retry_s * (1 + _JITTER * self._jitter())

@@ -13,7 +13,15 @@ from typing import NamedTuple
 from trainer_kai.errors import ConfigError, FieldError, TrainerKaiError
 from trainer_kai.kube.errors import ApiError, Unavailable
 
-__all__ = ["Fence", "LeaseLost", "LeaseRecord", "LeaseTiming", "Sending", "Term", "micro_time"]
+__all__ = [
+    "Fence",
+    "InFlightWrite",
+    "LeaderTerm",
+    "LeaseLost",
+    "LeaseRecord",
+    "LeaseTiming",
+    "micro_time",
+]
 
 
 class LeaseLost(TrainerKaiError):
@@ -67,58 +75,62 @@ class LeaseTiming:
         return self.renew_deadline_s / 2
 
 
-class Term:
+class LeaderTerm:
     """One stretch of leading: until when it may be acted upon, on our own clock.
 
     A term that began with a Lease of unknown past is settled only by a renewal sent *ripe_s* or
     later; before that nothing may be written.
     """
 
-    def __init__(self, record: LeaseRecord, until_s: float, ripe_s: float | None = None) -> None:
+    def __init__(
+        self, record: LeaseRecord, until_s: float, settles_after_s: float | None = None
+    ) -> None:
         self.record: LeaseRecord | None = record  # as it was last seen to be ours; None: missing
         self.until_s = until_s
-        self.ripe_s = ripe_s  # None when there is nothing to wait for, or not any more
-        self.shut = False  # no more writes, though the Lease is still ours
-        self.over = False
+        self.settles_after_s = (
+            settles_after_s  # None when there is nothing to wait for, or not any more
+        )
+        self.writes_stopped = False  # no more writes, though the Lease is still ours
+        self.ended = False
 
     @property
     def is_settled(self) -> bool:
         """Say whether nobody else can be leading."""
-        return self.ripe_s is None
+        return self.settles_after_s is None
 
-    def left_s(self, now_s: float) -> float:
+    def remaining_s(self, now_s: float) -> float:
         """Return how much of the term is left if it is never renewed."""
-        return 0.0 if self.over else self.until_s - now_s
+        return 0.0 if self.ended else self.until_s - now_s
 
-    def allows(self, now_s: float) -> bool:
+    def allows_write(self, now_s: float) -> bool:
         """Say whether a write may be sent at this moment."""
-        return self.is_settled and not self.shut and self.left_s(now_s) > 0
+        return self.is_settled and not self.writes_stopped and self.remaining_s(now_s) > 0
 
-    def renewed(self, record: LeaseRecord, sent_s: float, lasts_s: float, now_s: float) -> None:
+    def extend(self, record: LeaseRecord, sent_s: float, lasts_s: float, now_s: float) -> None:
         """Go on for longer, unless the answer came when the term had already run out."""
         self.record = record
         if now_s >= self.until_s:
-            self.over = True
+            self.ended = True
         self.until_s = sent_s + lasts_s
-        if self.ripe_s is not None and sent_s >= self.ripe_s:
-            self.ripe_s = None
+        if self.settles_after_s is not None and sent_s >= self.settles_after_s:
+            self.settles_after_s = None
 
-    def doubt(self, ripe_s: float) -> None:
+    def restart_settling(self, settles_after_s: float) -> None:
         """Begin to ripen anew: what we held without a break may have had one."""
-        if self.ripe_s is not None:
-            self.ripe_s = ripe_s
+        if self.settles_after_s is not None:
+            self.settles_after_s = settles_after_s
 
     def end(self) -> None:
         """End it for good, whatever is answered later."""
-        self.over = True
+        self.ended = True
 
 
 @dataclass(eq=False)
-class Sending:
+class InFlightWrite:
     """One write on its way."""
 
-    over_s: float
-    in_doubt: bool = False  # it may be carried out yet, though nobody waits for it
+    ends_s: float
+    may_still_apply: bool = False  # it may be carried out yet, though nobody waits for it
 
 
 class Fence:
@@ -128,45 +140,47 @@ class Fence:
     sends again for half a minute, and the fence may have fallen by then.
     """
 
-    def __init__(self, term: Term, write_s: float, now_s: Callable[[], float]) -> None:
+    def __init__(self, term: LeaderTerm, write_s: float, now_s: Callable[[], float]) -> None:
         self._term = term
         self.write_s = write_s
         self._now_s = now_s
-        self._settled_s = -math.inf  # as `quiet_s`, of the writes that nobody waits for any more
-        self._under_way: set[Sending] = set()
+        self._abandoned_until_s = (
+            -math.inf
+        )  # as `quiet_s`, of the writes that nobody waits for any more
+        self._in_flight: set[InFlightWrite] = set()
 
     @property
-    def quiet_s(self) -> float:
+    def writes_end_s(self) -> float:
         """Return from when on no write without an answer can be under way."""
-        return max([self._settled_s, *(it.over_s for it in self._under_way)])
+        return max([self._abandoned_until_s, *(it.ends_s for it in self._in_flight)])
 
     @property
-    def lets_through(self) -> bool:
+    def is_open(self) -> bool:
         """Say whether a write would be let through, to show it: nobody writes."""
-        return self._term.allows(self._now_s())
+        return self._term.allows_write(self._now_s())
 
     @contextmanager
-    def write(self) -> Iterator[Sending]:
+    def write(self) -> Iterator[InFlightWrite]:
         """Let one sending through and see whether it was answered; else raise `LeaseLost`.
 
         This is for `FencedTransport`: what is sent in here is sent once, and is over in `write_s`.
         """
-        sending = Sending(self._now_s() + self.write_s)
-        if not self.lets_through:
+        write = InFlightWrite(self._now_s() + self.write_s)
+        if not self.is_open:
             message = "the lease ran out: another leader may be at work"
             raise LeaseLost(message)
-        self._under_way.add(sending)
+        self._in_flight.add(write)
         try:
-            yield sending
+            yield write
         except BaseException as error:
-            sending.in_doubt = not isinstance(error, ApiError) or (
+            write.may_still_apply = not isinstance(error, ApiError) or (
                 isinstance(error, Unavailable) and error.was_sent
             )
             raise
         finally:
-            self._under_way.remove(sending)
-            if sending.in_doubt:
-                self._settled_s = max(self._settled_s, sending.over_s)
+            self._in_flight.remove(write)
+            if write.may_still_apply:
+                self._abandoned_until_s = max(self._abandoned_until_s, write.ends_s)
 
 
 def micro_time(now: datetime, other_than: str = "") -> str:

@@ -43,7 +43,7 @@ class LeaseApi:
     async def update(self, record: LeaseRecord, version: str) -> LeaseRecord:
         """Write over exactly this version; else `Conflict`."""
         fields = {"metadata": {"resourceVersion": version}, "spec": _spec(record)}
-        return _record(await self._allowed(self._client.merge(LEASES, self._key, fields)))
+        return _record(await self._allowed(self._client.merge_patch(LEASES, self._key, fields)))
 
     async def _allowed(self, request: Awaitable[A]) -> A:
         try:
@@ -51,8 +51,8 @@ class LeaseApi:
         except Forbidden as error:
             namespace, name = self._key
             needs = f"leading needs get, create and patch on {LEASES} in namespace {namespace}"
-            message = f"{error.refusal.message}; {needs}, at least for {name}"
-            raise Forbidden(error.refusal._replace(message=message)) from error
+            message = f"{error.details.message}; {needs}, at least for {name}"
+            raise Forbidden(error.details._replace(message=message)) from error
 
 
 def _record(lease: Lease) -> LeaseRecord:

@@ -6,13 +6,13 @@ import ssl
 
 import httptools
 
-from trainer_kai.kube.answer import Answer
+from trainer_kai.kube.answer import ApiResponse
 from trainer_kai.kube.request import Request
 
-__all__ = ["Line", "open_line"]
+__all__ = ["HttpConnection", "open_connection"]
 
 
-class Line(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     """A connection. Whatever comes in between two answers makes it useless, and so does an end.
 
     The parser calls the methods that are named as it wants them.
@@ -22,32 +22,32 @@ class Line(asyncio.Protocol):
         self._host = host  # as the header says it
         self._transport: asyncio.Transport
         self._parser = httptools.HttpResponseParser(self)
-        self._answer: asyncio.Future[Answer] | None = None  # None before the first request
+        self._response: asyncio.Future[ApiResponse] | None = None  # None before the first request
         self._headers: dict[bytes, bytes] = {}
         self._pieces: list[bytes] = []
-        self._has_headers = False
-        self._is_free = True  # for the next request
+        self._has_final_headers = False
+        self._is_idle = True  # for the next request
 
     def is_usable(self) -> bool:
         """Say whether it is open and nothing came since the last answer: an end, most likely."""
-        if not self._is_free or self._transport.is_closing():
+        if not self._is_idle or self._transport.is_closing():
             return False
         poll = select.poll()
         poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
         return not poll.poll(0)
 
-    async def ask(self, request: Request, path: str, headers: dict[str, str]) -> Answer:
+    async def send(self, request: Request, path: str, headers: dict[str, str]) -> ApiResponse:
         """Send a request and read the answer; the connection does not outlive who gives up."""
-        self._is_free = False
-        self._answer = asyncio.get_running_loop().create_future()
-        self._transport.write(_text(request, path, {"Host": self._host, **headers}))
+        self._is_idle = False
+        self._response = asyncio.get_running_loop().create_future()
+        self._transport.write(_request_bytes(request, path, {"Host": self._host, **headers}))
         try:
-            return await self._answer
+            return await self._response
         finally:
-            if not self._is_free:
-                self.cut()
+            if not self._is_idle:
+                self.abort()
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         """End it at once."""
         self._transport.abort()
 
@@ -61,25 +61,25 @@ class Line(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
-            self._is_free = False
-            if self._answer is not None and not self._answer.done():
-                self._answer.set_exception(error)
+            self._is_idle = False
+            if self._response is not None and not self._response.done():
+                self._response.set_exception(error)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End the answer: an error, unless its end is the end of the connection."""
         is_measured = b"content-length" in self._headers or b"transfer-encoding" in self._headers
-        if self._answer is None or self._answer.done():
+        if self._response is None or self._response.done():
             return
-        if exc is None and self._has_headers and not is_measured:
-            self._succeed(self._answer)
+        if exc is None and self._has_final_headers and not is_measured:
+            self._finish(self._response)
         else:
-            why = "closed before the answer was whole"
-            self._answer.set_exception(exc or ConnectionResetError(why))
+            reason = "closed before the answer was whole"
+            self._response.set_exception(exc or ConnectionResetError(reason))
 
     def on_message_begin(self) -> None:
         """Begin an answer."""
-        self._is_free = False
-        self._headers, self._pieces, self._has_headers = {}, [], False
+        self._is_idle = False
+        self._headers, self._pieces, self._has_final_headers = {}, [], False
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Note a header."""
@@ -87,7 +87,7 @@ class Line(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         """Note that the body comes next."""
-        self._has_headers = self._parser.get_status_code() >= 200
+        self._has_final_headers = self._parser.get_status_code() >= 200
 
     def on_body(self, body: bytes) -> None:
         """Note a piece of the body."""
@@ -95,25 +95,29 @@ class Line(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         """End the answer, if it is one: whatever is below 200 announces another."""
-        if self._has_headers and self._answer is not None and not self._answer.done():
-            self._is_free = self._parser.should_keep_alive()
-            self._succeed(self._answer)
+        if self._has_final_headers and self._response is not None and not self._response.done():
+            self._is_idle = self._parser.should_keep_alive()
+            self._finish(self._response)
 
-    def _succeed(self, answer: asyncio.Future[Answer]) -> None:
+    def _finish(self, response: asyncio.Future[ApiResponse]) -> None:
         wait = self._headers.get(b"retry-after")
         retry_after = wait.decode("latin-1") if wait is not None else None
         status = self._parser.get_status_code()
-        answer.set_result(Answer(status, b"".join(self._pieces), retry_after))
+        response.set_result(ApiResponse(status, b"".join(self._pieces), retry_after))
 
 
-async def open_line(host: str, port: int, shown: str, tls: ssl.SSLContext | None) -> Line:
+async def open_connection(
+    host: str, port: int, host_header: str, tls: ssl.SSLContext | None
+) -> HttpConnection:
     """Connect; *shown* is how the server calls itself."""
     loop = asyncio.get_running_loop()
-    _, line = await loop.create_connection(lambda: Line(shown), host, port, ssl=tls)
-    return line
+    _, connection = await loop.create_connection(
+        lambda: HttpConnection(host_header), host, port, ssl=tls
+    )
+    return connection
 
 
-def _text(request: Request, path: str, headers: dict[str, str]) -> bytes:
+def _request_bytes(request: Request, path: str, headers: dict[str, str]) -> bytes:
     if request.body is not None:
         headers["Content-Length"] = str(len(request.body))
     lines = [f"{request.method} {path} HTTP/1.1", *(f"{name}: {headers[name]}" for name in headers)]

@@ -6,33 +6,37 @@ from pathlib import Path
 
 from trainer_kai.clock import Clock
 from trainer_kai.errors import ConfigError, FieldError
-from trainer_kai.kube.access import Access
-from trainer_kai.kube.incluster import in_cluster, is_in_cluster
-from trainer_kai.kube.kubeconfig import load_access, read_files, select
-from trainer_kai.kube.proxies import check_proxy, proxy_for
+from trainer_kai.kube.access import RestConfig
+from trainer_kai.kube.incluster import in_cluster_config, is_in_cluster
+from trainer_kai.kube.kubeconfig import load_rest_config, read_files, select_context
+from trainer_kai.kube.proxies import check_proxy, proxy_for_server
 
-__all__ = ["find_access", "kubeconfig_files"]
+__all__ = ["find_rest_config", "kubeconfig_files"]
 
 
-async def find_access(
+async def find_rest_config(
     environ: Mapping[str, str], clock: Clock, *, kubeconfig: str = "", context: str = ""
-) -> Access:
+) -> RestConfig:
     """Return the access: *kubeconfig*, $KUBECONFIG, the pod's own account, ~/.kube/config."""
     files = kubeconfig_files(environ, kubeconfig)
     if not files and is_in_cluster(environ) and not context:
-        return in_cluster(environ, clock)  # straight: a pod reaches its own cluster without proxy
-    selected = select(read_files(_existing(files or [_at_home(environ)])), context)
-    access = load_access(selected, clock)
-    if access.proxy:
+        return in_cluster_config(
+            environ, clock
+        )  # straight: a pod reaches its own cluster without proxy
+    selected = select_context(read_files(_existing(files or [_home_kubeconfig(environ)])), context)
+    rest_config = load_rest_config(selected, clock)
+    if rest_config.proxy:
         cluster = selected.cluster
-        check_proxy(access.proxy, f"{cluster.file}: clusters[{cluster.name}].cluster.proxy-url")
+        check_proxy(
+            rest_config.proxy, f"{cluster.file}: clusters[{cluster.name}].cluster.proxy-url"
+        )
     else:
-        access = replace(access, proxy=proxy_for(access.server, environ))
-    if not selected.has_plugin:
-        return access
-    from trainer_kai.kube.plugins import with_plugin  # noqa: PLC0415 - few need it
+        rest_config = replace(rest_config, proxy=proxy_for_server(rest_config.server, environ))
+    if not selected.has_exec_plugin:
+        return rest_config
+    from trainer_kai.kube.plugins import with_exec_plugin  # noqa: PLC0415 - few need it
 
-    return await with_plugin(access, selected, clock)
+    return await with_exec_plugin(rest_config, selected, clock)
 
 
 def kubeconfig_files(environ: Mapping[str, str], named: str = "") -> list[Path]:
@@ -43,7 +47,7 @@ def kubeconfig_files(environ: Mapping[str, str], named: str = "") -> list[Path]:
     return [Path(part) for part in environ.get("KUBECONFIG", "").split(":") if part]
 
 
-def _at_home(environ: Mapping[str, str]) -> Path:
+def _home_kubeconfig(environ: Mapping[str, str]) -> Path:
     return Path(environ.get("HOME", "/")) / ".kube" / "config"
 
 

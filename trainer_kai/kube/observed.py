@@ -8,41 +8,41 @@ from collections import defaultdict
 from typing import Final, NamedTuple
 
 from trainer_kai.kube.errors import ApiError, WatchExpired
-from trainer_kai.kube.reading import Unreadable
+from trainer_kai.kube.reading import UnreadableObject
 from trainer_kai.kube.request import Request
 from trainer_kai.log import logger
 from trainer_kai.metrics import Metrics
 
-__all__ = ["About", "Observed", "about"]
+__all__ = ["ClientObserver", "RequestInfo", "request_info"]
 
 _LOG: Final = logger(__name__)
 _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
-class About(NamedTuple):
+class RequestInfo(NamedTuple):
     """What a request does to what, in the words of RBAC."""
 
     verb: str
     resource: str  # pods, pods/binding; "" for what is no object
 
 
-def about(request: Request) -> About:
+def request_info(request: Request) -> RequestInfo:
     """Read a request's path."""
     parts = request.path.strip("/").split("/")
     parts = parts[2:] if parts[0] == "api" else parts[3:]
     if len(parts) > 2 and parts[0] == "namespaces":
         parts = parts[2:]  # /namespaces/a/pods; /namespaces/a is a namespace itself
     if not parts:
-        return About("get", "")
+        return RequestInfo("get", "")
     resource = "/".join((parts[0], *parts[2:]))
     if request.method != "GET":
-        return About(_VERBS[request.method], resource)
+        return RequestInfo(_VERBS[request.method], resource)
     if ("watch", "true") in request.query:
-        return About("watch", resource)
-    return About("get" if len(parts) > 1 else "list", resource)
+        return RequestInfo("watch", resource)
+    return RequestInfo("get" if len(parts) > 1 else "list", resource)
 
 
-class Observed:
+class ClientObserver:
     """Counts, and tells people what they may have to look at."""
 
     def __init__(self, metrics: Metrics) -> None:
@@ -51,14 +51,14 @@ class Observed:
 
     def answered(self, request: Request, status: int, seconds: float) -> None:
         """Count an answer, or that there was none."""
-        verb, resource = about(request)
-        told = f"{status // 100}xx" if status else "none"
-        self._metrics.api_requests.labels(verb, resource, told).inc()
+        verb, resource = request_info(request)
+        status_class = f"{status // 100}xx" if status else "none"
+        self._metrics.api_requests.labels(verb, resource, status_class).inc()
         self._metrics.api_request_seconds.labels(verb, resource).observe(seconds)
 
     def repeated(self, request: Request) -> None:
         """Count a request that is sent again."""
-        self._metrics.api_retries.labels(*about(request)).inc()
+        self._metrics.api_retries.labels(*request_info(request)).inc()
 
     def watch_read(self, resource: str, event: str) -> None:
         """Count an event; if nothing came before it, say that the trouble is over."""
@@ -78,7 +78,7 @@ class Observed:
             _LOG.warning("watch interrupted", resource=resource, trouble=trouble)
         self._troubles[resource] = trouble or self._troubles[resource]
 
-    def watch_skipped(self, resource: str, unreadable: Unreadable) -> None:
+    def watch_skipped(self, resource: str, unreadable: UnreadableObject) -> None:
         """Count an object that cannot be read, and say which it is and what is wrong with it."""
         self._metrics.watch_unreadable.labels(resource).inc()
         key, error = str(unreadable.metadata.key), str(unreadable.error)

@@ -45,18 +45,18 @@ async def within(clock: Clock, seconds: float, request: Coroutine[Any, Any, A]) 
 
     It is cancelled then, but not waited for: whoever does not keep time may not end in time either.
     """
-    asked = asyncio.ensure_future(request)
-    asked.add_done_callback(_look_at)
+    pending = asyncio.ensure_future(request)
+    pending.add_done_callback(_retrieve_error)
     try:
-        if not await finish_within(clock, seconds, [asked]):
-            return asked.result()
+        if not await finish_within(clock, seconds, [pending]):
+            return pending.result()
     finally:
-        asked.cancel()
+        pending.cancel()
     message = f"not done within {seconds:g} s"
     raise TimeoutError(message)
 
 
-def _look_at(asked: "asyncio.Future[Any]") -> None:
+def _retrieve_error(pending: "asyncio.Future[Any]") -> None:
     """See the error of what nobody waits for any more."""
-    if not asked.cancelled():
-        asked.exception()
+    if not pending.cancelled():
+        pending.exception()

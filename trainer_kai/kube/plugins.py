@@ -13,96 +13,100 @@ from typing import Any, Final, NamedTuple
 
 from trainer_kai.clock import Clock
 from trainer_kai.errors import ConfigError, FieldError
-from trainer_kai.kube.access import Access, Certificate
+from trainer_kai.kube.access import ClientCertificate, RestConfig
 from trainer_kai.kube.errors import ApiError
-from trainer_kai.kube.kubeconfig import Selected
+from trainer_kai.kube.kubeconfig import SelectedContext
 
-__all__ = ["with_plugin"]
+__all__ = ["with_exec_plugin"]
 
 _EARLY_S: Final = 60.0  # a token is replaced this long before it runs out
-_AGAIN_S: Final = 5.0  # between two attempts to replace one that is still good
+_RETRY_S: Final = 5.0  # between two attempts to replace one that is still good
 
 
-class _Fetched(NamedTuple):
+class _FetchedToken(NamedTuple):
     header: str
-    left_s: float  # until it ends
+    remaining_s: float  # until it ends
 
     @property
-    def good_for_s(self) -> float:
+    def use_for_s(self) -> float:
         """Return for how long it is used: one that is short-lived for half of its life."""
-        return max(self.left_s - min(_EARLY_S, self.left_s / 2), 0.0)
+        return max(self.remaining_s - min(_EARLY_S, self.remaining_s / 2), 0.0)
 
 
-class _Renewed:
+class _RenewedToken:
     """A token that is fetched again before it runs out, by one task for all."""
 
-    def __init__(self, fetch: Callable[[], Awaitable[_Fetched]], clock: Clock) -> None:
+    def __init__(self, fetch: Callable[[], Awaitable[_FetchedToken]], clock: Clock) -> None:
         self._fetch = fetch
         self._clock = clock
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._header = ""
-        self._until_s = 0.0
-        self._ends_s = 0.0
+        self._replace_at_s = 0.0
+        self._expires_at_s = 0.0
 
-    def keep(self, fetched: _Fetched) -> None:
+    def use(self, fetched: _FetchedToken) -> None:
         """Use a token for as long as it is good."""
         now_s = self._clock.monotonic_s()
         self._header = fetched.header
-        self._until_s = now_s + fetched.good_for_s
-        self._ends_s = now_s + fetched.left_s
+        self._replace_at_s = now_s + fetched.use_for_s
+        self._expires_at_s = now_s + fetched.remaining_s
 
     async def authorization(self) -> str:
         """Return the token, a new one where the old one is about to run out."""
-        if self._is_over():
-            async with self._turn:
-                if self._is_over():
+        if self._must_replace():
+            async with self._lock:
+                if self._must_replace():
                     await self._replace()
         return self._header
 
     async def _replace(self) -> None:
         """Fetch the next one; what fails before the old one has ended is tried again later."""
         try:
-            self.keep(await self._fetch())
+            self.use(await self._fetch())
         except (ConfigError, ApiError):
-            left_s = self._ends_s - self._clock.monotonic_s()
+            left_s = self._expires_at_s - self._clock.monotonic_s()
             if left_s <= 0:
                 raise
-            self._until_s = self._clock.monotonic_s() + min(_AGAIN_S, left_s)
+            self._replace_at_s = self._clock.monotonic_s() + min(_RETRY_S, left_s)
 
     async def renew(self) -> bool:
         """Fetch one, unless somebody just did; say whether it differs."""
         before = self._header
-        async with self._turn:
+        async with self._lock:
             if self._header == before:
-                self.keep(await self._fetch())
+                self.use(await self._fetch())
         return self._header != before
 
-    def _is_over(self) -> bool:
-        return not self._header or self._clock.monotonic_s() >= self._until_s
+    def _must_replace(self) -> bool:
+        return not self._header or self._clock.monotonic_s() >= self._replace_at_s
 
 
-async def with_plugin(access: Access, selected: Selected, clock: Clock) -> Access:
+async def with_exec_plugin(
+    rest_config: RestConfig, selected: SelectedContext, clock: Clock
+) -> RestConfig:
     """Return the access with credentials from the plugin that the user names."""
-    status = await _run(selected)
+    status = await _run_plugin(selected)
     chain, key = (str(status.get(f"client{it}Data") or "") for it in ("Certificate", "Key"))
     if bool(chain) != bool(key):
         raise _fault(selected, "the plugin gave only one of a certificate and its key")
     if chain:
-        access = replace(access, certificate=Certificate(chain.encode(), key.encode()))
+        rest_config = replace(
+            rest_config, certificate=ClientCertificate(chain.encode(), key.encode())
+        )
     if not status.get("token"):
         if chain:
-            return access
+            return rest_config
         raise _fault(selected, "the plugin gave neither a token nor a certificate")
 
-    async def fetch() -> _Fetched:
-        return _token_of(await _run(selected), selected, clock)
+    async def fetch() -> _FetchedToken:
+        return _read_token(await _run_plugin(selected), selected, clock)
 
-    credentials = _Renewed(fetch, clock)
-    credentials.keep(_token_of(status, selected, clock))
-    return replace(access, credentials=credentials)
+    credentials = _RenewedToken(fetch, clock)
+    credentials.use(_read_token(status, selected, clock))
+    return replace(rest_config, credentials=credentials)
 
 
-async def _run(selected: Selected) -> dict[str, Any]:
+async def _run_plugin(selected: SelectedContext) -> dict[str, Any]:
     """Run the plugin and return what it says."""
     # The package takes most of a second to import.
     from kubernetes.aio.config.config_exception import ConfigException  # noqa: PLC0415
@@ -132,23 +136,23 @@ async def _run(selected: Selected) -> dict[str, Any]:
     return status
 
 
-def _token_of(status: dict[str, Any], selected: Selected, clock: Clock) -> _Fetched:
+def _read_token(status: dict[str, Any], selected: SelectedContext, clock: Clock) -> _FetchedToken:
     token = status.get("token")
     if not token:
         raise _fault(selected, "the plugin gave no token any more")
     expiry = status.get("expirationTimestamp")
     if not expiry:
-        return _Fetched(f"Bearer {token}", float("inf"))  # as the protocol has it: until a 401
+        return _FetchedToken(f"Bearer {token}", float("inf"))  # as the protocol has it: until a 401
     try:
         until = datetime.fromisoformat(str(expiry))
     except ValueError as error:
         raise _fault(selected, f"the plugin gave no date but {expiry!r}") from error
     if until.tzinfo is None:
         until = until.replace(tzinfo=UTC)
-    return _Fetched(f"Bearer {token}", (until - clock.now()).total_seconds())
+    return _FetchedToken(f"Bearer {token}", (until - clock.now()).total_seconds())
 
 
-def _fault(selected: Selected, message: str) -> ConfigError:
+def _fault(selected: SelectedContext, message: str) -> ConfigError:
     user = selected.user
     where = f"{user.file}: users[{user.name}].user.exec"
     return ConfigError([FieldError(where, message)])

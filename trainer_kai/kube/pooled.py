@@ -9,21 +9,21 @@ import aiohttp
 from yarl import URL
 
 from trainer_kai.errors import TrainerKaiError
-from trainer_kai.kube.access import Access
-from trainer_kai.kube.answer import Answer, check
-from trainer_kai.kube.errors import Refusal, TooLarge
+from trainer_kai.kube.access import RestConfig
+from trainer_kai.kube.answer import ApiResponse, body_or_error
+from trainer_kai.kube.errors import ErrorDetails, TooLarge
 from trainer_kai.kube.request import Request
 from trainer_kai.kube.tls import tls_context
-from trainer_kai.kube.transport import headers_for, unavailable, untrusted
+from trainer_kai.kube.transport import headers_for, unavailable, untrusted_server
 
 __all__ = ["PooledTransport"]
 
 # A page of a list is as large as users make its objects: it must not take all memory.
-_MOST_BYTES: Final = 32 * 2**20
+_MAX_RESPONSE_BYTES: Final = 32 * 2**20
 _CONNECT_S: Final = 10.0
-_KEEP_S: Final = 30.0  # shorter than the API server keeps an idle connection
+_KEEP_ALIVE_S: Final = 30.0  # shorter than the API server keeps an idle connection
 # A machine that is gone says nothing: the kernel finds out within half a minute.
-_PROBES: Final = {
+_KEEP_ALIVE_OPTIONS: Final = {
     "TCP_KEEPIDLE": 15,
     "TCP_KEEPINTVL": 5,
     "TCP_KEEPCNT": 3,
@@ -34,28 +34,28 @@ _PROBES: Final = {
 class PooledTransport:
     """A transport for processes; made inside a running event loop."""
 
-    def __init__(self, access: Access) -> None:
-        self._access = access
+    def __init__(self, rest_config: RestConfig) -> None:
+        self._access = rest_config
         connector = aiohttp.TCPConnector(
-            ssl=tls_context(access) or False,
+            ssl=tls_context(rest_config) or False,
             limit=0,  # how many requests run at once is for those who send them to say
-            keepalive_timeout=_KEEP_S,
-            socket_factory=_probing_socket,
+            keepalive_timeout=_KEEP_ALIVE_S,
+            socket_factory=_keep_alive_socket,
         )
         self._session = aiohttp.ClientSession(
             connector=connector,
-            middlewares=(_only_once,),
+            middlewares=(_no_hidden_retry,),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
             skip_auto_headers=("User-Agent", "Content-Type"),
             read_bufsize=1 << 18,
         )
 
-    async def send(self, request: Request, timeout_s: float) -> Answer:
+    async def send(self, request: Request, timeout_s: float) -> ApiResponse:
         """Send a request and read the whole answer; raise `TooLarge` above 32 MiB."""
         limits = aiohttp.ClientTimeout(total=timeout_s, sock_connect=_CONNECT_S)
         options = await self._options(request, limits)
-        with self._errors_as_ours(request):
+        with self._translated_errors(request):
             async with self._open(request, options) as response:
                 return await _read(request, response)
 
@@ -66,14 +66,14 @@ class PooledTransport:
         """Send a request and read the answer while it is being written."""
         limits = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=silence_s)
         options = await self._options(request, limits)
-        with self._errors_as_ours(request):
+        with self._translated_errors(request):
             response = await self._open(request, options)
         try:
             if response.status >= 300:
-                with self._errors_as_ours(request):
-                    refusal = await _read(request, response)
-                check(request, refusal)
-            yield _Pieces(response, lambda error: self._as_ours(request, error))
+                with self._translated_errors(request):
+                    response_read = await _read(request, response)
+                body_or_error(request, response_read)
+            yield _BodyPieces(response, lambda error: self._translated(request, error))
         finally:
             response.close()
 
@@ -96,43 +96,49 @@ class PooledTransport:
         }
 
     @contextmanager
-    def _errors_as_ours(self, request: Request) -> Iterator[None]:
+    def _translated_errors(self, request: Request) -> Iterator[None]:
         try:
             yield
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise self._as_ours(request, error) from error
+            raise self._translated(request, error) from error
 
-    def _as_ours(self, request: Request, error: Exception) -> TrainerKaiError:
+    def _translated(self, request: Request, error: Exception) -> TrainerKaiError:
         """Say in one line what went wrong and what to look at."""
         server = self._access.server
         match error:
-            case _Broken(__cause__=Exception() as cause):
-                return self._as_ours(request, cause)
+            case _BrokenConnection(__cause__=Exception() as cause):
+                return self._translated(request, cause)
             case aiohttp.ClientConnectorCertificateError(certificate_error=ssl_error):
                 reason = getattr(ssl_error, "verify_message", "") or str(ssl_error)
-                return untrusted(self._access, reason, getattr(ssl_error, "verify_code", 0))
+                return untrusted_server(self._access, reason, getattr(ssl_error, "verify_code", 0))
             case aiohttp.ClientConnectorError():
-                return unavailable(request, self._no_way(f"{error.os_error}"), was_sent=False)
+                return unavailable(
+                    request, self._cannot_connect(f"{error.os_error}"), was_sent=False
+                )
             case aiohttp.ConnectionTimeoutError():
-                return unavailable(request, self._no_way("it takes too long"), was_sent=False)
+                return unavailable(
+                    request, self._cannot_connect("it takes too long"), was_sent=False
+                )
             case aiohttp.ClientHttpProxyError():
-                why = f"the proxy answers {error.status} {error.message}"
-                return unavailable(request, self._no_way(why), was_sent=False)
+                message = f"the proxy answers {error.status} {error.message}"
+                return unavailable(request, self._cannot_connect(message), was_sent=False)
             case TimeoutError():
                 return unavailable(request, f"{server} did not answer in time", was_sent=True)
         return unavailable(request, f"the connection to {server} broke: {error!r}", was_sent=True)
 
-    def _no_way(self, why: str) -> str:
-        access = self._access
-        through = " through its proxy" if access.proxy else ""
-        return f"cannot connect to {access.server}{through}, from {access.origin}: {why}"
+    def _cannot_connect(self, message: str) -> str:
+        rest_config = self._access
+        through = " through its proxy" if rest_config.proxy else ""
+        return (
+            f"cannot connect to {rest_config.server}{through}, from {rest_config.origin}: {message}"
+        )
 
 
-class _Broken(aiohttp.ClientError):
+class _BrokenConnection(aiohttp.ClientError):
     """A connection broke under a request."""
 
 
-async def _only_once(
+async def _no_hidden_retry(
     request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
 ) -> aiohttp.ClientResponse:
     """Keep aiohttp from sending a request again when its connection breaks.
@@ -147,17 +153,17 @@ async def _only_once(
     except aiohttp.ClientConnectorError:
         raise
     except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
-        raise _Broken from error
+        raise _BrokenConnection from error
 
 
-class _Pieces:
+class _BodyPieces:
     """The body as it comes in. No generator: one that nobody finishes would outlive the loop."""
 
     def __init__(
         self, response: aiohttp.ClientResponse, as_ours: Callable[[Exception], Exception]
     ) -> None:
         self._content = response.content
-        self._as_ours = as_ours
+        self._translate = as_ours
 
     def __aiter__(self) -> Self:
         return self
@@ -167,28 +173,28 @@ class _Pieces:
             piece = await self._content.readany()
         except (aiohttp.ClientError, TimeoutError, OSError, RuntimeError) as error:
             # RuntimeError: we closed the connection ourselves meanwhile
-            raise self._as_ours(error) from error
+            raise self._translate(error) from error
         if not piece:
             raise StopAsyncIteration
         return piece
 
 
-async def _read(request: Request, response: aiohttp.ClientResponse) -> Answer:
+async def _read(request: Request, response: aiohttp.ClientResponse) -> ApiResponse:
     pieces, size = [], 0
     async for piece in response.content.iter_any():
         pieces.append(piece)
         size += len(piece)
-        if size > _MOST_BYTES:
+        if size > _MAX_RESPONSE_BYTES:
             response.close()
-            message = f"the answer has more than {_MOST_BYTES >> 20} MiB"
-            raise TooLarge(Refusal(str(request), response.status, "", message))
-    return Answer(response.status, b"".join(pieces), response.headers.get("Retry-After"))
+            message = f"the answer has more than {_MAX_RESPONSE_BYTES >> 20} MiB"
+            raise TooLarge(ErrorDetails(str(request), response.status, "", message))
+    return ApiResponse(response.status, b"".join(pieces), response.headers.get("Retry-After"))
 
 
-def _probing_socket(address: tuple[Any, ...]) -> socket.socket:
+def _keep_alive_socket(address: tuple[Any, ...]) -> socket.socket:
     made = socket.socket(*address[:3])
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _PROBES.items():
+    for name, value in _KEEP_ALIVE_OPTIONS.items():
         if hasattr(socket, name):  # Linux has them all
             made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     return made

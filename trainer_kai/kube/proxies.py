@@ -11,24 +11,24 @@ from urllib.parse import urlsplit
 
 from trainer_kai.errors import ConfigError, FieldError
 
-__all__ = ["check_proxy", "proxy_for"]
+__all__ = ["check_proxy", "proxy_for_server"]
 
-Address: TypeAlias = IPv4Address | IPv6Address
+_IpAddress: TypeAlias = IPv4Address | IPv6Address
 
 _PORTS: Final = {"https": 443, "http": 80}
 
 
-def proxy_for(server: str, environ: Mapping[str, str]) -> str:
+def proxy_for_server(server: str, environ: Mapping[str, str]) -> str:
     """Return the address of the proxy, or "" for the straight way."""
     parts = urlsplit(server)
     name = f"{parts.scheme}_proxy"
     proxy = environ.get(name.upper()) or environ.get(name) or ""
     host = (parts.hostname or "").rstrip(".")
-    if not proxy or _is_here(host):
+    if not proxy or _is_local_host(host):
         return ""
     port = parts.port or _PORTS.get(parts.scheme, 0)
     excepted = environ.get("NO_PROXY") or environ.get("no_proxy") or ""
-    if any(_covers(entry.strip().lower(), host, port) for entry in excepted.split(",")):
+    if any(_matches_no_proxy(entry.strip().lower(), host, port) for entry in excepted.split(",")):
         return ""
     shown = name.upper() if environ.get(name.upper()) else name
     return check_proxy(proxy if "://" in proxy else f"http://{proxy}", f"${shown}")
@@ -47,12 +47,12 @@ def check_proxy(proxy: str, where: str) -> str:
     return proxy
 
 
-def _is_here(host: str) -> bool:
+def _is_local_host(host: str) -> bool:
     address = _address(host)
     return host == "localhost" or (address is not None and address.is_loopback)
 
 
-def _covers(entry: str, host: str, port: int) -> bool:
+def _matches_no_proxy(entry: str, host: str, port: int) -> bool:
     """Say whether one entry of NO_PROXY is about this host."""
     if entry in ("", "*"):
         return entry == "*"
@@ -73,7 +73,7 @@ def _covers(entry: str, host: str, port: int) -> bool:
     return host.endswith(f".{domain}") or (host == domain and not entry.startswith((".", "*")))
 
 
-def _address(text: str) -> Address | None:
+def _address(text: str) -> _IpAddress | None:
     try:
         return ip_address(text)
     except ValueError:

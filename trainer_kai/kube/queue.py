@@ -29,15 +29,15 @@ from trainer_kai.clock import Clock
 from trainer_kai.errors import InvariantError
 from trainer_kai.kube.backoff import Backoff
 from trainer_kai.kube.errors import ApiError, Conflict, Unauthorized, is_retryable
-from trainer_kai.kube.groups import only
+from trainer_kai.kube.groups import errors_if_all_are
 from trainer_kai.kube.patience import cancel_all, finish_within
-from trainer_kai.kube.turns import Turns
+from trainer_kai.kube.turns import WorkQueueState
 
-__all__ = ["QueueMetrics", "QueueSettings", "Reconcile", "Requeue", "WorkQueue"]
+__all__ = ["Reconcile", "Requeue", "WorkQueue", "WorkQueueMetrics", "WorkQueueSettings"]
 
 K = TypeVar("K", bound=Hashable)
 
-_LOUD_TRIES: Final = 3  # an outage of seconds is nobody's business
+_WARN_FROM_TRY: Final = 3  # an outage of seconds is nobody's business
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ Reconcile = Callable[[K], Awaitable[Requeue | None]]
 
 
 @dataclass(frozen=True)
-class QueueSettings:
+class WorkQueueSettings:
     """How a queue works."""
 
     name: str
@@ -77,7 +77,7 @@ class QueueSettings:
     """The longest step of a key's back-off."""
 
 
-class QueueMetrics(Protocol):
+class WorkQueueMetrics(Protocol):
     """What a queue tells of itself; each queue has its own."""
 
     def set_depth(self, keys: int) -> None:
@@ -111,9 +111,9 @@ class _NoMetrics:
         pass
 
 
-def _passing(group: ExceptionGroup[Exception]) -> ApiError:
+def _error_of_group(group: ExceptionGroup[Exception]) -> ApiError:
     """Return the error that a group of refusals stands for; raise the group if it is no such."""
-    errors = only(ApiError, group)
+    errors = errors_if_all_are(ApiError, group)
     if errors is None or any(isinstance(it, Unauthorized) for it in errors):
         raise group
     return max(errors, key=lambda it: it.retry_after_s or 0)
@@ -125,11 +125,11 @@ class WorkQueue(Generic[K]):
     def __init__(
         self,
         reconcile: Reconcile[K],
-        settings: QueueSettings,
+        settings: WorkQueueSettings,
         clock: Clock,
         log: FilteringBoundLogger,
         *,
-        metrics: QueueMetrics | None = None,
+        metrics: WorkQueueMetrics | None = None,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self._reconcile = reconcile
@@ -138,31 +138,31 @@ class WorkQueue(Generic[K]):
         self._log = log.bind(queue=settings.name)
         self._metrics = metrics or _NoMetrics()
         self._jitter = jitter
-        self._turns: Turns[K] = Turns()
+        self._state: WorkQueueState[K] = WorkQueueState()
         self._backoffs: dict[K, Backoff] = {}  # of the keys that failed last time
         self._ready = asyncio.Semaphore(0)  # as many permits as keys are ready
         self._permits = 0
-        self._sooner = asyncio.Event()  # something is due earlier than was known
+        self._due_earlier = asyncio.Event()  # something is due earlier than was known
         self._busy: set[asyncio.Task[None]] = set()
         self._stopping = False
 
     def add(self, key: K) -> None:
         """Have the reconciler called for a key, beginning after now."""
-        self._turns.add(key, self._clock.monotonic_s())
-        self._tell()
+        self._state.add(key, self._clock.monotonic_s())
+        self._release_workers()
 
     def add_after(self, key: K, seconds: float) -> None:
         """Have the reconciler called for a key after some time."""
-        before_s = self._turns.next_due_s
-        self._turns.add_at(key, self._clock.monotonic_s() + seconds)
-        self._ring_if_sooner(before_s)
+        before_s = self._state.next_due_s
+        self._state.add_at(key, self._clock.monotonic_s() + seconds)
+        self._wake_if_earlier(before_s)
 
     async def run(self) -> None:
         """Work until cancelled; raise what ends the process, also when that happens at the end."""
         if self._stopping:
             message = f"the queue {self._settings.name} has run: make one for each term of leading"
             raise InvariantError(message)
-        tasks = [asyncio.create_task(self._alarm(), name=f"{self._settings.name} alarm")]
+        tasks = [asyncio.create_task(self._wake_delayed(), name=f"{self._settings.name} alarm")]
         for number in range(self._settings.workers):
             name = f"{self._settings.name} {number}"
             tasks.append(asyncio.create_task(self._worker(), name=name))
@@ -200,72 +200,72 @@ class WorkQueue(Generic[K]):
         while not self._stopping:
             await self._ready.acquire()
             self._permits -= 1
-            turn = self._turns.take(self._clock.monotonic_s())
-            self._metrics.set_depth(self._turns.depth)
-            self._metrics.waited(turn.waited_s)
+            ready = self._state.get(self._clock.monotonic_s())
+            self._metrics.set_depth(self._state.depth)
+            self._metrics.waited(ready.waited_s)
             self._busy.add(this)
             try:
-                await self._work(turn.key)
+                await self._process(ready.key)
             finally:
                 self._busy.discard(this)
             await asyncio.sleep(0)  # a call that waits for nothing lets others run all the same
 
-    async def _work(self, key: K) -> None:
+    async def _process(self, key: K) -> None:
         began_s = self._clock.monotonic_s()
         retry_s: float | None = None
         try:
-            retry_s = self._content(key, await self._reconcile(key))
+            retry_s = self._delay_after_success(key, await self._reconcile(key))
         except Unauthorized:
             raise
         except ApiError as error:
-            retry_s = self._failed(key, error)
+            retry_s = self._delay_after_error(key, error)
         except ExceptionGroup as group:
-            retry_s = self._failed(key, _passing(group))
+            retry_s = self._delay_after_error(key, _error_of_group(group))
         finally:
             now_s = self._clock.monotonic_s()
             self._metrics.worked(now_s - began_s)
-            self._turns.done(key, now_s)
-            self._tell()
+            self._state.done(key, now_s)
+            self._release_workers()
         if retry_s is not None:
-            before_s = self._turns.next_due_s
-            self._turns.retry(key, now_s + retry_s)
-            self._ring_if_sooner(before_s)
+            before_s = self._state.next_due_s
+            self._state.retry(key, now_s + retry_s)
+            self._wake_if_earlier(before_s)
 
-    def _content(self, key: K, requeue: Requeue | None) -> float | None:
+    def _delay_after_success(self, key: K, requeue: Requeue | None) -> float | None:
         """Return after how long a call that did not fail wants to be repeated."""
         if requeue == Requeue.SOON:
             self._metrics.retried()
-            return self._backoff(key).next_s()
+            return self._backoff_of_key(key).next_s()
         self._backoffs.pop(key, None)
         return None if requeue is None else requeue.after_s
 
-    def _failed(self, key: K, error: ApiError) -> float:
+    def _delay_after_error(self, key: K, error: ApiError) -> float:
         """Return after how long a failed call is repeated, and say so."""
-        backoff = self._backoff(key)
+        backoff = self._backoff_of_key(key)
         retry_s = backoff.next_s(error.retry_after_s)
-        passing = is_retryable(error) or isinstance(error, Conflict)
-        quiet = passing and backoff.tries < _LOUD_TRIES
-        say = self._log.debug if quiet else self._log.warning
-        facts = {"key": str(key), "error": str(error), "tries": backoff.tries}
-        say("reconcile failed", **facts, retry_in_s=round(retry_s, 3))
+        is_transient = is_retryable(error) or isinstance(error, Conflict)
+        is_quiet = is_transient and backoff.tries < _WARN_FROM_TRY
+        log_method = self._log.debug if is_quiet else self._log.warning
+        fields = {"key": str(key), "error": str(error), "tries": backoff.tries}
+        log_method("reconcile failed", **fields, retry_in_s=round(retry_s, 3))
         self._metrics.retried()
         return retry_s
 
-    def _backoff(self, key: K) -> Backoff:
+    def _backoff_of_key(self, key: K) -> Backoff:
         settings = self._settings
         if key not in self._backoffs:
             first_s, cap_s = settings.retry_first_s, settings.retry_cap_s
             self._backoffs[key] = Backoff(first_s, cap_s, self._jitter)
         return self._backoffs[key]
 
-    async def _alarm(self) -> None:
+    async def _wake_delayed(self) -> None:
         """Make keys ready when they are due."""
         while True:
-            self._sooner.clear()
-            self._turns.wake(self._clock.monotonic_s())
-            self._tell()
-            waits: set[asyncio.Task[Any]] = {asyncio.create_task(self._sooner.wait())}
-            due_s = self._turns.next_due_s
+            self._due_earlier.clear()
+            self._state.promote_due(self._clock.monotonic_s())
+            self._release_workers()
+            waits: set[asyncio.Task[Any]] = {asyncio.create_task(self._due_earlier.wait())}
+            due_s = self._state.next_due_s
             if due_s is not None:
                 nap_s = max(due_s - self._clock.monotonic_s(), 0)
                 waits.add(asyncio.create_task(self._clock.sleep(nap_s)))
@@ -275,13 +275,13 @@ class WorkQueue(Generic[K]):
                 for wait in waits:
                     wait.cancel()
 
-    def _ring_if_sooner(self, before_s: float | None) -> None:
-        if before_s != self._turns.next_due_s:
-            self._sooner.set()
+    def _wake_if_earlier(self, before_s: float | None) -> None:
+        if before_s != self._state.next_due_s:
+            self._due_earlier.set()
 
-    def _tell(self) -> None:
+    def _release_workers(self) -> None:
         """Let one worker in for each key that became ready."""
-        self._metrics.set_depth(self._turns.depth)
-        while self._permits < self._turns.depth:
+        self._metrics.set_depth(self._state.depth)
+        while self._permits < self._state.depth:
             self._permits += 1
             self._ready.release()

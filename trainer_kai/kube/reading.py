@@ -9,15 +9,15 @@ import msgspec
 from trainer_kai.api.decode import DecodeError, PageMeta, decode, decode_page
 from trainer_kai.api.meta import Meta, Object, PartialObject
 
-__all__ = ["Unreadable", "Whole", "read_object", "read_page"]
+__all__ = ["DecodedPage", "UnreadableObject", "read_object", "read_page"]
 
 T = TypeVar("T", bound=Object)
 
-_NOBODY: Final = Meta()
+_NO_METADATA: Final = Meta()
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
+class UnreadableObject:
     """An object whose fields are not what we take them for; its metadata is."""
 
     metadata: Meta
@@ -25,11 +25,11 @@ class Unreadable:
 
 
 @dataclass(frozen=True, slots=True)
-class Whole(Generic[T]):
+class DecodedPage(Generic[T]):
     """A page, every object of it."""
 
     metadata: PageMeta
-    items: Sequence[T | Unreadable]
+    items: Sequence[T | UnreadableObject]
 
 
 class _RawPage(msgspec.Struct, frozen=True):
@@ -37,22 +37,22 @@ class _RawPage(msgspec.Struct, frozen=True):
     items: tuple[msgspec.Raw, ...] = ()
 
 
-def read_page(struct: type[T], data: bytes) -> Whole[T]:
+def read_page(struct: type[T], data: bytes) -> DecodedPage[T]:
     """Read a page; an object that cannot be read does not spoil the others."""
     try:
         page = decode_page(struct, data)
     except DecodeError:
         raw = decode(_RawPage, data)
-        return Whole(raw.metadata, tuple(read_object(struct, item) for item in raw.items))
-    return Whole(page.metadata, page.items)
+        return DecodedPage(raw.metadata, tuple(read_object(struct, item) for item in raw.items))
+    return DecodedPage(page.metadata, page.items)
 
 
-def read_object(struct: type[T], data: bytes | msgspec.Raw) -> T | Unreadable:
+def read_object(struct: type[T], data: bytes | msgspec.Raw) -> T | UnreadableObject:
     """Read one object, or at least whose it is; raise `DecodeError` if not even that."""
     try:
         return decode(struct, data)
     except DecodeError as error:
         meta = decode(PartialObject, data).metadata
-        if meta == _NOBODY:
+        if meta == _NO_METADATA:
             raise
-        return Unreadable(meta, error)
+        return UnreadableObject(meta, error)

@@ -16,15 +16,15 @@ from trainer_kai.api.resource import Resource
 
 __all__ = [
     "ALL",
-    "AS_IS",
+    "NO_OPTIONS",
     "Body",
-    "Deletion",
+    "DeleteOptions",
+    "ListTarget",
     "Patch",
     "PatchKind",
     "Request",
     "Selection",
-    "Target",
-    "Write",
+    "WriteOptions",
     "create",
     "delete",
     "get",
@@ -76,13 +76,13 @@ class Selection(msgspec.Struct, frozen=True):
 
     def query(self) -> tuple[tuple[str, str], ...]:
         """Return the parameters."""
-        return _given(("labelSelector", self.labels), ("fieldSelector", self.fields))
+        return _non_empty(("labelSelector", self.labels), ("fieldSelector", self.fields))
 
 
 ALL: Final = Selection()
 
 
-class Target(msgspec.Struct, Generic[T], frozen=True):
+class ListTarget(msgspec.Struct, Generic[T], frozen=True):
     """What is listed and followed: a kind, where, which of them, and how much of each.
 
     To be sent only metadata, give a resource whose struct is `PartialObject`, and say so.
@@ -94,7 +94,7 @@ class Target(msgspec.Struct, Generic[T], frozen=True):
     only_metadata: bool = False
 
 
-class Deletion(msgspec.Struct, frozen=True):
+class DeleteOptions(msgspec.Struct, frozen=True):
     """How an object is deleted, and which it must still be for that to happen."""
 
     uid: str = ""
@@ -114,7 +114,7 @@ class Deletion(msgspec.Struct, frozen=True):
             options["gracePeriodSeconds"] = self.grace_s
         if self.dry_run:
             options["dryRun"] = ["All"]
-        still = _given(("uid", self.uid), ("resourceVersion", self.resource_version))
+        still = _non_empty(("uid", self.uid), ("resourceVersion", self.resource_version))
         if still:
             options["preconditions"] = dict(still)
         return options
@@ -140,7 +140,7 @@ class Patch(msgspec.Struct, frozen=True):
         return self.kind is not PatchKind.JSON
 
 
-class Write(msgspec.Struct, frozen=True):
+class WriteOptions(msgspec.Struct, frozen=True):
     """How something is written, apart from what."""
 
     field_manager: str = ""
@@ -151,7 +151,7 @@ class Write(msgspec.Struct, frozen=True):
 
     def query(self) -> tuple[tuple[str, str], ...]:
         """Return the parameters."""
-        return _given(
+        return _non_empty(
             ("fieldManager", self.field_manager),
             ("dryRun", "All" if self.dry_run else ""),
             ("force", "true" if self.force else ""),
@@ -159,7 +159,7 @@ class Write(msgspec.Struct, frozen=True):
         )
 
 
-AS_IS: Final = Write()
+NO_OPTIONS: Final = WriteOptions()
 
 
 def resource_path(
@@ -189,7 +189,7 @@ def get(resource: AnyResource, key: Key, *, only_metadata: bool = False) -> Requ
     return Request("GET", object_path(resource, key), accept=accept, repeatable=True)
 
 
-def list_page(target: Target[Any], limit: int, continue_token: str = "") -> Request:
+def list_page(target: ListTarget[Any], limit: int, continue_token: str = "") -> Request:
     """Read one page of a list, as of the moment that its first page was read."""
     query = (*target.selection.query(), ("limit", str(limit)))
     if continue_token:
@@ -199,7 +199,7 @@ def list_page(target: Target[Any], limit: int, continue_token: str = "") -> Requ
     return Request("GET", path, query, accept=accept, repeatable=True)
 
 
-def watch(target: Target[Any], version: str, timeout_s: int) -> Request:
+def watch(target: ListTarget[Any], version: str, timeout_s: int) -> Request:
     """Follow every change after a version, for so long at most."""
     query = (
         *target.selection.query(),
@@ -213,11 +213,13 @@ def watch(target: Target[Any], version: str, timeout_s: int) -> Request:
     return Request("GET", path, query, accept=accept, repeatable=True)
 
 
-def create(resource: AnyResource, namespace: str, body: Body, write: Write = AS_IS) -> Request:
+def create(
+    resource: AnyResource, namespace: str, body: Body, options: WriteOptions = NO_OPTIONS
+) -> Request:
     """Make one object; after a lost answer it may be there already."""
     _check_namespace(resource, namespace, "what is made there")
     path = resource_path(resource, namespace)
-    return Request("POST", path, write.query(), msgspec.json.encode(body))
+    return Request("POST", path, options.query(), msgspec.json.encode(body))
 
 
 def post(path: str, body: Body, *, repeatable: bool = False) -> Request:
@@ -225,28 +227,32 @@ def post(path: str, body: Body, *, repeatable: bool = False) -> Request:
     return Request("POST", path, body=msgspec.json.encode(body), repeatable=repeatable)
 
 
-def replace(resource: AnyResource, key: Key, body: Body, write: Write = AS_IS) -> Request:
+def replace(
+    resource: AnyResource, key: Key, body: Body, options: WriteOptions = NO_OPTIONS
+) -> Request:
     """Write one object whole; the version in it must still be the current one."""
-    path = object_path(resource, key, write.subresource)
-    return Request("PUT", path, write.query(), msgspec.json.encode(body))
+    path = object_path(resource, key, options.subresource)
+    return Request("PUT", path, options.query(), msgspec.json.encode(body))
 
 
-def patch(resource: AnyResource, key: Key, change: Patch, write: Write = AS_IS) -> Request:
+def patch(
+    resource: AnyResource, key: Key, change: Patch, options: WriteOptions = NO_OPTIONS
+) -> Request:
     """Change a part of one object."""
     return Request(
         "PATCH",
-        object_path(resource, key, write.subresource),
-        write.query(),
+        object_path(resource, key, options.subresource),
+        options.query(),
         msgspec.json.encode(change.body),
         content_type=change.kind.value,
         repeatable=change.repeatable,
     )
 
 
-def delete(resource: AnyResource, key: Key, deletion: Deletion) -> Request:
+def delete(resource: AnyResource, key: Key, options: DeleteOptions) -> Request:
     """Delete one object. With a uid it can be repeated: a successor of that name is safe."""
-    path, body = object_path(resource, key), msgspec.json.encode(deletion.body())
-    return Request("DELETE", path, body=body, repeatable=bool(deletion.uid))
+    path, body = object_path(resource, key), msgspec.json.encode(options.body())
+    return Request("DELETE", path, body=body, repeatable=bool(options.uid))
 
 
 def _check_namespace(resource: AnyResource, namespace: str, what: str) -> None:
@@ -255,5 +261,5 @@ def _check_namespace(resource: AnyResource, namespace: str, what: str) -> None:
         raise ValueError(message)
 
 
-def _given(*pairs: tuple[str, str]) -> tuple[tuple[str, str], ...]:
+def _non_empty(*pairs: tuple[str, str]) -> tuple[tuple[str, str], ...]:
     return tuple((name, text) for name, text in pairs if text)

@@ -29,23 +29,23 @@ from trainer_kai.clock import Clock, SystemClock
 from trainer_kai.errors import ConfigError, InvariantError
 from trainer_kai.kube import loop
 from trainer_kai.kube.errors import ApiError, Unauthorized
-from trainer_kai.kube.groups import leaves
+from trainer_kai.kube.groups import errors_in_group
 from trainer_kai.kube.patience import finish_within
 from trainer_kai.log import logger
 
-__all__ = ["Program", "Runner", "Work", "main"]
+__all__ = ["Program", "Runner", "TaskFunction", "main"]
 
 A = TypeVar("A")
-Work: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
+TaskFunction: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 Program: TypeAlias = Callable[["Runner"], Awaitable[None]]
 
 _GRACE_S: Final = 5.0
-_INSIST_S: Final = 1.0  # for a task that has had its grace
+_SECOND_GRACE_S: Final = 1.0  # for a task that has had its grace
 _CLOSE_S: Final = 10.0  # for a resource to be closed
 
 
 @dataclass(frozen=True)
-class _Running:
+class _RunningTask:
     """One task."""
 
     name: str
@@ -54,7 +54,7 @@ class _Running:
 
 
 @dataclass(frozen=True)
-class _Open:
+class _OpenResource:
     """One resource, entered and not yet closed."""
 
     name: str
@@ -67,35 +67,35 @@ class Runner:
     def __init__(self, clock: Clock, log: FilteringBoundLogger) -> None:
         self._clock = clock
         self._log = log
-        self._held: list[_Running | _Open] = []
+        self._started: list[_RunningTask | _OpenResource] = []
         self._stopping = False
-        self._over = asyncio.Event()
-        self._first: Exception | None = None
-        self.culprit = ""
+        self._finished = asyncio.Event()
+        self._first_error: Exception | None = None
+        self.failed_task = ""
         """The name of the task that failed first."""
         self.left_behind: list[str] = []
         """Names of tasks that did not end although they were cancelled twice."""
 
     def start(
-        self, name: str, work: Work, *, grace_s: float = _GRACE_S, may_end: bool = False
+        self, name: str, work: TaskFunction, *, grace_s: float = _GRACE_S, may_end: bool = False
     ) -> None:
         """Start a task: a service, which must run until it is stopped, unless it *may_end*."""
         if self._stopping:
             self._log.debug("task not started, for the process stops", task=name)
             return
         task = asyncio.create_task(work(), name=name)
-        self._held.append(_Running(name, task, grace_s))
-        task.add_done_callback(lambda ended: self._ended(name, ended, may_end=may_end))
+        self._started.append(_RunningTask(name, task, grace_s))
+        task.add_done_callback(lambda ended: self._on_task_end(name, ended, may_end=may_end))
 
     async def enter(self, name: str, resource: AbstractAsyncContextManager[A]) -> A:
         """Open a resource that the tasks started from now on may use until they have ended."""
         entered = await resource.__aenter__()
-        self._held.append(_Open(name, resource))
+        self._started.append(_OpenResource(name, resource))
         return entered
 
     def stop(self) -> None:
         """Begin an orderly stop; it is `run` that carries it out."""
-        self._over.set()
+        self._finished.set()
 
     async def run(self, program: Program) -> None:
         """Let a program start its tasks, and see them through; raise the first failure.
@@ -108,13 +108,13 @@ class Runner:
 
         self.start("start", begin, may_end=True)
         try:
-            await self._over.wait()
+            await self._finished.wait()
         finally:
             await self._stop_all()
-        if self._first is not None:
-            raise self._first
+        if self._first_error is not None:
+            raise self._first_error
 
-    def _ended(self, name: str, task: asyncio.Task[None], *, may_end: bool) -> None:
+    def _on_task_end(self, name: str, task: asyncio.Task[None], *, may_end: bool) -> None:
         if task.cancelled():
             if self._stopping:
                 return
@@ -124,51 +124,53 @@ class Runner:
             if error is None and not may_end and not self._stopping:
                 error = InvariantError(f"{name} ended although nobody stopped it")
         if isinstance(error, Exception):
-            self._failed(name, error)
-        if all(held.task.done() for held in self._held if isinstance(held, _Running)):
-            self._over.set()
+            self._record_failure(name, error)
+        if all(
+            started.task.done() for started in self._started if isinstance(started, _RunningTask)
+        ):
+            self._finished.set()
 
-    def _failed(self, name: str, error: Exception) -> None:
-        if self._first is None:
-            self._first, self.culprit = error, name
+    def _record_failure(self, name: str, error: Exception) -> None:
+        if self._first_error is None:
+            self._first_error, self.failed_task = error, name
         else:
             self._log.error("another task failed", task=name, exc_info=error)
-        self._over.set()
+        self._finished.set()
 
     async def _stop_all(self) -> None:
         """Stop what is held, the last first; the program itself even before, for it starts more."""
         self._stopping = True
-        if self._held and isinstance(self._held[0], _Running):
-            await self._stop_one(self._held[0])
-        while self._held:
-            held = self._held.pop()
-            if isinstance(held, _Running):
-                await self._stop_one(held)
+        if self._started and isinstance(self._started[0], _RunningTask):
+            await self._stop_one(self._started[0])
+        while self._started:
+            started = self._started.pop()
+            if isinstance(started, _RunningTask):
+                await self._stop_one(started)
             else:
-                await self._close(held)
+                await self._close(started)
         await asyncio.sleep(0)  # the last one's end is still to be looked at
 
-    async def _stop_one(self, held: _Running) -> None:
-        for patience_s in (held.grace_s, _INSIST_S):
-            held.task.cancel()
-            if not await finish_within(self._clock, patience_s, [held.task]):
+    async def _stop_one(self, started: _RunningTask) -> None:
+        for grace_s in (started.grace_s, _SECOND_GRACE_S):
+            started.task.cancel()
+            if not await finish_within(self._clock, grace_s, [started.task]):
                 return
-            self._log.warning("task does not stop", task=held.name, waited_s=patience_s)
-        self.left_behind.append(held.name)
+            self._log.warning("task does not stop", task=started.name, waited_s=grace_s)
+        self.left_behind.append(started.name)
 
-    async def _close(self, held: _Open) -> None:
+    async def _close(self, started: _OpenResource) -> None:
         """Close a resource; what is left must be closed all the same, whatever becomes of it."""
 
         async def close() -> None:
-            await held.resource.__aexit__(None, None, None)
+            await started.resource.__aexit__(None, None, None)
 
-        closing = asyncio.create_task(close(), name=f"close {held.name}")
+        closing = asyncio.create_task(close(), name=f"close {started.name}")
         if await finish_within(self._clock, _CLOSE_S, [closing]):
-            self._log.warning("resource does not close", resource=held.name, waited_s=_CLOSE_S)
-            await self._stop_one(_Running(held.name, closing, _INSIST_S))
+            self._log.warning("resource does not close", resource=started.name, waited_s=_CLOSE_S)
+            await self._stop_one(_RunningTask(started.name, closing, _SECOND_GRACE_S))
         error = closing.exception() if closing.done() and not closing.cancelled() else None
         if isinstance(error, Exception):
-            self._failed(held.name, error)
+            self._record_failure(started.name, error)
 
 
 def main(
@@ -193,7 +195,7 @@ async def _main(program: Program, clock: Clock, leave: Callable[[int], object]) 
         try:
             await runner.run(program)
         except Exception as error:  # noqa: BLE001 - this is the end of the process: all is told
-            code = _tell(log, runner.culprit, error)
+            code = _log_failure(log, runner.failed_task, error)
         else:
             code = 0
     log.info("process ends", code=code)
@@ -203,17 +205,17 @@ async def _main(program: Program, clock: Clock, leave: Callable[[int], object]) 
     return code
 
 
-def _tell(log: FilteringBoundLogger, task: str, error: Exception) -> int:
+def _log_failure(log: FilteringBoundLogger, task: str, error: Exception) -> int:
     """Say why the process ends; return the exit code. What was raised at once is told one by one.
 
     Of several errors at once those that are told alike are told once, and the code is 2 only when
     nothing else than the settings is wrong.
     """
-    told = {(type(it), str(it)): it for it in leaves(error)}
-    return min(_tell_one(log, task, it) for it in told.values())
+    distinct = {(type(it), str(it)): it for it in errors_in_group(error)}
+    return min(_log_one_failure(log, task, it) for it in distinct.values())
 
 
-def _tell_one(log: FilteringBoundLogger, task: str, error: BaseException) -> int:
+def _log_one_failure(log: FilteringBoundLogger, task: str, error: BaseException) -> int:
     """Say one thing in one line where that is enough."""
     match error:
         case ConfigError():
@@ -237,25 +239,25 @@ class _Signals:
         self._stop = stop
         self._log = log
         self._leave = leave
-        self._told = False
+        self._signalled = False
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> None:
         self._loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             # not the loop's own way: a loop that hangs could not be ended by a second signal
-            self._before[number] = signal.signal(number, self._heard)
+            self._before[number] = signal.signal(number, self._on_signal)
 
     def __exit__(self, *_: object) -> None:
         for number, before in self._before.items():
             signal.signal(number, before)
 
-    def _heard(self, number: int, _: FrameType | None) -> None:
-        if self._told:
+    def _on_signal(self, number: int, _: FrameType | None) -> None:
+        if self._signalled:
             self._leave(128 + number)
-        self._told = True
-        self._loop.call_soon_threadsafe(self._begin, signal.Signals(number).name)
+        self._signalled = True
+        self._loop.call_soon_threadsafe(self._begin_stop, signal.Signals(number).name)
 
-    def _begin(self, name: str) -> None:
+    def _begin_stop(self, name: str) -> None:
         self._log.info("told to stop", signal=name)
         self._stop()

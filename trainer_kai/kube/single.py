@@ -13,42 +13,44 @@ from urllib.parse import urlsplit
 
 import httptools
 
-from trainer_kai.kube.access import Access
-from trainer_kai.kube.answer import Answer
-from trainer_kai.kube.line import Line, open_line
+from trainer_kai.kube.access import RestConfig
+from trainer_kai.kube.answer import ApiResponse
+from trainer_kai.kube.line import HttpConnection, open_connection
 from trainer_kai.kube.request import Request
 from trainer_kai.kube.tls import tls_context
-from trainer_kai.kube.transport import headers_for, unavailable, untrusted
+from trainer_kai.kube.transport import headers_for, unavailable, untrusted_server
 
 if TYPE_CHECKING:
     from trainer_kai.kube.pooled import PooledTransport
 
-__all__ = ["SingleTransport"]
+__all__ = ["CommandTransport"]
 
 _CONNECT_S: Final = 10.0
 _PORTS: Final = {"http": 80, "https": 443}
 
 
-class SingleTransport:
+class CommandTransport:
     """A transport for commands: requests wait for each other."""
 
-    def __init__(self, access: Access) -> None:
-        self._access = access
-        self._server = urlsplit(access.server)
-        self._turn = asyncio.Lock()
-        self._kept: Line | None = None
+    def __init__(self, rest_config: RestConfig) -> None:
+        self._access = rest_config
+        self._server = urlsplit(rest_config.server)
+        self._lock = asyncio.Lock()
+        self._connection: HttpConnection | None = None
         self._pooled: PooledTransport | None = None
 
-    async def send(self, request: Request, timeout_s: float) -> Answer:
+    async def send(self, request: Request, timeout_s: float) -> ApiResponse:
         """Send a request and read the whole answer."""
         headers = await headers_for(request, self._access)
         was_sent = False
-        async with self._turn:
+        async with self._lock:
             try:
                 async with asyncio.timeout(timeout_s):
-                    line = await self._line(request)
+                    connection = await self._open_connection(request)
                     was_sent = True
-                    return await line.ask(request, self._server.path + request.target, headers)
+                    return await connection.send(
+                        request, self._server.path + request.target, headers
+                    )
             except TimeoutError as error:
                 message = f"{self._access.server} did not answer in time"
                 raise unavailable(request, message, was_sent=was_sent) from error
@@ -70,28 +72,28 @@ class SingleTransport:
 
     async def close(self) -> None:
         """Close every connection."""
-        if self._kept is not None:
-            self._kept.cut()
+        if self._connection is not None:
+            self._connection.abort()
         if self._pooled is not None:
             await self._pooled.close()
 
-    async def _line(self, request: Request) -> Line:
+    async def _open_connection(self, request: Request) -> HttpConnection:
         """Return the connection that is kept, or a new one to keep."""
-        if self._kept is None or not self._kept.is_usable():
-            if self._kept is not None:
-                self._kept.cut()
-            self._kept = await self._connect(request)
-        return self._kept
+        if self._connection is None or not self._connection.is_usable():
+            if self._connection is not None:
+                self._connection.abort()
+            self._connection = await self._connect(request)
+        return self._connection
 
-    async def _connect(self, request: Request) -> Line:
-        access, server = self._access, self._server
+    async def _connect(self, request: Request) -> HttpConnection:
+        rest_config, server = self._access, self._server
         host, port = server.hostname or "", server.port or _PORTS[server.scheme]
         try:
             async with asyncio.timeout(_CONNECT_S):
-                return await open_line(host, port, server.netloc, tls_context(access))
+                return await open_connection(host, port, server.netloc, tls_context(rest_config))
         except ssl.SSLCertVerificationError as error:
-            raise untrusted(access, error.verify_message, error.verify_code) from error
+            raise untrusted_server(rest_config, error.verify_message, error.verify_code) from error
         except OSError as error:  # a timeout is one
-            why = str(error) or "it takes too long"
-            message = f"cannot connect to {access.server}, from {access.origin}: {why}"
+            reason = str(error) or "it takes too long"
+            message = f"cannot connect to {rest_config.server}, from {rest_config.origin}: {reason}"
             raise unavailable(request, message, was_sent=False) from error

@@ -5,31 +5,31 @@ from contextlib import suppress
 from pathlib import Path
 
 from trainer_kai.errors import ConfigError, FieldError
-from trainer_kai.kube.access import Access, Certificate
+from trainer_kai.kube.access import ClientCertificate, RestConfig
 
 __all__ = ["tls_context"]
 
 
-def tls_context(access: Access) -> ssl.SSLContext | None:
+def tls_context(rest_config: RestConfig) -> ssl.SSLContext | None:
     """Return the context for connections to the API server; None without TLS."""
-    if not access.server.startswith("https:"):
+    if not rest_config.server.startswith("https:"):
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     # Authorities of clusters often lack the key identifiers that newer Pythons insist on.
     context.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
-    if access.trust.insecure:
+    if rest_config.trust.insecure:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-    elif access.trust.authority:
-        _trust(context, access.trust.authority, access.origin)
+    elif rest_config.trust.authority:
+        _load_authority(context, rest_config.trust.authority, rest_config.origin)
     else:
         context.load_default_certs()
-    if access.certificate is not None:
-        _identify(context, access.certificate, access.origin)
+    if rest_config.certificate is not None:
+        _load_client_certificate(context, rest_config.certificate, rest_config.origin)
     return context
 
 
-def _trust(context: ssl.SSLContext, authority: str, origin: str) -> None:
+def _load_authority(context: ssl.SSLContext, authority: str, origin: str) -> None:
     try:
         # A name in a comment may be in any language; what counts is ASCII.
         context.load_verify_locations(cadata=authority.encode("ascii", "ignore").decode())
@@ -39,7 +39,9 @@ def _trust(context: ssl.SSLContext, authority: str, origin: str) -> None:
         raise ConfigError([fault]) from error
 
 
-def _identify(context: ssl.SSLContext, certificate: Certificate, origin: str) -> None:
+def _load_client_certificate(
+    context: ssl.SSLContext, certificate: ClientCertificate, origin: str
+) -> None:
     """Load a certificate and its key by way of a file: OpenSSL reads them from nowhere else."""
     import tempfile  # noqa: PLC0415 - it imports a lot, for what few need
 

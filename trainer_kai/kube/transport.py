@@ -12,12 +12,12 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from trainer_kai.errors import ConfigError, FieldError
-from trainer_kai.kube.access import Access
-from trainer_kai.kube.answer import Answer
-from trainer_kai.kube.errors import Refusal, Unavailable
+from trainer_kai.kube.access import RestConfig
+from trainer_kai.kube.answer import ApiResponse
+from trainer_kai.kube.errors import ErrorDetails, Unavailable
 from trainer_kai.kube.request import Request
 
-__all__ = ["Transport", "headers_for", "unavailable", "untrusted"]
+__all__ = ["Transport", "headers_for", "unavailable", "untrusted_server"]
 
 _WRONG_DATE = (9, 10)  # OpenSSL's X509_V_ERR_CERT_NOT_YET_VALID and …_HAS_EXPIRED
 _WRONG_NAME = (62, 64)  # OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and …_IP_ADDRESS_MISMATCH
@@ -26,7 +26,7 @@ _WRONG_NAME = (62, 64)  # OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and …_IP_ADDR
 class Transport(Protocol):
     """One way to the API server."""
 
-    async def send(self, request: Request, timeout_s: float) -> Answer:
+    async def send(self, request: Request, timeout_s: float) -> ApiResponse:
         """Send a request and read the whole answer."""
         ...
 
@@ -44,19 +44,19 @@ class Transport(Protocol):
         ...
 
 
-async def headers_for(request: Request, access: Access) -> dict[str, str]:
+async def headers_for(request: Request, rest_config: RestConfig) -> dict[str, str]:
     """Return what a request has to say before its body."""
     headers = {
         "Accept": request.accept,
         "Accept-Encoding": "identity",  # compressing costs both ends more than the way is worth
         "User-Agent": "trainer-kai",
     }
-    authorization = await access.credentials.authorization()
+    authorization = await rest_config.credentials.authorization()
     if not (authorization.isascii() and authorization.isprintable()):
         message = (
             "the token or password holds a line break or another character that cannot be sent"
         )
-        raise ConfigError([FieldError(access.origin, message)])
+        raise ConfigError([FieldError(rest_config.origin, message)])
     if authorization:
         headers["Authorization"] = authorization
     if request.body is not None:
@@ -66,10 +66,10 @@ async def headers_for(request: Request, access: Access) -> dict[str, str]:
 
 def unavailable(request: Request, message: str, *, was_sent: bool) -> Unavailable:
     """Return the error of a request that got no answer."""
-    return Unavailable(Refusal(str(request), 0, "", message), was_sent=was_sent)
+    return Unavailable(ErrorDetails(str(request), 0, "", message), was_sent=was_sent)
 
 
-def untrusted(access: Access, reason: str, code: int) -> ConfigError:
+def untrusted_server(rest_config: RestConfig, reason: str, code: int) -> ConfigError:
     """Return the error of an API server that does not show a certificate we trust."""
     if code in _WRONG_DATE:
         field, cure = "certificate-authority", "look at the date of both machines, or renew it"
@@ -77,5 +77,5 @@ def untrusted(access: Access, reason: str, code: int) -> ConfigError:
         field, cure = "tls-server-name", "set it to a name that the certificate is for"
     else:
         field, cure = "certificate-authority", "give the authority that this cluster has now"
-    message = f"{access.server} shows a certificate that is not trusted ({reason}): {cure}"
-    return ConfigError([FieldError(f"{access.origin}: {field}", message)])
+    message = f"{rest_config.server} shows a certificate that is not trusted ({reason}): {cure}"
+    return ConfigError([FieldError(f"{rest_config.origin}: {field}", message)])

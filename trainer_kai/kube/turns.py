@@ -22,7 +22,7 @@ from collections.abc import Hashable
 from itertools import count
 from typing import Final, Generic, NamedTuple, TypeVar
 
-__all__ = ["Turn", "Turns"]
+__all__ = ["ReadyKey", "WorkQueueState"]
 
 K = TypeVar("K", bound=Hashable)
 
@@ -30,22 +30,22 @@ _EARLY_S: Final = 1e-6  # timers count in other steps than clocks do
 _STALE: Final = 64  # entries of the heap that may be out of date before it is built anew
 
 
-class Turn(NamedTuple, Generic[K]):
+class ReadyKey(NamedTuple, Generic[K]):
     """A key to work on, and how long it was ready."""
 
     key: K
     waited_s: float
 
 
-class Turns(Generic[K]):
+class WorkQueueState(Generic[K]):
     """The keys of a work queue."""
 
     def __init__(self) -> None:
         self._ready: deque[tuple[K, float]] = deque()
-        self._is_ready: set[K] = set()
-        self._running: set[K] = set()
-        self._again: set[K] = set()
-        self._later: dict[tuple[K, bool], float] = {}  # (key, whether a turn asked) -> when
+        self._ready_keys: set[K] = set()
+        self._processing: set[K] = set()
+        self._dirty: set[K] = set()
+        self._delayed: dict[tuple[K, bool], float] = {}  # (key, whether a turn asked) -> when
         self._heap: list[tuple[float, int, K, bool]] = []  # may hold what is no longer in later
         self._order = count()
 
@@ -62,49 +62,49 @@ class Turns(Generic[K]):
 
     def add(self, key: K, now_s: float) -> None:
         """Ask for a turn now, or after the one that is on."""
-        if key in self._running:
-            self._again.add(key)
-        elif key not in self._is_ready:
-            self._is_ready.add(key)
+        if key in self._processing:
+            self._dirty.add(key)
+        elif key not in self._ready_keys:
+            self._ready_keys.add(key)
             self._ready.append((key, now_s))
 
     def add_at(self, key: K, due_s: float) -> None:
         """Ask for a turn at a later moment; of several moments the first one counts."""
-        self._put_off(key, due_s, by_turn=False)
+        self._delay(key, due_s, is_retry=False)
 
     def retry(self, key: K, due_s: float) -> None:
         """Ask on behalf of the turn that just ended for the next one."""
-        self._put_off(key, due_s, by_turn=True)
+        self._delay(key, due_s, is_retry=True)
 
-    def wake(self, now_s: float) -> None:
+    def promote_due(self, now_s: float) -> None:
         """Make ready what is due."""
         while (due_s := self.next_due_s) is not None and due_s <= now_s + _EARLY_S:
-            _, _, key, by_turn = heapq.heappop(self._heap)
-            del self._later[key, by_turn]
+            _, _, key, is_retry = heapq.heappop(self._heap)
+            del self._delayed[key, is_retry]
             self.add(key, now_s)
 
-    def take(self, now_s: float) -> Turn[K]:
+    def get(self, now_s: float) -> ReadyKey[K]:
         """Begin the next turn; ask only when `depth` is not 0."""
         key, since_s = self._ready.popleft()
-        self._is_ready.remove(key)
-        self._later.pop((key, True), None)
-        self._running.add(key)
-        return Turn(key, now_s - since_s)
+        self._ready_keys.remove(key)
+        self._delayed.pop((key, True), None)
+        self._processing.add(key)
+        return ReadyKey(key, now_s - since_s)
 
     def done(self, key: K, now_s: float) -> None:
         """End a turn; when it was asked for meanwhile, the key is ready again."""
-        self._running.remove(key)
-        if key in self._again:
-            self._again.remove(key)
+        self._processing.remove(key)
+        if key in self._dirty:
+            self._dirty.remove(key)
             self.add(key, now_s)
 
-    def _put_off(self, key: K, due_s: float, *, by_turn: bool) -> None:
-        known_s = self._later.get((key, by_turn))
+    def _delay(self, key: K, due_s: float, *, is_retry: bool) -> None:
+        known_s = self._delayed.get((key, is_retry))
         if known_s is not None and known_s <= due_s:
             return
-        self._later[key, by_turn] = due_s
-        heapq.heappush(self._heap, (due_s, next(self._order), key, by_turn))
-        if len(self._heap) > 2 * len(self._later) + _STALE:
+        self._delayed[key, is_retry] = due_s
+        heapq.heappush(self._heap, (due_s, next(self._order), key, is_retry))
+        if len(self._heap) > 2 * len(self._delayed) + _STALE:
             self._heap = [entry for entry in self._heap if self._is_current(entry)]
             heapq.heapify(self._heap)
 
@@ -113,5 +113,5 @@ class Turns(Generic[K]):
             heapq.heappop(self._heap)
 
     def _is_current(self, entry: tuple[float, int, K, bool]) -> bool:
-        due_s, _, key, by_turn = entry
-        return self._later.get((key, by_turn)) == due_s
+        due_s, _, key, is_retry = entry
+        return self._delayed.get((key, is_retry)) == due_s

@@ -20,12 +20,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
-from trainer_kai.api.decode import decode_line
+from trainer_kai.api.decode import decode_watch_event
 from trainer_kai.api.meta import Object, PartialObject
 from trainer_kai.kube import request as build
-from trainer_kai.kube.answer import error_of_line, readable
+from trainer_kai.kube.answer import error_of_watch_event, garbled_if_unreadable
 from trainer_kai.kube.backoff import Backoff
-from trainer_kai.kube.client import Client, Patience
+from trainer_kai.kube.client import Client, RetryPolicy
 from trainer_kai.kube.errors import (
     ApiError,
     Forbidden,
@@ -34,25 +34,25 @@ from trainer_kai.kube.errors import (
     Unauthorized,
     WatchExpired,
 )
-from trainer_kai.kube.known import Change, Known
-from trainer_kai.kube.lines import Lines
-from trainer_kai.kube.reading import Unreadable, read_object, read_page
-from trainer_kai.kube.request import Request, Target
+from trainer_kai.kube.known import Delta, KnownObjects
+from trainer_kai.kube.lines import LineSplitter
+from trainer_kai.kube.reading import UnreadableObject, read_object, read_page
+from trainer_kai.kube.request import ListTarget, Request
 
-__all__ = ["Pace", "Watch", "WatchObserver"]
+__all__ = ["Watch", "WatchObserver", "WatchTiming"]
 
 T = TypeVar("T", bound=Object)
 
 _LONGEST_PAGE: Final = 2_000  # reading it whole takes as long as anybody can wait
 _FIRST_PAGE: Final = 50  # any object may be as large as the API server takes: 1.5 MB
 _PAGE_BYTES: Final = 8 * 2**20  # of the pages that follow, as far as that can be known
-_AT_ONCE: Final = 50
-_NONE: Final = Patience(total_s=0)
-_SHORT_S: Final = 1.0  # a request that follows for less and tells nothing is no success
+_YIELD_EVERY: Final = 50
+_NO_RETRY: Final = RetryPolicy(total_s=0)
+_SHORTEST_STREAM_S: Final = 1.0  # a request that follows for less and tells nothing is no success
 
 
 @dataclass(frozen=True)
-class Pace:
+class WatchTiming:
     """How a watch takes its time."""
 
     page_items: int = 500
@@ -73,7 +73,7 @@ class WatchObserver(Protocol):
         """Take note of the end of a list or of a stream; without an error it had its time."""
         ...
 
-    def watch_skipped(self, resource: str, unreadable: Unreadable) -> None:
+    def watch_skipped(self, resource: str, unreadable: UnreadableObject) -> None:
         """Take note of an object that cannot be read."""
         ...
 
@@ -84,10 +84,10 @@ class Watch(Generic[T]):
     def __init__(
         self,
         client: Client,
-        target: Target[T],
+        target: ListTarget[T],
         observer: WatchObserver,
         *,
-        pace: Pace = Pace(),
+        timing: WatchTiming = WatchTiming(),
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self.synced = False  # a list has been told to its end, once at least
@@ -95,41 +95,41 @@ class Watch(Generic[T]):
         self._client = client
         self._target = target
         self._observer = observer
-        self._pace = pace
+        self._timing = timing
         self._jitter = jitter
-        self._name = _name(target)
-        self._known: Known[T] = Known()
+        self._name = _watch_name(target)
+        self._known_objects: KnownObjects[T] = KnownObjects()
         self._version = ""  # the last one told; "" asks for a list
-        self._page_items = pace.page_items
-        self._read = 0
+        self._page_items = timing.page_items
+        self._events_read = 0
 
-    def missing(self) -> str:
+    def not_synced_reason(self) -> str:
         """Say why the consumer may not know all there is; "" when it does. For `Health.needs`."""
         return self.trouble or ("" if self.synced else "not listed yet")
 
     async def run(
-        self, on_change: Callable[[Change[T]], None], on_synced: Callable[[], None]
+        self, on_change: Callable[[Delta[T]], None], on_synced: Callable[[], None]
     ) -> None:
         """Tell every change, until cancelled."""
-        backoff = Backoff(self._pace.first_wait_s, self._pace.longest_wait_s, self._jitter)
+        backoff = Backoff(self._timing.first_wait_s, self._timing.longest_wait_s, self._jitter)
         expired = False
         while True:
-            read, began_s = self._read, self._client.clock.monotonic_s()
-            error = await self._try(on_change, on_synced)
-            progress = self._read > read
+            read, began_s = self._events_read, self._client.clock.monotonic_s()
+            error = await self._list_and_follow(on_change, on_synced)
+            progress = self._events_read > read
             lasted_s = self._client.clock.monotonic_s() - began_s
             is_first_expiry = isinstance(error, WatchExpired) and not expired
             expired = isinstance(error, WatchExpired)
-            if progress or is_first_expiry or lasted_s > self._pace.longest_wait_s:
+            if progress or is_first_expiry or lasted_s > self._timing.longest_wait_s:
                 backoff.reset()  # an answer is good news, unless it is the same one again
-            self.trouble = "" if error is None else _explain(self._name, error)
+            self.trouble = "" if error is None else _trouble_text(self._name, error)
             self._observer.watch_ended(self._name, self.trouble, error)
-            if error is not None or not (progress or lasted_s > _SHORT_S):
+            if error is not None or not (progress or lasted_s > _SHORTEST_STREAM_S):
                 wait_s = backoff.next_s(error.retry_after_s if error else None)
                 await self._client.clock.sleep(wait_s)
 
-    async def _try(
-        self, on_change: Callable[[Change[T]], None], on_synced: Callable[[], None]
+    async def _list_and_follow(
+        self, on_change: Callable[[Delta[T]], None], on_synced: Callable[[], None]
     ) -> ApiError | None:
         """List if need be, and follow until that ends; return why it ended early."""
         try:
@@ -148,15 +148,15 @@ class Watch(Generic[T]):
             return error
         return None
 
-    async def _list(self, on_change: Callable[[Change[T]], None]) -> str:
+    async def _list(self, on_change: Callable[[Delta[T]], None]) -> str:
         """Tell what a list shows; return the version that it shows."""
-        self._known.begin()
+        self._known_objects.begin()
         token, items = "", min(_FIRST_PAGE, self._page_items)
         while True:
-            asked = build.list_page(self._target, items, token)
+            request = build.list_page(self._target, items, token)
             try:
                 # To fail at the first page loses nothing, and says at once that there is trouble.
-                data = await self._client.send(asked, patience=None if token else _NONE)
+                data = await self._client.send(request, retry_policy=None if token else _NO_RETRY)
             except WatchExpired:  # it took too long: fewer pages are faster
                 self._page_items = min(self._page_items * 4, _LONGEST_PAGE)
                 raise
@@ -166,67 +166,71 @@ class Watch(Generic[T]):
                 items = max(items // 10, 1)
                 continue
             self._observer.watch_read(self._name, "PAGE")
-            with readable(asked):
+            with garbled_if_unreadable(request):
                 page = read_page(self._target.resource.struct, data)
             for number, item in enumerate(page.items, start=1):
-                _tell(on_change, self._listed(item))
-                if number % _AT_ONCE == 0:
+                _deliver(on_change, self._deltas_of_item(item))
+                if number % _YIELD_EVERY == 0:
                     await asyncio.sleep(0)  # a long list holds up nobody
-            items = self._fitting(len(data) // max(len(page.items), 1))
+            items = self._next_page_items(len(data) // max(len(page.items), 1))
             token = page.metadata.continue_token
             if not token:
-                _tell(on_change, self._known.end())
+                _deliver(on_change, self._known_objects.end())
                 return page.metadata.resource_version
 
-    def _fitting(self, item_bytes: int) -> int:
+    def _next_page_items(self, item_bytes: int) -> int:
         """Return how many items the next page has, if they are as large as those of the last."""
         return max(min(_PAGE_BYTES // max(item_bytes, 1), self._page_items), 1)
 
-    async def _follow(self, on_change: Callable[[Change[T]], None]) -> None:
+    async def _follow(self, on_change: Callable[[Delta[T]], None]) -> None:
         """Tell what happens after the last version told, until the API server ends it."""
-        stream_s = int(self._pace.stream_s * (1 + self._jitter()))
-        asked = build.watch(self._target, self._version, stream_s)
-        lines = Lines()
-        async with self._client.stream(asked, self._pace.silence_s) as pieces:
+        stream_s = int(self._timing.stream_s * (1 + self._jitter()))
+        request = build.watch(self._target, self._version, stream_s)
+        lines = LineSplitter()
+        async with self._client.stream(request, self._timing.silence_s) as pieces:
             self.trouble = ""
             async for piece in pieces:
-                for line in lines.feed(piece):
-                    self._line(asked, line, on_change)
+                for event in lines.feed(piece):
+                    self._process_event(request, event, on_change)
 
-    def _line(self, asked: Request, data: bytes, on_change: Callable[[Change[T]], None]) -> None:
-        with readable(asked):
-            line = decode_line(data)
-            if line.type == "ERROR":
-                raise error_of_line(asked, line.object)
-            struct = PartialObject if line.type == "BOOKMARK" else self._target.resource.struct
-            current = read_object(struct, line.object)
-        if line.type != "BOOKMARK":
-            _tell(on_change, self._happened(line.type, cast("T | Unreadable", current)))
+    def _process_event(
+        self, request: Request, data: bytes, on_change: Callable[[Delta[T]], None]
+    ) -> None:
+        with garbled_if_unreadable(request):
+            event = decode_watch_event(data)
+            if event.type == "ERROR":
+                raise error_of_watch_event(request, event.object)
+            struct = PartialObject if event.type == "BOOKMARK" else self._target.resource.struct
+            current = read_object(struct, event.object)
+        if event.type != "BOOKMARK":
+            _deliver(
+                on_change, self._deltas_of_event(event.type, cast("T | UnreadableObject", current))
+            )
         self._version = current.metadata.resource_version
-        self._observer.watch_read(self._name, line.type)
-        self._read += 1
+        self._observer.watch_read(self._name, event.type)
+        self._events_read += 1
 
-    def _listed(self, item: T | Unreadable) -> Iterable[Change[T]]:
-        if isinstance(item, Unreadable):
+    def _deltas_of_item(self, item: T | UnreadableObject) -> Iterable[Delta[T]]:
+        if isinstance(item, UnreadableObject):
             self._observer.watch_skipped(self._name, item)
             return ()  # the end of the list says that it is gone, if it was ever there
-        return self._known.listed(item)
+        return self._known_objects.listed(item)
 
-    def _happened(self, event: str, current: T | Unreadable) -> Iterable[Change[T]]:
-        if isinstance(current, Unreadable):
+    def _deltas_of_event(self, event: str, current: T | UnreadableObject) -> Iterable[Delta[T]]:
+        if isinstance(current, UnreadableObject):
             self._observer.watch_skipped(self._name, current)
-            return self._known.vanished(current.metadata, None)
+            return self._known_objects.deleted(current.metadata, None)
         if event == "DELETED":
-            return self._known.vanished(current.metadata, current)
-        return self._known.happened(current)
+            return self._known_objects.deleted(current.metadata, current)
+        return self._known_objects.updated(current)
 
 
-def _tell(on_change: Callable[[Change[T]], None], changes: Iterable[Change[T]]) -> None:
+def _deliver(on_change: Callable[[Delta[T]], None], changes: Iterable[Delta[T]]) -> None:
     for change in changes:
         on_change(change)
 
 
-def _name(target: Target[Any]) -> str:
+def _watch_name(target: ListTarget[Any]) -> str:
     """Tell two watches of one kind apart, in as few words as there are watches."""
     selected = (target.selection.labels, target.selection.fields)
     where = f" in {target.namespace}" if target.namespace else ""
@@ -234,7 +238,7 @@ def _name(target: Target[Any]) -> str:
     return f"{target.resource}{where}{which}"
 
 
-def _explain(resource: str, error: ApiError) -> str:
+def _trouble_text(resource: str, error: ApiError) -> str:
     """Say what is wrong, and what would help where we know it."""
     if isinstance(error, Forbidden):
         return f"{error}; the verbs needed are list and watch on {resource}"

@@ -22,95 +22,110 @@ from trainer_kai.api.names import (
     SUBGROUP,
 )
 from trainer_kai.api.quantity import QuantityError
-from trainer_kai.api.wishes import annotation_wish_faults, label_wish_faults
-from trainer_kai.podgrouper.roster import Seen
-from trainer_kai.podgrouper.seen import Group, paths_in
-from trainer_kai.policy.census import census
-from trainer_kai.policy.classes import Choosable
-from trainer_kai.policy.easing import Eased, eased
+from trainer_kai.api.wishes import requested_annotation_faults, requested_label_faults
+from trainer_kai.podgrouper.roster import PodRecord
+from trainer_kai.podgrouper.seen import StoredPodGroup, field_paths
+from trainer_kai.policy.census import count_pods
+from trainer_kai.policy.classes import SelectablePriorityClasses
+from trainer_kai.policy.easing import RunningUpdate, running_update
 from trainer_kai.policy.finding import Finding
-from trainer_kai.policy.groups import Fields, Rules, group_of_unit, groups
-from trainer_kai.policy.names import leaf_name
-from trainer_kai.policy.units import Outline, Unit, outline
+from trainer_kai.policy.groups import (
+    GroupingRules,
+    ManifestFields,
+    planned_podgroup_name,
+    podgroup_manifests,
+)
+from trainer_kai.policy.names import podset_name
+from trainer_kai.policy.units import PlannedPodGroup, PodGroupPlan, plan_podgroups
 
-__all__ = ["Assign", "Known", "Plan", "is_ours", "plan"]
+__all__ = ["GroupingPlan", "ObservedState", "PodAssignment", "is_admitted_here", "plan"]
 
 _NOT_COMPARED: Final = ("apiVersion", "kind", "metadata")
 
 
-class Known(NamedTuple):
+class ObservedState(NamedTuple):
     """The groups of a JobSet, and what else is known of the cluster."""
 
-    groups: Mapping[Key, Group]
-    undefined: AbstractSet[str] = frozenset()  # fields of a group's spec that KAI's CRD lacks
+    groups: Mapping[Key, StoredPodGroup]
+    unsupported_fields: AbstractSet[str] = (
+        frozenset()
+    )  # fields of a group's spec that KAI's CRD lacks
     has_trainjob: bool = True  # the TrainJob that the JobSet names as its controller exists
     is_running: bool = False  # a pod of a group is on a node, and not over
-    classes: Choosable = Choosable({})
+    priority_classes: SelectablePriorityClasses = SelectablePriorityClasses({})
 
 
-class Assign(NamedTuple):
+class PodAssignment(NamedTuple):
     """A pod that must be told its group, and what to merge into it."""
 
     key: Key
-    fields: Fields
+    fields: ManifestFields
 
 
-class Plan(NamedTuple):
+class GroupingPlan(NamedTuple):
     """What to write, and what is worth telling once."""
 
-    apply: tuple[Fields, ...] = ()
-    assign: tuple[Assign, ...] = ()
+    apply: tuple[ManifestFields, ...] = ()
+    assign: tuple[PodAssignment, ...] = ()
     is_first: bool = False
-    outline: Outline = Outline(())
-    kept: tuple[Finding, ...] = ()  # what the JobSet asks for in vain while its pods run
+    outline: PodGroupPlan = PodGroupPlan(())
+    deferred: tuple[Finding, ...] = ()  # what the JobSet asks for in vain while its pods run
 
 
-def is_ours(jobset: JobSet) -> bool:
+def is_admitted_here(jobset: JobSet) -> bool:
     """Say whether a JobSet was admitted by us, and its pods are made in this cluster."""
     managed_here = jobset.spec.managed_by in {"", JOBSET_CONTROLLER}
     return managed_here and jobset.metadata.annotations.get(ADMITTED) == ADMITTED_MARK
 
 
-def plan(jobset: JobSet, known: Known, members: Iterable[Seen], rules: Rules) -> Plan:
+def plan(
+    jobset: JobSet, known: ObservedState, members: Iterable[PodRecord], rules: GroupingRules
+) -> GroupingPlan:
     """Compare what is with what should be."""
     meta = jobset.metadata
     is_over = meta.deletion_timestamp or jobset.status.terminal_state
-    if is_over or jobset.spec.suspend or not (known.has_trainjob and is_ours(jobset)):
-        return Plan()
-    whole = outline(jobset, rules.scheduler_name, staged=rules.mode == "external")
-    marked = Outline(
-        tuple(unit for unit in whole.units if _is_marked(jobset, unit)),
-        (*whole.findings, *_wishes(jobset)),
+    if is_over or jobset.spec.suspend or not (known.has_trainjob and is_admitted_here(jobset)):
+        return GroupingPlan()
+    whole = plan_podgroups(jobset, rules.scheduler_name, staged=rules.mode == "external")
+    marked = PodGroupPlan(
+        tuple(podgroup for podgroup in whole.podgroups if _is_marked(jobset, podgroup)),
+        (*whole.findings, *_request_findings(jobset)),
     )
     pods = list(members)
-    counts = census(pod.sighting for pod in pods) if rules.mode == "external" else {}
+    counts = count_pods(pod.sighting for pod in pods) if rules.mode == "external" else {}
     try:
-        wanted = list(groups(jobset, whole, rules, counts))
+        wanted = list(podgroup_manifests(jobset, whole, rules, counts))
     except QuantityError as error:
         finding = Finding("spec.replicatedJobs", f"cannot be planned: {error}", blocks=True)
-        return Plan(outline=marked._replace(findings=(*marked.findings, finding)))
+        return GroupingPlan(outline=marked._replace(findings=(*marked.findings, finding)))
     if not any(count.waiting for count in counts.values()):
-        wanted = [_not_raised(fields, known.groups) for fields in wanted]
-    pairs = zip(whole.units, wanted, strict=True)
-    found = [_eased(fields, known, rules) for unit, fields in pairs if unit in marked.units]
+        wanted = [_keep_lowered_minimum(fields, known.groups) for fields in wanted]
+    pairs = zip(whole.podgroups, wanted, strict=True)
+    found = [
+        _restricted_while_running(fields, known, rules)
+        for podgroup, fields in pairs
+        if podgroup in marked.podgroups
+    ]
     apply = tuple(it.fields for it in found if _differs(it.fields, known))
-    assign = (_assigned(jobset, pod, marked, rules) for pod in pods if not pod.group)
-    kept = tuple(dict.fromkeys(finding for it in found for finding in it.kept))
+    assign = (_assignment(jobset, pod, marked, rules) for pod in pods if not pod.group)
+    kept = tuple(dict.fromkeys(finding for it in found for finding in it.deferred))
     is_first = bool(apply) and not known.groups
-    return Plan(apply, tuple(filter(None, assign)), is_first, marked, kept)
+    return GroupingPlan(apply, tuple(filter(None, assign)), is_first, marked, kept)
 
 
-def _wishes(jobset: JobSet) -> Iterator[Finding]:
+def _request_findings(jobset: JobSet) -> Iterator[Finding]:
     """Yield what is asked for and cannot be meant; without a queue that can be, nothing runs."""
     meta = jobset.metadata
     for fault in (
-        *label_wish_faults(meta.labels, "metadata.labels"),
-        *annotation_wish_faults(meta.annotations, "metadata.annotations"),
+        *requested_label_faults(meta.labels, "metadata.labels"),
+        *requested_annotation_faults(meta.annotations, "metadata.annotations"),
     ):
         yield Finding(fault.path, fault.message, blocks=f"[{QUEUE}]" in fault.path)
 
 
-def _not_raised(fields: Fields, groups: Mapping[Key, Group]) -> Fields:
+def _keep_lowered_minimum(
+    fields: ManifestFields, groups: Mapping[Key, StoredPodGroup]
+) -> ManifestFields:
     """Leave a flat minimum that was lowered as it is: nobody waits, so nobody is helped by more."""
     group = groups.get(_key(fields))
     there = group.spec.get("minMember") if group else None
@@ -120,17 +135,21 @@ def _not_raised(fields: Fields, groups: Mapping[Key, Group]) -> Fields:
     return {**fields, "spec": {**fields["spec"], "minMember": lowest}}
 
 
-def _eased(fields: Fields, known: Known, rules: Rules) -> Eased:
+def _restricted_while_running(
+    fields: ManifestFields, known: ObservedState, rules: GroupingRules
+) -> RunningUpdate:
     """Leave what is there where pods run and the change would make them harder to evict."""
     there = known.groups.get(_key(fields))
     if there is None or not known.is_running:
-        return Eased(fields)
-    return eased(fields, there.metadata["labels"], there.spec, known.classes, rules.mode)
+        return RunningUpdate(fields)
+    return running_update(
+        fields, there.metadata["labels"], there.spec, known.priority_classes, rules.mode
+    )
 
 
-def _is_marked(jobset: JobSet, unit: Unit) -> bool:
+def _is_marked(jobset: JobSet, podgroup: PlannedPodGroup) -> bool:
     """Say whether admission left the pods of a unit to us, and did not leave them to their user."""
-    names = {member.name for member in unit.members}
+    names = {member.name for member in podgroup.subgroups}
     return any(
         GANG in job.template.spec.template.metadata.labels
         for job in jobset.spec.replicated_jobs
@@ -138,41 +157,45 @@ def _is_marked(jobset: JobSet, unit: Unit) -> bool:
     )
 
 
-def _key(fields: Fields) -> Key:
+def _key(fields: ManifestFields) -> Key:
     return Key(fields["metadata"]["namespace"], fields["metadata"]["name"])
 
 
-def _differs(wanted: Fields, known: Known) -> bool:
+def _differs(wanted: ManifestFields, known: ObservedState) -> bool:
     meta = wanted["metadata"]
     group = known.groups.get(_key(wanted))
     if group is None:
         return True
     own = {name: meta[name] for name in ("labels", "annotations", "ownerReferences")}
-    spec = {name: it for name, it in wanted["spec"].items() if name not in known.undefined}
+    spec = {name: it for name, it in wanted["spec"].items() if name not in known.unsupported_fields}
     fields = {"metadata": own, "spec": spec}
-    if not _holds(fields, {"metadata": group.metadata, "spec": group.spec}):
+    if not _contains(fields, {"metadata": group.metadata, "spec": group.spec}):
         return True
     whole = {"metadata": own, "spec": wanted["spec"]}
-    return not group.ours <= set(paths_in(whole))  # something of ours should be there no more
+    return not group.managed_paths <= set(
+        field_paths(whole)
+    )  # something of ours should be there no more
 
 
-def _holds(wanted: Any, there: Any) -> bool:
+def _contains(wanted: Any, there: Any) -> bool:
     """Say whether an object has all that is wanted; lists are whole, objects may have more."""
     if isinstance(wanted, Mapping):
         return isinstance(there, Mapping) and all(
-            name in there and _holds(value, there[name]) for name, value in wanted.items()
+            name in there and _contains(value, there[name]) for name, value in wanted.items()
         )
     return bool(wanted == there)
 
 
-def _assigned(jobset: JobSet, pod: Seen, marked: Outline, rules: Rules) -> Assign | None:
-    unit = marked.unit_of(pod.replicated_job)
-    if unit is None or pod.sighting.is_going:
+def _assignment(
+    jobset: JobSet, pod: PodRecord, marked: PodGroupPlan, rules: GroupingRules
+) -> PodAssignment | None:
+    podgroup = marked.podgroup_of(pod.replicated_job)
+    if podgroup is None or pod.sighting.is_terminating:
         return None
-    metadata: Fields = {
+    metadata: ManifestFields = {
         "uid": pod.uid,  # the API server refuses the merge if it is another pod by now
-        "annotations": {POD_GROUP: group_of_unit(jobset, unit)},
+        "annotations": {POD_GROUP: planned_podgroup_name(jobset, podgroup)},
     }
     if rules.mode == "bundled":
-        metadata["labels"] = {SUBGROUP: leaf_name(pod.replicated_job, pod.job_index)}
-    return Assign(pod.key, {"metadata": metadata})
+        metadata["labels"] = {SUBGROUP: podset_name(pod.replicated_job, pod.job_index)}
+    return PodAssignment(pod.key, {"metadata": metadata})

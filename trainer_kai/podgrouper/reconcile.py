@@ -22,18 +22,18 @@ from trainer_kai.api.resources import JOBS, JOBSETS, PODS, PRIORITY_CLASSES, TRA
 from trainer_kai.health import Health
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.errors import Conflict, NotFound
-from trainer_kai.kube.events import Recorder, Regarding
-from trainer_kai.kube.known import Change, What
-from trainer_kai.kube.observed import Observed
-from trainer_kai.kube.queue import QueueSettings, Requeue, WorkQueue
-from trainer_kai.kube.request import Selection, Target, Write
+from trainer_kai.kube.events import EventObject, EventRecorder
+from trainer_kai.kube.known import Delta, DeltaType
+from trainer_kai.kube.observed import ClientObserver
+from trainer_kai.kube.queue import Requeue, WorkQueue, WorkQueueSettings
+from trainer_kai.kube.request import ListTarget, Selection, WriteOptions
 from trainer_kai.kube.runner import Runner
 from trainer_kai.kube.watch import Watch
 from trainer_kai.metrics import Metrics
-from trainer_kai.podgrouper.plan import Known, Plan, plan
-from trainer_kai.podgrouper.roster import Roster
-from trainer_kai.podgrouper.seen import FIELD_MANAGER, GROUPS, WatchedGroup
-from trainer_kai.policy.groups import Fields, Rules
+from trainer_kai.podgrouper.plan import GroupingPlan, ObservedState, plan
+from trainer_kai.podgrouper.roster import PodgrouperStore
+from trainer_kai.podgrouper.seen import FIELD_MANAGER, WATCHED_PODGROUPS, WatchedPodGroup
+from trainer_kai.policy.groups import GroupingRules, ManifestFields
 
 __all__ = ["Podgrouper"]
 
@@ -43,66 +43,80 @@ _JOB_METADATA, _TRAINJOB_METADATA = (
     Resource(it.group, it.version, it.plural, it.kind, namespaced=True, struct=PartialObject)
     for it in (JOBS, TRAINJOBS)
 )
-_APPLY: Final = Write(field_manager=FIELD_MANAGER, force=True)
-_ASSIGN: Final = Write(field_manager=FIELD_MANAGER)
+_APPLY: Final = WriteOptions(field_manager=FIELD_MANAGER, force=True)
+_ASSIGN: Final = WriteOptions(field_manager=FIELD_MANAGER)
 
 
 class Podgrouper:
     """What is known, and whoever writes because of it."""
 
     def __init__(
-        self, rules: Rules, recorder: Recorder, metrics: Metrics, log: FilteringBoundLogger
+        self,
+        rules: GroupingRules,
+        recorder: EventRecorder,
+        metrics: Metrics,
+        log: FilteringBoundLogger,
     ) -> None:
         self._rules = rules
         self._recorder = recorder
         self._metrics = metrics
         self._log = log
-        self._roster = Roster(counts=rules.mode == "external")
-        self._undefined: frozenset[str] = frozenset()
+        self._store = PodgrouperStore(counts=rules.mode == "external")
+        self._unsupported_fields: frozenset[str] = frozenset()
         self._warned: dict[Key, str] = {}  # of which JobSet it was said that it never runs
-        self._kept: dict[Key, str] = {}  # what of which JobSet was said not to count yet
+        self._deferred: dict[Key, str] = {}  # what of which JobSet was said not to count yet
         self._applying: dict[Key, bool] = {}  # no: it was deleted before the answer came
         self._queue: WorkQueue[Key] | None = None  # while we lead
         self._unsynced = 6
         self._synced = asyncio.Event()
 
-    def follow(self, run: Runner, client: Client, seen: Observed, health: Health) -> None:
+    def start_watches(
+        self, run: Runner, client: Client, seen: ClientObserver, health: Health
+    ) -> None:
         """Start the watches; what they tell is known from then on."""
         ours = Selection(labels=GANG)
         of_jobsets = Selection(labels=JOBSET_UID)
-        watches: list[tuple[str, Watch[Any], Callable[[Change[Any]], None]]] = [
-            ("jobsets", Watch(client, Target(JOBSETS), seen), self._jobset),
-            ("podgroups", Watch(client, Target(GROUPS, selection=ours), seen), self._group),
+        watches: list[tuple[str, Watch[Any], Callable[[Delta[Any]], None]]] = [
+            ("jobsets", Watch(client, ListTarget(JOBSETS), seen), self._on_jobset),
+            (
+                "podgroups",
+                Watch(client, ListTarget(WATCHED_PODGROUPS, selection=ours), seen),
+                self._on_podgroup,
+            ),
             (
                 "jobs",
-                Watch(client, Target(_JOB_METADATA, "", of_jobsets, only_metadata=True), seen),
-                self._job,
+                Watch(client, ListTarget(_JOB_METADATA, "", of_jobsets, only_metadata=True), seen),
+                self._on_job,
             ),
             (
                 "trainjobs",
-                Watch(client, Target(_TRAINJOB_METADATA, only_metadata=True), seen),
-                self._trainjob,
+                Watch(client, ListTarget(_TRAINJOB_METADATA, only_metadata=True), seen),
+                self._on_trainjob,
             ),
-            ("pods", Watch(client, Target(PODS, selection=ours), seen), self._pod),
-            ("priorityclasses", Watch(client, Target(PRIORITY_CLASSES), seen), self._class),
+            ("pods", Watch(client, ListTarget(PODS, selection=ours), seen), self._on_pod),
+            (
+                "priorityclasses",
+                Watch(client, ListTarget(PRIORITY_CLASSES), seen),
+                self._on_priority_class,
+            ),
         ]
         for name, watch, tell in watches:
-            health.needs(f"{name} followed", watch.missing)
-            run.start(f"watch {name}", _following(watch, tell, self._once_synced()))
+            health.add_condition(f"{name} followed", watch.not_synced_reason)
+            run.start(f"watch {name}", _watch_service(watch, tell, self._once_synced()))
 
     async def lead(self, client: Client) -> None:
         """Write, as long as we lead; *client* asks the fence."""
         await self._synced.wait()
-        self._log.info("grouping begins", jobsets=len(self._roster.jobsets))
-        settings = QueueSettings("jobsets", workers=8)
+        self._log.info("grouping begins", jobsets=len(self._store.jobsets))
+        settings = WorkQueueSettings("jobsets", workers=8)
         queue: WorkQueue[Key] = WorkQueue(
             lambda key: self.reconcile(client, key),
             settings,
             client.clock,
             self._log,
-            metrics=self._metrics.queue("jobsets"),
+            metrics=self._metrics.work_queue("jobsets"),
         )
-        for key in self._roster.jobsets:
+        for key in self._store.jobsets:
             queue.add(key)
         self._queue = queue
         try:
@@ -112,57 +126,59 @@ class Podgrouper:
 
     async def reconcile(self, client: Client, key: Key) -> Requeue | None:
         """Bring the groups and pods of one JobSet in line."""
-        jobset = self._roster.jobsets.get(key)
+        jobset = self._store.jobsets.get(key)
         if jobset is None:
             return None  # gone, and its groups go with it
-        groups = self._roster.groups(jobset.metadata.uid)
-        known = Known(
+        groups = self._store.groups(jobset.metadata.uid)
+        known = ObservedState(
             groups,
-            self._undefined,
-            self._roster.has_trainjob(jobset),
-            self._roster.is_running(jobset.metadata.uid),
-            self._roster.classes,
+            self._unsupported_fields,
+            self._store.has_trainjob(jobset),
+            self._store.is_running(jobset.metadata.uid),
+            self._store.priority_classes,
         )
-        steps = plan(jobset, known, self._roster.members(jobset), self._rules)
+        steps = plan(jobset, known, self._store.members(jobset), self._rules)
         self._warn(jobset, steps)
-        self._tell_kept(jobset, steps)
+        self._post_deferred(jobset, steps)
         before = self._queues(jobset)
         try:
             for fields in steps.apply:
                 await self._apply(client, fields)
         finally:
-            if steps.is_first and self._roster.groups(jobset.metadata.uid):
-                self._tell(jobset, steps)
-            self._tell_moved(jobset, before)
+            if steps.is_first and self._store.groups(jobset.metadata.uid):
+                self._post_created(jobset, steps)
+            self._post_queue_change(jobset, before)
         for pod, merged in steps.assign:
             try:
-                await client.merge(PODS, pod, merged, _ASSIGN)
+                await client.merge_patch(PODS, pod, merged, _ASSIGN)
             except (NotFound, Conflict):
                 continue  # gone, or another of the same name: there will be a change
             self._metrics.pods_assigned.inc()
-            self._log.info("pod assigned", pod=str(pod), group=_group_in(merged))
+            self._log.info("pod assigned", pod=str(pod), group=_podgroup_name(merged))
         return None
 
-    async def _apply(self, client: Client, fields: Fields) -> None:
+    async def _apply(self, client: Client, fields: ManifestFields) -> None:
         key = Key(fields["metadata"]["namespace"], fields["metadata"]["name"])
         self._applying[key] = True
         try:
-            answered = await client.apply(GROUPS, key, fields, _APPLY)
+            answered = await client.apply(WATCHED_PODGROUPS, key, fields, _APPLY)
         finally:
             is_there = self._applying.pop(key)
         if is_there:
-            self._roster.group_changed(key, answered)  # or the next look would apply it again
-        self._undefined |= fields["spec"].keys() - answered.spec.keys()  # an older KAI's definition
+            self._store.group_changed(key, answered)  # or the next look would apply it again
+        self._unsupported_fields |= (
+            fields["spec"].keys() - answered.spec.keys()
+        )  # an older KAI's definition
         self._metrics.podgroups_applied.inc()
         self._log.info("pod group applied", group=str(key), queue=fields["spec"]["queue"])
 
-    def _tell(self, jobset: JobSet, steps: Plan) -> None:
+    def _post_created(self, jobset: JobSet, steps: GroupingPlan) -> None:
         """Say what was planned for a TrainJob."""
-        told = "; ".join(_described(fields) for fields in steps.apply)
+        report = "; ".join(_described(fields) for fields in steps.apply)
         queue = jobset.metadata.labels.get(QUEUE) or self._rules.default_queue
-        self._recorder.post(_regarding(jobset), "PodGroupsCreated", f"Queue {queue}: {told}")
+        self._recorder.post(_regarding(jobset), "PodGroupsCreated", f"Queue {queue}: {report}")
 
-    def _tell_moved(self, jobset: JobSet, before: AbstractSet[str]) -> None:
+    def _post_queue_change(self, jobset: JobSet, before: AbstractSet[str]) -> None:
         """Say that groups are in another queue now: as soon as one of them is, and only then."""
         moved = self._queues(jobset) - before
         if before and moved:
@@ -170,10 +186,10 @@ class Podgrouper:
             self._recorder.post(_regarding(jobset), "QueueChanged", message)
 
     def _queues(self, jobset: JobSet) -> AbstractSet[str]:
-        groups = self._roster.groups(jobset.metadata.uid).values()
+        groups = self._store.groups(jobset.metadata.uid).values()
         return {group.spec.get("queue", "") for group in groups}
 
-    def _warn(self, jobset: JobSet, steps: Plan) -> None:
+    def _warn(self, jobset: JobSet, steps: GroupingPlan) -> None:
         """Say what will never run, or is not understood; once, as long as this process lasts."""
         key, uid = jobset.metadata.key, jobset.metadata.uid
         findings = steps.outline.findings
@@ -183,68 +199,68 @@ class Podgrouper:
                 reason = "CannotRun" if finding.blocks else "Noted"
                 self._recorder.post(_regarding(jobset), reason, str(finding), "Warning")
 
-    def _tell_kept(self, jobset: JobSet, steps: Plan) -> None:
+    def _post_deferred(self, jobset: JobSet, steps: GroupingPlan) -> None:
         """Say what does not count while pods run; once, until it is something else."""
-        key, message = jobset.metadata.key, "; ".join(map(str, steps.kept))
-        if message == self._kept.get(key, ""):
+        key, message = jobset.metadata.key, "; ".join(map(str, steps.deferred))
+        if message == self._deferred.get(key, ""):
             return
         if message:
-            self._kept[key] = message
+            self._deferred[key] = message
             self._recorder.post(_regarding(jobset), "NotWhileRunning", message, "Warning")
         else:
-            del self._kept[key]
+            del self._deferred[key]
 
     def _once_synced(self) -> Callable[[], None]:
-        told = False
+        report = False
 
         def synced() -> None:
-            nonlocal told
-            if not told:
-                told = True
+            nonlocal report
+            if not report:
+                report = True
                 self._unsynced -= 1
                 if not self._unsynced:
                     self._synced.set()
 
         return synced
 
-    def _jobset(self, change: Change[JobSet]) -> None:
-        if change.what is What.DELETED:
+    def _on_jobset(self, change: Delta[JobSet]) -> None:
+        if change.type is DeltaType.DELETED:
             self._warned.pop(change.key, None)
-            self._kept.pop(change.key, None)
-        self._look(self._roster.jobset_changed(change.key, _present(change)))
+            self._deferred.pop(change.key, None)
+        self._enqueue(self._store.jobset_changed(change.key, _present(change)))
 
-    def _group(self, change: Change[Any]) -> None:
-        group: WatchedGroup | None = _present(change)
+    def _on_podgroup(self, change: Delta[Any]) -> None:
+        group: WatchedPodGroup | None = _present(change)
         if group is None:
             if change.key in self._applying:
                 self._applying[change.key] = False
-            self._look(self._roster.group_gone(change.key, change.uid))
+            self._enqueue(self._store.group_deleted(change.key, change.uid))
         else:
-            self._look(self._roster.group_changed(change.key, group))
+            self._enqueue(self._store.group_changed(change.key, group))
 
-    def _job(self, change: Change[PartialObject]) -> None:
-        self._look(self._roster.job_changed(change.key, _present(change)))
+    def _on_job(self, change: Delta[PartialObject]) -> None:
+        self._enqueue(self._store.job_changed(change.key, _present(change)))
 
-    def _trainjob(self, change: Change[PartialObject]) -> None:
-        for key in self._roster.trainjob_changed(change.key, _present(change)):
-            self._look(key)
+    def _on_trainjob(self, change: Delta[PartialObject]) -> None:
+        for key in self._store.trainjob_changed(change.key, _present(change)):
+            self._enqueue(key)
 
-    def _pod(self, change: Change[Pod]) -> None:
-        self._look(self._roster.pod_changed(change.key, _present(change)))
+    def _on_pod(self, change: Delta[Pod]) -> None:
+        self._enqueue(self._store.pod_changed(change.key, _present(change)))
 
-    def _class(self, change: Change[PriorityClass]) -> None:
-        self._roster.class_changed(change.key.name, _present(change))
+    def _on_priority_class(self, change: Delta[PriorityClass]) -> None:
+        self._store.priority_class_changed(change.key.name, _present(change))
 
-    def _look(self, key: Key | None) -> None:
+    def _enqueue(self, key: Key | None) -> None:
         if key is not None and self._queue is not None:
             self._queue.add(key)
 
 
-def _regarding(jobset: JobSet) -> Regarding:
+def _regarding(jobset: JobSet) -> EventObject:
     """Return where people look: the TrainJob, or a JobSet that has none."""
     meta = jobset.metadata
     owner = meta.controller
-    return Regarding(
+    return EventObject(
         owner.api_version if owner else JOBSETS.api_version,
         owner.kind if owner else JOBSETS.kind,
         meta.namespace,
@@ -253,21 +269,21 @@ def _regarding(jobset: JobSet) -> Regarding:
     )
 
 
-def _present(change: Change[T]) -> T | None:
-    return None if change.what is What.DELETED else change.object
+def _present(change: Delta[T]) -> T | None:
+    return None if change.type is DeltaType.DELETED else change.object
 
 
-def _following(
-    watch: Watch[Any], tell: Callable[[Change[Any]], None], synced: Callable[[], None]
+def _watch_service(
+    watch: Watch[Any], tell: Callable[[Delta[Any]], None], synced: Callable[[], None]
 ) -> Callable[[], Coroutine[Any, Any, None]]:
     return lambda: watch.run(tell, synced)
 
 
-def _described(fields: Fields) -> str:
+def _described(fields: ManifestFields) -> str:
     notes = fields["metadata"]["annotations"]
     return f"{notes[MEMBERS]} ({notes[STAGE]})"
 
 
-def _group_in(merged: Fields) -> str:
+def _podgroup_name(merged: ManifestFields) -> str:
     group: str = merged["metadata"]["annotations"][POD_GROUP]
     return group

@@ -16,14 +16,22 @@ from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.resource import Resource
 from trainer_kai.api.resources import JOBSETS, PODGROUPS
 
-__all__ = ["FIELD_MANAGER", "GROUPS", "Group", "Path", "WatchedGroup", "group_of", "paths_in"]
+__all__ = [
+    "FIELD_MANAGER",
+    "WATCHED_PODGROUPS",
+    "ManagedFieldPath",
+    "StoredPodGroup",
+    "WatchedPodGroup",
+    "field_paths",
+    "stored_podgroup",
+]
 
-Path: TypeAlias = tuple[str, ...]
+ManagedFieldPath: TypeAlias = tuple[str, ...]
 
 FIELD_MANAGER: Final = "trainer-kai-podgrouper"
 
 
-class ManagedFields(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+class ManagedFieldsEntry(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
     """Which fields a manager has, in the API server's own notation."""
 
     manager: str = ""
@@ -32,20 +40,20 @@ class ManagedFields(msgspec.Struct, frozen=True, rename="camel", kw_only=True, g
     fields_v1: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"{}"), name="fieldsV1")
 
 
-class WatchedMeta(Meta, frozen=True, rename="camel", kw_only=True, gc=False):
+class WatchedPodGroupMeta(Meta, frozen=True, rename="camel", kw_only=True, gc=False):
     """Metadata with its managers."""
 
-    managed_fields: tuple[ManagedFields, ...] = ()
+    managed_fields: tuple[ManagedFieldsEntry, ...] = ()
 
 
-class WatchedGroup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class WatchedPodGroup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A PodGroup as it is followed; its spec as it is, to be compared with what is wanted."""
 
-    metadata: WatchedMeta
+    metadata: WatchedPodGroupMeta
     spec: dict[str, Any] = {}
 
 
-class Group(NamedTuple):
+class StoredPodGroup(NamedTuple):
     """What is kept of a PodGroup."""
 
     key: Key
@@ -53,23 +61,23 @@ class Group(NamedTuple):
     version: str
     metadata: Mapping[str, Any]  # of it labels, annotations and owners
     spec: Mapping[str, Any]
-    ours: frozenset[Path]
+    managed_paths: frozenset[ManagedFieldPath]
 
 
-GROUPS: Final = Resource(
+WATCHED_PODGROUPS: Final = Resource(
     PODGROUPS.group,
     PODGROUPS.version,
     PODGROUPS.plural,
     PODGROUPS.kind,
     namespaced=True,
-    struct=WatchedGroup,
+    struct=WatchedPodGroup,
 )
 
 
-def group_of(watched: WatchedGroup) -> Group:
+def stored_podgroup(watched: WatchedPodGroup) -> StoredPodGroup:
     """Return what is kept of a PodGroup."""
     meta = watched.metadata
-    ours = frozenset[Path]()
+    ours = frozenset[ManagedFieldPath]()
     for managed in meta.managed_fields:
         is_ours = managed.manager == FIELD_MANAGER and managed.operation == "Apply"
         if is_ours and not managed.subresource:
@@ -84,24 +92,26 @@ def group_of(watched: WatchedGroup) -> Group:
         "annotations": meta.annotations,
         "ownerReferences": owners,
     }
-    return Group(meta.key, meta.uid, meta.resource_version, metadata, watched.spec, ours)
+    return StoredPodGroup(meta.key, meta.uid, meta.resource_version, metadata, watched.spec, ours)
 
 
-def paths_in(fields: Mapping[str, Any], start: Path = ()) -> Iterator[Path]:
+def field_paths(
+    fields: Mapping[str, Any], start: ManagedFieldPath = ()
+) -> Iterator[ManagedFieldPath]:
     """Yield the path of each value; a list is one value."""
     for name, value in fields.items():
         if isinstance(value, Mapping):
-            yield from paths_in(value, (*start, name))
+            yield from field_paths(value, (*start, name))
         else:
             yield (*start, name)
 
 
 @lru_cache(maxsize=1024)  # the groups of a kind have the same fields
-def _paths(fields_v1: bytes) -> frozenset[Path]:
+def _paths(fields_v1: bytes) -> frozenset[ManagedFieldPath]:
     return frozenset(_walk(msgspec.json.decode(fields_v1), ()))
 
 
-def _walk(node: Mapping[str, Any], start: Path) -> Iterator[Path]:
+def _walk(node: Mapping[str, Any], start: ManagedFieldPath) -> Iterator[ManagedFieldPath]:
     """Yield the path of each field; what is below a list belongs to the list."""
     fields = {name[2:]: below for name, below in node.items() if name.startswith("f:")}
     if not fields:

@@ -14,64 +14,68 @@ from typing import NamedTuple
 from trainer_kai.api.names import ACCESS
 
 __all__ = [
-    "Access",
-    "Said",
-    "accounts_of",
+    "EffectiveQueueAccess",
+    "QueueAccessMode",
     "close_command",
+    "closed_reason",
+    "effective_queue_access",
     "grant_command",
     "is_closed",
-    "said_of",
-    "why_closed",
+    "service_accounts_group",
 ]
 
 
-class Access(StrEnum):
+class QueueAccessMode(StrEnum):
     """What a queue can say."""
 
     OPEN = "open"
     CLOSED = "closed"
 
 
-class Said(NamedTuple):
+class EffectiveQueueAccess(NamedTuple):
     """What counts for a queue, and the queue that says it: itself or one above it."""
 
-    access: Access | None  # None: no queue up to the top says anything
-    by: str = ""
+    mode: QueueAccessMode | None  # None: no queue up to the top says anything
+    decided_by: str = ""
 
 
-def said_of(
+def effective_queue_access(
     queue: str, parent_of: Callable[[str], str], annotation_of: Callable[[str], str | None]
-) -> Said:
+) -> EffectiveQueueAccess:
     """Return what counts for a queue.
 
     A queue without a parent, and one that does not exist, has the parent "", and one without the
     annotation has None. A value that is neither of the two counts as closed. A queue that is above
     itself ends the search, as the top does.
     """
-    seen: set[str] = set()
-    while queue and queue not in seen:
+    visited: set[str] = set()
+    while queue and queue not in visited:
         annotation = annotation_of(queue)
         if annotation is not None:
-            access = Access.OPEN if annotation == Access.OPEN else Access.CLOSED
-            return Said(access, queue)
-        seen.add(queue)
+            mode = (
+                QueueAccessMode.OPEN
+                if annotation == QueueAccessMode.OPEN
+                else QueueAccessMode.CLOSED
+            )
+            return EffectiveQueueAccess(mode, queue)
+        visited.add(queue)
         queue = parent_of(queue)
-    return Said(None)
+    return EffectiveQueueAccess(None)
 
 
-def is_closed(said: Said, unannotated: str) -> bool:
+def is_closed(effective: EffectiveQueueAccess, unannotated: str) -> bool:
     """Say whether a queue is closed where those without the annotation are as the site says."""
-    return (said.access or unannotated) == Access.CLOSED
+    return (effective.mode or unannotated) == QueueAccessMode.CLOSED
 
 
-def why_closed(said: Said) -> str:
+def closed_reason(effective: EffectiveQueueAccess) -> str:
     """Say by what a closed queue is closed."""
-    if said.access is None:
+    if effective.mode is None:
         return "queue_access.unannotated is closed, and it has no annotation"
-    return f"annotation {ACCESS} of queue {said.by}"
+    return f"annotation {ACCESS} of queue {effective.decided_by}"
 
 
-def accounts_of(namespace: str) -> str:
+def service_accounts_group(namespace: str) -> str:
     """Return the group that is asked for a namespace: all of its service accounts."""
     return f"system:serviceaccounts:{namespace}"
 

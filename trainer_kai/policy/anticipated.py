@@ -15,25 +15,33 @@ from trainer_kai.api.affinity import Affinity, Toleration, TopologySpread
 from trainer_kai.api.jobset import ReplicatedJob
 from trainer_kai.api.names import GPU_FRACTION, GPU_FRACTION_DEVICES, GPU_MEMORY, MPS
 from trainer_kai.api.pod import Pod, PodSpec, PodTemplate, Volume
-from trainer_kai.policy.demand import demand, spell
-from trainer_kai.policy.names import leaf_prefix
-from trainer_kai.policy.podbounds import is_related
-from trainer_kai.policy.ports import EVERYWHERE, TCP, node_ports
-from trainer_kai.policy.stages import READY, pods_of
-from trainer_kai.policy.units import MOST_EXPECTED, MOST_RELATED, MOST_SUB_GROUPS, Member, Unit
+from trainer_kai.policy.demand import format_amounts, pod_requests
+from trainer_kai.policy.names import podset_name_prefix
+from trainer_kai.policy.podbounds import has_inter_pod_constraints
+from trainer_kai.policy.ports import ANY_ADDRESS, TCP, pod_host_ports
+from trainer_kai.policy.stages import READY, pods_at_once
+from trainer_kai.policy.units import (
+    MOST_CONSTRAINED,
+    MOST_EXPECTED,
+    MOST_SUB_GROUPS,
+    PlannedPodGroup,
+    PlannedSubGroup,
+)
 
 __all__ = [
-    "After",
-    "Anticipated",
-    "HostPort",
-    "Later",
-    "anticipated",
-    "later_like",
+    "AnticipatedAnnotation",
+    "AnticipatedHostPort",
+    "AnticipatedPods",
+    "StageDependency",
+    "anticipated_annotation",
+    "anticipated_pod",
     "read_anticipated",
 ]
 
 
-class After(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
+class StageDependency(
+    msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True
+):
     """What must be over, or ready, before any pod of the group is placed.
 
     It is when *count* pods are in each of its sub-groups; a pod that begins only afterwards proves
@@ -49,12 +57,14 @@ class After(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defa
     before: tuple[str, ...] = ()  # which of this group's begin only afterwards, by their prefixes
 
     @property
-    def sub_groups(self) -> tuple[str, ...]:
+    def podset_names(self) -> tuple[str, ...]:
         """Return its sub-groups, in its group."""
         return tuple(f"{self.sub_group_prefix}{i}" for i in range(self.replicas))
 
 
-class HostPort(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
+class AnticipatedHostPort(
+    msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True
+):
     """A port of the node, on one address of it or on all."""
 
     port: int
@@ -62,7 +72,9 @@ class HostPort(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_d
     host_ip: str = msgspec.field(default="", name="hostIP")
 
 
-class Later(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
+class AnticipatedPods(
+    msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True
+):
     """Pods of one replicatedJob that exist later: *count* in each sub-group; what each needs."""
 
     sub_group_prefix: str
@@ -76,93 +88,99 @@ class Later(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defa
     priority_class_name: str = ""
     labels: Mapping[str, str] = {}  # of the template
     topology_spread_constraints: tuple[TopologySpread, ...] = ()
-    host_ports: tuple[HostPort, ...] = ()
+    host_ports: tuple[AnticipatedHostPort, ...] = ()
     volumes: tuple[Volume, ...] = ()  # those that are claims
 
     @property
-    def sub_groups(self) -> tuple[str, ...]:
+    def podset_names(self) -> tuple[str, ...]:
         """Return their sub-groups."""
         return tuple(f"{self.sub_group_prefix}{i}" for i in range(self.replicas))
 
 
-class Anticipated(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class AnticipatedAnnotation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All that a group says of what is not there."""
 
-    after: tuple[After, ...] = ()
-    later: tuple[Later, ...] = ()
+    after: tuple[StageDependency, ...] = ()
+    later: tuple[AnticipatedPods, ...] = ()
 
 
 _SHARING: Final = (GPU_FRACTION, GPU_MEMORY, GPU_FRACTION_DEVICES, MPS)
-_read: Final = msgspec.json.Decoder(Anticipated)
+_decoder: Final = msgspec.json.Decoder(AnticipatedAnnotation)
 
 
-def anticipated(
-    unit: Unit, jobs: Mapping[str, ReplicatedJob], group_of: Callable[[str], str]
+def anticipated_annotation(
+    podgroup: PlannedPodGroup, jobs: Mapping[str, ReplicatedJob], group_of: Callable[[str], str]
 ) -> str:
     """Write what a unit says of pods to come; empty where there is nothing to say."""
-    value = Anticipated(after=_after(unit, jobs, group_of), later=_later(unit, jobs))
-    return msgspec.json.encode(value, order="sorted").decode() if value != Anticipated() else ""
+    value = AnticipatedAnnotation(
+        after=_stage_dependencies(podgroup, jobs, group_of), later=_anticipated_pods(podgroup, jobs)
+    )
+    return (
+        msgspec.json.encode(value, order="sorted").decode()
+        if value != AnticipatedAnnotation()
+        else ""
+    )
 
 
-def read_anticipated(text: str) -> Anticipated:
+def read_anticipated(text: str) -> AnticipatedAnnotation:
     """Read the annotation; raise `msgspec.DecodeError` for what is none, or expects too much.
 
     It may be of any version, and by hand; what reads it counts on its bounds.
     """
-    said = _read.decode(text) if text else Anticipated()
-    excess = _excess(said)
+    declared = _decoder.decode(text) if text else AnticipatedAnnotation()
+    excess = _size_fault(declared)
     if excess:
         raise msgspec.ValidationError(excess)
-    return said
+    return declared
 
 
-def _excess(said: Anticipated) -> str:
+def _size_fault(declared: AnticipatedAnnotation) -> str:
     """Say what is too much in it."""
-    for path, each in (("after", said.after), ("later", said.later)):
+    for path, each in (("after", declared.after), ("later", declared.later)):
         replicas = max((one.replicas for one in each), default=0)
         if replicas > MOST_SUB_GROUPS:
             return f"{path}: {replicas} replicas, and {MOST_SUB_GROUPS} are the most"
-    related = [one for one in said.later if _is_related(one)]
-    return _many(said.later, "pods", MOST_EXPECTED) or _many(
-        related, "pods with affinity, spread or ports", MOST_RELATED
+    constrained = [one for one in declared.later if _has_inter_pod_constraints(one)]
+    return _expected_fault(declared.later, "pods", MOST_EXPECTED) or _expected_fault(
+        constrained, "pods with affinity, spread or ports", MOST_CONSTRAINED
     )
 
 
-def _many(later: Iterable[Later], pods: str, most: int) -> str:
-    expected = sum(max(one.replicas, 0) * max(one.count, 0) for one in later)
+def _expected_fault(anticipated_pods: Iterable[AnticipatedPods], pods: str, most: int) -> str:
+    expected = sum(max(one.replicas, 0) * max(one.count, 0) for one in anticipated_pods)
     if expected <= most:
         return ""
     return f"later: {expected} {pods} are expected, and {most} of one PodGroup are the most"
 
 
-def _is_related(one: Later) -> bool:
-    said = PodSpec(
+def _has_inter_pod_constraints(one: AnticipatedPods) -> bool:
+    declared = PodSpec(
         affinity=one.affinity, topology_spread_constraints=one.topology_spread_constraints
     )
-    return bool(one.host_ports) or is_related(said)
+    return bool(one.host_ports) or has_inter_pod_constraints(declared)
 
 
-def _after(
-    unit: Unit, jobs: Mapping[str, ReplicatedJob], group_of: Callable[[str], str]
-) -> tuple[After, ...]:
-    behind: dict[tuple[str, str], list[str]] = {}
-    for edge in unit.after:
-        behind.setdefault((edge.before, edge.status), []).append(leaf_prefix(edge.after))
+def _stage_dependencies(
+    podgroup: PlannedPodGroup, jobs: Mapping[str, ReplicatedJob], group_of: Callable[[str], str]
+) -> tuple[StageDependency, ...]:
+    dependents: dict[tuple[str, str], list[str]] = {}
+    for edge in podgroup.after:
+        dependents.setdefault((edge.before, edge.status), []).append(podset_name_prefix(edge.after))
     return tuple(
-        After(
+        StageDependency(
             replicated_job=name,
             status=status,
             group=group_of(name),
-            sub_group_prefix=leaf_prefix(name),
+            sub_group_prefix=podset_name_prefix(name),
             replicas=jobs[name].replicas,
-            count=pods_of(jobs[name]) if status == READY else _all_of(jobs[name]),
+            count=pods_at_once(jobs[name]) if status == READY else _completions(jobs[name]),
             before=tuple(before),
         )
-        for (name, status), before in behind.items()
+        for (name, status), before in dependents.items()
     )
 
 
-def _all_of(job: ReplicatedJob) -> int:
+def _completions(job: ReplicatedJob) -> int:
     """Return how many pods of each Job must succeed; one is enough where they are not counted."""
     spec = job.template.spec
     if spec.completions is not None:
@@ -170,30 +188,34 @@ def _all_of(job: ReplicatedJob) -> int:
     return 1
 
 
-def _later(unit: Unit, jobs: Mapping[str, ReplicatedJob]) -> tuple[Later, ...]:
+def _anticipated_pods(
+    podgroup: PlannedPodGroup, jobs: Mapping[str, ReplicatedJob]
+) -> tuple[AnticipatedPods, ...]:
     return tuple(
-        _later_one(member, jobs[member.name]) for member in unit.members if member.is_later
+        _anticipated_subgroup(subgroup, jobs[subgroup.name])
+        for subgroup in podgroup.subgroups
+        if subgroup.is_anticipated
     )
 
 
-def _later_one(member: Member, job: ReplicatedJob) -> Later:
-    likeness = later_like(job.template.spec.template)
+def _anticipated_subgroup(subgroup: PlannedSubGroup, job: ReplicatedJob) -> AnticipatedPods:
+    pod = anticipated_pod(job.template.spec.template)
     return msgspec.structs.replace(
-        likeness,
-        sub_group_prefix=leaf_prefix(member.name),
-        replicas=member.replicas,
-        count=member.pods,
+        pod,
+        sub_group_prefix=podset_name_prefix(subgroup.name),
+        replicas=subgroup.replicas,
+        count=subgroup.pods,
     )
 
 
-def later_like(template: PodTemplate | Pod) -> Later:
+def anticipated_pod(template: PodTemplate | Pod) -> AnticipatedPods:
     """Return what one pod is like, in no sub-group."""
     meta, spec = template.metadata, template.spec
-    return Later(
+    return AnticipatedPods(
         sub_group_prefix="",
         replicas=1,
         count=1,
-        requests=spell(demand(spec)),
+        requests=format_amounts(pod_requests(spec)),
         sharing={k: meta.annotations[k] for k in _SHARING if k in meta.annotations},
         node_selector=spec.node_selector,
         affinity=spec.affinity,
@@ -206,10 +228,10 @@ def later_like(template: PodTemplate | Pod) -> Later:
     )
 
 
-def _host_ports(spec: PodSpec) -> Iterator[HostPort]:
-    for protocol, number, address in dict.fromkeys(node_ports(spec)):
-        yield HostPort(
+def _host_ports(spec: PodSpec) -> Iterator[AnticipatedHostPort]:
+    for protocol, number, address in dict.fromkeys(pod_host_ports(spec)):
+        yield AnticipatedHostPort(
             port=number,
             protocol="" if protocol == TCP else protocol,
-            host_ip="" if address == EVERYWHERE else address,
+            host_ip="" if address == ANY_ADDRESS else address,
         )

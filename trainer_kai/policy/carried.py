@@ -22,7 +22,7 @@ from trainer_kai.api.names import (
     TOPOLOGY_REQUIRED,
 )
 
-__all__ = ["CARRIED_ANNOTATIONS", "CARRIED_LABELS", "carried"]
+__all__ = ["CARRIED_ANNOTATIONS", "CARRIED_LABELS", "with_carried_metadata"]
 
 CARRIED_LABELS: Final = (PRIORITY_CLASS_NAME, PREEMPTIBILITY, NODE_POOL)
 CARRIED_ANNOTATIONS: Final = (
@@ -36,18 +36,20 @@ CARRIED_ANNOTATIONS: Final = (
 )
 
 
-def carried(jobset: JobSet, labels: Mapping[str, str], annotations: Mapping[str, str]) -> JobSet:
+def with_carried_metadata(
+    jobset: JobSet, labels: Mapping[str, str], annotations: Mapping[str, str]
+) -> JobSet:
     """Return a JobSet with what its TrainJob wishes, where it says nothing itself."""
     meta = jobset.metadata
     return replace(
         jobset,
         metadata=replace(
             meta,
-            labels={**_of(labels, CARRIED_LABELS), **meta.labels},
-            annotations={**_of(annotations, CARRIED_ANNOTATIONS), **meta.annotations},
+            labels={**_selected(labels, CARRIED_LABELS), **meta.labels},
+            annotations={**_selected(annotations, CARRIED_ANNOTATIONS), **meta.annotations},
         ),
     )
 
 
-def _of(given: Mapping[str, str], names: tuple[str, ...]) -> Mapping[str, str]:
-    return {name: given[name] for name in names if name in given}
+def _selected(source: Mapping[str, str], names: tuple[str, ...]) -> Mapping[str, str]:
+    return {name: source[name] for name in names if name in source}

@@ -9,24 +9,31 @@ from typing import NamedTuple, TypeAlias
 
 from trainer_kai.api.names import JOB_INDEX, JOB_RESTART_ATTEMPT, REPLICATED_JOB, RESTART_ATTEMPT
 from trainer_kai.api.pod import Pod
-from trainer_kai.policy.names import leaf_name
+from trainer_kai.policy.names import podset_name
 
-__all__ = ["Attempt", "Count", "Sighting", "attempt_of", "census", "sight"]
+__all__ = [
+    "JobPodCounts",
+    "PodObservation",
+    "RestartAttempt",
+    "count_pods",
+    "observe_pod",
+    "podset_and_attempt",
+]
 
-Attempt: TypeAlias = tuple[int, int]  # of the JobSet, of the Job
+RestartAttempt: TypeAlias = tuple[int, int]  # of the JobSet, of the Job
 
 
-class Sighting(NamedTuple):
+class PodObservation(NamedTuple):
     """What of a pod decides whether it counts."""
 
-    leaf: str
-    attempt: Attempt
+    podset: str
+    attempt: RestartAttempt
     phase: str
     is_bound: bool
-    is_going: bool
+    is_terminating: bool
 
 
-class Count(NamedTuple):
+class JobPodCounts(NamedTuple):
     """The pods of one Job, by what they are good for."""
 
     waiting: int = 0
@@ -35,44 +42,44 @@ class Count(NamedTuple):
     occupying: int = 0  # of an older attempt, or going
 
 
-def sight(pod: Pod) -> Sighting:
+def observe_pod(pod: Pod) -> PodObservation:
     """Read a pod; whether it may name its JobSet is for others to say."""
-    leaf, attempt = attempt_of(pod.metadata.labels)
-    return Sighting(
-        leaf=leaf,
+    podset, attempt = podset_and_attempt(pod.metadata.labels)
+    return PodObservation(
+        podset=podset,
         attempt=attempt,
         phase=pod.status.phase,
         is_bound=bool(pod.spec.node_name),
-        is_going=bool(pod.metadata.deletion_timestamp),
+        is_terminating=bool(pod.metadata.deletion_timestamp),
     )
 
 
-def attempt_of(labels: Mapping[str, str]) -> tuple[str, Attempt]:
+def podset_and_attempt(labels: Mapping[str, str]) -> tuple[str, RestartAttempt]:
     """Return the Job of pods, as a leaf, and which attempt they are of."""
-    leaf = leaf_name(labels.get(REPLICATED_JOB, ""), labels.get(JOB_INDEX, ""))
-    return leaf, (_number(labels.get(RESTART_ATTEMPT)), _number(labels.get(JOB_RESTART_ATTEMPT)))
+    podset = podset_name(labels.get(REPLICATED_JOB, ""), labels.get(JOB_INDEX, ""))
+    return podset, (_number(labels.get(RESTART_ATTEMPT)), _number(labels.get(JOB_RESTART_ATTEMPT)))
 
 
-def census(pods: Iterable[Sighting]) -> Mapping[str, Count]:
+def count_pods(pods: Iterable[PodObservation]) -> Mapping[str, JobPodCounts]:
     """Count the pods of one JobSet, for each of its Jobs."""
     pods = list(pods)
     newest = max((pod.attempt[0] for pod in pods), default=0)
-    newest_of: dict[str, Attempt] = {}
+    newest_of: dict[str, RestartAttempt] = {}
     for pod in pods:
-        newest_of[pod.leaf] = max(newest_of.get(pod.leaf, (newest, 0)), pod.attempt)
-    counts: dict[str, Count] = {}
+        newest_of[pod.podset] = max(newest_of.get(pod.podset, (newest, 0)), pod.attempt)
+    counts: dict[str, JobPodCounts] = {}
     for pod in pods:
-        count = counts.get(pod.leaf, Count())
-        counts[pod.leaf] = _with(count, pod, counts=pod.attempt == newest_of[pod.leaf])
+        count = counts.get(pod.podset, JobPodCounts())
+        counts[pod.podset] = _counted(count, pod, counts=pod.attempt == newest_of[pod.podset])
     return counts
 
 
-def _with(count: Count, pod: Sighting, *, counts: bool) -> Count:
+def _counted(count: JobPodCounts, pod: PodObservation, *, counts: bool) -> JobPodCounts:
     if counts and pod.phase == "Succeeded":
         return count._replace(succeeded=count.succeeded + 1)
     if pod.phase in {"Succeeded", "Failed"}:
         return count
-    if pod.is_going or not counts:
+    if pod.is_terminating or not counts:
         return count._replace(occupying=count.occupying + pod.is_bound)
     if pod.is_bound:
         return count._replace(bound=count.bound + 1)

@@ -11,68 +11,72 @@ from typing import Final
 from trainer_kai.api.container import Container, Resources
 from trainer_kai.api.names import EPHEMERAL_STORAGE, MEMORY
 from trainer_kai.api.pod import PodSpec
-from trainer_kai.api.quantity import Quantity, milli, spell_bytes, spell_milli
+from trainer_kai.api.quantity import Quantity, format_bytes, format_milli, milli
 
-__all__ = ["Amounts", "demand", "spell", "spelt"]
+__all__ = ["ResourceAmounts", "format_amount", "format_amounts", "pod_requests"]
 
-Amounts = Mapping[str, int]  # resource → thousandths
+ResourceAmounts = Mapping[str, int]  # resource → thousandths
 
 _HUGE_PAGES: Final = "hugepages-"
 _BYTES: Final = (MEMORY, EPHEMERAL_STORAGE)
 
 
-def demand(spec: PodSpec) -> Amounts:
+def pod_requests(spec: PodSpec) -> ResourceAmounts:
     """Return what a pod asks for, overhead included; a limit without a request is one."""
     beside: dict[str, int] = {}
     most: dict[str, int] = {}
     for container in spec.init_containers:
         if container.restart_policy == "Always":
-            _add(beside, _asked(container))
-            _raise(most, beside)
+            _add(beside, _container_requests(container))
+            _raise_to(most, beside)
         else:
             alone = dict(beside)
-            _add(alone, _asked(container))
-            _raise(most, alone)
+            _add(alone, _container_requests(container))
+            _raise_to(most, alone)
     for container in spec.containers:
-        _add(beside, _asked(container))
-    _raise(most, beside)
+        _add(beside, _container_requests(container))
+    _raise_to(most, beside)
     if spec.resources is not None:
-        most = {**_of(spec.resources), **most, **_of_whole(spec.resources)}
+        most = {
+            **_effective_requests(spec.resources),
+            **most,
+            **_pod_level_requests(spec.resources),
+        }
     _add(most, {name: milli(quantity) for name, quantity in spec.overhead.items()})
     return {name: amount for name, amount in most.items() if amount}
 
 
-def spell(amounts: Amounts) -> dict[str, str]:
+def format_amounts(amounts: ResourceAmounts) -> dict[str, str]:
     """Write amounts as an object would, in order of their names."""
-    return {name: spelt(name, amounts[name]) for name in sorted(amounts)}
+    return {name: format_amount(name, amounts[name]) for name in sorted(amounts)}
 
 
-def spelt(name: str, thousandths: int) -> str:
+def format_amount(name: str, thousandths: int) -> str:
     """Write one amount as an object would."""
-    whole = name in _BYTES and thousandths % 1000 == 0
-    return spell_bytes(thousandths // 1000) if whole else spell_milli(thousandths)
+    is_whole = name in _BYTES and thousandths % 1000 == 0
+    return format_bytes(thousandths // 1000) if is_whole else format_milli(thousandths)
 
 
-def _asked(container: Container) -> Amounts:
-    return _of(container.resources)
+def _container_requests(container: Container) -> ResourceAmounts:
+    return _effective_requests(container.resources)
 
 
-def _of(resources: Resources) -> Amounts:
-    asked: dict[str, Quantity] = {**resources.limits, **resources.requests}
-    return {name: milli(quantity) for name, quantity in asked.items()}
+def _effective_requests(resources: Resources) -> ResourceAmounts:
+    requested: dict[str, Quantity] = {**resources.limits, **resources.requests}
+    return {name: milli(quantity) for name, quantity in requested.items()}
 
 
-def _of_whole(resources: Resources) -> Amounts:
+def _pod_level_requests(resources: Resources) -> ResourceAmounts:
     """Return what outranks the containers; huge pages have no limit above what is requested."""
     limits = {k: v for k, v in resources.limits.items() if k.startswith(_HUGE_PAGES)}
-    return _of(Resources(requests=resources.requests, limits=limits))
+    return _effective_requests(Resources(requests=resources.requests, limits=limits))
 
 
-def _add(amounts: dict[str, int], more: Amounts) -> None:
+def _add(amounts: dict[str, int], more: ResourceAmounts) -> None:
     for name, amount in more.items():
         amounts[name] = amounts.get(name, 0) + amount
 
 
-def _raise(amounts: dict[str, int], least: Amounts) -> None:
+def _raise_to(amounts: dict[str, int], least: ResourceAmounts) -> None:
     for name, amount in least.items():
         amounts[name] = max(amounts.get(name, 0), amount)

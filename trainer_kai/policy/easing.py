@@ -28,56 +28,64 @@ from trainer_kai.api.names import (
     STALENESS_GRACE_PERIOD,
 )
 from trainer_kai.api.wishes import PREEMPTIBILITIES
-from trainer_kai.policy.classes import PREEMPTIBLE_BELOW, Choosable
+from trainer_kai.policy.classes import PREEMPTIBLE_BELOW, SelectablePriorityClasses
 from trainer_kai.policy.finding import Finding
-from trainer_kai.policy.groups import Fields, Mode
+from trainer_kai.policy.groups import GroupingMode, ManifestFields
 
-__all__ = ["Eased", "eased"]
+__all__ = ["RunningUpdate", "running_update"]
 
 Spec: TypeAlias = Mapping[str, Any]
 
 _KAI_GRACE: Final = "60s"
-_FIXED: Final = PREEMPTIBILITIES[1]
+_NON_PREEMPTIBLE: Final = PREEMPTIBILITIES[1]
 
 
-class Eased(NamedTuple):
+class RunningUpdate(NamedTuple):
     """What to write, and what of it waits until no pod is on a node."""
 
-    fields: Fields
-    kept: tuple[Finding, ...] = ()
+    fields: ManifestFields
+    deferred: tuple[Finding, ...] = ()
 
 
-def eased(
-    wanted: Fields, labels: Mapping[str, str], spec: Spec, classes: Choosable, mode: Mode
-) -> Eased:
+def running_update(
+    wanted: ManifestFields,
+    labels: Mapping[str, str],
+    spec: Spec,
+    classes: SelectablePriorityClasses,
+    mode: GroupingMode,
+) -> RunningUpdate:
     """Return the fields of a PodGroup with pods on nodes, which has these labels and this spec."""
-    wished, kept = wanted["spec"], list[Finding]()
-    for name, (path, is_easier) in _OF_SPEC.items():
+    spec_wanted, deferred = wanted["spec"], list[Finding]()
+    for name, (path, is_easier) in _SPEC_RULES.items():
         if mode == "external" and name == "stalenessGracePeriod":
             continue  # there none is without end: to say one makes it shorter
-        asked = wished.get(name)
-        if asked != spec.get(name) and not is_easier(spec, wished, classes):
-            kept.append(_kept(path, name, spec.get(name), asked))
-            wished = _with(wished, name, spec.get(name))
-    meta, marks = wanted["metadata"], wanted["metadata"]["labels"]
-    if marks.get(NODE_POOL) != labels.get(NODE_POOL):
-        asked = marks.get(NODE_POOL)
-        kept.append(_kept(f"labels[{NODE_POOL}]", "node pool", labels.get(NODE_POOL), asked))
-    stays = (NODE_POOL, QUEUE) if wished["queue"] != wanted["spec"]["queue"] else (NODE_POOL,)
-    for name in stays:
-        marks = _with(marks, name, labels.get(name))
-    fields = {**wanted, "metadata": {**meta, "labels": marks}, "spec": wished}
-    return Eased(fields, tuple(kept))
+        requested = spec_wanted.get(name)
+        if requested != spec.get(name) and not is_easier(spec, spec_wanted, classes):
+            deferred.append(_deferred_finding(path, name, spec.get(name), requested))
+            spec_wanted = _with(spec_wanted, name, spec.get(name))
+    meta, labels_wanted = wanted["metadata"], wanted["metadata"]["labels"]
+    if labels_wanted.get(NODE_POOL) != labels.get(NODE_POOL):
+        requested = labels_wanted.get(NODE_POOL)
+        deferred.append(
+            _deferred_finding(f"labels[{NODE_POOL}]", "node pool", labels.get(NODE_POOL), requested)
+        )
+    fixed_labels = (
+        (NODE_POOL, QUEUE) if spec_wanted["queue"] != wanted["spec"]["queue"] else (NODE_POOL,)
+    )
+    for name in fixed_labels:
+        labels_wanted = _with(labels_wanted, name, labels.get(name))
+    fields = {**wanted, "metadata": {**meta, "labels": labels_wanted}, "spec": spec_wanted}
+    return RunningUpdate(fields, tuple(deferred))
 
 
-def _with(given: Mapping[str, Any], name: str, value: Any) -> dict[str, Any]:
+def _with(fields_given: Mapping[str, Any], name: str, value: Any) -> dict[str, Any]:
     """Return fields of which one has a value, or is not there."""
-    rest = {key: it for key, it in given.items() if key != name}
+    rest = {key: it for key, it in fields_given.items() if key != name}
     return rest if value is None else {**rest, name: value}
 
 
-def _kept(path: str, name: str, there: Any, asked: Any) -> Finding:
-    was, new = ("none" if it is None else repr(it) for it in (there, asked))
+def _deferred_finding(path: str, name: str, current: Any, requested: Any) -> Finding:
+    was, new = ("none" if it is None else repr(it) for it in (current, requested))
     message = (
         f"while pods run their PodGroup keeps {name} {was}; {new} counts once no pod of it is on a"
         " node: suspend the TrainJob, and resume it"
@@ -85,26 +93,28 @@ def _kept(path: str, name: str, there: Any, asked: Any) -> Finding:
     return Finding(f"metadata.{path}", message)
 
 
-def _has_no_queue(there: Spec, _wished: Spec, _classes: Choosable) -> bool:
-    return not there.get("queue")
+def _has_no_queue(current: Spec, _spec_wanted: Spec, _classes: SelectablePriorityClasses) -> bool:
+    return not current.get("queue")
 
 
-def _is_smaller(there: Spec, wished: Spec, classes: Choosable) -> bool:
-    now, then = (classes.value(it.get("priorityClassName", "")) for it in (there, wished))
+def _is_smaller(current: Spec, spec_wanted: Spec, classes: SelectablePriorityClasses) -> bool:
+    now, then = (classes.value(it.get("priorityClassName", "")) for it in (current, spec_wanted))
     return then <= min(now, classes.default)
 
 
-def _is_preemptible_still(there: Spec, wished: Spec, classes: Choosable) -> bool:
-    if there.get("preemptibility") == _FIXED:
+def _is_preemptible_still(
+    current: Spec, spec_wanted: Spec, classes: SelectablePriorityClasses
+) -> bool:
+    if current.get("preemptibility") == _NON_PREEMPTIBLE:
         return True
-    said = wished.get("preemptibility")
-    if said in PREEMPTIBILITIES:
-        return bool(said != _FIXED)
-    return classes.value(wished.get("priorityClassName", "")) < PREEMPTIBLE_BELOW
+    preemptibility = spec_wanted.get("preemptibility")
+    if preemptibility in PREEMPTIBILITIES:
+        return bool(preemptibility != _NON_PREEMPTIBLE)
+    return classes.value(spec_wanted.get("priorityClassName", "")) < PREEMPTIBLE_BELOW
 
 
-def _is_no_longer(there: Spec, wished: Spec, _classes: Choosable) -> bool:
-    return "stalenessGracePeriod" not in wished or _grace(wished) <= _grace(there)
+def _is_no_longer(current: Spec, spec_wanted: Spec, _classes: SelectablePriorityClasses) -> bool:
+    return "stalenessGracePeriod" not in spec_wanted or _grace(spec_wanted) <= _grace(current)
 
 
 def _grace(spec: Spec) -> float:
@@ -115,13 +125,13 @@ def _grace(spec: Spec) -> float:
     return length if length >= 0 else math.inf
 
 
-_OF_SPEC: Final[Mapping[str, tuple[str, Callable[[Spec, Spec, Choosable], bool]]]] = (
-    MappingProxyType(
-        {
-            "queue": (f"labels[{QUEUE}]", _has_no_queue),
-            "priorityClassName": (f"labels[{PRIORITY_CLASS_NAME}]", _is_smaller),
-            "preemptibility": (f"labels[{PREEMPTIBILITY}]", _is_preemptible_still),
-            "stalenessGracePeriod": (f"annotations[{STALENESS_GRACE_PERIOD}]", _is_no_longer),
-        }
-    )
+_SPEC_RULES: Final[
+    Mapping[str, tuple[str, Callable[[Spec, Spec, SelectablePriorityClasses], bool]]]
+] = MappingProxyType(
+    {
+        "queue": (f"labels[{QUEUE}]", _has_no_queue),
+        "priorityClassName": (f"labels[{PRIORITY_CLASS_NAME}]", _is_smaller),
+        "preemptibility": (f"labels[{PREEMPTIBILITY}]", _is_preemptible_still),
+        "stalenessGracePeriod": (f"annotations[{STALENESS_GRACE_PERIOD}]", _is_no_longer),
+    }
 )

@@ -16,16 +16,24 @@ from trainer_kai.api.names import EVICTED_BY
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.trainjob import TrainJob
 
-__all__ = ["Suspension", "eviction_record", "is_evicted", "suspension", "why_evicted"]
+__all__ = [
+    "EvictionRecord",
+    "encode_eviction_record",
+    "eviction_reason",
+    "is_evicted",
+    "read_eviction_record",
+]
 
 
-class Suspension(NamedTuple):
+class EvictionRecord(NamedTuple):
     """What the record of an eviction says of the suspension of its TrainJob."""
 
-    why: str
+    reason: str
     at: str  # RFC 3339
     is_copied: bool  # the TrainJob has a copy of the record, unless its user took it away
-    was_asked: bool  # the manifest applied last asked for a suspension, and the TrainJob ran
+    was_suspend_requested: (
+        bool  # the manifest applied last asked for a suspension, and the TrainJob ran
+    )
 
 
 class _Record(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -39,43 +47,43 @@ class _Record(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     asked: bool = False
 
 
-def eviction_record(job: TrainJob, group: PodGroup, said: Suspension) -> str:
+def encode_eviction_record(job: TrainJob, podgroup: PodGroup, eviction: EvictionRecord) -> str:
     """Write that a TrainJob is evicted, for one of its PodGroups."""
     record = _Record(
         train_job=job.metadata.uid,
-        pod_group=group.metadata.uid,
-        why=said.why,
-        at=said.at,
-        copied=said.is_copied,
-        asked=said.was_asked,
+        pod_group=podgroup.metadata.uid,
+        why=eviction.reason,
+        at=eviction.at,
+        copied=eviction.is_copied,
+        asked=eviction.was_suspend_requested,
     )
     return msgspec.json.encode(record).decode()
 
 
-def is_evicted(job: TrainJob, group: PodGroup) -> bool:
+def is_evicted(job: TrainJob, podgroup: PodGroup) -> bool:
     """Say whether a PodGroup says that this very TrainJob is evicted."""
-    return _record(job, group) is not None
+    return _record(job, podgroup) is not None
 
 
-def suspension(job: TrainJob, group: PodGroup) -> Suspension | None:
+def read_eviction_record(job: TrainJob, podgroup: PodGroup) -> EvictionRecord | None:
     """Return what a PodGroup says of the suspension of this very TrainJob, if it is evicted."""
-    found = _record(job, group)
-    return Suspension(found.why, found.at, found.copied, found.asked) if found else None
+    found = _record(job, podgroup)
+    return EvictionRecord(found.why, found.at, found.copied, found.asked) if found else None
 
 
-def why_evicted(job: TrainJob, group: PodGroup) -> str:
+def eviction_reason(job: TrainJob, podgroup: PodGroup) -> str:
     """Return why a TrainJob is evicted, by one of its PodGroups; nothing if it is not."""
-    found = _record(job, group)
+    found = _record(job, podgroup)
     return found.why if found else ""
 
 
-def _record(job: TrainJob, group: PodGroup) -> _Record | None:
-    text = group.metadata.annotations.get(EVICTED_BY)
+def _record(job: TrainJob, podgroup: PodGroup) -> _Record | None:
+    text = podgroup.metadata.annotations.get(EVICTED_BY)
     if not text:  # of nearly all
         return None
     try:
         found = msgspec.json.decode(text, type=_Record)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
-    named, meant = (found.train_job, found.pod_group), (job.metadata.uid, group.metadata.uid)
+    named, meant = (found.train_job, found.pod_group), (job.metadata.uid, podgroup.metadata.uid)
     return found if named == meant and all(meant) else None

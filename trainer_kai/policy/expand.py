@@ -20,15 +20,15 @@ from trainer_kai.api.names import (
     VOLCANO_GROUP,
 )
 from trainer_kai.api.pod import PodSpec, PodTemplate, Volume
-from trainer_kai.api.quantity import Quantity, respell
+from trainer_kai.api.quantity import Quantity, canonical_quantity
 from trainer_kai.api.resources import TRAINJOBS
 from trainer_kai.api.runtime import MLPolicy, Runtime
 from trainer_kai.api.trainjob import TrainJob
-from trainer_kai.errors import FieldError, Unmet
-from trainer_kai.policy.merge import merge_faults, merged
+from trainer_kai.errors import FieldError, FieldWarning
+from trainer_kai.policy.merge import apply_runtime_patches, runtime_patch_faults
 from trainer_kai.policy.units import INITIALIZERS
 
-__all__ = ["Expansion", "counted_by_nodes", "expand", "takes_resources"]
+__all__ = ["Expansion", "expand", "gets_resources_per_node", "num_nodes_index"]
 
 _TRAINER: Final = "trainer"  # the step that trains
 _NODE: Final = "node"  # its container, and with MPI the replicatedJob of the workers
@@ -46,12 +46,13 @@ class Expansion(NamedTuple):
 
 def expand(job: TrainJob, runtime: Runtime) -> Expansion:
     """Return the JobSet that will be built, and what of the TrainJob comes to nothing."""
-    template = merged(runtime.spec.template, job.spec.runtime_patches)
+    template = apply_runtime_patches(runtime.spec.template, job.spec.runtime_patches)
     jobs = template.spec.replicated_jobs
     counts = _counts(jobs, job, runtime.spec.ml_policy)
-    listening = _listening(jobs, job, runtime.spec.ml_policy)
+    port_index = _port_index(jobs, job, runtime.spec.ml_policy)
     built = tuple(
-        _built(each, counts[i], job, runtime, listens=i == listening) for i, each in enumerate(jobs)
+        _built(each, counts[i], job, runtime, has_port=i == port_index)
+        for i, each in enumerate(jobs)
     )
     spec = replace(
         template.spec,
@@ -64,18 +65,20 @@ def expand(job: TrainJob, runtime: Runtime) -> Expansion:
     return Expansion(jobset, tuple(_faults(job, runtime, spec)))
 
 
-def counted_by_nodes(job: TrainJob, runtime: Runtime) -> int | None:
+def num_nodes_index(job: TrainJob, runtime: Runtime) -> int | None:
     """Return the place of the replicatedJob whose pods numNodes of a TrainJob counts."""
     trainer = job.spec.trainer
     if trainer is None or trainer.num_nodes is None:
         return None
-    return _scaled(runtime.spec.template.spec.replicated_jobs, runtime.spec.ml_policy)
+    return _num_nodes_index(runtime.spec.template.spec.replicated_jobs, runtime.spec.ml_policy)
 
 
-def takes_resources(job: ReplicatedJob, place: int, runtime: Runtime) -> bool:
+def gets_resources_per_node(job: ReplicatedJob, place: int, runtime: Runtime) -> bool:
     """Say whether resourcesPerNode is meant for the container at a place."""
     containers = job.template.spec.template.spec.containers
-    return _takes_resources(job, runtime.spec.ml_policy) and place == _place(containers)
+    return _gets_resources_per_node(job, runtime.spec.ml_policy) and place == _node_container_index(
+        containers
+    )
 
 
 def _metadata(job: TrainJob, template: TemplateMeta) -> Meta:
@@ -119,15 +122,15 @@ def _counts(jobs: Sequence[ReplicatedJob], job: TrainJob, policy: MLPolicy | Non
         if policy is not None and _step(each) == _TRAINER:
             own = policy.num_nodes
         counts.append(1 if own is None else max(own, 1))
-    scaled = _scaled(jobs, policy)
+    scaled_index = _num_nodes_index(jobs, policy)
     trainer = job.spec.trainer
-    if scaled is not None and trainer is not None and trainer.num_nodes is not None:
+    if scaled_index is not None and trainer is not None and trainer.num_nodes is not None:
         as_node = _launcher_is_node(policy)
-        counts[scaled] = max(trainer.num_nodes - 1, 1) if as_node else trainer.num_nodes
+        counts[scaled_index] = max(trainer.num_nodes - 1, 1) if as_node else trainer.num_nodes
     return counts
 
 
-def _scaled(jobs: Sequence[ReplicatedJob], policy: MLPolicy | None) -> int | None:
+def _num_nodes_index(jobs: Sequence[ReplicatedJob], policy: MLPolicy | None) -> int | None:
     """Return the place of the replicatedJob whose pods numNodes of a TrainJob counts."""
     if policy is not None and policy.mpi is not None:
         return next((i for i, job in enumerate(jobs) if job.name == _NODE), None)
@@ -142,7 +145,9 @@ def _launcher_is_node(policy: MLPolicy | None) -> bool:
     return policy is not None and policy.mpi is not None and policy.mpi.run_launcher_as_node
 
 
-def _listening(jobs: Sequence[ReplicatedJob], job: TrainJob, policy: MLPolicy | None) -> int | None:
+def _port_index(
+    jobs: Sequence[ReplicatedJob], job: TrainJob, policy: MLPolicy | None
+) -> int | None:
     """Return the place of the replicatedJob in which Trainer opens a port."""
     if policy is None or job.spec.trainer is None:
         return None
@@ -150,14 +155,20 @@ def _listening(jobs: Sequence[ReplicatedJob], job: TrainJob, policy: MLPolicy | 
 
 
 def _built(
-    job: ReplicatedJob, count: int, asked: TrainJob, runtime: Runtime, *, listens: bool
+    job: ReplicatedJob, count: int, requested: TrainJob, runtime: Runtime, *, has_port: bool
 ) -> ReplicatedJob:
     spec = job.template.spec
-    pod = _with_policy(spec.template.spec, job.name, asked.metadata.name, runtime.spec.ml_policy)
-    trainer = asked.spec.trainer
-    if trainer and trainer.resources_per_node and _takes_resources(job, runtime.spec.ml_policy):
+    pod = _with_policy(
+        spec.template.spec, job.name, requested.metadata.name, runtime.spec.ml_policy
+    )
+    trainer = requested.spec.trainer
+    if (
+        trainer
+        and trainer.resources_per_node
+        and _gets_resources_per_node(job, runtime.spec.ml_policy)
+    ):
         pod = _with_resources(pod, trainer.resources_per_node)
-    if listens:
+    if has_port:
         pod = _with_port(pod)
     built = replace(
         spec,
@@ -165,8 +176,8 @@ def _built(
         completions=count,
         completion_mode=spec.completion_mode or "Indexed",
         template=PodTemplate(
-            metadata=_stamped(spec.template.metadata, asked.metadata.name, runtime),
-            spec=_respelled(pod),
+            metadata=_with_group_metadata(spec.template.metadata, requested.metadata.name, runtime),
+            spec=_with_canonical_quantities(pod),
         ),
     )
     return replace(
@@ -182,8 +193,8 @@ def _with_policy(pod: PodSpec, name: str, trainjob: str, policy: MLPolicy | None
         return pod
     volumes = _MPI_VOLUMES.get(name, ()) if policy.mpi else ()
     if policy.flux and name == _NODE:
-        of_job = f"{trainjob}-flux-entrypoint"
-        volumes += ("spack-install", "flux-install", of_job, "shared-memory", "flux-curve")
+        entrypoint = f"{trainjob}-flux-entrypoint"
+        volumes += ("spack-install", "flux-install", entrypoint, "shared-memory", "flux-curve")
         installer = Container(name="flux-installer")
         pod = replace(pod, init_containers=(*pod.init_containers, installer))
     mounted = {volume.name: volume for volume in pod.volumes}
@@ -191,46 +202,46 @@ def _with_policy(pod: PodSpec, name: str, trainjob: str, policy: MLPolicy | None
     return replace(pod, volumes=tuple(mounted.values()))
 
 
-def _takes_resources(job: ReplicatedJob, policy: MLPolicy | None) -> bool:
+def _gets_resources_per_node(job: ReplicatedJob, policy: MLPolicy | None) -> bool:
     """Say whether resourcesPerNode is meant for this one; workers only beside such a launcher."""
     if policy is None:
         return False
     return _step(job) == _TRAINER or (_launcher_is_node(policy) and job.name == _NODE)
 
 
-def _place(containers: Sequence[Container]) -> int | None:
+def _node_container_index(containers: Sequence[Container]) -> int | None:
     return next((i for i, each in enumerate(containers) if each.name == _NODE), None)
 
 
-def _with_resources(pod: PodSpec, asked: Resources) -> PodSpec:
+def _with_resources(pod: PodSpec, requested: Resources) -> PodSpec:
     """Merge resourcesPerNode over the container's own; Trainer drops the claims of both."""
-    at = _place(pod.containers)
+    at = _node_container_index(pod.containers)
     if at is None:
         return pod
     own = pod.containers[at].resources
     resources = Resources(
-        requests={**own.requests, **asked.requests}, limits={**own.limits, **asked.limits}
+        requests={**own.requests, **requested.requests}, limits={**own.limits, **requested.limits}
     )
     return _with_container(pod, at, replace(pod.containers[at], resources=resources))
 
 
 def _with_port(pod: PodSpec) -> PodSpec:
     """Open the port; it takes the place of the first one that Trainer takes for the same."""
-    at = _place(pod.containers)
+    at = _node_container_index(pod.containers)
     if at is None:
         return pod
     ports = list(pod.containers[at].ports)
-    same = next((i for i, port in enumerate(ports) if _is_same(port, _PORT)), len(ports))
+    same = next((i for i, port in enumerate(ports) if _is_same_port(port, _PORT)), len(ports))
     ports[same : same + 1] = [_PORT]
     return _with_container(pod, at, replace(pod.containers[at], ports=tuple(ports)))
 
 
-def _is_same(one: ContainerPort, other: ContainerPort) -> bool:
+def _is_same_port(one: ContainerPort, other: ContainerPort) -> bool:
     """Say whether Trainer takes two ports for one: no name is a name as well."""
     return one.container_port == other.container_port or one.name == other.name
 
 
-def _has_twins(ports: Sequence[ContainerPort]) -> bool:
+def _has_duplicates(ports: Sequence[ContainerPort]) -> bool:
     """Say whether Trainer takes any two for one, without comparing each with each."""
     numbers = {port.container_port for port in ports}
     names = {port.name for port in ports}
@@ -242,7 +253,7 @@ def _with_container(pod: PodSpec, at: int, container: Container) -> PodSpec:
     return replace(pod, containers=containers)
 
 
-def _stamped(metadata: TemplateMeta, trainjob: str, runtime: Runtime) -> TemplateMeta:
+def _with_group_metadata(metadata: TemplateMeta, trainjob: str, runtime: Runtime) -> TemplateMeta:
     """Put the pods into the group that Trainer makes for another scheduler."""
     policy = runtime.spec.pod_group_policy
     if policy is not None and policy.coscheduling is not None:
@@ -254,18 +265,18 @@ def _stamped(metadata: TemplateMeta, trainjob: str, runtime: Runtime) -> Templat
     return metadata
 
 
-def _respelled(pod: PodSpec) -> PodSpec:
+def _with_canonical_quantities(pod: PodSpec) -> PodSpec:
     """Write all quantities as Trainer passes them on."""
     return replace(
         pod,
-        containers=_all_respelled(pod.containers),
-        init_containers=_all_respelled(pod.init_containers),
+        containers=_canonical_containers(pod.containers),
+        init_containers=_canonical_containers(pod.init_containers),
         overhead=_amounts(pod.overhead),
         resources=_resources(pod.resources) if pod.resources else None,
     )
 
 
-def _all_respelled(containers: Sequence[Container]) -> tuple[Container, ...]:
+def _canonical_containers(containers: Sequence[Container]) -> tuple[Container, ...]:
     return tuple(replace(each, resources=_resources(each.resources)) for each in containers)
 
 
@@ -275,7 +286,7 @@ def _resources(resources: Resources) -> Resources:
 
 
 def _amounts(amounts: Mapping[str, Quantity]) -> Mapping[str, Quantity]:
-    return {name: respell(quantity) for name, quantity in amounts.items()}
+    return {name: canonical_quantity(quantity) for name, quantity in amounts.items()}
 
 
 def _faults(job: TrainJob, runtime: Runtime, spec: JobSetSpec) -> Iterator[FieldError]:
@@ -288,13 +299,13 @@ def _faults(job: TrainJob, runtime: Runtime, spec: JobSetSpec) -> Iterator[Field
     for each in spec.replicated_jobs:
         yield from _port_faults(each)
     yield from _trainer_faults(job, runtime.spec.ml_policy, spec.replicated_jobs)
-    yield from merge_faults(runtime.spec.template.spec, job.spec.runtime_patches)
+    yield from runtime_patch_faults(runtime.spec.template.spec, job.spec.runtime_patches)
 
 
 def _port_faults(job: ReplicatedJob) -> Iterator[FieldError]:
     pod = job.template.spec.template.spec
     for container in (*pod.init_containers, *pod.containers):
-        if _has_twins(container.ports):
+        if _has_duplicates(container.ports):
             message = (
                 f"container {container.name!r} of the runtime's {job.name!r} has two ports of one "
                 "number or without a name, which Trainer takes for one; the JobSet is refused"
@@ -312,12 +323,14 @@ def _trainer_faults(
         return
     if trainer.num_nodes is not None:
         yield from _node_faults(trainer.num_nodes, policy, jobs)
-    takers = [each for each in jobs if _takes_resources(each, policy)]
-    pods = [each.template.spec.template.spec for each in takers]
-    if trainer.resources_per_node and all(_place(pod.containers) is None for pod in pods):
+    receivers = [each for each in jobs if _gets_resources_per_node(each, policy)]
+    pods = [each.template.spec.template.spec for each in receivers]
+    if trainer.resources_per_node and all(
+        _node_container_index(pod.containers) is None for pod in pods
+    ):
         message = "nobody gets them: the runtime has no mlPolicy, or no container"
         message += f" {_NODE!r} in a replicatedJob that is labelled {ANCESTOR_STEP}={_TRAINER}"
-        yield Unmet("spec.trainer.resourcesPerNode", message)
+        yield FieldWarning("spec.trainer.resourcesPerNode", message)
 
 
 def _node_faults(
@@ -328,7 +341,7 @@ def _node_faults(
     if as_node and nodes > 1 and not {job.name for job in jobs} >= {_NODE, _LAUNCHER}:
         message = f"must be 1: the runtime lacks one of {_NODE!r} and {_LAUNCHER!r}"
         yield FieldError(path, f"{message}; the TrainJob is refused")
-    elif _scaled(jobs, policy) is None and not (as_node and nodes == 1):
+    elif _num_nodes_index(jobs, policy) is None and not (as_node and nodes == 1):
         mpi = policy is not None and policy.mpi is not None
         what = f"called {_NODE!r}" if mpi else f"labelled {ANCESTOR_STEP}={_TRAINER}"
-        yield Unmet(path, f"has no effect: the runtime has no replicatedJob {what}")
+        yield FieldWarning(path, f"has no effect: the runtime has no replicatedJob {what}")

@@ -3,18 +3,18 @@
 from enum import StrEnum
 from typing import NamedTuple
 
-__all__ = ["Code", "Finding"]
+__all__ = ["Finding", "FindingCode"]
 
 
-class Code(StrEnum):
+class FindingCode(StrEnum):
     """By which rule of lint."""
 
     NOT_BUILT = "not-built"
     UNREACHABLE = "unreachable"
-    WRONG_AMOUNT = "wrong-amount"
+    INVALID_AMOUNT = "wrong-amount"
     POD_TOO_LARGE = "pod-too-large"
-    POD_SAYS_TOO_MUCH = "pod-says-too-much"
-    UNIT_TOO_LARGE = "unit-too-large"
+    POD_SPEC_TOO_LARGE = "pod-says-too-much"
+    PODGROUP_TOO_LARGE = "unit-too-large"
     DOMAIN_TOO_SMALL = "domain-too-small"
     NO_NODE_TODAY = "no-node-today"
     OVER_LIMIT = "over-limit"
@@ -22,9 +22,9 @@ class Code(StrEnum):
     UNKNOWN_PRIORITY = "unknown-priority"
     PRIORITY_REFUSED = "priority-refused"
     UNKNOWN_TOPOLOGY = "unknown-topology"
-    TOPOLOGY_TO_COME = "topology-to-come"
-    NOT_UNDERSTOOD = "not-understood"
-    NOT_LOOKED_AT = "not-looked-at"
+    TOPOLOGY_UNSUPPORTED = "topology-to-come"
+    INVALID_VALUE = "not-understood"
+    NOT_CHECKED = "not-looked-at"
 
 
 class Finding(NamedTuple):

@@ -30,80 +30,85 @@ from trainer_kai.api.names import (
     TOPOLOGY_REQUIRED,
 )
 from trainer_kai.api.resources import JOBSETS, PODGROUPS
-from trainer_kai.api.wishes import annotation_wish_faults, label_wish_faults
-from trainer_kai.policy.anticipated import anticipated
-from trainer_kai.policy.census import Count
-from trainer_kai.policy.classes import OF_SYSTEM, UNCHOSEN
-from trainer_kai.policy.names import group_name, leaf_name
-from trainer_kai.policy.units import Member, Outline, Unit
+from trainer_kai.api.wishes import requested_annotation_faults, requested_label_faults
+from trainer_kai.policy.anticipated import anticipated_annotation
+from trainer_kai.policy.census import JobPodCounts
+from trainer_kai.policy.classes import DEFAULT_PRIORITY_CLASS, SYSTEM_CLASS_PREFIX
+from trainer_kai.policy.names import podgroup_name, podset_name
+from trainer_kai.policy.units import PlannedPodGroup, PlannedSubGroup, PodGroupPlan
 
-__all__ = ["Mode", "Rules", "group_of_unit", "groups"]
+__all__ = ["GroupingMode", "GroupingRules", "planned_podgroup_name", "podgroup_manifests"]
 
-Mode = Literal["bundled", "external"]
-Fields = dict[str, Any]
+GroupingMode = Literal["bundled", "external"]
+ManifestFields = dict[str, Any]
 
 _NEVER: Final = "-1s"  # evicted for being incomplete
 
 
-class Rules(NamedTuple):
+class GroupingRules(NamedTuple):
     """What a site decides."""
 
-    mode: Mode
+    mode: GroupingMode
     scheduler_name: str
     default_queue: str
     kueue: bool = False  # it runs here
 
 
-def groups(
-    jobset: JobSet, plan: Outline, rules: Rules, counts: Mapping[str, Count] | None = None
-) -> Iterator[Fields]:
+def podgroup_manifests(
+    jobset: JobSet,
+    plan: PodGroupPlan,
+    rules: GroupingRules,
+    counts: Mapping[str, JobPodCounts] | None = None,
+) -> Iterator[ManifestFields]:
     """Yield the wanted groups of a JobSet; *counts* are its pods, for an external scheduler."""
     jobs = {job.name: job for job in jobset.spec.replicated_jobs}
     levels = _levels(plan)
-    for unit, level in zip(plan.units, levels, strict=True):
+    for podgroup, level in zip(plan.podgroups, levels, strict=True):
         annotations = {
-            STAGE: _stage(unit, level, max(levels)),
-            MEMBERS: _members(unit),
+            STAGE: _stage(podgroup, level, max(levels)),
+            MEMBERS: _members_text(podgroup),
             TOP_OWNER: _owner_text(jobset),
         }
         if rules.mode == "bundled":
-            annotations[ANTICIPATED] = anticipated(unit, jobs, lambda n: _group_of(jobset, plan, n))
-            spec = _tree(unit, jobs)
+            annotations[ANTICIPATED] = anticipated_annotation(
+                podgroup, jobs, lambda n: _podgroup_name_of(jobset, plan, n)
+            )
+            spec = _tree(podgroup, jobs)
         else:
-            spec = _flat(jobset, unit, jobs, counts or {})
+            spec = _flat(jobset, podgroup, jobs, counts or {})
         yield {
             "apiVersion": PODGROUPS.api_version,
             "kind": PODGROUPS.kind,
             "metadata": {
-                "name": group_of_unit(jobset, unit),
+                "name": planned_podgroup_name(jobset, podgroup),
                 "namespace": jobset.metadata.namespace,
-                "labels": _labels(jobset, unit),
+                "labels": _labels(jobset, podgroup),
                 "annotations": {name: text for name, text in annotations.items() if text},
                 "ownerReferences": [_owner(jobset)],
             },
-            "spec": {**_wishes(jobset, unit, jobs, rules), **spec},
+            "spec": {**_requested_fields(jobset, podgroup, jobs, rules), **spec},
         }
 
 
-def group_of_unit(jobset: JobSet, unit: Unit) -> str:
+def planned_podgroup_name(jobset: JobSet, podgroup: PlannedPodGroup) -> str:
     """Return the name of a unit's group."""
-    return group_name(jobset.metadata.name, jobset.metadata.uid, unit.suffix)
+    return podgroup_name(jobset.metadata.name, jobset.metadata.uid, podgroup.suffix)
 
 
-def _group_of(jobset: JobSet, plan: Outline, name: str) -> str:
-    unit = plan.unit_of(name)
-    return group_of_unit(jobset, unit) if unit else ""
+def _podgroup_name_of(jobset: JobSet, plan: PodGroupPlan, name: str) -> str:
+    podgroup = plan.podgroup_of(name)
+    return planned_podgroup_name(jobset, podgroup) if podgroup else ""
 
 
-def _labels(jobset: JobSet, unit: Unit) -> dict[str, str]:
-    labels = {JOBSET_NAME: jobset.metadata.name, GANG: unit.suffix}
+def _labels(jobset: JobSet, podgroup: PlannedPodGroup) -> dict[str, str]:
+    labels = {JOBSET_NAME: jobset.metadata.name, GANG: podgroup.suffix}
     for name in (QUEUE, NODE_POOL):
         if jobset.metadata.labels.get(name):
             labels[name] = jobset.metadata.labels[name]
     return labels
 
 
-def _owner(jobset: JobSet) -> Fields:
+def _owner(jobset: JobSet) -> ManifestFields:
     return {
         "apiVersion": JOBSETS.api_version,
         "kind": JOBSETS.kind,
@@ -121,139 +126,164 @@ def _owner_text(jobset: JobSet) -> str:
     )
 
 
-def _levels(plan: Outline) -> list[int]:
+def _levels(plan: PodGroupPlan) -> list[int]:
     """Return for each unit how many stages there are up to it; those before it stand before it."""
     levels: list[int] = []
     level_of: dict[str, int] = {}
-    for unit in plan.units:
-        levels.append(1 + max((level_of.get(edge.before, 0) for edge in unit.after), default=0))
-        level_of |= {member.name: levels[-1] for member in unit.members}
+    for podgroup in plan.podgroups:
+        levels.append(1 + max((level_of.get(edge.before, 0) for edge in podgroup.after), default=0))
+        level_of |= {subgroup.name: levels[-1] for subgroup in podgroup.subgroups}
     return levels
 
 
-def _stage(unit: Unit, level: int, last: int) -> str:
-    ahead: dict[str, list[str]] = {}
-    for edge in unit.after:
-        ahead.setdefault(edge.status, []).append(edge.before)
+def _stage(podgroup: PlannedPodGroup, level: int, last: int) -> str:
+    names_by_status: dict[str, list[str]] = {}
+    for edge in podgroup.after:
+        names_by_status.setdefault(edge.status, []).append(edge.before)
     after = " and ".join(
-        f"{', '.join(dict.fromkeys(names))} {status}" for status, names in ahead.items()
+        f"{', '.join(dict.fromkeys(names))} {status}" for status, names in names_by_status.items()
     )
     return f"{level}/{last}" + (f" after {after}" if after else "")
 
 
-def _members(unit: Unit) -> str:
+def _members_text(podgroup: PlannedPodGroup) -> str:
     return " + ".join(
-        f"{member.replicas * member.pods} {member.name}{' later' if member.is_later else ''}"
-        for member in unit.members
+        f"{subgroup.replicas * subgroup.pods} {subgroup.name}{' later' if subgroup.is_anticipated else ''}"
+        for subgroup in podgroup.subgroups
     )
 
 
-def _wishes(jobset: JobSet, unit: Unit, jobs: Mapping[str, ReplicatedJob], rules: Rules) -> Fields:
+def _requested_fields(
+    jobset: JobSet,
+    podgroup: PlannedPodGroup,
+    jobs: Mapping[str, ReplicatedJob],
+    rules: GroupingRules,
+) -> ManifestFields:
     """Return what the JobSet asks for; what cannot be meant is left out, as KAI does."""
     meta = jobset.metadata
-    labels = _meant_labels(meta.labels)
-    asked = _meant(meta.annotations)
-    pods = [jobs[member.name].template.spec.template.spec for member in unit.members]
-    of_pods = next((pod.priority_class_name for pod in pods if pod.priority_class_name), UNCHOSEN)
-    chosen = labels.get(PRIORITY_CLASS_NAME, "")
-    if rules.mode == "external" and chosen.startswith(OF_SYSTEM):  # KAI would let it choose
-        chosen = chosen if {pod.priority_class_name for pod in pods} == {chosen} else ""
+    labels = _valid_labels(meta.labels)
+    annotations = _valid_annotations(meta.annotations)
+    pods = [jobs[subgroup.name].template.spec.template.spec for subgroup in podgroup.subgroups]
+    pod_class = next(
+        (pod.priority_class_name for pod in pods if pod.priority_class_name), DEFAULT_PRIORITY_CLASS
+    )
+    label_class = labels.get(PRIORITY_CLASS_NAME, "")
+    if rules.mode == "external" and label_class.startswith(
+        SYSTEM_CLASS_PREFIX
+    ):  # KAI would let it choose
+        label_class = (
+            label_class if {pod.priority_class_name for pod in pods} == {label_class} else ""
+        )
     external = _NEVER if rules.mode == "external" else None
-    wishes: Fields = {
+    requested: ManifestFields = {
         "queue": meta.labels.get(QUEUE) or rules.default_queue,
-        "priorityClassName": chosen or of_pods,
+        "priorityClassName": label_class or pod_class,
         "preemptibility": labels.get(PREEMPTIBILITY),
-        "preemptionDelay": asked.get(PREEMPTION_DELAY),
-        "stalenessGracePeriod": asked.get(STALENESS_GRACE_PERIOD, external),
-        "topologyConstraint": _topology(asked),
+        "preemptionDelay": annotations.get(PREEMPTION_DELAY),
+        "stalenessGracePeriod": annotations.get(STALENESS_GRACE_PERIOD, external),
+        "topologyConstraint": _topology(annotations),
     }
-    return {name: wish for name, wish in wishes.items() if wish}
+    return {name: value for name, value in requested.items() if value}
 
 
-def _meant(annotations: Mapping[str, str]) -> dict[str, str]:
-    wrong = {fault.path for fault in annotation_wish_faults(annotations, "")}
-    return {name: text for name, text in annotations.items() if f"[{name}]" not in wrong}
+def _valid_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
+    invalid = {fault.path for fault in requested_annotation_faults(annotations, "")}
+    return {name: text for name, text in annotations.items() if f"[{name}]" not in invalid}
 
 
-def _meant_labels(labels: Mapping[str, str]) -> dict[str, str]:
-    wrong = {fault.path for fault in label_wish_faults(labels, "")}
-    return {name: text for name, text in labels.items() if f"[{name}]" not in wrong}
+def _valid_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    invalid = {fault.path for fault in requested_label_faults(labels, "")}
+    return {name: text for name, text in labels.items() if f"[{name}]" not in invalid}
 
 
-def _topology(asked: Mapping[str, str]) -> Fields | None:
+def _topology(annotations: Mapping[str, str]) -> ManifestFields | None:
     names = {
-        "topology": asked.get(TOPOLOGY),
-        "requiredTopologyLevel": asked.get(TOPOLOGY_REQUIRED),
-        "preferredTopologyLevel": asked.get(TOPOLOGY_PREFERRED),
+        "topology": annotations.get(TOPOLOGY),
+        "requiredTopologyLevel": annotations.get(TOPOLOGY_REQUIRED),
+        "preferredTopologyLevel": annotations.get(TOPOLOGY_PREFERRED),
     }
     return {name: text for name, text in names.items() if text} if names["topology"] else None
 
 
-def _tree(unit: Unit, jobs: Mapping[str, ReplicatedJob]) -> Fields:
-    leaves = {
-        leaf_name(member.name, i): member for member in unit.members for i in range(member.replicas)
+def _tree(podgroup: PlannedPodGroup, jobs: Mapping[str, ReplicatedJob]) -> ManifestFields:
+    podsets = {
+        podset_name(subgroup.name, i): subgroup
+        for subgroup in podgroup.subgroups
+        for i in range(subgroup.replicas)
     }
-    if any(member.name in leaves for member in unit.members):
+    if any(subgroup.name in podsets for subgroup in podgroup.subgroups):
         # One is called like the leaf of another. Without the inner nodes all leaves are needed.
-        flat = [_leaf(name, jobs[member.name], member.minimum) for name, member in leaves.items()]
+        flat = [
+            _podset(name, jobs[subgroup.name], subgroup.min_member)
+            for name, subgroup in podsets.items()
+        ]
         return {"minSubGroup": len(flat), "subGroups": flat}
-    nodes: list[Fields] = []
-    for member in unit.members:
-        nodes.append({"name": member.name, "minSubGroup": member.replicas})
+    nodes: list[ManifestFields] = []
+    for subgroup in podgroup.subgroups:
+        nodes.append({"name": subgroup.name, "minSubGroup": subgroup.replicas})
         nodes += (
             {
-                **_leaf(leaf_name(member.name, i), jobs[member.name], member.minimum),
-                "parent": member.name,
+                **_podset(podset_name(subgroup.name, i), jobs[subgroup.name], subgroup.min_member),
+                "parent": subgroup.name,
             }
-            for i in range(member.replicas)
+            for i in range(subgroup.replicas)
         )
-    return {"minSubGroup": unit.min_members, "subGroups": nodes}
+    return {"minSubGroup": podgroup.min_subgroups, "subGroups": nodes}
 
 
-def _leaf(name: str, job: ReplicatedJob, minimum: int) -> Fields:
-    leaf: Fields = {"name": name, "minMember": minimum}
-    topology = _topology(_meant(job.template.metadata.annotations))
+def _podset(name: str, job: ReplicatedJob, min_member: int) -> ManifestFields:
+    podset: ManifestFields = {"name": name, "minMember": min_member}
+    topology = _topology(_valid_annotations(job.template.metadata.annotations))
     if topology and len(topology) > 1:
-        leaf["topologyConstraint"] = topology
-    return leaf
+        podset["topologyConstraint"] = topology
+    return podset
 
 
 def _flat(
-    jobset: JobSet, unit: Unit, jobs: Mapping[str, ReplicatedJob], counts: Mapping[str, Count]
-) -> Fields:
+    jobset: JobSet,
+    podgroup: PlannedPodGroup,
+    jobs: Mapping[str, ReplicatedJob],
+    counts: Mapping[str, JobPodCounts],
+) -> ManifestFields:
     """Count what is needed; less once members are done and others wait to take their places again.
 
     An external scheduler does not count those that succeeded, so a pod that is made again beside
     them would wait for ever. Where nobody waits nothing is written.
     """
-    found = {member.name: _found(member, counts) for member in unit.members}
-    needed = [member.replicas * member.minimum for member in unit.members]
+    found = {subgroup.name: _job_counts(subgroup, counts) for subgroup in podgroup.subgroups}
+    needed = [subgroup.replicas * subgroup.min_member for subgroup in podgroup.subgroups]
     alive = [count.waiting + count.bound for each in found.values() for count in each]
     is_waiting = any(count.waiting for each in found.values() for count in each)
-    if is_waiting and sum(alive) < _least(unit, needed):
-        over = {one.name: one.succeeded for one in jobset.status.replicated_jobs_status}
+    if is_waiting and sum(alive) < _smallest_sum(podgroup, needed):
+        succeeded = {one.name: one.succeeded for one in jobset.status.replicated_jobs_status}
         needed = [
             0  # the pods of a Job that is over may be gone
-            if over.get(member.name) == member.replicas
-            else sum(_left(member, jobs[member.name], count) for count in found[member.name])
-            for member in unit.members
+            if succeeded.get(subgroup.name) == subgroup.replicas
+            else sum(
+                _remaining(subgroup, jobs[subgroup.name], count) for count in found[subgroup.name]
+            )
+            for subgroup in podgroup.subgroups
         ]
-    return {"minMember": max(_least(unit, needed), 1)}
+    return {"minMember": max(_smallest_sum(podgroup, needed), 1)}
 
 
-def _least(unit: Unit, needed: list[int]) -> int:
+def _smallest_sum(podgroup: PlannedPodGroup, needed: list[int]) -> int:
     """Return with how many pods as many members as are needed have theirs, whichever they are."""
-    return sum(sorted(needed)[: unit.min_members])
+    return sum(sorted(needed)[: podgroup.min_subgroups])
 
 
-def _left(member: Member, job: ReplicatedJob, count: Count) -> int:
+def _remaining(subgroup: PlannedSubGroup, job: ReplicatedJob, count: JobPodCounts) -> int:
     """Return how many of one Job's pods can still be asked for."""
     completions = job.template.spec.completions
     if completions is not None:
-        return min(member.minimum, max(completions - count.succeeded, 0))
-    return count.waiting + count.bound if count.succeeded else member.minimum
+        return min(subgroup.min_member, max(completions - count.succeeded, 0))
+    return count.waiting + count.bound if count.succeeded else subgroup.min_member
 
 
-def _found(member: Member, counts: Mapping[str, Count]) -> list[Count]:
+def _job_counts(
+    subgroup: PlannedSubGroup, counts: Mapping[str, JobPodCounts]
+) -> list[JobPodCounts]:
     """Return the pods of each Job of a member."""
-    return [counts.get(leaf_name(member.name, i), Count()) for i in range(member.replicas)]
+    return [
+        counts.get(podset_name(subgroup.name, i), JobPodCounts()) for i in range(subgroup.replicas)
+    ]

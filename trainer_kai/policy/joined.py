@@ -7,65 +7,65 @@ replicatedJobs is a number with a bit for each, in the order of their names.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
-from trainer_kai.policy.stages import READY, Course, Edge
+from trainer_kai.policy.stages import READY, Edge, StartOrder
 
-__all__ = ["Joined"]
+__all__ = ["JobSetPartition"]
 
 _Part: TypeAlias = int
 _Start: TypeAlias = frozenset[tuple[str, str]]
 
 
-class Joined:
+class JobSetPartition:
     """The parts of a course."""
 
-    def __init__(self, way: Course, ours: Sequence[str], alone: Iterable[str]) -> None:
+    def __init__(self, order: StartOrder, scheduled: Sequence[str], alone: Iterable[str]) -> None:
         """Be told who is in parts, in the order they are listed, and who is never joined to one."""
-        self._names: Final = sorted(way.names)
+        self._names: Final = sorted(order.names)
         self._bit: Final = {name: 1 << i for i, name in enumerate(self._names)}
-        self._edges: Final = way.edges
-        self._ours: Final = ours
-        self._alone: Final = self._set(alone)
-        self._into: Final[dict[str, list[tuple[int, Edge]]]] = {}
-        for place, edge in enumerate(way.edges):
-            self._into.setdefault(edge.after, []).append((place, edge))
-        self._after: Final = self._closed()
-        self._known: Final[dict[_Part, int]] = {}
-        self._starts: Final[dict[_Part, _Start]] = {}
+        self._edges: Final = order.edges
+        self._scheduled: Final = scheduled
+        self._alone: Final = self._bits_of(alone)
+        self._incoming: Final[dict[str, list[tuple[int, Edge]]]] = {}
+        for place, edge in enumerate(order.edges):
+            self._incoming.setdefault(edge.after, []).append((place, edge))
+        self._closure: Final = self._transitive_closure()
+        self._dependents_cache: Final[dict[_Part, int]] = {}
+        self._start_cache: Final[dict[_Part, _Start]] = {}
 
     def parts(self, *, staged: bool) -> Iterator[frozenset[str]]:
         """Yield each part after those it waits for, else as they are listed."""
-        parts = [self._bit[name] for name in self._ours]
+        parts = [self._bit[name] for name in self._scheduled]
         for edge in self._edges:
             before, after = self._bit[edge.before], self._bit[edge.after]
             apart = staged or (before | after) & self._alone
             if edge.status == READY and not apart:
-                parts = _with(parts, before, after)
-        for part in self._in_order(self._all_joined(parts)):
+                parts = _merged(parts, before, after)
+        for part in self._topological_order(self._merge_until_stable(parts)):
             yield frozenset(self._names_of(part))
 
-    def reached(self, names: Iterable[str]) -> frozenset[str]:
+    def with_dependents(self, names: Iterable[str]) -> frozenset[str]:
         """Return the names and all that begins after them."""
-        return frozenset(self._names_of(self._reached(self._set(names))))
+        return frozenset(self._names_of(self._with_dependents(self._bits_of(names))))
 
-    def entering(self, names: Iterable[str]) -> tuple[Edge, ...]:
+    def incoming_edges(self, names: Iterable[str]) -> tuple[Edge, ...]:
         """Return the edges from what begins without a part, another scheduler's pods among it."""
-        return tuple(self._entering(self._set(names)))
+        return tuple(self._incoming_edges(self._bits_of(names)))
 
-    def _all_joined(self, parts: list[_Part]) -> list[_Part]:
+    def _merge_until_stable(self, parts: list[_Part]) -> list[_Part]:
         """Join what begins together or waits for each other, until nobody does."""
-        pair = self._circle(parts)
+        pair = self._cycle_pair(parts)
         while True:
             if pair is not None:
-                parts = _with(parts, *pair)
-                pair = self._circle(parts)
+                parts = _merged(parts, *pair)
+                pair = self._cycle_pair(parts)
                 continue
-            twins = self._twins(parts)
-            if twins is None:
+            same_start = self._same_start_pair(parts)
+            if same_start is None:
                 return parts
-            parts = _with(parts, *twins)
-            pair = self._circle(parts) if self._is_in_circle(parts[-1], parts) else None
+            parts = _merged(parts, *same_start)
+            pair = self._cycle_pair(parts) if self._is_in_cycle(parts[-1], parts) else None
 
-    def _set(self, names: Iterable[str]) -> int:
+    def _bits_of(self, names: Iterable[str]) -> int:
         found = 0
         for name in names:
             found |= self._bit[name]
@@ -77,116 +77,122 @@ class Joined:
             yield self._names[low.bit_length() - 1]
             part ^= low
 
-    def _closed(self) -> list[int]:
+    def _transitive_closure(self) -> list[int]:
         """Return for each name, in their order, itself and all that begins after it."""
         followers = dict.fromkeys(self._bit.values(), 0)
         for edge in self._edges:
             followers[self._bit[edge.before]] |= self._bit[edge.after]
         found = []
         for bit in self._bit.values():
-            known, waiting = bit, followers[bit]
+            reachable, waiting = bit, followers[bit]
             while waiting:
                 low = waiting & -waiting
-                known |= low
-                waiting = (waiting | followers[low]) & ~known
-            found.append(known)
+                reachable |= low
+                waiting = (waiting | followers[low]) & ~reachable
+            found.append(reachable)
         return found
 
-    def _reached(self, part: _Part) -> int:
-        found = self._known.get(part)
+    def _with_dependents(self, part: _Part) -> int:
+        found = self._dependents_cache.get(part)
         if found is None:
-            found, left = 0, part
-            while left:
-                low = left & -left
-                found |= self._after[low.bit_length() - 1]
-                left &= ~found
-            self._known[part] = found
+            found, remaining = 0, part
+            while remaining:
+                low = remaining & -remaining
+                found |= self._closure[low.bit_length() - 1]
+                remaining &= ~found
+            self._dependents_cache[part] = found
         return found
 
-    def _circle(self, parts: list[_Part]) -> tuple[int, int] | None:
+    def _cycle_pair(self, parts: list[_Part]) -> tuple[int, int] | None:
         """Return one of each of two parts that wait for each other, also through others."""
-        behind = self._behind(parts)
+        dependents = self._dependent_parts(parts)
         for number, part in enumerate(parts):
             for other in range(number):
-                if behind[number] >> other & 1 and behind[other] >> number & 1:
-                    return _first(part), _first(parts[other])
+                if dependents[number] >> other & 1 and dependents[other] >> number & 1:
+                    return _lowest_bit(part), _lowest_bit(parts[other])
         return None
 
-    def _behind(self, parts: list[_Part]) -> list[int]:
+    def _dependent_parts(self, parts: list[_Part]) -> list[int]:
         """Return for each part, as numbers and bits, which ones begin after it through any."""
-        behind = []
+        dependents = []
         for part in parts:
-            known = self._reached(part)
-            behind.append(sum(1 << i for i, other in enumerate(parts) if other & known))
-        for through, found in enumerate(behind):
-            for number in range(len(behind)):
-                if behind[number] >> through & 1:
-                    behind[number] |= found
-        return behind
+            reachable = self._with_dependents(part)
+            dependents.append(sum(1 << i for i, other in enumerate(parts) if other & reachable))
+        for through, found in enumerate(dependents):
+            for number in range(len(dependents)):
+                if dependents[number] >> through & 1:
+                    dependents[number] |= found
+        return dependents
 
-    def _is_in_circle(self, part: _Part, parts: list[_Part]) -> bool:
+    def _is_in_cycle(self, part: _Part, parts: list[_Part]) -> bool:
         """Say whether something that begins after a part comes before it as well."""
-        known, left = self._reached(part), [other for other in parts if other != part]
+        reachable, remaining = (
+            self._with_dependents(part),
+            [other for other in parts if other != part],
+        )
         while True:
-            found = [other for other in left if other & known]
+            found = [other for other in remaining if other & reachable]
             if not found:
                 return False
-            left = [other for other in left if not other & known]
+            remaining = [other for other in remaining if not other & reachable]
             for other in found:
-                reached = self._reached(other)
+                reached = self._with_dependents(other)
                 if reached & part:
                     return True
-                known |= reached
+                reachable |= reached
 
-    def _twins(self, parts: list[_Part]) -> tuple[int, int] | None:
+    def _same_start_pair(self, parts: list[_Part]) -> tuple[int, int] | None:
         """Return one of each of two parts that begin at the same moment."""
-        begun: dict[_Start, int] = {}
+        started: dict[_Start, int] = {}
         for part in parts:
             if not part & self._alone:
-                start = self._start(part)
-                if start in begun:
-                    return begun[start], _first(part)
-                begun[start] = _first(part)
+                start = self._start_condition(part)
+                if start in started:
+                    return started[start], _lowest_bit(part)
+                started[start] = _lowest_bit(part)
         return None
 
-    def _start(self, part: _Part) -> _Start:
-        found = self._starts.get(part)
+    def _start_condition(self, part: _Part) -> _Start:
+        found = self._start_cache.get(part)
         if found is None:
-            found = frozenset((edge.before, edge.status) for edge in self._entering(part))
-            self._starts[part] = found
+            found = frozenset((edge.before, edge.status) for edge in self._incoming_edges(part))
+            self._start_cache[part] = found
         return found
 
-    def _entering(self, part: _Part) -> list[Edge]:
-        inside = self._reached(part)
+    def _incoming_edges(self, part: _Part) -> list[Edge]:
+        inside = self._with_dependents(part)
         found = [
             (place, edge)
             for name in self._names_of(part)
-            for place, edge in self._into.get(name, ())
+            for place, edge in self._incoming.get(name, ())
             if not self._bit[edge.before] & inside
         ]
         return [edge for _, edge in sorted(found, key=lambda it: it[0])]
 
-    def _in_order(self, parts: list[_Part]) -> Iterator[_Part]:
-        place = {self._bit[name]: number for number, name in enumerate(self._ours)}
+    def _topological_order(self, parts: list[_Part]) -> Iterator[_Part]:
+        place = {self._bit[name]: number for number, name in enumerate(self._scheduled)}
         firsts = {
             part: min(number for bit, number in place.items() if bit & part) for part in parts
         }
-        left = sorted(parts, key=firsts.__getitem__)
-        before = {part: self._set({edge.before for edge in self._entering(part)}) for part in parts}
-        while left:
+        remaining = sorted(parts, key=firsts.__getitem__)
+        before = {
+            part: self._bits_of({edge.before for edge in self._incoming_edges(part)})
+            for part in parts
+        }
+        while remaining:
             waiting = 0
-            for part in left:
+            for part in remaining:
                 waiting |= part
-            part = next(part for part in left if not before[part] & waiting)
-            left.remove(part)
+            part = next(part for part in remaining if not before[part] & waiting)
+            remaining.remove(part)
             yield part
 
 
-def _first(part: _Part) -> int:
+def _lowest_bit(part: _Part) -> int:
     return part & -part
 
 
-def _with(parts: list[_Part], one: int, other: int) -> list[_Part]:
+def _merged(parts: list[_Part], one: int, other: int) -> list[_Part]:
     """Make one part of two; whoever is in none is left alone."""
     both = [part for part in parts if part & (one | other)]
     if len(both) < 2:

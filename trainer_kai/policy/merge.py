@@ -20,7 +20,7 @@ from trainer_kai.api.runtime import JobSetTemplate
 from trainer_kai.api.trainjob import RuntimePatch
 from trainer_kai.errors import FieldError
 
-__all__ = ["merge_faults", "merged"]
+__all__ = ["apply_runtime_patches", "runtime_patch_faults"]
 
 N = TypeVar("N", Container, SchedulingGate, Volume)
 
@@ -37,23 +37,25 @@ _POD_FIELDS: Final = frozenset(
 )
 
 
-def merged(template: JobSetTemplate, patches: Iterable[RuntimePatch]) -> JobSetTemplate:
+def apply_runtime_patches(
+    template: JobSetTemplate, patches: Iterable[RuntimePatch]
+) -> JobSetTemplate:
     """Lay the patches over the template; what it has no replicatedJob for is left out."""
     for patch in patches:
         over = patch.training_runtime_spec.template
         jobs = {job.name: job for job in over.spec.replicated_jobs}
         listed = tuple(
-            _job(job, jobs[job.name]) if job.name in jobs else job
+            _merged_job(job, jobs[job.name]) if job.name in jobs else job
             for job in template.spec.replicated_jobs
         )
-        metadata = _metadata(template.metadata, over.metadata)
+        metadata = _merged_metadata(template.metadata, over.metadata)
         template = replace(
             template, metadata=metadata, spec=replace(template.spec, replicated_jobs=listed)
         )
     return template
 
 
-def merge_faults(spec: JobSetSpec, patches: Iterable[RuntimePatch]) -> Iterator[FieldError]:
+def runtime_patch_faults(spec: JobSetSpec, patches: Iterable[RuntimePatch]) -> Iterator[FieldError]:
     """Tell what the patches name that the template's *spec* does not have, or cannot be patched."""
     known = {job.name: job for job in spec.replicated_jobs}
     for i, patch in enumerate(patches):
@@ -106,37 +108,39 @@ def _fields(kind: type[msgspec.Struct]) -> tuple[tuple[str, str, Any], ...]:
     return tuple((it.name, it.encode_name, getattr(empty, it.name)) for it in fields)
 
 
-def _job(base: ReplicatedJob, over: ReplicatedJob) -> ReplicatedJob:
+def _merged_job(base: ReplicatedJob, over: ReplicatedJob) -> ReplicatedJob:
     spec = base.template.spec
     template = replace(
         base.template,
-        metadata=_metadata(base.template.metadata, over.template.metadata),
-        spec=replace(spec, template=_pod(spec.template, over.template.spec.template)),
+        metadata=_merged_metadata(base.template.metadata, over.template.metadata),
+        spec=replace(spec, template=_merged_pod(spec.template, over.template.spec.template)),
     )
     return replace(base, template=template)
 
 
-def _pod(base: PodTemplate, over: PodTemplate) -> PodTemplate:
-    was, new = base.spec, over.spec
+def _merged_pod(base: PodTemplate, over: PodTemplate) -> PodTemplate:
+    base_spec, over_spec = base.spec, over.spec
     spec = replace(
-        was,
-        affinity=_overlaid(was.affinity, new.affinity),
-        containers=_by_name(was.containers, _bare(new.containers)),
-        init_containers=_by_name(was.init_containers, _bare(new.init_containers)),
-        node_selector={**was.node_selector, **new.node_selector},
-        scheduling_gates=_by_name(was.scheduling_gates, new.scheduling_gates),
-        tolerations=new.tolerations or was.tolerations,
-        volumes=_by_name(was.volumes, new.volumes),
+        base_spec,
+        affinity=_overlay(base_spec.affinity, over_spec.affinity),
+        containers=_merged_by_name(base_spec.containers, _names_only(over_spec.containers)),
+        init_containers=_merged_by_name(
+            base_spec.init_containers, _names_only(over_spec.init_containers)
+        ),
+        node_selector={**base_spec.node_selector, **over_spec.node_selector},
+        scheduling_gates=_merged_by_name(base_spec.scheduling_gates, over_spec.scheduling_gates),
+        tolerations=over_spec.tolerations or base_spec.tolerations,
+        volumes=_merged_by_name(base_spec.volumes, over_spec.volumes),
     )
-    return PodTemplate(metadata=_metadata(base.metadata, over.metadata), spec=spec)
+    return PodTemplate(metadata=_merged_metadata(base.metadata, over.metadata), spec=spec)
 
 
-def _bare(containers: tuple[Container, ...]) -> tuple[Container, ...]:
+def _names_only(containers: tuple[Container, ...]) -> tuple[Container, ...]:
     """Leave of containers what a patch can carry and we read: the names."""
     return tuple(Container(name=container.name) for container in containers)
 
 
-def _metadata(base: TemplateMeta, over: TemplateMeta) -> TemplateMeta:
+def _merged_metadata(base: TemplateMeta, over: TemplateMeta) -> TemplateMeta:
     return TemplateMeta(
         name=over.name or base.name,
         labels={**base.labels, **over.labels},
@@ -144,7 +148,7 @@ def _metadata(base: TemplateMeta, over: TemplateMeta) -> TemplateMeta:
     )
 
 
-def _by_name(base: tuple[N, ...], over: tuple[N, ...]) -> tuple[N, ...]:
+def _merged_by_name(base: tuple[N, ...], over: tuple[N, ...]) -> tuple[N, ...]:
     """Merge lists whose items have names.
 
     What is patched comes in the order of the patch. The rest keeps its order, each item before the
@@ -158,11 +162,11 @@ def _by_name(base: tuple[N, ...], over: tuple[N, ...]) -> tuple[N, ...]:
         at = place.get(item.name)
         while rest and at is not None and place[rest[0].name] < at:
             items.append(rest.pop(0))
-        items.append(item if at is None else _overlaid(base[at], item))
+        items.append(item if at is None else _overlay(base[at], item))
     return tuple(items + rest)
 
 
-def _overlaid(base: Any, over: Any) -> Any:
+def _overlay(base: Any, over: Any) -> Any:
     """Lay what is set in one struct over another, field by field."""
     if base is None or over is None:
         return base if over is None else over
@@ -170,7 +174,7 @@ def _overlaid(base: Any, over: Any) -> Any:
     for name in over.__struct_fields__:
         value = getattr(over, name)
         if isinstance(value, msgspec.Struct):
-            changed[name] = _overlaid(getattr(base, name), value)
+            changed[name] = _overlay(getattr(base, name), value)
         elif value:
             changed[name] = value
     return replace(base, **changed)

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from trainer_kai.api.names import QUEUE
 
-__all__ = ["Asked", "Choice", "Source", "choose"]
+__all__ = ["QueueChoice", "QueueSource", "RequestedQueues", "resolve_queue"]
 
 
-class Source(Enum):
+class QueueSource(Enum):
     """Who named the queue, the highest first."""
 
     TRAINJOB = "the TrainJob's label"
@@ -25,7 +25,7 @@ class Source(Enum):
     DEFAULT = "the default"
 
 
-class Asked(NamedTuple):
+class RequestedQueues(NamedTuple):
     """What each place says; labels as they are, templates in the order of the replicatedJobs."""
 
     trainjob: Mapping[str, str] = {}
@@ -35,26 +35,26 @@ class Asked(NamedTuple):
     namespace: Mapping[str, str] = {}
 
 
-class Choice(NamedTuple):
+class QueueChoice(NamedTuple):
     """The queue, and who named it."""
 
     queue: str
-    source: Source
+    source: QueueSource
     others: tuple[str, ...] = ()  # queues that pod templates name beside it, in order
 
 
-def choose(asked: Asked, default: str) -> Choice:
+def resolve_queue(requested: RequestedQueues, default: str) -> QueueChoice:
     """Return the queue that is named highest; an empty label names none."""
-    templates = [labels[QUEUE] for labels in asked.templates if labels.get(QUEUE)]
-    said = {
-        Source.TRAINJOB: asked.trainjob.get(QUEUE),
-        Source.RUNTIME: asked.runtime_queue,
-        Source.JOBSET: asked.jobset.get(QUEUE),
-        Source.POD_TEMPLATE: templates[0] if templates else None,
-        Source.NAMESPACE: asked.namespace.get(QUEUE),
+    templates = [labels[QUEUE] for labels in requested.templates if labels.get(QUEUE)]
+    named = {
+        QueueSource.TRAINJOB: requested.trainjob.get(QUEUE),
+        QueueSource.RUNTIME: requested.runtime_queue,
+        QueueSource.JOBSET: requested.jobset.get(QUEUE),
+        QueueSource.POD_TEMPLATE: templates[0] if templates else None,
+        QueueSource.NAMESPACE: requested.namespace.get(QUEUE),
     }
-    for source, queue in said.items():
+    for source, queue in named.items():
         if queue:
             others = tuple(dict.fromkeys(name for name in templates if name != queue))
-            return Choice(queue, source, others)
-    return Choice(default, Source.DEFAULT)
+            return QueueChoice(queue, source, others)
+    return QueueChoice(default, QueueSource.DEFAULT)

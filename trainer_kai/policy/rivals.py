@@ -11,43 +11,51 @@ from typing import Final, NamedTuple
 
 from trainer_kai.api.meta import Key
 
-__all__ = ["REMEDY", "USUAL_S", "Places", "good_for_s", "held_by", "places_of", "ready_as"]
+__all__ = [
+    "DEFAULT_LEASE_S",
+    "REMEDY",
+    "DuplicateSchedulerObjects",
+    "deployment_ready_message",
+    "duplicate_scheduler_objects",
+    "lease_duration_s",
+    "lease_held_message",
+]
 
 REMEDY: Final = "stop that one, or give ours another name (setting scheduler_name)"
-USUAL_S: Final = 15  # of a Lease that does not say how long it is good for
-_MOST_S: Final = 60  # whatever it says
+DEFAULT_LEASE_S: Final = 15  # of a Lease that does not say how long it is good for
+_MAX_LEASE_S: Final = 60  # whatever it says
 
 
-class Places(NamedTuple):
+class DuplicateSchedulerObjects(NamedTuple):
     """Leases and Deployments of other schedulers, if there are any."""
 
     leases: tuple[Key, ...]
     deployments: tuple[Key, ...]
 
 
-def places_of(
+def duplicate_scheduler_objects(
     scheduler_name: str, namespaces: Iterable[str], shards: Sequence[str], own: Key
-) -> Places:
+) -> DuplicateSchedulerObjects:
     """Return where to look: in *namespaces* and in our own; *own* is our Lease and Deployment."""
-    where = dict.fromkeys((own.namespace, *namespaces))
-    of_shards = [f"{scheduler_name}-{shard}" for shard in shards]
-    return Places(
-        leases=_keys(where, (scheduler_name, *of_shards), own),
-        deployments=_keys(where, of_shards, own),
+    searched = dict.fromkeys((own.namespace, *namespaces))
+    shard_names = [f"{scheduler_name}-{shard}" for shard in shards]
+    return DuplicateSchedulerObjects(
+        leases=_keys(searched, (scheduler_name, *shard_names), own),
+        deployments=_keys(searched, shard_names, own),
     )
 
 
-def good_for_s(claimed_s: int) -> int:
+def lease_duration_s(declared_s: int) -> int:
     """Return how long another scheduler's Lease counts since it was renewed."""
-    return min(claimed_s or USUAL_S, _MOST_S)
+    return min(declared_s or DEFAULT_LEASE_S, _MAX_LEASE_S)
 
 
-def held_by(lease: Key, holder: str) -> str:
+def lease_held_message(lease: Key, holder: str) -> str:
     """Say what another scheduler does that holds a Lease."""
     return f"another scheduler holds Lease {lease} (holder {holder})"
 
 
-def ready_as(deployment: Key, replicas: int) -> str:
+def deployment_ready_message(deployment: Key, replicas: int) -> str:
     """Say what another scheduler does that runs without a Lease."""
     return f"another scheduler is ready as Deployment {deployment} (replicas {replicas})"
 

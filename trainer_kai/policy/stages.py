@@ -13,7 +13,15 @@ from typing import Final, NamedTuple
 from trainer_kai.api.jobset import JobSetSpec, ReplicatedJob
 from trainer_kai.policy.finding import Finding
 
-__all__ = ["COMPLETE", "READY", "Course", "Edge", "course", "pods_of", "reached"]
+__all__ = [
+    "COMPLETE",
+    "READY",
+    "Edge",
+    "StartOrder",
+    "pods_at_once",
+    "start_order",
+    "with_dependents",
+]
 
 READY: Final = "Ready"
 COMPLETE: Final = "Complete"
@@ -27,7 +35,7 @@ class Edge(NamedTuple):
     status: str
 
 
-class Course(NamedTuple):
+class StartOrder(NamedTuple):
     """Who has pods, in the order they are listed, and who waits for whom."""
 
     names: tuple[str, ...]
@@ -35,7 +43,7 @@ class Course(NamedTuple):
     findings: tuple[Finding, ...] = ()
 
 
-def pods_of(job: ReplicatedJob) -> int:
+def pods_at_once(job: ReplicatedJob) -> int:
     """Return how many pods each of its Jobs has at once; what is not said is one."""
     spec = job.template.spec
     parallelism = 1 if spec.parallelism is None else spec.parallelism
@@ -44,29 +52,31 @@ def pods_of(job: ReplicatedJob) -> int:
     return max(min(parallelism, spec.completions), 0)
 
 
-def course(spec: JobSetSpec) -> Course:
+def start_order(spec: JobSetSpec) -> StartOrder:
     """Read the order; who can never begin is left out, with a finding."""
     jobs = {job.name: job for job in spec.replicated_jobs}
-    findings = list(_misplaced(spec, jobs))
-    edges = [edge for edge in _all(spec) if not _is_void(edge, jobs)]
-    stuck = [edge for edge in edges if _is_never(edge, jobs)]
-    findings += _told(spec, jobs, stuck)
-    circular = _circular(edges)
+    findings = list(_invalid_dependencies(spec, jobs))
+    edges = [edge for edge in _edges(spec) if not _is_void(edge, jobs)]
+    stuck = [edge for edge in edges if _is_unreachable(edge, jobs)]
+    findings += _unreachable_findings(spec, jobs, stuck)
+    circular = _in_cycles(edges)
     if circular:
         names = " and ".join(name for name in jobs if name in circular)
-        findings.append(Finding("spec.replicatedJobs", _waiting(names, len(circular)), blocks=True))
+        findings.append(
+            Finding("spec.replicatedJobs", _cycle_message(names, len(circular)), blocks=True)
+        )
     refused = [name for name, job in jobs.items() if job.replicas > 0 and _is_refused(job)]
-    gone = reached({*(edge.after for edge in stuck), *circular, *refused}, edges)
-    edges = [edge for edge in edges if edge.before not in gone and edge.after not in gone]
-    left = [name for name in jobs if name not in gone]
-    empty = [name for name in left if jobs[name].replicas <= 0 or not pods_of(jobs[name])]
+    excluded = with_dependents({*(edge.after for edge in stuck), *circular, *refused}, edges)
+    edges = [edge for edge in edges if edge.before not in excluded and edge.after not in excluded]
+    remaining = [name for name in jobs if name not in excluded]
+    empty = [name for name in remaining if jobs[name].replicas <= 0 or not pods_at_once(jobs[name])]
     for name in empty:
-        edges = list(_joined(edges, name))
-    alive = tuple(name for name in left if name not in empty)
-    return Course(alive, tuple(dict.fromkeys(edges)), tuple(findings))
+        edges = list(_bypassed(edges, name))
+    alive = tuple(name for name in remaining if name not in empty)
+    return StartOrder(alive, tuple(dict.fromkeys(edges)), tuple(findings))
 
 
-def _all(spec: JobSetSpec) -> Iterator[Edge]:
+def _edges(spec: JobSetSpec) -> Iterator[Edge]:
     return _chain(spec) if _is_in_order(spec) else _declared(spec)
 
 
@@ -92,18 +102,16 @@ def _declared(spec: JobSetSpec) -> Iterator[Edge]:
             yield Edge(dependency.name, job.name, dependency.status)
 
 
-def _misplaced(spec: JobSetSpec, jobs: Mapping[str, ReplicatedJob]) -> Iterator[Finding]:
+def _invalid_dependencies(spec: JobSetSpec, jobs: Mapping[str, ReplicatedJob]) -> Iterator[Finding]:
     """Yield what JobSet itself would refuse."""
     earlier: set[str] = set()
     for i, job in enumerate(spec.replicated_jobs):
         for j, dependency in enumerate(job.depends_on):
             path = f"spec.replicatedJobs[{i}].dependsOn[{j}]"
             if dependency.name not in jobs:
-                right = ", ".join(sorted(earlier)) or "none: this is the first one"
+                earlier_names = ", ".join(sorted(earlier)) or "none: this is the first one"
                 are = "are" if len(earlier) > 1 else "is"
-                message = (
-                    f"there is no replicatedJob {dependency.name!r}; before it there {are} {right}"
-                )
+                message = f"there is no replicatedJob {dependency.name!r}; before it there {are} {earlier_names}"
                 yield Finding(f"{path}.name", message, blocks=True)
             elif dependency.name not in {*earlier, job.name}:  # it does let in who waits for itself
                 message = f"{dependency.name!r} must be listed before {job.name!r}"
@@ -114,12 +122,12 @@ def _misplaced(spec: JobSetSpec, jobs: Mapping[str, ReplicatedJob]) -> Iterator[
         earlier.add(job.name)
 
 
-def _is_never(edge: Edge, jobs: Mapping[str, ReplicatedJob]) -> bool:
+def _is_unreachable(edge: Edge, jobs: Mapping[str, ReplicatedJob]) -> bool:
     """Say whether the first can never get that far: it does not exist, or its Jobs never run."""
     job = jobs.get(edge.before)
     if job is None or edge.status not in {READY, COMPLETE} or job.replicas < 0:
         return True
-    if edge.status == READY or pods_of(job) > 0:
+    if edge.status == READY or pods_at_once(job) > 0:
         return False
     return job.template.spec.completions != 0
 
@@ -131,7 +139,7 @@ def _is_refused(job: ReplicatedJob) -> bool:
     return not is_counted and spec.completion_mode in {"", "Indexed"}
 
 
-def _told(
+def _unreachable_findings(
     spec: JobSetSpec, jobs: Mapping[str, ReplicatedJob], stuck: Iterable[Edge]
 ) -> Iterator[Finding]:
     """Yield why somebody never begins."""
@@ -147,47 +155,47 @@ def _told(
             yield Finding(path, message, blocks=True)
 
 
-def _waiting(names: str, count: int) -> str:
+def _cycle_message(names: str, count: int) -> str:
     if count == 1:
         return f"{names} waits for itself, so it never begins"
     return f"{names} wait for each other, so none of them begins"
 
 
-def _circular(edges: list[Edge]) -> frozenset[str]:
+def _in_cycles(edges: list[Edge]) -> frozenset[str]:
     """Return who waits, through others, for itself."""
     followers: dict[str, set[str]] = {}
     for edge in edges:
         followers.setdefault(edge.before, set()).add(edge.after)
-    return frozenset(name for name in followers if name in _behind(name, followers))
+    return frozenset(name for name in followers if name in _dependents(name, followers))
 
 
-def _behind(name: str, followers: Mapping[str, set[str]]) -> set[str]:
+def _dependents(name: str, followers: Mapping[str, set[str]]) -> set[str]:
     """Return all that begins after one."""
     found: set[str] = set()
-    waiting = [name]
-    while waiting:
-        more = followers.get(waiting.pop(), set()) - found
+    pending = [name]
+    while pending:
+        more = followers.get(pending.pop(), set()) - found
         found |= more
-        waiting += more
+        pending += more
     return found
 
 
-def reached(names: Iterable[str], edges: Iterable[Edge]) -> frozenset[str]:
+def with_dependents(names: Iterable[str], edges: Iterable[Edge]) -> frozenset[str]:
     """Return the names and all that begins after them."""
     followers: dict[str, list[str]] = {}
     for edge in edges:
         followers.setdefault(edge.before, []).append(edge.after)
     found: set[str] = set()
-    waiting = list(names)
-    while waiting:
-        name = waiting.pop()
+    pending = list(names)
+    while pending:
+        name = pending.pop()
         if name not in found:
             found.add(name)
-            waiting += followers.get(name, ())
+            pending += followers.get(name, ())
     return frozenset(found)
 
 
-def _joined(edges: Iterable[Edge], name: str) -> Iterator[Edge]:
+def _bypassed(edges: Iterable[Edge], name: str) -> Iterator[Edge]:
     """Yield the edges without one whose Jobs have no pods.
 
     They are Ready, or Complete, as soon as they are made, which is when what is before them is.

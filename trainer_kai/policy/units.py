@@ -15,21 +15,21 @@ from trainer_kai.api.jobset import JobSet, ReplicatedJob
 from trainer_kai.api.names import ANCESTOR_STEP, BATCH_MIN_MEMBER
 from trainer_kai.api.wishes import is_count
 from trainer_kai.policy.finding import Finding
-from trainer_kai.policy.joined import Joined
+from trainer_kai.policy.joined import JobSetPartition
 from trainer_kai.policy.names import MAIN
-from trainer_kai.policy.podbounds import is_related
-from trainer_kai.policy.stages import Edge, course, pods_of
+from trainer_kai.policy.podbounds import has_inter_pod_constraints
+from trainer_kai.policy.stages import Edge, pods_at_once, start_order
 
 __all__ = [
     "INITIALIZERS",
+    "MOST_CONSTRAINED",
     "MOST_EXPECTED",
     "MOST_JOBS",
-    "MOST_RELATED",
     "MOST_SUB_GROUPS",
-    "Member",
-    "Outline",
-    "Unit",
-    "outline",
+    "PlannedPodGroup",
+    "PlannedSubGroup",
+    "PodGroupPlan",
+    "plan_podgroups",
     "size_fault",
 ]
 
@@ -38,76 +38,84 @@ INITIALIZERS: Final = frozenset({"dataset-initializer", "model-initializer"})
 MOST_JOBS: Final = 64  # while one JobSet is planned all others wait: these take 15 ms at the worst
 MOST_SUB_GROUPS: Final = 3000  # as many as the definition of a PodGroup allows
 MOST_EXPECTED: Final = 100_000  # pods of one group that come later: a number is soon written
-MOST_RELATED: Final = 5000  # of them, those that are placed one by one, for they mind each other
+MOST_CONSTRAINED: Final = (
+    5000  # of them, those that are placed one by one, for they mind each other
+)
 _MOST_EDGES: Final = 10 * MOST_JOBS
 
 
-class Member(NamedTuple):
+class PlannedSubGroup(NamedTuple):
     """A replicatedJob of a unit."""
 
     name: str
     replicas: int
     pods: int  # of each replica, at once
-    minimum: int  # of each replica, to be placed for it to count
-    is_later: bool  # begins only after others of its unit
-    is_related: bool = False  # its pods have affinity to pods, spread or ports of the node
+    min_member: int  # of each replica, to be placed for it to count
+    is_anticipated: bool  # begins only after others of its unit
+    has_inter_pod_constraints: bool = (
+        False  # its pods have affinity to pods, spread or ports of the node
+    )
 
 
-class Unit(NamedTuple):
+class PlannedPodGroup(NamedTuple):
     """What starts together: members in the order they are listed."""
 
     suffix: str
-    members: tuple[Member, ...]
-    min_members: int  # how many of them are needed
+    subgroups: tuple[PlannedSubGroup, ...]
+    min_subgroups: int  # how many of them are needed
     after: tuple[Edge, ...]  # what others must have reached before
 
 
-class Outline(NamedTuple):
+class PodGroupPlan(NamedTuple):
     """All units of a JobSet, those that begin first in front."""
 
-    units: tuple[Unit, ...]
+    podgroups: tuple[PlannedPodGroup, ...]
     findings: tuple[Finding, ...] = ()
-    left_out: tuple[str, ...] = ()  # replicatedJobs of units that are too large for a group
+    too_large: tuple[str, ...] = ()  # replicatedJobs of units that are too large for a group
 
-    def unit_of(self, replicated_job: str) -> Unit | None:
+    def podgroup_of(self, replicated_job: str) -> PlannedPodGroup | None:
         """Return the unit that a replicatedJob belongs to."""
-        for unit in self.units:
-            if any(member.name == replicated_job for member in unit.members):
-                return unit
+        for podgroup in self.podgroups:
+            if any(subgroup.name == replicated_job for subgroup in podgroup.subgroups):
+                return podgroup
         return None
 
 
-def outline(jobset: JobSet, scheduler_name: str, *, staged: bool = False) -> Outline:
+def plan_podgroups(jobset: JobSet, scheduler_name: str, *, staged: bool = False) -> PodGroupPlan:
     """Cut a JobSet into units; pods of another scheduler belong to none."""
     excess = size_fault(jobset)
     if excess:
-        return Outline((), (Finding("spec.replicatedJobs", excess, blocks=True),))
+        return PodGroupPlan((), (Finding("spec.replicatedJobs", excess, blocks=True),))
     jobs = {job.name: job for job in jobset.spec.replicated_jobs}
-    way = course(jobset.spec)
-    ours = [name for name in way.names if _scheduler(jobs[name]) in {"", scheduler_name}]
-    joined = Joined(way, ours, [name for name in ours if _is_initializer(jobs[name])])
-    parts = [*joined.parts(staged=staged)]
-    findings = [*way.findings, *_foreign(jobset, scheduler_name)]
-    members = {name: _member(jobset, name, findings) for name in ours}
-    wanted = _count_in(jobset.metadata.annotations, "metadata", findings)
-    units: list[Unit] = []
-    left_out: list[str] = []
+    order = start_order(jobset.spec)
+    scheduled = [name for name in order.names if _scheduler(jobs[name]) in {"", scheduler_name}]
+    partition = JobSetPartition(
+        order, scheduled, [name for name in scheduled if _is_initializer(jobs[name])]
+    )
+    parts = [*partition.parts(staged=staged)]
+    findings = [*order.findings, *_other_scheduler_findings(jobset, scheduler_name)]
+    by_name = {name: _subgroup(jobset, name, findings) for name in scheduled}
+    min_subgroups = _batch_min_member(jobset.metadata.annotations, "metadata", findings)
+    podgroups: list[PlannedPodGroup] = []
+    too_large: list[str] = []
     for part in parts:
-        suffix = MAIN if len(parts) == 1 else min(part, key=ours.index)
-        inside = joined.reached(part)
-        later = {edge.after for edge in way.edges if edge.before in inside}
-        chosen = tuple(
-            members[name]._replace(is_later=name in later) for name in ours if name in part
+        suffix = MAIN if len(parts) == 1 else min(part, key=scheduled.index)
+        inside = partition.with_dependents(part)
+        anticipated = {edge.after for edge in order.edges if edge.before in inside}
+        subgroups = tuple(
+            by_name[name]._replace(is_anticipated=name in anticipated)
+            for name in scheduled
+            if name in part
         )
-        needed = min(wanted or len(chosen), len(chosen))
-        unit = Unit(suffix, chosen, needed, joined.entering(part))
-        excess = _excess(unit, staged=staged)
+        needed = min(min_subgroups or len(subgroups), len(subgroups))
+        podgroup = PlannedPodGroup(suffix, subgroups, needed, partition.incoming_edges(part))
+        excess = _podgroup_size_fault(podgroup, staged=staged)
         if excess:
             findings.append(Finding("spec.replicatedJobs", excess, blocks=True))
-            left_out += (member.name for member in chosen)
+            too_large += (subgroup.name for subgroup in subgroups)
         else:
-            units.append(unit)
-    return Outline(tuple(units), tuple(findings), tuple(left_out))
+            podgroups.append(podgroup)
+    return PodGroupPlan(tuple(podgroups), tuple(findings), tuple(too_large))
 
 
 def size_fault(jobset: JobSet) -> str | None:
@@ -120,31 +128,31 @@ def size_fault(jobset: JobSet) -> str | None:
     return f"{edges} dependencies are more than {_MOST_EDGES}" if edges > _MOST_EDGES else None
 
 
-def _excess(unit: Unit, *, staged: bool) -> str | None:
+def _podgroup_size_fault(podgroup: PlannedPodGroup, *, staged: bool) -> str | None:
     """Say why a group cannot hold a unit: each Job has a place in it, and pods are expected."""
-    names = " and ".join(member.name for member in unit.members)
-    jobs = sum(member.replicas for member in unit.members)
+    names = " and ".join(subgroup.name for subgroup in podgroup.subgroups)
+    jobs = sum(subgroup.replicas for subgroup in podgroup.subgroups)
     if staged:
         if jobs <= MOST_SUB_GROUPS:
             return None
         message = f"{names} would have {jobs} Jobs, and a group is of {MOST_SUB_GROUPS} at most"
         return f"{message}; lower replicas"
-    places = jobs + len(unit.members)
-    if places > MOST_SUB_GROUPS:
-        return f"{names} would need {places} sub-groups, and a group has {MOST_SUB_GROUPS} at most"
-    later = [member for member in unit.members if member.is_later]
-    related = [member for member in later if member.is_related]
-    return _many(later, "pods", MOST_EXPECTED) or _many(
-        related, "pods with affinity, spread or ports", MOST_RELATED
+    podset_count = jobs + len(podgroup.subgroups)
+    if podset_count > MOST_SUB_GROUPS:
+        return f"{names} would need {podset_count} sub-groups, and a group has {MOST_SUB_GROUPS} at most"
+    anticipated = [subgroup for subgroup in podgroup.subgroups if subgroup.is_anticipated]
+    constrained = [subgroup for subgroup in anticipated if subgroup.has_inter_pod_constraints]
+    return _anticipated_fault(anticipated, "pods", MOST_EXPECTED) or _anticipated_fault(
+        constrained, "pods with affinity, spread or ports", MOST_CONSTRAINED
     )
 
 
-def _many(later: list[Member], pods: str, most: int) -> str | None:
+def _anticipated_fault(anticipated: list[PlannedSubGroup], pods: str, most: int) -> str | None:
     """Say that members that come later have more pods than a group may expect of these."""
-    expected = sum(member.replicas * member.pods for member in later)
+    expected = sum(subgroup.replicas * subgroup.pods for subgroup in anticipated)
     if expected <= most:
         return None
-    names = " and ".join(member.name for member in later)
+    names = " and ".join(subgroup.name for subgroup in anticipated)
     message = f"{names} would have {expected} {pods} that come later (dependsOn with status Ready)"
     return f"{message}, and a group expects {most} at most; lower replicas or parallelism"
 
@@ -157,31 +165,40 @@ def _is_initializer(job: ReplicatedJob) -> bool:
     return job.template.metadata.labels.get(ANCESTOR_STEP) in INITIALIZERS
 
 
-def _member(jobset: JobSet, name: str, findings: list[Finding]) -> Member:
+def _subgroup(jobset: JobSet, name: str, findings: list[Finding]) -> PlannedSubGroup:
     number, job = next(
         (i, job) for i, job in enumerate(jobset.spec.replicated_jobs) if job.name == name
     )
     path = f"spec.replicatedJobs[{number}].template.metadata"
-    asked = _count_in(job.template.metadata.annotations, path, findings)
-    pods = pods_of(job)
-    if asked is not None and asked > pods:
-        message = f"{asked} is more than the {pods} pods that each of its Jobs has at once"
+    requested = _batch_min_member(job.template.metadata.annotations, path, findings)
+    pods = pods_at_once(job)
+    if requested is not None and requested > pods:
+        message = f"{requested} is more than the {pods} pods that each of its Jobs has at once"
         findings.append(Finding(f"{path}.annotations[{BATCH_MIN_MEMBER}]", message))
-    minimum = min(asked, pods) if asked is not None else _least(job, pods)
-    related = is_related(job.template.spec.template.spec)
-    return Member(name, job.replicas, pods, minimum, is_later=False, is_related=related)
+    min_member = min(requested, pods) if requested is not None else _default_min_member(job, pods)
+    constrained = has_inter_pod_constraints(job.template.spec.template.spec)
+    return PlannedSubGroup(
+        name,
+        job.replicas,
+        pods,
+        min_member,
+        is_anticipated=False,
+        has_inter_pod_constraints=constrained,
+    )
 
 
-def _least(job: ReplicatedJob, pods: int) -> int:
+def _default_min_member(job: ReplicatedJob, pods: int) -> int:
     """Return all pods; but one of those that take work from a common list, one after another."""
     spec = job.template.spec
-    is_list = spec.completion_mode == "NonIndexed" and (
+    is_work_queue = spec.completion_mode == "NonIndexed" and (
         spec.parallelism is not None if spec.completions is None else spec.completions > pods
     )
-    return 1 if is_list else pods
+    return 1 if is_work_queue else pods
 
 
-def _count_in(annotations: Mapping[str, str], path: str, findings: list[Finding]) -> int | None:
+def _batch_min_member(
+    annotations: Mapping[str, str], path: str, findings: list[Finding]
+) -> int | None:
     text = annotations.get(BATCH_MIN_MEMBER)
     if text is None:
         return None
@@ -192,7 +209,7 @@ def _count_in(annotations: Mapping[str, str], path: str, findings: list[Finding]
     return None
 
 
-def _foreign(jobset: JobSet, scheduler_name: str) -> Iterator[Finding]:
+def _other_scheduler_findings(jobset: JobSet, scheduler_name: str) -> Iterator[Finding]:
     for i, job in enumerate(jobset.spec.replicated_jobs):
         name = _scheduler(job)
         if name not in {"", scheduler_name}:

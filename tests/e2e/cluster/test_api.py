@@ -81,18 +81,18 @@ class Server:
     """Gives one answer after the other and remembers what it was asked."""
 
     def __init__(self, *answers: Answer) -> None:
-        self.asked: list[tuple[str, str, Any]] = []
+        self.requests: list[tuple[str, str, Any]] = []
         self._answers = iter(answers)
 
     async def answer(self, request: web.Request) -> web.Response:
         """Answer one request."""
         text = await request.text()
-        self.asked.append((request.method, request.path_qs, text and await request.json()))
+        self.requests.append((request.method, request.path_qs, text and await request.json()))
         status, body = next(self._answers)
         return web.json_response(body, status=status)
 
 
-async def ask(*answers: Answer, what: str, **arguments: Any) -> tuple[Server, Any]:
+async def request(*answers: Answer, what: str, **arguments: Any) -> tuple[Server, Any]:
     """Call one method of `Api` on a server with some answers to give."""
     server = Server(*answers)
     application = web.Application()
@@ -107,7 +107,7 @@ async def test_objects_of_a_list_say_what_they_are() -> None:
     """The API leaves kind and version out of the items of a list; here they carry both."""
     listed = {"metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"name": "one"}}]}
 
-    _, found = await ask((200, listed), what="list", resource=PODS)
+    _, found = await request((200, listed), what="list", resource=PODS)
 
     assert found == (
         [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one"}}],
@@ -119,9 +119,9 @@ async def test_an_object_is_created_where_it_says() -> None:
     """Kind and namespace of an object give its path; what else is asked is in the query."""
     obj = {"kind": "Pod", "metadata": {"namespace": "ns", "name": "one"}}
 
-    server, _ = await ask((201, {}), what="create", obj=obj, dryRun="All")
+    server, _ = await request((201, {}), what="create", obj=obj, dryRun="All")
 
-    assert server.asked == [("POST", "/api/v1/namespaces/ns/pods?dryRun=All", obj)]
+    assert server.requests == [("POST", "/api/v1/namespaces/ns/pods?dryRun=All", obj)]
 
 
 async def test_kinds_are_discovered_in_every_version() -> None:
@@ -129,7 +129,7 @@ async def test_kinds_are_discovered_in_every_version() -> None:
     versions = [{"version": "v1", "resources": [{"resource": "jobs"}]}, {"version": "v2"}]
     groups = {"items": [{"metadata": {"name": "batch"}, "versions": versions}]}
 
-    _, found = await ask((200, groups), what="discover")
+    _, found = await request((200, groups), what="discover")
 
     assert found == {("batch", "jobs")}
 
@@ -137,13 +137,13 @@ async def test_kinds_are_discovered_in_every_version() -> None:
 @pytest.mark.parametrize("status", [404, 429, 503])
 async def test_waiting_bears_with_not_yet(status: int) -> None:
     """Not there, busy and not served yet all mean: ask again."""
-    server, _ = await ask((status, {}), (200, {}), what="until_found", path="/x")
+    server, _ = await request((status, {}), (200, {}), what="until_found", path="/x")
 
-    assert len(server.asked) == 2
+    assert len(server.requests) == 2
 
 
 @pytest.mark.parametrize("status", [401, 403, 500])
 async def test_waiting_ends_with_a_mistake(status: int) -> None:
     """What will not get better by waiting is raised."""
     with pytest.raises(ApiError, match=str(status)):
-        await ask((status, {}), what="until_found", path="/x")
+        await request((status, {}), what="until_found", path="/x")

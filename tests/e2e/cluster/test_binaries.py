@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from e2e.cluster import binaries
-from e2e.cluster.binaries import BuildError, chain_key, ensure_chain
+from e2e.cluster.binaries import BuildError, build_key, ensure_built
 from e2e.cluster.paths import chain_source
 from tests.support.case import Case, ids
 
@@ -30,7 +30,7 @@ def source(tmp_path: Path) -> Path:
 
 def test_a_checkout_may_move(source: Path) -> None:
     """The key is made of contents: two checkouts of one version share their programs."""
-    assert chain_key(source) == chain_key(chain_source())
+    assert build_key(source) == build_key(chain_source())
 
 
 @pytest.mark.parametrize("case", INPUTS, ids=ids)
@@ -41,7 +41,7 @@ def test_every_input_is_in_the_key(source: Path, case: Case[str, bool]) -> None:
     with changed.open("a") as file:
         file.write("// changed\n")
 
-    assert (chain_key(source) != chain_key(chain_source())) is case.want
+    assert (build_key(source) != build_key(chain_source())) is case.want
 
 
 def test_the_reader_of_manifests_is_in_the_key(tmp_path: Path) -> None:
@@ -49,21 +49,21 @@ def test_the_reader_of_manifests_is_in_the_key(tmp_path: Path) -> None:
     folder = Path(binaries.__file__).parent
     for name in ("binaries.py", "catalog.py"):
         shutil.copy(folder / name, tmp_path)
-    assert key_by(tmp_path / "binaries.py") == chain_key(chain_source())
+    assert key_by(tmp_path / "binaries.py") == build_key(chain_source())
 
     with (tmp_path / "catalog.py").open("a") as file:
         file.write("# changed\n")
 
-    assert key_by(tmp_path / "binaries.py") != chain_key(chain_source())
+    assert key_by(tmp_path / "binaries.py") != build_key(chain_source())
 
 
 def test_what_is_built_is_not_built_again(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs of this key in the cache are used as they are, also where there is no Go."""
-    built = cache / "chain" / chain_key(chain_source())
+    built = cache / "chain" / build_key(chain_source())
     built.mkdir(parents=True)
     monkeypatch.setenv("PATH", "")
 
-    assert ensure_chain().program("etcd") == built / "bin" / "etcd"
+    assert ensure_built().program("etcd") == built / "bin" / "etcd"
 
 
 def test_a_build_that_fails_leaves_nothing(
@@ -80,7 +80,7 @@ def test_a_build_that_fails_leaves_nothing(
     monkeypatch.setenv("PATH", str(cache))
 
     with pytest.raises(BuildError, match=r"failed with exit status 3 of .*go mod download"):
-        ensure_chain()
+        ensure_built()
 
     assert [file.name for file in (cache / "chain").iterdir()] == ["build.lock"]
     assert capsys.readouterr().out.startswith("building the chain: failed")
@@ -93,5 +93,5 @@ def key_by(module: Path) -> str:
     assert spec.loader is not None
     copied = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(copied)
-    key: str = copied.chain_key(chain_source())
+    key: str = copied.build_key(chain_source())
     return key

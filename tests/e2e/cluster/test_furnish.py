@@ -11,7 +11,7 @@ from e2e.cluster.catalog import Catalog
 from e2e.cluster.furnish import write_files
 from e2e.cluster.kubeconfig import Credentials, make_tokens
 from e2e.cluster.stages import all_stages
-from tests.support.chain import KWOK, make_ground
+from tests.support.chain import KWOK, make_layout
 
 CATALOG = Catalog(crds=[], jobset_webhooks=[], trainer_webhooks=[], runtimes=[], kwok=KWOK)
 
@@ -20,7 +20,7 @@ CATALOG = Catalog(crds=[], jobset_webhooks=[], trainer_webhooks=[], runtimes=[],
 def run(tmp_path: Path) -> Path:
     """Return a run folder with every file written."""
     credentials = Credentials("https://127.0.0.1:3", b"authority", make_tokens())
-    write_files(make_ground(tmp_path), CATALOG, credentials)
+    write_files(make_layout(tmp_path), CATALOG, credentials)
     return tmp_path
 
 

@@ -19,7 +19,7 @@ def sleeper() -> Iterator["subprocess.Popen[bytes]"]:
         process.kill()
 
 
-def known(pid: int) -> Identity:
+def identify_child(pid: int) -> Identity:
     """Return who a living process is."""
     identity = identify(pid)
     assert identity is not None
@@ -28,7 +28,7 @@ def known(pid: int) -> Identity:
 
 def test_a_process_that_runs_is_alive(sleeper: "subprocess.Popen[bytes]") -> None:
     """A process is the same one every time it is looked at."""
-    identity = known(sleeper.pid)
+    identity = identify_child(sleeper.pid)
 
     assert identity.pid == sleeper.pid
     assert identity.alive
@@ -36,7 +36,7 @@ def test_a_process_that_runs_is_alive(sleeper: "subprocess.Popen[bytes]") -> Non
 
 def test_a_zombie_is_nobody(sleeper: "subprocess.Popen[bytes]") -> None:
     """A process that ended and was not collected yet is no longer alive."""
-    identity = known(sleeper.pid)
+    identity = identify_child(sleeper.pid)
 
     sleeper.kill()
     os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)
@@ -47,7 +47,7 @@ def test_a_zombie_is_nobody(sleeper: "subprocess.Popen[bytes]") -> None:
 
 def test_a_process_that_is_gone_is_nobody(sleeper: "subprocess.Popen[bytes]") -> None:
     """Nothing is left of a process that was collected, and no signal reaches it."""
-    identity = known(sleeper.pid)
+    identity = identify_child(sleeper.pid)
 
     sleeper.kill()
     sleeper.wait()
@@ -58,7 +58,7 @@ def test_a_process_that_is_gone_is_nobody(sleeper: "subprocess.Popen[bytes]") ->
 
 def test_a_reused_number_is_somebody_else(sleeper: "subprocess.Popen[bytes]") -> None:
     """Another birth is another process: it is not taken for ours and gets no signal for it."""
-    ours = known(sleeper.pid)
+    ours = identify_child(sleeper.pid)
     earlier = ours._replace(born_ticks=ours.born_ticks - 1)
 
     assert (earlier.alive, earlier.send(signal.SIGKILL)) == (False, False)
@@ -67,7 +67,7 @@ def test_a_reused_number_is_somebody_else(sleeper: "subprocess.Popen[bytes]") ->
 
 def test_a_signal_reaches_its_process(sleeper: "subprocess.Popen[bytes]") -> None:
     """Who is alive is told so."""
-    assert known(sleeper.pid).send(signal.SIGTERM)
+    assert identify_child(sleeper.pid).send(signal.SIGTERM)
 
     assert sleeper.wait() == -signal.SIGTERM
 
@@ -82,5 +82,5 @@ def test_a_name_may_hold_anything() -> None:
         assert process.stdout is not None
         process.stdout.readline()
 
-        assert known(process.pid).pid == process.pid
+        assert identify_child(process.pid).pid == process.pid
         process.kill()

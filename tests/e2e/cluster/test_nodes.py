@@ -50,10 +50,10 @@ def test_labels(case: Case[NodeShape, dict[str, str]]) -> None:
     assert node["metadata"] == {"name": "n-0", "labels": case.want}
 
 
-PLAIN_ROOM = {"cpu": "96", "memory": "1Ti", "pods": "250", GPU: "8"}
-ROOM = [
-    Case("a plain node has eight GPUs", NodeShape(), PLAIN_ROOM),
-    Case("a node may have fewer", NodeShape(gpus=1), {**PLAIN_ROOM, GPU: "1"}),
+PLAIN_CAPACITY = {"cpu": "96", "memory": "1Ti", "pods": "250", GPU: "8"}
+CAPACITY = [
+    Case("a plain node has eight GPUs", NodeShape(), PLAIN_CAPACITY),
+    Case("a node may have fewer", NodeShape(gpus=1), {**PLAIN_CAPACITY, GPU: "1"}),
     Case(
         "a node without GPUs does not know the resource",
         NodeShape(gpus=0, cpu="4", memory="8Gi", pods=10),
@@ -62,13 +62,13 @@ ROOM = [
     Case(
         "other resources are added",
         NodeShape(extra_resources={"rdma/hca": "2"}),
-        {**PLAIN_ROOM, "rdma/hca": "2"},
+        {**PLAIN_CAPACITY, "rdma/hca": "2"},
     ),
 ]
 
 
-@pytest.mark.parametrize("case", ROOM, ids=ids)
-def test_room(case: Case[NodeShape, dict[str, str]]) -> None:
+@pytest.mark.parametrize("case", CAPACITY, ids=ids)
+def test_capacity(case: Case[NodeShape, dict[str, str]]) -> None:
     """All of a node's room is there to be given out."""
     (node,) = make_nodes(1, case.given)
 

@@ -57,20 +57,20 @@ def test_a_block_is_taken_port_by_port() -> None:
     """Every port is given out once; to ask for more is an error and not somebody else's port."""
     block = reserve_ports()
 
-    taken = [block.take() for _ in range(BLOCK_SIZE)]
+    taken = [block.next_port() for _ in range(BLOCK_SIZE)]
 
     assert taken == sorted(numbers(block))
     with pytest.raises(RuntimeError, match=f"all {BLOCK_SIZE} ports of this cluster are taken"):
-        block.take()
+        block.next_port()
     block.close()
 
 
 def test_a_port_that_is_given_back_is_taken_again() -> None:
     """A cluster may open and close servers for as long as it lives."""
     block = reserve_ports()
-    taken = [block.take() for _ in range(BLOCK_SIZE)]
+    taken = [block.next_port() for _ in range(BLOCK_SIZE)]
 
-    block.give_back(taken[3])
+    block.put_back(taken[3])
 
-    assert block.take() == taken[3]
+    assert block.next_port() == taken[3]
     block.close()

@@ -91,7 +91,7 @@ async def test_it_runs_once_at_a_time(process: Process) -> None:
         process.start()
 
 
-async def test_a_program_that_died_is_told_with_its_last_words(process: Process) -> None:
+async def test_a_dead_program_is_reported_with_the_end_of_its_log(process: Process) -> None:
     """Nobody asked it to end, so whoever checks hears what it said."""
     process.start()
     await has_begun(process)

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from e2e.cluster.programs import all_programs
-from tests.support.chain import make_ground
+from tests.support.chain import make_layout
 
 RUN = Path("/run-folder")
-PROGRAMS = all_programs(make_ground(RUN))
+PROGRAMS = all_programs(make_layout(RUN))
 ADDRESS = re.compile(r"://([^:/,]+)|(\d+\.\d+\.\d+\.\d+)")
 
 # Names and ranges that are written into objects; nobody listens there or is called there.

@@ -20,7 +20,7 @@ from e2e.cluster.stages import (
 from tests.support.case import Case, ids
 from tests.support.chain import KWOK
 
-TOLD = (READY_SECONDS, RUN_SECONDS, FAIL_SECONDS)
+ANNOTATED = (READY_SECONDS, RUN_SECONDS, FAIL_SECONDS)
 IS_READY = '.status.conditions.[] | select( .type == "Ready" ) | .status'
 STAGES = {stage["metadata"]["name"]: stage for stage in all_stages(KWOK)}
 POD_STAGES = {
@@ -30,13 +30,13 @@ POD_STAGES = {
 
 def pod(
     phase: str,
-    told: Collection[str] = (),
+    report: Collection[str] = (),
     *,
     ready: str | None = None,
     deleting: bool = False,
 ) -> Obj:
     """Return a pod in one situation; *ready* is the status of its condition, if it has one."""
-    metadata: Obj = {"annotations": dict.fromkeys(told, "1s")}
+    metadata: Obj = {"annotations": dict.fromkeys(report, "1s")}
     if deleting:
         metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     conditions = [{"type": "Initialized", "status": "True"}]
@@ -47,8 +47,8 @@ def pod(
 
 SITUATIONS = [
     pod(phase, told, ready=ready, deleting=deleting)
-    for count in range(len(TOLD) + 1)
-    for told in itertools.combinations(TOLD, count)
+    for count in range(len(ANNOTATED) + 1)
+    for told in itertools.combinations(ANNOTATED, count)
     for phase in ("Pending", "Running", "Succeeded", "Failed", "Unknown")
     for ready in (None, "False", "True")
     for deleting in (False, True)
@@ -88,13 +88,15 @@ NEXT = [
     Case("ready late, it stays", pod("Running", [READY_SECONDS], ready="True"), []),
     Case("it succeeds", pod("Running", [RUN_SECONDS], ready="True"), ["pod-complete"]),
     Case("it fails", pod("Running", [FAIL_SECONDS], ready="True"), ["pod-failed"]),
-    Case("failing outranks succeeding", pod("Running", TOLD, ready="True"), ["pod-failed"]),
-    Case("what succeeded stays so", pod("Succeeded", TOLD, ready="False"), []),
-    Case("what failed stays so", pod("Failed", TOLD, ready="False"), []),
-    Case("deleted before it ran, it goes", pod("Pending", TOLD, deleting=True), ["pod-delete"]),
+    Case("failing outranks succeeding", pod("Running", ANNOTATED, ready="True"), ["pod-failed"]),
+    Case("what succeeded stays so", pod("Succeeded", ANNOTATED, ready="False"), []),
+    Case("what failed stays so", pod("Failed", ANNOTATED, ready="False"), []),
+    Case(
+        "deleted before it ran, it goes", pod("Pending", ANNOTATED, deleting=True), ["pod-delete"]
+    ),
     Case(
         "deleted while it ran, it goes",
-        pod("Running", TOLD, ready="True", deleting=True),
+        pod("Running", ANNOTATED, ready="True", deleting=True),
         ["pod-delete"],
     ),
 ]

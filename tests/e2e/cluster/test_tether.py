@@ -31,7 +31,7 @@ FAMILY = ["/bin/sh", "-c", "/bin/sleep 60 & echo family $$ $!; wait"]
 PATIENCE_S = 10.0
 
 
-class Held(NamedTuple):
+class HeldProcesses(NamedTuple):
     """A program that holds others, and who they are."""
 
     holder: "subprocess.Popen[str]"
@@ -39,29 +39,29 @@ class Held(NamedTuple):
     family: list[Identity]
 
     @property
-    def everyone(self) -> list[Identity]:
+    def pids(self) -> list[Identity]:
         """Return everybody below the holder."""
         return [self.tethered, *self.family]
 
 
 @contextlib.contextmanager
-def holding(mode: str, command: list[str]) -> Iterator[Held]:
+def hold_processes(mode: str, command: list[str]) -> Iterator[HeldProcesses]:
     """Have a program hold a tethered one that runs already; leave nobody behind."""
     with subprocess.Popen(
         [sys.executable, "-c", HOLDER, mode, *command], cwd=ROOT, stdout=subprocess.PIPE, text=True
     ) as holder:
-        held = Held(holder, *read_numbers(holder, expect_family=command is FAMILY))
+        held = HeldProcesses(holder, *read_numbers(holder, expect_family=command is FAMILY))
         try:
             yield held
         finally:
-            for process in (identify(holder.pid), *held.everyone):
+            for process in (identify(holder.pid), *held.pids):
                 if process is not None:
                     process.send(signal.SIGKILL)
 
 
 def test_it_ends_with_a_killed_parent() -> None:
     """The parent has no time to clean up after kill -9, and still nothing is left."""
-    with holding("exec", SLEEP) as held:
+    with hold_processes("exec", SLEEP) as held:
         until(lambda: is_running(held.tethered, SLEEP), "sleep runs")
 
         held.holder.kill()
@@ -81,19 +81,19 @@ def test_a_parent_that_is_gone_already_is_noticed() -> None:
 
 def test_a_group_ends_when_it_is_told_to() -> None:
     """The children of the program end with it, even if it was asked politely."""
-    with holding("group", FAMILY) as held:
+    with hold_processes("group", FAMILY) as held:
         assert held.tethered.send(signal.SIGTERM)
 
-        until(lambda: not any(process.alive for process in held.everyone), "all are gone")
+        until(lambda: not any(process.alive for process in held.pids), "all are gone")
         assert held.holder.wait(PATIENCE_S) == 0
 
 
 def test_a_group_ends_with_a_killed_parent() -> None:
     """After kill -9 of the parent even the children of its child are gone."""
-    with holding("group", FAMILY) as held:
+    with hold_processes("group", FAMILY) as held:
         held.holder.kill()
 
-        until(lambda: not any(process.alive for process in held.everyone), "all are gone")
+        until(lambda: not any(process.alive for process in held.pids), "all are gone")
 
 
 @pytest.mark.parametrize("group", [False, True], ids=["alone", "group"])
@@ -110,12 +110,12 @@ def read_numbers(
 ) -> tuple[Identity, list[Identity]]:
     """Read who was started from what holder and program say."""
     assert holder.stdout is not None
-    said: dict[str, list[Identity]] = {}
+    output: dict[str, list[Identity]] = {}
     for _ in range(2 if expect_family else 1):
         word, *numbers = holder.stdout.readline().split()
-        said[word] = [process for n in numbers if (process := identify(int(n))) is not None]
-    (program,) = said["tethered"]
-    return program, said.get("family", [])
+        output[word] = [process for n in numbers if (process := identify(int(n))) is not None]
+    (program,) = output["tethered"]
+    return program, output.get("family", [])
 
 
 def is_running(process: Identity, command: list[str]) -> bool:

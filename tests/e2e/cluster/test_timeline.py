@@ -9,14 +9,14 @@ import pytest
 from e2e.cluster.resources import CONFIG_MAPS, PODS, Obj, Resource
 from e2e.cluster.timeline import Gap, Key, Moment, State, Timeline, replay
 from tests.support.case import Case, ids
-from tests.support.scripted import CLOSED, Line, ScriptedApi, event
+from tests.support.scripted import CLOSED, ScriptedApi, WatchLine, event
 
 
-class Told(NamedTuple):
+class GivenWatch(NamedTuple):
     """What a server lists, and what comes on its watch afterwards."""
 
     listed: list[Obj]
-    lines: list[Line]
+    lines: list[WatchLine]
 
 
 def flag(version: int, value: str = "up") -> Obj:
@@ -46,61 +46,67 @@ BACK = "configmaps ns/flag went back to version"
 GAPS = [
     Case(
         "a change of what nobody saw",
-        Told([], [event("MODIFIED", flag(2))]),
+        GivenWatch([], [event("MODIFIED", flag(2))]),
         f"MODIFIED of {SENSELESS}",
     ),
     Case(
         "an end of what nobody saw",
-        Told([], [event("DELETED", flag(2))]),
+        GivenWatch([], [event("DELETED", flag(2))]),
         f"DELETED of {SENSELESS}",
     ),
     Case(
         "a beginning of what is there",
-        Told([flag(2)], [event("ADDED", flag(3))]),
+        GivenWatch([flag(2)], [event("ADDED", flag(3))]),
         f"ADDED of {SENSELESS}",
     ),
     Case(
         "a second beginning",
-        Told([], [event("ADDED", flag(2)), event("ADDED", flag(3))]),
+        GivenWatch([], [event("ADDED", flag(2)), event("ADDED", flag(3))]),
         f"ADDED of {SENSELESS}",
     ),
     Case(
         "a second end",
-        Told([flag(2)], [event("DELETED", flag(3)), event("DELETED", flag(4))]),
+        GivenWatch([flag(2)], [event("DELETED", flag(3)), event("DELETED", flag(4))]),
         f"DELETED of {SENSELESS}",
     ),
     Case(
         "a version that goes back",
-        Told([flag(5)], [event("MODIFIED", flag(4))]),
+        GivenWatch([flag(5)], [event("MODIFIED", flag(4))]),
         f"{BACK} 4",
     ),
     Case(
         "a version that stands still",
-        Told([flag(5)], [event("MODIFIED", flag(5))]),
+        GivenWatch([flag(5)], [event("MODIFIED", flag(5))]),
         f"{BACK} 5",
     ),
     Case(
         "an error on the watch",
-        Told([], [EXPIRED]),
+        GivenWatch([], [EXPIRED]),
         "configmaps: the watch failed: too old resource version",
     ),
-    Case("the end of the watch", Told([], [CLOSED]), "configmaps: the API server closed the watch"),
+    Case(
+        "the end of the watch",
+        GivenWatch([], [CLOSED]),
+        "configmaps: the API server closed the watch",
+    ),
     Case(
         "a broken connection",
-        Told([], [ConnectionResetError("cut")]),
+        GivenWatch([], [ConnectionResetError("cut")]),
         "configmaps: the watch broke: ConnectionResetError('cut')",
     ),
-    Case("a torn line", Told([], [b'{"type": "ADD']), "configmaps: the watch broke: JSONDecode"),
+    Case(
+        "a torn line", GivenWatch([], [b'{"type": "ADD']), "configmaps: the watch broke: JSONDecode"
+    ),
     Case(
         "of several gaps the first is told",
-        Told([], [event("MODIFIED", flag(2)), CLOSED]),
+        GivenWatch([], [event("MODIFIED", flag(2)), CLOSED]),
         f"MODIFIED of {SENSELESS}",
     ),
 ]
 
 
 @pytest.mark.parametrize("case", GAPS, ids=ids)
-async def test_a_gap_fails_whoever_waits(case: Case[Told, str]) -> None:
+async def test_a_gap_fails_whoever_waits(case: Case[GivenWatch, str]) -> None:
     """A record that cannot be whole ends the waiting at once and says what was wrong."""
     api = ScriptedApi(*case.given.listed)
     api.send(*case.given.lines)
@@ -132,7 +138,7 @@ async def test_the_error_of_a_test_is_not_covered_by_a_gap() -> None:
             raise ZeroDivisionError
 
 
-class Ending(NamedTuple):
+class WatchEnding(NamedTuple):
     """What is listed at first, what comes on the watch, and the version of the store at the end."""
 
     first: list[Obj]
@@ -141,32 +147,32 @@ class Ending(NamedTuple):
 
 
 LATE = [
-    Case("a new object", Ending([], [event("ADDED", flag(3))], 3), ["ADDED"]),
+    Case("a new object", WatchEnding([], [event("ADDED", flag(3))], 3), ["ADDED"]),
     Case(
         "a change",
-        Ending([flag(2)], [event("MODIFIED", flag(3))], 3),
+        WatchEnding([flag(2)], [event("MODIFIED", flag(3))], 3),
         ["LISTED", "MODIFIED"],
     ),
     Case(
         "a deletion",
-        Ending([flag(2)], [event("DELETED", flag(4))], 4),
+        WatchEnding([flag(2)], [event("DELETED", flag(4))], 4),
         ["LISTED", "DELETED"],
     ),
     Case(
         "what came and went, of which a list knows nothing",
-        Ending([], [event("ADDED", flag(3)), event("DELETED", flag(4))], 4),
+        WatchEnding([], [event("ADDED", flag(3)), event("DELETED", flag(4))], 4),
         ["ADDED", "DELETED"],
     ),
 ]
 
 
 @pytest.mark.parametrize("case", LATE, ids=ids)
-async def test_settle_waits_for_a_late_event(case: Case[Ending, list[str]]) -> None:
+async def test_settle_waits_for_a_late_event(case: Case[WatchEnding, list[str]]) -> None:
     """What the API did up to the end must be in the record before it counts as whole."""
     api = ScriptedApi(*case.given.first)
 
     async with timeline(api) as seen:
-        api.again, api.version = case.given.lines, case.given.version
+        api.relisted, api.version = case.given.lines, case.given.version
         settling = asyncio.create_task(seen.settle())
         await pass_the_turn()
         assert not settling.done()
@@ -183,7 +189,7 @@ async def test_settle_is_content_with_being_ahead() -> None:
     async with timeline(api) as seen:
         api.send(event("ADDED", flag(5)))
         await seen.until(lambda _: len(seen.moments) == 1, "it arrived", 2)
-        api.again, api.version = [event("ADDED", flag(5))], 4
+        api.relisted, api.version = [event("ADDED", flag(5))], 4
         await asyncio.wait_for(seen.settle(), timeout=2)
 
 
@@ -192,7 +198,7 @@ async def test_settle_waits_for_nothing_that_came_after_it_began() -> None:
     api = ScriptedApi()
 
     async with timeline(api) as seen:
-        api.again, api.version = [event("ADDED", flag(5))], 4
+        api.relisted, api.version = [event("ADDED", flag(5))], 4
         await asyncio.wait_for(seen.settle(), timeout=2)
 
 
@@ -202,7 +208,7 @@ async def test_an_end_that_cannot_be_checked_is_a_gap() -> None:
 
     with pytest.raises(Gap, match=r"configmaps: the end cannot be checked: .*too old"):
         async with timeline(api):
-            api.again, api.version = [EXPIRED], 9
+            api.relisted, api.version = [EXPIRED], 9
 
 
 async def test_never_trusts_no_record_with_a_gap() -> None:
@@ -223,7 +229,7 @@ def test_kinds_of_one_name_are_two_kinds() -> None:
     seen = recorded()
     seen.state[Key(other, "ns", "flag")] = flag(1)
 
-    assert (seen.of(CONFIG_MAPS), seen.of(other)) == ([], [flag(1)])
+    assert (seen.objects(CONFIG_MAPS), seen.objects(other)) == ([], [flag(1)])
 
 
 async def test_waiting_in_vain_says_for_what_and_what_was_there() -> None:
@@ -330,7 +336,7 @@ def test_replay(case: Case[list[Moment], list[tuple[str, str | None]]]) -> None:
 async def test_objects_are_found_by_kind() -> None:
     """`of` returns what there is now of one kind and nothing of another."""
     async with timeline(ScriptedApi(flag(1))) as seen:
-        assert (seen.of(CONFIG_MAPS), seen.of(PODS)) == ([flag(1)], [])
+        assert (seen.objects(CONFIG_MAPS), seen.objects(PODS)) == ([flag(1)], [])
 
 
 def timeline(api: ScriptedApi) -> Timeline:

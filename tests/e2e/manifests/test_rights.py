@@ -5,7 +5,7 @@ from typing import Any, Final
 import pytest
 
 from e2e.cluster.audit import Request
-from e2e.manifests.rights import Right, is_used_by, rights_of, without
+from e2e.manifests.rights import RbacPermission, is_used_by_request, permissions_of, without
 from tests.support.case import Case, ids
 
 RULES: Final[list[dict[str, Any]]] = [
@@ -13,9 +13,9 @@ RULES: Final[list[dict[str, Any]]] = [
     {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["tls"], "verbs": ["get"]},
 ]
 ROLE: Final = {"kind": "ClusterRole", "metadata": {"name": "one"}, "rules": RULES}
-LIST_PODS: Final = Right("ClusterRole", "one", "", "pods", "list")
+LIST_PODS: Final = RbacPermission("ClusterRole", "one", "", "pods", "list")
 MAKE_PODS: Final = LIST_PODS._replace(verb="create")
-GET_SECRET: Final = Right("Role", "one", "", "secrets", "get", "tls")
+GET_SECRET: Final = RbacPermission("Role", "one", "", "secrets", "get", "tls")
 ASKED: Final = Request("system:serviceaccount:trainer-kai:one", "list", "", "pods", "", "", 200)
 READ: Final = ASKED._replace(verb="get", resource="secrets", namespace="trainer-kai", name="tls")
 
@@ -25,7 +25,7 @@ def test_a_role_is_taken_apart() -> None:
     account = {"kind": "ServiceAccount", "metadata": {"name": "one"}}
     other = {**ROLE, "metadata": {"name": "for-people"}}
 
-    assert rights_of([ROLE, account, other]) == [
+    assert permissions_of([ROLE, account, other]) == [
         LIST_PODS,
         LIST_PODS._replace(verb="watch"),
         LIST_PODS._replace(resource="nodes"),
@@ -36,11 +36,11 @@ def test_a_role_is_taken_apart() -> None:
 
 def test_without_one_all_others_are_left() -> None:
     """Also those of the same rule; and a rule of which nothing is left goes."""
-    rights = rights_of([ROLE, {"kind": "ServiceAccount", "metadata": {"name": "one"}}])
+    rights = permissions_of([ROLE, {"kind": "ServiceAccount", "metadata": {"name": "one"}}])
     for right in rights:
         left = {**ROLE, "rules": without(RULES, right)}
         account = {"kind": "ServiceAccount", "metadata": {"name": "one"}}
-        assert set(rights_of([left, account])) == set(rights) - {right}
+        assert set(permissions_of([left, account])) == set(rights) - {right}
 
 
 USES: Final = [
@@ -64,6 +64,6 @@ USES: Final = [
 
 
 @pytest.mark.parametrize("case", USES, ids=ids)
-def test_what_uses_a_right(case: Case[tuple[Right, Request], bool]) -> None:
+def test_what_uses_a_right(case: Case[tuple[RbacPermission, Request], bool]) -> None:
     """It needs all to be the same, and to have been allowed."""
-    assert is_used_by(*case.given) is case.want
+    assert is_used_by_request(*case.given) is case.want

@@ -8,8 +8,8 @@ from e2e.cluster.nodes import GPU
 from e2e.cluster.resources import JOBSETS, NODES, PODS, Obj, Resource
 from e2e.cluster.timeline import Key, Moment
 from e2e.front.install import PODGROUPS
-from e2e.front.ours import GROUP, LEAF
-from e2e.scheduler.witness import judge
+from e2e.front.ours import PODGROUP, SUBGROUP
+from e2e.scheduler.witness import check_gangs
 from tests.support.case import Case, ids
 
 Change: TypeAlias = tuple[Resource, Obj]
@@ -41,16 +41,16 @@ def group(members: int, reserved: str = "{}") -> Change:
 def pod(name: str, at: str = "", *, going: bool = False) -> Change:
     """Return a pod of this group, which asks for one GPU."""
     metadata: Obj = {"name": name, "uid": name}
-    metadata |= {"annotations": {GROUP: "pg"}, "labels": {LEAF: "leaf"}}
+    metadata |= {"annotations": {PODGROUP: "pg"}, "labels": {SUBGROUP: "leaf"}}
     metadata |= {"deletionTimestamp": "now"} if going else {}
     spec: Obj = {"containers": [{"resources": {"limits": {GPU: "1"}}}]}
     spec |= {"nodeName": at} if at else {}
     return PODS, {"metadata": metadata, "spec": spec, "status": {}}
 
 
-_NO_SLOT = "s: 1 GPUs of no node at all are spoken for, while pg are not whole"
+_NO_RESERVATION = "s: 1 GPUs of no node at all are spoken for, while pg are not whole"
 _FULL = "s: 2 GPUs of node are spoken for, while pg are not whole"
-_ONE_HELD = '{"leaf": {"nodes": {"node": 1}}}'
+_ONE_RESERVED = '{"leaf": {"nodes": {"node": 1}}}'
 
 CASES: list[Case[tuple[Change, ...], list[str]]] = [
     Case(
@@ -71,21 +71,21 @@ CASES: list[Case[tuple[Change, ...], list[str]]] = [
     Case(
         "one waits that never gets a node",
         (node(2), jobset(), group(2), pod("a"), pod("b"), pod("a", "node")),
-        [f"6.000 {_NO_SLOT}"],
+        [f"6.000 {_NO_RESERVATION}"],
     ),
     Case(
         "one is to come, and nothing is held for it",
         (node(2), jobset(), group(2), pod("a"), pod("a", "node")),
-        [f"5.000 {_NO_SLOT}"],
+        [f"5.000 {_NO_RESERVATION}"],
     ),
     Case(
         "one is to come, and its place is held",
-        (node(2), jobset(), group(2, _ONE_HELD), pod("a"), pod("a", "node")),
+        (node(2), jobset(), group(2, _ONE_RESERVED), pod("a"), pod("a", "node")),
         [],
     ),
     Case(
         "a place is held where there is no room",
-        (node(1), jobset(), group(2, _ONE_HELD), pod("a"), pod("a", "node")),
+        (node(1), jobset(), group(2, _ONE_RESERVED), pod("a"), pod("a", "node")),
         [f"5.000 {_FULL}"],
     ),
     Case(
@@ -100,7 +100,7 @@ CASES: list[Case[tuple[Change, ...], list[str]]] = [
             *(jobset(suspend=True), pod("a", going=True), pod("b", going=True)),
             *(jobset(), pod("c"), pod("c", "node")),
         ),
-        [f"11.000 {_NO_SLOT}"],
+        [f"11.000 {_NO_RESERVATION}"],
     ),
 ]
 
@@ -108,23 +108,23 @@ CASES: list[Case[tuple[Change, ...], list[str]]] = [
 @pytest.mark.parametrize("case", CASES, ids=ids)
 def test_faults(case: Case[tuple[Change, ...], list[str]]) -> None:
     """It tells the moment, the node and the unit, or nothing."""
-    assert judge([_moment(at, it) for at, it in enumerate(case.given, 1)]).faults == case.want
+    assert check_gangs([_moment(at, it) for at, it in enumerate(case.given, 1)]).faults == case.want
 
 
 def test_a_bind_without_an_answer() -> None:
     """Its pod is not judged where it waits if it gets another node; all others are."""
-    begun = (node(1), jobset(), group(2), pod("a"), pod("b"), pod("a", "node"))
-    history = [_moment(at, it) for at, it in enumerate((*begun, pod("b", "node")), 1)]
-    assert judge(history).faults == [f"6.000 {_FULL}"]
-    assert judge(history, {"a": "other"}).faults == [f"6.000 {_FULL}"]
-    assert judge(history, {"b": "node"}).faults == [f"6.000 {_FULL}"]
-    assert judge(history, {"b": "other"}).faults == []
+    started = (node(1), jobset(), group(2), pod("a"), pod("b"), pod("a", "node"))
+    history = [_moment(at, it) for at, it in enumerate((*started, pod("b", "node")), 1)]
+    assert check_gangs(history).faults == [f"6.000 {_FULL}"]
+    assert check_gangs(history, {"a": "other"}).faults == [f"6.000 {_FULL}"]
+    assert check_gangs(history, {"b": "node"}).faults == [f"6.000 {_FULL}"]
+    assert check_gangs(history, {"b": "other"}).faults == []
 
 
 def test_how_long_a_pod_waited() -> None:
     """From the first pod that is bound to the last."""
     changes = (node(2), jobset(), group(2), pod("a"), pod("b"), pod("a", "node"), pod("b", "node"))
-    seen = judge([_moment(at, it) for at, it in enumerate(changes, 1)])
+    seen = check_gangs([_moment(at, it) for at, it in enumerate(changes, 1)])
     assert (seen.partly, seen.longest_s) == (1, 1.0)
 
 

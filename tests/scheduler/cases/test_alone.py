@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from tests.scheduler.cases.test_cases import options_of
-from tests.support.cases import Case, all_cases
+from tests.support.cases import SchedulerCase, all_cases
 from trainer_kai.cli.simulation import simulate
 
 _PLACED = ("binds", "nominations", "reservations")
 
 
-def first_cycle(case: Case, *actions: str) -> dict[str, Any]:
+def first_cycle(case: SchedulerCase, *actions: str) -> dict[str, Any]:
     """Return what the first plan with some actions decides."""
     options = replace(options_of(case), actions=actions, cycles=1)
     cycle: dict[str, Any] = simulate(case.objects, options)["cycles"][0]

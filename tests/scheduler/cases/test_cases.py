@@ -5,18 +5,18 @@ from typing import Any
 
 import pytest
 
-from tests.support.cases import Case, check_all, faults
-from trainer_kai.cli.simulation import Options, simulate
+from tests.support.cases import SchedulerCase, check_all, faults
+from trainer_kai.cli.simulation import SimulationOptions, simulate
 
 
-def options_of(case: Case) -> Options:
+def options_of(case: SchedulerCase) -> SimulationOptions:
     """Return the flags of a case as the simulation takes them."""
     given: dict[str, Any] = dict(case.options)
     if "actions" in given:
         given["actions"] = tuple(given["actions"].split(","))
     if "now" in given:
         given["now"] = int(datetime.fromisoformat(given["now"]).timestamp())
-    return Options(**given)
+    return SimulationOptions(**given)
 
 
 @pytest.mark.parametrize("step", [1, -1], ids=["as written", "backwards"])

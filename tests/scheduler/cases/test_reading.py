@@ -8,13 +8,13 @@ import pytest
 
 from tests.support import case as table
 from tests.support.cases import (
-    Case,
+    SchedulerCase,
     all_cases,
     check_all,
     faults,
     read_case,
     rule_fault,
-    strangers,
+    unknown_names,
 )
 from tests.support.tree import ROOT
 
@@ -45,7 +45,7 @@ def evicted(pod: str) -> dict[str, str]:
     return {"namespace": "default", "pod": pod, "reason": "", "action": "reclaim"}
 
 
-def slot(node: str, count: int) -> dict[str, Any]:
+def reservation(node: str, count: int) -> dict[str, Any]:
     """Write what is reserved for the launcher."""
     where = {"namespace": "default", "podGroup": "g", "subGroup": "launcher"}
     return {**where, "node": node, "count": count, "cause": "anticipated"}
@@ -124,13 +124,15 @@ ANSWERS: list[table.Case[tuple[dict[str, Any], dict[str, Any]], list[str]]] = [
         "slots add up for each node",
         (
             {"reservations": {"g/launcher": {"n": 3, "m": 1}}},
-            answer({"reservations": [slot("n", 1), slot("m", 1), slot("n", 2)]}),
+            answer(
+                {"reservations": [reservation("n", 1), reservation("m", 1), reservation("n", 2)]}
+            ),
         ),
         [],
     ),
     table.Case(
         "a slot that should not be",
-        ({"reservations": {}}, answer({"reservations": [slot("n", 1)]})),
+        ({"reservations": {}}, answer({"reservations": [reservation("n", 1)]})),
         ["reservations: g/launcher is {'n': 1}, and should not be there"],
     ),
     table.Case(
@@ -226,7 +228,7 @@ RULE = """
 """
 
 # the rule that a case names -> what is wrong with that
-CALLS: list[table.Case[str, str | None]] = [
+NAMES: list[table.Case[str, str | None]] = [
     table.Case("a number", "7", None),
     table.Case("a verdict that shares its row", "TooSmall", None),
     table.Case("no such number", "9", "there is no rule '9'"),
@@ -234,7 +236,7 @@ CALLS: list[table.Case[str, str | None]] = [
 ]
 
 
-def waiting_in(case: Case) -> set[str]:
+def waiting_in(case: SchedulerCase) -> set[str]:
     """Return the pods of a case that are nowhere yet."""
     waiting = [
         it["metadata"]
@@ -245,17 +247,17 @@ def waiting_in(case: Case) -> set[str]:
 
 
 @pytest.mark.parametrize("case", ANSWERS, ids=table.ids)
-def test_every_difference_is_told(
+def test_every_difference_is_reported(
     case: table.Case[tuple[dict[str, Any], dict[str, Any]], list[str]],
 ) -> None:
     """What is not expected is not looked at; what is expected is compared as a whole."""
     expect, document = case.given
 
-    assert faults(Case("x", "7", {}, expect, of_pods("a", "b")), document) == case.want
+    assert faults(SchedulerCase("x", "7", {}, expect, of_pods("a", "b")), document) == case.want
 
 
-@pytest.mark.parametrize("case", CALLS, ids=table.ids)
-def test_a_rule_is_named_by_its_number_or_verdict(case: table.Case[str, str | None]) -> None:
+@pytest.mark.parametrize("case", NAMES, ids=table.ids)
+def test_a_rule_is_named_by_its_number_or_reason(case: table.Case[str, str | None]) -> None:
     """Other names are refused."""
     assert rule_fault(case.given, RULE) == case.want
 
@@ -266,7 +268,7 @@ def test_an_expectation_of_what_is_not_there_is_found() -> None:
     expect["then"] = [{"evictions": {"b": "reclaim"}}]
     objects = [*of_pods("a"), {"kind": "Node", "metadata": {"name": "n"}}]
 
-    assert strangers(Case("x", "7", {}, expect, objects)) == ["b", "h", "m", "team"]
+    assert unknown_names(SchedulerCase("x", "7", {}, expect, objects)) == ["b", "h", "m", "team"]
 
 
 @pytest.mark.parametrize(
@@ -289,23 +291,23 @@ def test_a_case_that_is_none(tmp_path: Path, head: str, fault: str) -> None:
 def test_every_case_means_something() -> None:
     """It shows a rule, says how its answer was found, and expects of what there is."""
     assert len(all_cases()) >= 300
-    check_all(senseless)
+    check_all(impossible_case)
 
 
-def senseless(case: Case) -> Iterator[str]:
+def impossible_case(case: SchedulerCase) -> Iterator[str]:
     """Yield what keeps a case from meaning something."""
     if fault := rule_fault(case.rule, RULES):
         yield fault
     for what, there in (("why", case.why.strip()), ("objects", case.objects)):
         if not there:
             yield f"it has no {what}"
-    yield from (f"it expects of {name}, which is not there" for name in strangers(case))
+    yield from (f"it expects of {name}, which is not there" for name in unknown_names(case))
     if faults(case, answer({}, {})) == []:
         yield "a scheduler that does nothing is right"
     yield from unplaced(case)
 
 
-def unplaced(case: Case) -> Iterator[str]:
+def unplaced(case: SchedulerCase) -> Iterator[str]:
     """Pods are placed that wait; if some are not, some group says why, and else none does."""
     placed = {*case.expect.get("binds", {}), *case.expect.get("nominations", {})}
     waiting = waiting_in(case)

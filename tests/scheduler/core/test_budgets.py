@@ -6,17 +6,17 @@ from dataclasses import replace
 import pytest
 
 from scheduler.core.decision import Plan
-from scheduler.core.model import NONE, Budgets, Snapshot
+from scheduler.core.model import NONE, DisruptionBudgets, Snapshot
 from scheduler.core.plan import plan
 from scheduler.core.policy import Policies
-from scheduler.policies.registry import Choice, choose
+from scheduler.policies.registry import PolicySelection, build_policies
 from tests.support.case import Case, ids
-from tests.support.snapshots import Builder, Node, Queue, shape
-from tests.support.violations import violations
+from tests.support.snapshots import Builder, SnapshotNode, SnapshotQueue, signature
+from tests.support.violations import plan_violations
 
-KEEPS = choose(Choice(disruption_budgets="always"))
-BEST_EFFORT = choose(Choice())
-ONE = shape(gpu=1)
+KEEPS = build_policies(PolicySelection(disruption_budgets="always"))
+BEST_EFFORT = build_policies(PolicySelection())
+ONE = signature(gpu=1)
 ALL_FOUR: Mapping[int, Sequence[int]] = {pod: [0] for pod in range(4)}
 
 
@@ -29,28 +29,35 @@ def covered(
     """Return the plan where budgets cover pods."""
     sets = sorted({tuple(of) for of in pods.values()})
     bare = builder.snapshot()
-    rows = [sets.index(tuple(pods[i])) if i in pods else NONE for i in range(len(bare.pods.unit))]
+    rows = [
+        sets.index(tuple(pods[i])) if i in pods else NONE for i in range(len(bare.pods.podgroup))
+    ]
     names = tuple(f"ns/budget-{i}" for i in range(len(allowed)))
-    snapshot = builder.snapshot(budgets=Budgets(names, tuple(allowed), tuple(sets), tuple(rows)))
+    snapshot = builder.snapshot(
+        budgets=DisruptionBudgets(names, tuple(allowed), tuple(sets), tuple(rows))
+    )
     answer = plan(snapshot, policies)
-    assert [*violations(snapshot, answer)] == []
+    assert [*plan_violations(snapshot, answer)] == []
     return answer
 
 
-def told(answer: Plan) -> str:
+def described(answer: Plan) -> str:
     """Return who loses how many pods, and to whom."""
     return " ".join(
-        f"{','.join(map(str, it.units))}:{len(it.pods)}→{it.claimant}" for it in answer.evictions
+        f"{','.join(map(str, it.podgroups))}:{len(it.pods)}→{it.preemptor}"
+        for it in answer.evictions
     )
 
 
 def lent(*waiting: int, count: int = 4) -> Builder:
     """Return what A has of B, pod by pod; of B gangs of these sizes wait."""
-    builder = Builder([Node(gpu=count)], [Queue("a"), Queue("b", quota=count)])
+    builder = Builder(
+        [SnapshotNode(gpu=count)], [SnapshotQueue("a"), SnapshotQueue("b", quota=count)]
+    )
     for _ in range(count):
-        builder.runs([0], ONE, queue="a")
+        builder.running_podgroup([0], ONE, queue="a")
     for number in waiting:
-        builder.gang(number, ONE, queue="b")
+        builder.uniform_podgroup(number, ONE, queue="b")
     return builder
 
 
@@ -72,26 +79,26 @@ def test_who_may_go(
 ) -> None:
     """The others go instead, if that is enough."""
     waiting, allowed, pods = case.given
-    assert told(covered(lent(*waiting), allowed, pods)) == case.want
+    assert described(covered(lent(*waiting), allowed, pods)) == case.want
 
 
 @pytest.mark.parametrize(("allowed", "want"), [(4, "0,1:4→2"), (3, "")])
-def test_a_bundle_counts_whole(allowed: int, want: str) -> None:
+def test_a_jobset_counts_whole(allowed: int, want: str) -> None:
     """A TrainJob is suspended, and all of its pods go at once."""
-    builder = Builder([Node(gpu=4)], [Queue("a"), Queue("b", quota=4)])
-    builder.runs([0] * 2, ONE, queue="a", bundle="j")
-    builder.runs([0] * 2, ONE, queue="a", bundle="j")
-    builder.gang(1, ONE, queue="b")
-    assert told(covered(builder, [allowed], ALL_FOUR)) == want
+    builder = Builder([SnapshotNode(gpu=4)], [SnapshotQueue("a"), SnapshotQueue("b", quota=4)])
+    builder.running_podgroup([0] * 2, ONE, queue="a", owning_jobset="j")
+    builder.running_podgroup([0] * 2, ONE, queue="a", owning_jobset="j")
+    builder.uniform_podgroup(1, ONE, queue="b")
+    assert described(covered(builder, [allowed], ALL_FOUR)) == want
 
 
 @pytest.mark.parametrize(("allowed", "want"), [(1, "0:1→1"), (2, "0:1→1 0:1→1"), (0, "")])
 def test_step_by_step(allowed: int, want: str) -> None:
     """What an elastic unit has on top; its last block has those pods as well, and counts once."""
-    builder = Builder([Node(gpu=4)], [Queue("a"), Queue("b", quota=4)])
-    builder.runs([0] * 4, ONE, queue="a", minimum=1)
-    builder.gang(max(allowed, 1), ONE, queue="b")
-    assert told(covered(builder, [allowed], ALL_FOUR)) == want
+    builder = Builder([SnapshotNode(gpu=4)], [SnapshotQueue("a"), SnapshotQueue("b", quota=4)])
+    builder.running_podgroup([0] * 4, ONE, queue="a", minimum=1)
+    builder.uniform_podgroup(max(allowed, 1), ONE, queue="b")
+    assert described(covered(builder, [allowed], ALL_FOUR)) == want
 
 
 # gangs that wait, what budgets allow, which of four pods they cover -> who goes, past which budgets
@@ -113,16 +120,16 @@ def test_what_is_lent_comes_back(
     waiting, allowed, pods = case.given
     builder = lent(*waiting)
     if not waiting:
-        builder.gang(1, ONE, queue="a", priority=60)
+        builder.uniform_podgroup(1, ONE, queue="a", priority=60)
     answer = covered(builder, allowed, pods, BEST_EFFORT)
     past = ["!" + ",".join(map(str, it.budgets)) if it.budgets else "" for it in answer.evictions]
-    found = zip(told(answer).split(), past, strict=True)
+    found = zip(described(answer).split(), past, strict=True)
     assert " ".join(one + more for one, more in found) == case.want
 
 
-def test_who_passes_a_budget_is_told() -> None:
+def test_who_violates_a_budget_is_reported() -> None:
     """By whoever checks plans."""
     snapshot: Snapshot = lent(1).snapshot()
     answer = plan(snapshot, BEST_EFFORT)
-    strict = replace(snapshot, budgets=Budgets(("ns/b",), (0,), ((0,),), (0,) * 5))
-    assert [*violations(strict, answer)] == ["1 pods of ns/b go, not 0"]
+    strict = replace(snapshot, budgets=DisruptionBudgets(("ns/b",), (0,), ((0,),), (0,) * 5))
+    assert [*plan_violations(strict, answer)] == ["1 pods of ns/b go, not 0"]

@@ -5,26 +5,38 @@ from typing import Final
 import pytest
 
 from scheduler.core.decision import Plan
-from scheduler.core.model import NONE, Bar, Cause, Group, Leaf, Slot, Verdict
+from scheduler.core.model import (
+    NONE,
+    PodSet,
+    PreFilterFailure,
+    ReservationCause,
+    ReservedPlace,
+    SubGroupSet,
+    UnschedulableReason,
+)
 from scheduler.core.plan import plan
-from scheduler.policies.registry import Choice, choose
+from scheduler.policies.registry import PolicySelection, build_policies
 from tests.support.case import Case, ids
-from tests.support.snapshots import Builder, Node, shape
+from tests.support.snapshots import Builder, SnapshotNode, signature
 
-POLICIES: Final = choose(Choice())
-ONE: Final = shape(gpu=1)
-BAR: Final = Bar(Verdict.FORBIDDEN_QUEUE, "no", frozenset({"permits"}))
+POLICIES: Final = build_policies(PolicySelection())
+ONE: Final = signature(gpu=1)
+PREFILTER_FAILURE: Final = PreFilterFailure(
+    UnschedulableReason.FORBIDDEN_QUEUE, "no", frozenset({"permits"})
+)
 
 
 def answer(running: int, waiting: int, minimum: int, *, free: int = 8) -> Plan:
     """Plan for a unit of one leaf that may not grow."""
-    builder = Builder([Node(gpu=running + free)])
-    row = builder.shape(ONE)
+    builder = Builder([SnapshotNode(gpu=running + free)])
+    row = builder.signature_row(ONE)
     for _ in range(running):
-        builder.lying(0, row)
+        builder.pod_on_node(0, row)
     pods = tuple(range(running))
-    leaf = Leaf("default", minimum, builder.pods(waiting, ONE), there=running, pods=pods)
-    builder.unit(leaf, is_kept=True, growth_bar=BAR)
+    podset = PodSet(
+        "default", minimum, builder.waiting_pods(waiting, ONE), running=running, running_pods=pods
+    )
+    builder.podgroup(podset, is_kept=True, elastic_failure=PREFILTER_FAILURE)
     return plan(builder.snapshot(), POLICIES)
 
 
@@ -43,41 +55,49 @@ def test_it_is_made_whole_and_no_larger(
     case: Case[tuple[int, int, int], tuple[int, str]],
 ) -> None:
     """What is in the way is told of what waits on."""
-    made = answer(*case.given)
+    plan_result = answer(*case.given)
 
-    told = [it.verdict.title for it in made.rejections]
-    assert sum(len(it.binds) for it in made.decisions) == case.want[0]
-    assert told == ([case.want[1]] if case.want[1] else [])
+    report = [it.reason.title for it in plan_result.rejections]
+    assert sum(len(it.binds) for it in plan_result.allocations) == case.want[0]
+    assert report == ([case.want[1]] if case.want[1] else [])
 
 
-def test_it_is_told_what_keeps_it_from_being_whole() -> None:
+def test_it_is_reported_what_keeps_it_from_being_whole() -> None:
     """Not what it would be told afterwards."""
     (one,) = answer(1, 2, 2, free=0).rejections
-    assert one.verdict == Verdict.NO_CAPACITY
+    assert one.reason == UnschedulableReason.NO_CAPACITY
 
 
-def two_leaves(minimum: int, slots: tuple[Slot, ...]) -> Plan:
+def two_podsets(minimum: int, reserved_places: tuple[ReservedPlace, ...]) -> Plan:
     """Plan for a unit whose first leaf runs, and a pod of whose second one waits."""
-    builder = Builder([Node(gpu=8)])
-    row = builder.shape(ONE)
-    builder.lying(0, row)
-    first = Leaf("first", 1, there=1, pods=(0,))
-    second = Leaf("second", 1, builder.pods(1, ONE), slots=slots, later_shape=NONE)
-    builder.unit(Group("", minimum, (first, second)), is_kept=True, growth_bar=BAR)
+    builder = Builder([SnapshotNode(gpu=8)])
+    row = builder.signature_row(ONE)
+    builder.pod_on_node(0, row)
+    first = PodSet("first", 1, running=1, running_pods=(0,))
+    second = PodSet(
+        "second",
+        1,
+        builder.waiting_pods(1, ONE),
+        reserved_places=reserved_places,
+        expected_signature=NONE,
+    )
+    builder.podgroup(
+        SubGroupSet("", minimum, (first, second)), is_kept=True, elastic_failure=PREFILTER_FAILURE
+    )
     return plan(builder.snapshot(), POLICIES)
 
 
-def test_a_leaf_that_is_needed_comes() -> None:
+def test_a_podset_that_is_needed_comes() -> None:
     """All leaves have to be there."""
-    assert len(two_leaves(2, ()).decisions) == 1
+    assert len(two_podsets(2, ()).allocations) == 1
 
 
-def test_a_leaf_that_is_not_needed_does_not() -> None:
+def test_a_podset_that_is_not_needed_does_not() -> None:
     """One of the two is enough."""
-    assert two_leaves(1, ()).decisions == ()
+    assert two_podsets(1, ()).allocations == ()
 
 
-def test_its_own_slots_it_may_have_again() -> None:
+def test_its_own_reserved_places_it_may_have_again() -> None:
     """Though it could do without: they are its own already."""
-    (one,) = two_leaves(1, (Slot(0, 0, Cause.REPAIR),)).decisions
+    (one,) = two_podsets(1, (ReservedPlace(0, 0, ReservationCause.REPAIR),)).allocations
     assert len(one.binds) == 1

@@ -4,75 +4,89 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from scheduler.core.decision import BarNumbers, Kept, Regain, Rejection
-from scheduler.core.explain import explain
-from scheduler.core.model import NONE, Budgets, Leaf, Require, Verdict
+from scheduler.core.decision import EvictionFailure, PreFilterDetails, QueueOrderConflict, Rejection
+from scheduler.core.explain import rejection_message
+from scheduler.core.model import (
+    NONE,
+    DisruptionBudgets,
+    LabelRequirement,
+    PodSet,
+    UnschedulableReason,
+)
 from scheduler.core.plan import plan
-from scheduler.policies.registry import Choice, choose
+from scheduler.policies.registry import PolicySelection, build_policies
 from tests.support.case import Case, ids
-from tests.support.snapshots import Builder, Node, Queue, shape
+from tests.support.snapshots import Builder, SnapshotNode, SnapshotQueue, signature
 
-ONE, HALF, ALL = shape(gpu=1), shape(gpu=4), shape(gpu=8)
+ONE, HALF, ALL = signature(gpu=1), signature(gpu=4), signature(gpu=8)
 
 
 def halves(quota: float = 8) -> Builder:
     """Return two nodes with two gangs of A, each on both; B is owed one node, and wants that."""
-    builder = Builder([Node(), Node()], [Queue("a", quota=quota), Queue("b", quota=8)])
-    builder.runs([0, 1], HALF, queue="a")
-    builder.runs([0, 1], HALF, queue="a")
-    builder.gang(1, ALL, queue="b")
+    builder = Builder(
+        [SnapshotNode(), SnapshotNode()],
+        [SnapshotQueue("a", quota=quota), SnapshotQueue("b", quota=8)],
+    )
+    builder.running_podgroup([0, 1], HALF, queue="a")
+    builder.running_podgroup([0, 1], HALF, queue="a")
+    builder.uniform_podgroup(1, ALL, queue="b")
     return builder
 
 
 def halves_and_one_that_stays(quota: float) -> Builder:
     """Return the same with a third node, which C has, and does not give."""
     builder = Builder(
-        [Node(), Node(), Node()],
-        [Queue("a", quota=8), Queue("b", quota=8), Queue("c", quota=quota)],
+        [SnapshotNode(), SnapshotNode(), SnapshotNode()],
+        [SnapshotQueue("a", quota=8), SnapshotQueue("b", quota=8), SnapshotQueue("c", quota=quota)],
     )
-    builder.runs([0, 1], HALF, queue="a")
-    builder.runs([0, 1], HALF, queue="a")
-    builder.runs([2], ALL, queue="c", is_preemptible=False)
-    builder.gang(1, ALL, queue="b")
+    builder.running_podgroup([0, 1], HALF, queue="a")
+    builder.running_podgroup([0, 1], HALF, queue="a")
+    builder.running_podgroup([2], ALL, queue="c", is_preemptible=False)
+    builder.uniform_podgroup(1, ALL, queue="b")
     return builder
 
 
 def two_lenders() -> Builder:
     """Return a node of which A and C have a little too much each; B wants more than that."""
-    builder = Builder([Node()], [Queue("a", quota=3), Queue("c", quota=3), Queue("b", quota=4)])
+    builder = Builder(
+        [SnapshotNode()],
+        [SnapshotQueue("a", quota=3), SnapshotQueue("c", quota=3), SnapshotQueue("b", quota=4)],
+    )
     for queue in "aaaacccc":
-        builder.runs([0], ONE, queue=queue)
-    builder.gang(1, HALF, queue="b")
+        builder.running_podgroup([0], ONE, queue=queue)
+    builder.uniform_podgroup(1, HALF, queue="b")
     return builder
 
 
 def nobody_else() -> Builder:
     """Return a node of B alone."""
-    builder = Builder([Node()], [Queue("a"), Queue("b", quota=9)])
-    builder.runs([0], ALL, queue="b")
-    builder.gang(1, ONE, queue="b")
+    builder = Builder([SnapshotNode()], [SnapshotQueue("a"), SnapshotQueue("b", quota=9)])
+    builder.running_podgroup([0], ALL, queue="b")
+    builder.uniform_podgroup(1, ONE, queue="b")
     return builder
 
 
 def more_important(gpus: int = 8, quota: int = 0) -> Builder:
     """Return a node of A, to whom only two GPUs are due, but whose turns come before B's."""
-    queues = [Queue("a", quota=2, weight=0, priority=200), Queue("b", quota=quota)]
-    builder = Builder([Node(gpu=gpus)], queues)
+    queues = [SnapshotQueue("a", quota=2, weight=0, priority=200), SnapshotQueue("b", quota=quota)]
+    builder = Builder([SnapshotNode(gpu=gpus)], queues)
     for _ in range(8):
-        builder.runs([0], ONE, queue="a")
-    builder.gang(1, ONE, queue="b")
+        builder.running_podgroup([0], ONE, queue="a")
+    builder.uniform_podgroup(1, ONE, queue="b")
     return builder
 
 
 def smaller_share() -> Builder:
     """Return nodes of which B wants all that A lost, more than A would want of it at once."""
-    one, other = Node(gpu=1, labels=(0,)), Node(gpu=4, labels=(1,))
-    builder = Builder([one, other, Node(gpu=3)], [Queue("a"), Queue("b")])
-    builder.runs([2], ONE, queue="a")
-    builder.runs([1], HALF, queue="a")
-    builder.runs([0], ONE, queue="a")
-    pods = builder.pods(1, shape(gpu=1, any_of=on(0))) + builder.pods(1, shape(gpu=3, any_of=on(1)))
-    builder.unit(Leaf("default", 2, pods), queue="b")
+    one, other = SnapshotNode(gpu=1, labels=(0,)), SnapshotNode(gpu=4, labels=(1,))
+    builder = Builder([one, other, SnapshotNode(gpu=3)], [SnapshotQueue("a"), SnapshotQueue("b")])
+    builder.running_podgroup([2], ONE, queue="a")
+    builder.running_podgroup([1], HALF, queue="a")
+    builder.running_podgroup([0], ONE, queue="a")
+    pods = builder.waiting_pods(1, signature(gpu=1, node_affinity=on(0))) + builder.waiting_pods(
+        1, signature(gpu=3, node_affinity=on(1))
+    )
+    builder.podgroup(PodSet("default", 2, pods), queue="b")
     return builder
 
 
@@ -81,21 +95,27 @@ def worse_off() -> Builder:
 
     The other team of A has its own on a node that does not do; C waits for more than is due to it.
     """
-    queues = [Queue("b"), Queue("a"), Queue("c"), Queue("a1", "a"), Queue("a2", "a")]
-    builder = Builder([Node(gpu=6, labels=(0,)), Node(labels=(1,))], queues)
-    builder.runs([0], ONE, queue="a1")
+    queues = [
+        SnapshotQueue("b"),
+        SnapshotQueue("a"),
+        SnapshotQueue("c"),
+        SnapshotQueue("a1", "a"),
+        SnapshotQueue("a2", "a"),
+    ]
+    builder = Builder([SnapshotNode(gpu=6, labels=(0,)), SnapshotNode(labels=(1,))], queues)
+    builder.running_podgroup([0], ONE, queue="a1")
     for _ in range(5):
-        builder.runs([0], ONE, queue="a2")
+        builder.running_podgroup([0], ONE, queue="a2")
     for _ in range(8):
-        builder.runs([1], ONE, queue="b")
-    builder.gang(1, shape(gpu=1, any_of=on(1)), queue="a1")
-    builder.gang(1, shape(gpu=6), queue="c")
+        builder.running_podgroup([1], ONE, queue="b")
+    builder.uniform_podgroup(1, signature(gpu=1, node_affinity=on(1)), queue="a1")
+    builder.uniform_podgroup(1, signature(gpu=6), queue="c")
     return builder
 
 
 def on(label: int) -> Any:
     """Return what selects the nodes of a label."""
-    return (((Require(0, frozenset({label})),),),)
+    return (((LabelRequirement(0, frozenset({label})),),),)
 
 
 CLAIMS: list[Case[Builder, str]] = [
@@ -150,23 +170,23 @@ CLAIMS: list[Case[Builder, str]] = [
 
 
 @pytest.mark.parametrize("case", CLAIMS, ids=ids)
-def test_why_a_claim_is_in_vain(case: Case[Builder, str]) -> None:
+def test_why_nothing_is_reclaimed(case: Case[Builder, str]) -> None:
     """Where nobody has a reason of his own to keep what he has, the queues tell."""
     snapshot = case.given.snapshot()
-    answer = plan(snapshot, choose(Choice()))
+    answer = plan(snapshot, build_policies(PolicySelection()))
     assert not answer.evictions
-    assert explain(snapshot, answer.rejections[0]).partition(" free. ")[2] == case.want
+    assert rejection_message(snapshot, answer.rejections[0]).partition(" free. ")[2] == case.want
 
 
-def test_what_two_actions_found_is_told_together() -> None:
+def test_what_two_actions_found_is_reported_together() -> None:
     """Nobody of its own queue may lose anything, and another queue would have back what it gave."""
     builder = more_important(gpus=9, quota=1)
-    builder.runs([0], ONE, queue="b", is_preemptible=False, priority=10)
+    builder.running_podgroup([0], ONE, queue="b", is_preemptible=False, priority=10)
     snapshot = builder.snapshot()
-    (one,) = plan(snapshot, choose(Choice())).rejections
-    told = explain(snapshot, one)
-    assert "Others stay: 1 because priority or preemptibility forbids it" in told
-    assert "Nothing is taken from queue a" in told
+    (one,) = plan(snapshot, build_policies(PolicySelection())).rejections
+    report = rejection_message(snapshot, one)
+    assert "Others stay: 1 because priority or preemptibility forbids it" in report
+    assert "Nothing is taken from queue a" in report
 
 
 TURNS: list[Case[int, str]] = [
@@ -184,77 +204,114 @@ TURNS: list[Case[int, str]] = [
 @pytest.mark.parametrize("case", TURNS, ids=ids)
 def test_why_a_queue_would_have_it_back(case: Case[int, str]) -> None:
     """By the first of rule 18 that decides."""
-    builder = Builder(queues=[Queue("a"), Queue("b", priority=300)])
-    builder.gang(1, ONE, queue="a")
-    kept = Kept(regain=Regain(1, 0, case.given))
-    numbers, wakes_on = BarNumbers("it waits"), frozenset[str]()
-    one = Rejection(0, Verdict.NO_CAPACITY, numbers, is_curable=True, wakes_on=wakes_on, kept=kept)
-    told = "Nothing is taken from queue b, for its turn would come again before that of queue a"
-    assert explain(builder.snapshot(), one) == f"it waits. {told}: {case.want}"
+    builder = Builder(queues=[SnapshotQueue("a"), SnapshotQueue("b", priority=300)])
+    builder.uniform_podgroup(1, ONE, queue="a")
+    failure = EvictionFailure(order_conflict=QueueOrderConflict(1, 0, case.given))
+    details, retry_on = PreFilterDetails("it waits"), frozenset[str]()
+    one = Rejection(
+        0,
+        UnschedulableReason.NO_CAPACITY,
+        details,
+        is_resolvable=True,
+        retry_on=retry_on,
+        eviction_failure=failure,
+    )
+    report = "Nothing is taken from queue b, for its turn would come again before that of queue a"
+    assert rejection_message(builder.snapshot(), one) == f"it waits. {report}: {case.want}"
 
 
-class Pieces(NamedTuple):
+class ConsolidationCase(NamedTuple):
     """A gang that has room in pieces only, and whoever has the rest."""
 
-    can_lose: bool = True  # whoever has the rest
-    is_offered: bool = True
-    claims_fixed: bool = False
-    is_done: bool = True
+    is_evictable: bool = True  # whoever has the rest
+    may_relocate: bool = True
+    is_preemptor_fixed: bool = False
+    is_partly_succeeded: bool = True
 
 
-MOVES: list[Case[Pieces, str]] = [
-    Case("not offered", Pieces(is_offered=False), "of a queue that offers it"),
-    Case("they keep what they have", Pieces(can_lose=False), "only preemptible TrainJobs"),
-    Case("the action is off", Pieces(is_done=False), "consolidation is off"),
-    Case("in vain", Pieces(), "no way was found with those who may be"),
-    Case("not for this one", Pieces(claims_fixed=True), "only for who is preemptible"),
+MOVES: list[Case[ConsolidationCase, str]] = [
+    Case("not offered", ConsolidationCase(may_relocate=False), "of a queue that offers it"),
+    Case(
+        "they keep what they have",
+        ConsolidationCase(is_evictable=False),
+        "only preemptible TrainJobs",
+    ),
+    Case("the action is off", ConsolidationCase(is_partly_succeeded=False), "consolidation is off"),
+    Case("in vain", ConsolidationCase(), "no way was found with those who may be"),
+    Case(
+        "not for this one",
+        ConsolidationCase(is_preemptor_fixed=True),
+        "only for who is preemptible",
+    ),
 ]
 
 
 @pytest.mark.parametrize("case", MOVES, ids=ids)
-def test_why_nobody_is_moved(case: Case[Pieces, str]) -> None:
+def test_why_nobody_is_moved(case: Case[ConsolidationCase, str]) -> None:
     """Room in pieces could be brought together, if somebody may be moved."""
     one = case.given
-    builder = Builder([Node(), Node()], [Queue("a", quota=10), Queue("b", quota=6)])
+    builder = Builder(
+        [SnapshotNode(), SnapshotNode()],
+        [SnapshotQueue("a", quota=10), SnapshotQueue("b", quota=6)],
+    )
     for node in (0, 1):  # there is no room for it on the other one
-        more = {"may_move": one.is_offered, "is_preemptible": one.can_lose}
-        builder.runs([node], shape(gpu=5), queue="a", **more)
-    builder.gang(1, shape(gpu=6), queue="b", is_preemptible=not one.claims_fixed)
+        more = {"may_relocate": one.may_relocate, "is_preemptible": one.is_evictable}
+        builder.running_podgroup([node], signature(gpu=5), queue="a", **more)
+    builder.uniform_podgroup(
+        1, signature(gpu=6), queue="b", is_preemptible=not one.is_preemptor_fixed
+    )
     snapshot = builder.snapshot()
-    (it,) = plan(snapshot, choose(Choice(actions={"consolidation": one.is_done}))).rejections
-    assert it.verdict.title == "Fragmented"
-    assert case.want in explain(snapshot, it).partition("Nobody is moved to bring it together")[2]
+    (it,) = plan(
+        snapshot,
+        build_policies(PolicySelection(actions={"consolidation": one.is_partly_succeeded})),
+    ).rejections
+    assert it.reason.title == "Fragmented"
+    assert (
+        case.want
+        in rejection_message(snapshot, it).partition("Nobody is moved to bring it together")[2]
+    )
 
 
-@pytest.mark.parametrize("asked", [2, 4])
-def test_a_time_is_told_only_where_it_could_help(asked: int) -> None:
+@pytest.mark.parametrize("requested", [2, 4])
+def test_a_time_is_reported_only_where_it_could_help(requested: int) -> None:
     """Two GPUs may go when their time has come, but not four; nor is a budget told for four."""
-    queues = [Queue("a", quota=2, reclaim_min_s=100), Queue("c", quota=4), Queue("b", quota=4)]
-    builder = Builder([Node()], queues)
-    builder.runs([0], shape(gpu=2), queue="a", since=990)
-    builder.runs([0], shape(gpu=2), queue="a", since=900)
-    builder.runs([0], HALF, queue="c")
-    builder.gang(1, shape(gpu=asked), queue="b")
-    budgets = Budgets(("ns/pdb",), (0,), ((0,),), (NONE, 0, NONE, NONE))
+    queues = [
+        SnapshotQueue("a", quota=2, reclaim_min_runtime_s=100),
+        SnapshotQueue("c", quota=4),
+        SnapshotQueue("b", quota=4),
+    ]
+    builder = Builder([SnapshotNode()], queues)
+    builder.running_podgroup([0], signature(gpu=2), queue="a", running_since=990)
+    builder.running_podgroup([0], signature(gpu=2), queue="a", running_since=900)
+    builder.running_podgroup([0], HALF, queue="c")
+    builder.uniform_podgroup(1, signature(gpu=requested), queue="b")
+    budgets = DisruptionBudgets(("ns/pdb",), (0,), ((0,),), (NONE, 0, NONE, NONE))
     snapshot = builder.snapshot(now=1000, budgets=budgets)
-    (one,) = plan(snapshot, choose(Choice(disruption_budgets="always"))).rejections
-    told = explain(snapshot, one)
-    assert ("may go from" in told, "PodDisruptionBudget" in told) == (asked == 2, asked == 2)
-    assert ("would not make the room" in told) == (asked == 4)
-    assert one.wakes_on & {"time", "budgets"} == ({"time", "budgets"} if asked == 2 else set())
+    (one,) = plan(snapshot, build_policies(PolicySelection(disruption_budgets="always"))).rejections
+    report = rejection_message(snapshot, one)
+    assert ("may go from" in report, "PodDisruptionBudget" in report) == (
+        requested == 2,
+        requested == 2,
+    )
+    assert ("would not make the room" in report) == (requested == 4)
+    assert one.retry_on & {"time", "budgets"} == ({"time", "budgets"} if requested == 2 else set())
 
 
-def test_whatever_keeps_them_is_told_together() -> None:
+def test_whatever_keeps_them_is_reported_together() -> None:
     """A budget covers half of the room, and the other half nobody may take."""
-    builder = Builder([Node()], [Queue("a"), Queue("b", quota=8)])
-    builder.runs([0], HALF, queue="a")
-    builder.runs([0], HALF, queue="a", stays="Kueue suspends and resumes it")
-    builder.gang(1, ALL, queue="b")
-    budgets = Budgets(("ns/pdb",), (0,), ((0,),), (0, NONE, NONE))
+    builder = Builder([SnapshotNode()], [SnapshotQueue("a"), SnapshotQueue("b", quota=8)])
+    builder.running_podgroup([0], HALF, queue="a")
+    builder.running_podgroup(
+        [0], HALF, queue="a", non_evictable_reason="Kueue suspends and resumes it"
+    )
+    builder.uniform_podgroup(1, ALL, queue="b")
+    budgets = DisruptionBudgets(("ns/pdb",), (0,), ((0,),), (0, NONE, NONE))
     snapshot = builder.snapshot(budgets=budgets)
-    for kept in (True, False):  # of a budget that is not kept nothing is told
-        chosen = "always" if kept else "best-effort"
-        (one,) = plan(snapshot, choose(Choice(disruption_budgets=chosen))).rejections
-        told = explain(snapshot, one)
-        assert "1 because Kueue suspends and resumes it" in told
-        assert ("Too few pods may go by PodDisruptionBudget ns/pdb" in told) == kept
+    for failure in (True, False):  # of a budget that is not kept nothing is told
+        configured = "always" if failure else "best-effort"
+        (one,) = plan(
+            snapshot, build_policies(PolicySelection(disruption_budgets=configured))
+        ).rejections
+        report = rejection_message(snapshot, one)
+        assert "1 because Kueue suspends and resumes it" in report
+        assert ("Too few pods may go by PodDisruptionBudget ns/pdb" in report) == failure

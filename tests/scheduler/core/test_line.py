@@ -7,36 +7,36 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core.line import Block, Line
+from scheduler.core.line import EvictionUnit, VictimOrder
 from scheduler.core.model import NONE
-from scheduler.core.order import QueueKeys
+from scheduler.core.order import QueueOrder
 from scheduler.core.usage import Usage
-from tests.scheduler.core.test_order import TOTAL, Q, queues_of
+from tests.scheduler.core.test_order import TOTAL, QueueCase, queues_of
 from tests.support.case import Case, ids
 from tests.support.size import examples
-from tests.support.work import work
+from tests.support.work import count_instructions
 
 ONE = (1, 1, 1)
 
 
-def line(rows: list[Q], parent: list[int], blocks: list[Block]) -> list[int]:
+def line(rows: list[QueueCase], parent: list[int], blocks: list[EvictionUnit]) -> list[int]:
     """Return the blocks in the order in which they are lost."""
-    due = np.array([row.due for row in rows], dtype=np.int64)
+    fair_shares = np.array([row.fair_share for row in rows], dtype=np.int64)
     queues = queues_of(rows, parent)
     usage = Usage(queues)
-    found = Line(queues, QueueKeys(queues, usage, due, TOTAL), blocks)
-    return list(found.walk(usage, range(len(rows)))[0])
+    found = VictimOrder(queues, QueueOrder(queues, usage, fair_shares, TOTAL), blocks)
+    return list(found.across_queues(usage, range(len(rows)))[0])
 
 
-def people(*queues: int) -> list[Block]:
+def eviction_units(*queues: int) -> list[EvictionUnit]:
     """Return somebody of each of these queues, the oldest first."""
-    return [Block(queue, (0, row), ONE) for row, queue in enumerate(queues)]
+    return [EvictionUnit(queue, (0, row), ONE) for row, queue in enumerate(queues)]
 
 
-FAR, NEAR, BELOW = Q((9, 9, 9)), Q((6, 6, 6)), Q((2, 2, 2))
+FAR, NEAR, BELOW = QueueCase((9, 9, 9)), QueueCase((6, 6, 6)), QueueCase((2, 2, 2))
 
 # queues, those above them, the queue of each candidate -> the line
-LINES: list[Case[tuple[list[Q], list[int], list[int]], list[int]]] = [
+LINES: list[Case[tuple[list[QueueCase], list[int], list[int]], list[int]]] = [
     Case("the newest first", ([FAR], [NONE], [0, 0, 0]), [2, 1, 0]),
     Case("the queue that has most of its share", ([NEAR, FAR], [NONE, NONE], [0, 1]), [1, 0]),
     Case("who is below it last", ([BELOW, NEAR], [NONE, NONE], [0, 0, 1]), [2, 1, 0]),
@@ -64,16 +64,18 @@ LINES: list[Case[tuple[list[Q], list[int], list[int]], list[int]]] = [
 
 
 @pytest.mark.parametrize("case", LINES, ids=ids)
-def test_who_loses_first(case: Case[tuple[list[Q], list[int], list[int]], list[int]]) -> None:
+def test_who_loses_first(
+    case: Case[tuple[list[QueueCase], list[int], list[int]], list[int]],
+) -> None:
     """Whoever would have the last turn."""
     rows, parent, queues = case.given
-    assert line(rows, parent, people(*queues)) == case.want
+    assert line(rows, parent, eviction_units(*queues)) == case.want
 
 
 def test_what_somebody_would_lose_counts() -> None:
     """A queue that a large loss would bring down comes after one that keeps more."""
-    large = Block(0, (0, 0), (4, 4, 4))
-    small = Block(1, (0, 1), ONE)
+    large = EvictionUnit(0, (0, 0), (4, 4, 4))
+    small = EvictionUnit(1, (0, 1), ONE)
     assert line([NEAR, NEAR], [NONE, NONE], [large, small]) == [1, 0]
 
 
@@ -81,53 +83,62 @@ def test_what_was_placed_since_counts() -> None:
     """The line begins with what queues have by now."""
     queues = queues_of([NEAR, NEAR], [NONE, NONE])
     usage = Usage(queues)
-    usage.take(0, ONE, is_fixed=False)
-    due = np.full((2, 3), 4.0)
-    keys = QueueKeys(queues, usage, due, TOTAL)
-    assert next(Line(queues, keys, people(0, 1)).walk(usage, [0, 1])[0]) == 0
+    usage.charge(0, ONE, is_non_preemptible=False)
+    fair_shares = np.full((2, 3), 4.0)
+    keys = QueueOrder(queues, usage, fair_shares, TOTAL)
+    assert (
+        next(VictimOrder(queues, keys, eviction_units(0, 1)).across_queues(usage, [0, 1])[0]) == 0
+    )
     assert usage.allocated == [[7, 7, 7], [6, 6, 6]]  # and nothing of it changes
 
 
-def test_a_unit_may_lose_some_of_it_first() -> None:
+def test_a_podgroup_may_lose_some_of_it_first() -> None:
     """Blocks of one unit: what comes on top of its minimum is lost before the rest."""
-    core, on_top = Block(0, (0, 0, 7), ONE), Block(0, (0, 1, 7), ONE)
+    core, on_top = EvictionUnit(0, (0, 0, 7), ONE), EvictionUnit(0, (0, 1, 7), ONE)
     assert line([FAR], [NONE], [core, on_top, core]) == [1, 2, 0]
 
 
 @st.composite
-def clusters(draw: Any) -> tuple[list[Q], list[int], list[Block]]:
+def clusters(draw: Any) -> tuple[list[QueueCase], list[int], list[EvictionUnit]]:
     """Draw queues of two levels and candidates that have no more than their queues."""
     amounts = st.tuples(*[st.integers(0, 4)] * 3)
     parent = [NONE, NONE, *draw(st.lists(st.sampled_from([NONE, 0, 1]), min_size=1, max_size=4))]
-    leaves = [q for q in range(len(parent)) if q not in parent]
+    podsets = [q for q in range(len(parent)) if q not in parent]
     found = [
-        Block(draw(st.sampled_from(leaves)), (draw(st.integers(0, 1)), row), draw(amounts))
+        EvictionUnit(draw(st.sampled_from(podsets)), (draw(st.integers(0, 1)), row), draw(amounts))
         for row in range(draw(st.integers(0, 7)))
     ]
     rows = []
     for q in range(len(parent)):
         own = [one.amounts for one in found if q in (one.queue, parent[one.queue])]
-        more, due = draw(amounts), draw(amounts)
+        more, fair_shares = draw(amounts), draw(amounts)
         cpu, memory, gpu = map(sum, zip(more, *own, strict=True))
         rows.append(
-            Q((cpu, memory, gpu), due=due, quota=draw(amounts), priority=draw(st.integers(0, 1)))
+            QueueCase(
+                (cpu, memory, gpu),
+                fair_share=fair_shares,
+                quota=draw(amounts),
+                priority=draw(st.integers(0, 1)),
+            )
         )
     return rows, parent, found
 
 
-def by_looking(rows: list[Q], parent: list[int], blocks: list[Block]) -> list[int]:
+def by_looking(rows: list[QueueCase], parent: list[int], blocks: list[EvictionUnit]) -> list[int]:
     """Return the line that comes of looking at everybody each time."""
     queues = queues_of(rows, parent)
     usage = Usage(queues)
-    keys = QueueKeys(queues, usage, np.array([row.due for row in rows], dtype=np.float64), TOTAL)
+    keys = QueueOrder(
+        queues, usage, np.array([row.fair_share for row in rows], dtype=np.float64), TOTAL
+    )
 
-    def place(queue: int, one: Block) -> tuple[Any, ...]:
+    def place(queue: int, one: EvictionUnit) -> tuple[Any, ...]:
         cpu, memory, gpu = one.amounts
         now = list(keys.key(queue, (0, 0, 0)))
         now[4] = keys.key(queue, (-cpu, -memory, -gpu))[4]
         return tuple(now)
 
-    def last(queue: int) -> Block | None:
+    def last(queue: int) -> EvictionUnit | None:
         own = [one for one in left if one.queue == queue]
         if own:
             return max(own, key=lambda one: one.key)
@@ -139,7 +150,7 @@ def by_looking(rows: list[Q], parent: list[int], blocks: list[Block]) -> list[in
     left = list(blocks)
     while (one := last(NONE)) is not None:
         left.remove(one)
-        usage.give(one.queue, one.amounts, is_fixed=False)
+        usage.refund(one.queue, one.amounts, is_non_preemptible=False)
         found.append(blocks.index(one))
     return found
 
@@ -147,21 +158,23 @@ def by_looking(rows: list[Q], parent: list[int], blocks: list[Block]) -> list[in
 @given(clusters())
 @settings(max_examples=examples(100))
 def test_it_is_what_looking_at_everybody_says(
-    cluster: tuple[list[Q], list[int], list[Block]],
+    cluster: tuple[list[QueueCase], list[int], list[EvictionUnit]],
 ) -> None:
     """Step by step, on every level."""
     rows, parent, found = cluster
     assert line(rows, parent, found) == by_looking(rows, parent, found)
 
 
-def of_priorities(*priorities: int, by_priority: bool) -> tuple[Line, list[Block]]:
+def of_priorities(*priorities: int, by_priority: bool) -> tuple[VictimOrder, list[EvictionUnit]]:
     """Return a line of one queue, in the order of priorities or else of ages, and its blocks."""
-    rows = [Q((0, 0, 0))]
+    rows = [QueueCase((0, 0, 0))]
     keys = [(-one, row) if by_priority else (row,) for row, one in enumerate(priorities)]
-    blocks = [Block(0, key, ONE, one) for key, one in zip(keys, priorities, strict=True)]
+    blocks = [EvictionUnit(0, key, ONE, one) for key, one in zip(keys, priorities, strict=True)]
     queues = queues_of(rows, [NONE])
-    due = np.zeros((1, 3), dtype=np.int64)
-    return Line(queues, QueueKeys(queues, Usage(queues), due, TOTAL), blocks), blocks
+    fair_shares = np.zeros((1, 3), dtype=np.int64)
+    return VictimOrder(
+        queues, QueueOrder(queues, Usage(queues), fair_shares, TOTAL), blocks
+    ), blocks
 
 
 @pytest.mark.parametrize("by_priority", [True, False], ids=["first by priority", "by age only"])
@@ -173,11 +186,13 @@ def test_who_has_smaller_priority(
     found, blocks = of_priorities(*priorities, by_priority=by_priority)
     if priorities:
         found.drop(len(priorities) // 2)
-    keeps = (lambda row: row % 2 == 1) if odd_only else None
-    everybody = found.walk(Usage(queues_of([Q((0, 0, 0))], [NONE])), [0], keeps)[0]
-    wanted = [row for row in everybody if blocks[row].priority < most]
-    rows, count = found.below(0, most, keeps)
-    assert ([*rows], count) == (wanted, len(wanted))
+    is_eligible = (lambda row: row % 2 == 1) if odd_only else None
+    everybody = found.across_queues(
+        Usage(queues_of([QueueCase((0, 0, 0))], [NONE])), [0], is_eligible
+    )[0]
+    needed_pods = [row for row in everybody if blocks[row].priority < most]
+    rows, count = found.below_priority(0, most, is_eligible)
+    assert ([*rows], count) == (needed_pods, len(needed_pods))
 
 
 def test_not_all_are_looked_at_each_time() -> None:
@@ -185,7 +200,7 @@ def test_not_all_are_looked_at_each_time() -> None:
 
     def cost(count: int) -> int:
         found, _ = of_priorities(*[20, 60] * count, by_priority=True)
-        assert found.below(0, 60)[1] == count
-        return work(lambda: found.below(0, 60))
+        assert found.below_priority(0, 60)[1] == count
+        return count_instructions(lambda: found.below_priority(0, 60))
 
     assert cost(1000) < 1.2 * cost(500)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core.model import NONE, UNBOUND, Queues
-from scheduler.core.order import QueueKeys, Turns, UnitKeyOf, by_queue
+from scheduler.core.model import NONE, UNBOUND, SnapshotQueues
+from scheduler.core.order import JobsOrderByQueues, PodGroupKey, QueueOrder, keys_by_queue
 from scheduler.core.usage import Amounts, Usage
 from tests.support.case import Case, ids
 from tests.support.size import examples
@@ -18,21 +18,21 @@ TOTAL: Final = (100, 100, 100)
 STEPS: Final = "abcdefgggi"  # of rule 18, by the place in a key; h and i are one: the row
 
 
-class Q(NamedTuple):
+class QueueCase(NamedTuple):
     """A queue without quota: what it has, may have, and what its best unit asks for."""
 
     has: Amounts = (1, 1, 1)
-    asks: Amounts = (1, 1, 1)
-    due: Amounts = (4, 4, 4)
+    requested: Amounts = (1, 1, 1)
+    fair_share: Amounts = (4, 4, 4)
     quota: Amounts = (0, 0, 0)
     limit: Amounts = (UNBOUND,) * 3
     priority: int = 100
 
 
-def queues_of(rows: list[Q], parent: Iterable[int] = ()) -> Queues:
+def queues_of(rows: list[QueueCase], parent: Iterable[int] = ()) -> SnapshotQueues:
     """Return queues."""
     has = np.array([row.has for row in rows], dtype=np.int64)
-    return Queues(
+    return SnapshotQueues(
         names=tuple(map(str, range(len(rows)))),
         parent=tuple(parent) or (NONE,) * len(rows),
         priority=tuple(row.priority for row in rows),
@@ -40,29 +40,29 @@ def queues_of(rows: list[Q], parent: Iterable[int] = ()) -> Queues:
         limit=np.array([row.limit for row in rows], dtype=np.int64),
         weight=np.ones((len(rows), 3)),
         allocated=has,
-        fixed=has * 0,
+        non_preemptible=has * 0,
         requested=has,
     )
 
 
-def keys_of(rows: list[Q]) -> list[tuple[Any, ...]]:
+def keys_of(rows: list[QueueCase]) -> list[tuple[Any, ...]]:
     """Return the places of queues."""
     queues = queues_of(rows)
-    due = np.array([row.due for row in rows], dtype=np.int64)
-    keys = QueueKeys(queues, Usage(queues), due, TOTAL)
-    return [keys.key(q, row.asks) for q, row in enumerate(rows)]
+    fair_shares = np.array([row.fair_share for row in rows], dtype=np.int64)
+    keys = QueueOrder(queues, Usage(queues), fair_shares, TOTAL)
+    return [keys.key(q, row.requested) for q, row in enumerate(rows)]
 
 
-def at_share(has: Amounts) -> tuple[Q, Q]:
+def at_share(has: Amounts) -> tuple[QueueCase, QueueCase]:
     """Return a queue that is within its quota, and one that is not."""
-    return Q(has, quota=(9, 9, 9)), Q((3, 4, 4))
+    return QueueCase(has, quota=(9, 9, 9)), QueueCase((3, 4, 4))
 
 
 # two queues -> the step that decides, and who is first; all later steps would say the opposite
-DECIDED: list[Case[tuple[Q, Q], tuple[str, int]]] = [
+DECIDED: list[Case[tuple[QueueCase, QueueCase], tuple[str, int]]] = [
     Case(
         "over its share in all three is last",
-        (Q((5, 5, 5), quota=(9, 9, 9), priority=200), Q((5, 5, 4))),
+        (QueueCase((5, 5, 5), quota=(9, 9, 9), priority=200), QueueCase((5, 5, 4))),
         ("a", 1),
     ),
     Case("over in two is not over: CPU", at_share((4, 5, 5)), ("b", 0)),
@@ -70,78 +70,94 @@ DECIDED: list[Case[tuple[Q, Q], tuple[str, int]]] = [
     Case("over in two is not over: GPUs", at_share((5, 5, 4)), ("b", 0)),
     Case(
         "within the quota is first",
-        (Q(quota=(2, 2, 1), priority=200), Q(quota=(2, 2, 2))),
+        (QueueCase(quota=(2, 2, 1), priority=200), QueueCase(quota=(2, 2, 2))),
         ("b", 1),
     ),
     Case(
         "a quota without bound is kept",
-        (Q(quota=(2, 2, 1), priority=200), Q(quota=(UNBOUND,) * 3)),
+        (QueueCase(quota=(2, 2, 1), priority=200), QueueCase(quota=(UNBOUND,) * 3)),
         ("b", 1),
     ),
-    Case("the larger priority is first", (Q(has=(0, 0, 0)), Q(priority=101)), ("c", 1)),
+    Case(
+        "the larger priority is first",
+        (QueueCase(has=(0, 0, 0)), QueueCase(priority=101)),
+        ("c", 1),
+    ),
     Case(
         "who would have what it may not is last",
-        (Q(has=(0, 0, 0), due=(4, 4, 0)), Q(has=(3, 3, 3), asks=(2, 2, 2))),
+        (
+            QueueCase(has=(0, 0, 0), fair_share=(4, 4, 0)),
+            QueueCase(has=(3, 3, 3), requested=(2, 2, 2)),
+        ),
         ("d", 1),
     ),
     Case(
         "who has what it may not is last",
-        (Q(has=(0, 0, 1), asks=(1, 1, 0), due=(4, 4, 0)), Q(has=(3, 3, 3), asks=(2, 2, 2))),
+        (
+            QueueCase(has=(0, 0, 1), requested=(1, 1, 0), fair_share=(4, 4, 0)),
+            QueueCase(has=(3, 3, 3), requested=(2, 2, 2)),
+        ),
         ("d", 1),
     ),
     Case(
         "who has nothing of it and wants nothing may have nothing of it",
-        (Q(has=(0, 0, 0), asks=(1, 1, 0), due=(4, 4, 0)), Q(has=(3, 3, 3))),
+        (
+            QueueCase(has=(0, 0, 0), requested=(1, 1, 0), fair_share=(4, 4, 0)),
+            QueueCase(has=(3, 3, 3)),
+        ),
         ("e", 0),
     ),
     Case(
         "the smaller dominant share with the candidate",
-        (Q(has=(0, 0, 0), asks=(3, 3, 3)), Q()),
+        (QueueCase(has=(0, 0, 0), requested=(3, 3, 3)), QueueCase()),
         ("e", 1),
     ),
     Case(
         "the smaller dominant share without it",
-        (Q(has=(2, 2, 2), asks=(1, 1, 1)), Q(has=(2, 2, 2), asks=(4, 4, 4), due=(8, 8, 8))),
+        (
+            QueueCase(has=(2, 2, 2), requested=(1, 1, 1)),
+            QueueCase(has=(2, 2, 2), requested=(4, 4, 4), fair_share=(8, 8, 8)),
+        ),
         ("f", 1),
     ),
     Case(
         "the smaller share in GPUs",
         (
-            Q(has=(1, 1, 0), asks=(1, 1, 0), due=(4, 4, 8)),
-            Q(has=(1, 1, 0), asks=(1, 1, 0), due=(8, 4, 4)),
+            QueueCase(has=(1, 1, 0), requested=(1, 1, 0), fair_share=(4, 4, 8)),
+            QueueCase(has=(1, 1, 0), requested=(1, 1, 0), fair_share=(8, 4, 4)),
         ),
         ("g", 1),
     ),
     Case(
         "no bound is the largest share",
         (
-            Q(has=(1, 1, 0), asks=(1, 1, 0), quota=(0, 0, UNBOUND)),
-            Q(has=(1, 1, 0), asks=(1, 1, 0), due=(4, 4, 99)),
+            QueueCase(has=(1, 1, 0), requested=(1, 1, 0), quota=(0, 0, UNBOUND)),
+            QueueCase(has=(1, 1, 0), requested=(1, 1, 0), fair_share=(4, 4, 99)),
         ),
         ("g", 1),
     ),
     Case(
         "then in CPU",
         (
-            Q(has=(0, 0, 1), asks=(0, 0, 1), due=(8, 4, 4)),
-            Q(has=(0, 0, 1), asks=(0, 0, 1), due=(6, 9, 4)),
+            QueueCase(has=(0, 0, 1), requested=(0, 0, 1), fair_share=(8, 4, 4)),
+            QueueCase(has=(0, 0, 1), requested=(0, 0, 1), fair_share=(6, 9, 4)),
         ),
         ("g", 1),
     ),
     Case(
         "then in memory",
         (
-            Q(has=(0, 0, 1), asks=(0, 0, 1), due=(8, 5, 4)),
-            Q(has=(0, 0, 1), asks=(0, 0, 1), due=(8, 4, 4)),
+            QueueCase(has=(0, 0, 1), requested=(0, 0, 1), fair_share=(8, 5, 4)),
+            QueueCase(has=(0, 0, 1), requested=(0, 0, 1), fair_share=(8, 4, 4)),
         ),
         ("g", 1),
     ),
-    Case("then the older", (Q(), Q()), ("i", 0)),
+    Case("then the older", (QueueCase(), QueueCase()), ("i", 0)),
 ]
 
 
 @pytest.mark.parametrize("case", DECIDED, ids=ids)
-def test_each_step_decides(case: Case[tuple[Q, Q], tuple[str, int]]) -> None:
+def test_each_step_decides(case: Case[tuple[QueueCase, QueueCase], tuple[str, int]]) -> None:
     """The first step at which two queues differ says who is first."""
     first, second = keys_of(list(case.given))
     place = next(i for i, (a, b) in enumerate(zip(first, second, strict=True)) if a != b)
@@ -149,168 +165,204 @@ def test_each_step_decides(case: Case[tuple[Q, Q], tuple[str, int]]) -> None:
 
 
 # a queue -> its dominant share with the candidate, and without it
-DOMINANT: list[Case[Q, tuple[float, float]]] = [
-    Case("the largest of three", Q((1, 2, 3), (3, 0, 0), (8, 8, 8)), (0.5, 0.375)),
-    Case("a limit bounds the share", Q((1, 1, 1), (0, 0, 0), limit=(4, 4, 2)), (0.5, 0.5)),
-    Case("a quota raises it", Q((4, 4, 4), (0, 0, 0), quota=(8, 8, 8)), (0.5, 0.5)),
+DOMINANT: list[Case[QueueCase, tuple[float, float]]] = [
+    Case("the largest of three", QueueCase((1, 2, 3), (3, 0, 0), (8, 8, 8)), (0.5, 0.375)),
+    Case("a limit bounds the share", QueueCase((1, 1, 1), (0, 0, 0), limit=(4, 4, 2)), (0.5, 0.5)),
+    Case("a quota raises it", QueueCase((4, 4, 4), (0, 0, 0), quota=(8, 8, 8)), (0.5, 0.5)),
     Case(
         "without bound the total stands for it",
-        Q((1, 1, 30), (0, 0, 20), (9, 9, 9), quota=(0, 0, UNBOUND)),
+        QueueCase((1, 1, 30), (0, 0, 20), (9, 9, 9), quota=(0, 0, UNBOUND)),
         (0.5, 0.3),
     ),
-    Case("of 0 GPUs, devices times 1000", Q((0, 0, 2000), (0, 0, 1000), (4, 4, 0)), (3000, 2000)),
-    Case("of 0 CPU, thousandths times 1000", Q((2, 0, 0), (0, 0, 0), (0, 4, 4)), (2000, 2000)),
-    Case("of 0 memory, bytes times 1000", Q((0, 2, 0), (1, 0, 0), (4, 0, 4)), (2000, 2000)),
-    Case("nothing of nothing is nothing", Q((0, 0, 0), (0, 0, 0), (0, 0, 0)), (0, 0)),
+    Case(
+        "of 0 GPUs, devices times 1000",
+        QueueCase((0, 0, 2000), (0, 0, 1000), (4, 4, 0)),
+        (3000, 2000),
+    ),
+    Case(
+        "of 0 CPU, thousandths times 1000", QueueCase((2, 0, 0), (0, 0, 0), (0, 4, 4)), (2000, 2000)
+    ),
+    Case("of 0 memory, bytes times 1000", QueueCase((0, 2, 0), (1, 0, 0), (4, 0, 4)), (2000, 2000)),
+    Case("nothing of nothing is nothing", QueueCase((0, 0, 0), (0, 0, 0), (0, 0, 0)), (0, 0)),
 ]
 
 
 @pytest.mark.parametrize("case", DOMINANT, ids=ids)
-def test_dominant_share(case: Case[Q, tuple[float, float]]) -> None:
+def test_dominant_share(case: Case[QueueCase, tuple[float, float]]) -> None:
     """The largest part of its share that a queue has of any resource."""
     assert keys_of([case.given])[0][4:6] == pytest.approx(case.want)
 
 
-class U(NamedTuple):
+class PodGroupCase(NamedTuple):
     """A unit: its queue, its key, and what it asks for at each turn as long as it succeeds."""
 
     queue: int
     rank: int
-    asks: list[Amounts]
+    requested: list[Amounts]
 
 
 class Played:
     """Units that take their turns, each until it has all that it asks for."""
 
-    def __init__(self, rows: list[Q], parent: list[int], units: list[U]) -> None:
+    def __init__(
+        self, rows: list[QueueCase], parent: list[int], podgroups: list[PodGroupCase]
+    ) -> None:
         queues = queues_of(rows, parent)
-        due = np.array([row.due for row in rows], dtype=np.int64)
+        fair_shares = np.array([row.fair_share for row in rows], dtype=np.int64)
         self.parent = parent
-        self.units = units
+        self.podgroups = podgroups
         self.usage = Usage(queues)
-        self.keys = QueueKeys(queues, self.usage, due, TOTAL)
-        self.done = [0] * len(units)
+        self.queue_order = QueueOrder(queues, self.usage, fair_shares, TOTAL)
+        self.done = [0] * len(podgroups)
         self._queues = queues
 
-    def asked(self, unit: int) -> Amounts:
+    def requested(self, podgroup: int) -> Amounts:
         """Return what a unit asks for next."""
-        return self.units[unit].asks[self.done[unit]]
+        return self.podgroups[podgroup].requested[self.done[podgroup]]
 
-    def key(self, unit: int) -> UnitKeyOf:
+    def key(self, podgroup: int) -> PodGroupKey:
         """Return the place of a unit in its queue: later with each success."""
-        return (self.units[unit].rank, self.done[unit], unit)
+        return (self.podgroups[podgroup].rank, self.done[podgroup], podgroup)
 
-    def grant(self, unit: int) -> bool:
+    def grant(self, podgroup: int) -> bool:
         """Give a unit what it asks for, and say whether it wants more."""
-        self.usage.take(self.units[unit].queue, self.asked(unit), is_fixed=False)
-        self.done[unit] += 1
-        return self.done[unit] < len(self.units[unit].asks)
+        self.usage.charge(
+            self.podgroups[podgroup].queue, self.requested(podgroup), is_non_preemptible=False
+        )
+        self.done[podgroup] += 1
+        return self.done[podgroup] < len(self.podgroups[podgroup].requested)
 
-    def by_turns(self) -> list[int]:
+    def by_order(self) -> list[int]:
         """Return the order that Turns gives."""
-        waiting = by_queue((unit.queue, self.key(i)) for i, unit in enumerate(self.units))
-        turns = Turns(self._queues, self.keys.key, self.asked, waiting)
+        waiting = keys_by_queue(
+            (podgroup.queue, self.key(i)) for i, podgroup in enumerate(self.podgroups)
+        )
+        jobs_order = JobsOrderByQueues(self._queues, self.queue_order.key, self.requested, waiting)
         got = []
-        while (unit := turns.pop()) is not None:
-            got.append(unit)
-            if self.grant(unit):
-                turns.push(self.key(unit))
+        while (podgroup := jobs_order.pop()) is not None:
+            got.append(podgroup)
+            if self.grant(podgroup):
+                jobs_order.push(self.key(podgroup))
         return got
 
     def by_sorting(self) -> list[int]:
         """Return the order that comes of looking at everything each time."""
-        left = set(range(len(self.units)))
+        left = set(range(len(self.podgroups)))
         got = []
         while left:
-            unit = self._first(NONE, left)
-            assert unit is not None
-            got.append(unit)
-            if not self.grant(unit):
-                left.remove(unit)
+            podgroup = self._first(NONE, left)
+            assert podgroup is not None
+            got.append(podgroup)
+            if not self.grant(podgroup):
+                left.remove(podgroup)
         return got
 
     def _first(self, queue: int, left: set[int]) -> int | None:
-        own = [i for i in left if self.units[i].queue == queue]
+        own = [i for i in left if self.podgroups[i].queue == queue]
         if own:
             return min(own, key=self.key)
         below = [(q, self._first(q, left)) for q, up in enumerate(self.parent) if up == queue]
-        best = [(self.keys.key(q, self.asked(i)), i) for q, i in below if i is not None]
+        best = [(self.queue_order.key(q, self.requested(i)), i) for q, i in below if i is not None]
         return min(best)[1] if best else None
 
 
-def played(parent: list[int], units: list[U], rows: list[Q] | None = None) -> list[int]:
+def played(
+    parent: list[int], podgroups: list[PodGroupCase], rows: list[QueueCase] | None = None
+) -> list[int]:
     """Return the order in which units take turns."""
-    return Played(rows or [Q(has=(0, 0, 0))] * len(parent), parent, units).by_turns()
+    return Played(rows or [QueueCase(has=(0, 0, 0))] * len(parent), parent, podgroups).by_order()
 
 
 ONE: Final = (1, 1, 1)
 
 # parents of the queues, units -> the order of the units
-TURNS: list[Case[tuple[list[int], list[U]], list[int]]] = [
+TURNS: list[Case[tuple[list[int], list[PodGroupCase]], list[int]]] = [
     Case("nobody", ([NONE], []), []),
-    Case("of one queue the smaller key", ([NONE], [U(0, 2, [ONE]), U(0, 1, [ONE])]), [1, 0]),
+    Case(
+        "of one queue the smaller key",
+        ([NONE], [PodGroupCase(0, 2, [ONE]), PodGroupCase(0, 1, [ONE])]),
+        [1, 0],
+    ),
     Case(
         "queues take turns: who got something moves back",
-        ([NONE, NONE], [U(0, 0, [ONE] * 3), U(1, 0, [ONE] * 3)]),
+        ([NONE, NONE], [PodGroupCase(0, 0, [ONE] * 3), PodGroupCase(1, 0, [ONE] * 3)]),
         [0, 1, 0, 1, 0, 1],
     ),
     Case(
         "a larger chunk comes later",
-        ([NONE, NONE], [U(0, 0, [(2, 2, 2)]), U(1, 0, [ONE])]),
+        ([NONE, NONE], [PodGroupCase(0, 0, [(2, 2, 2)]), PodGroupCase(1, 0, [ONE])]),
         [1, 0],
     ),
     Case(
         "who is put back competes with its neighbours",
-        ([NONE], [U(0, 0, [ONE, ONE]), U(0, 0, [ONE]), U(0, 1, [ONE])]),
+        (
+            [NONE],
+            [PodGroupCase(0, 0, [ONE, ONE]), PodGroupCase(0, 0, [ONE]), PodGroupCase(0, 1, [ONE])],
+        ),
         [0, 1, 0, 2],
     ),
     Case(
         "departments take turns, not teams",
-        ([NONE, NONE, 0, 0, 1], [U(2, 0, [ONE]), U(3, 0, [ONE]), U(4, 0, [ONE, ONE])]),
+        (
+            [NONE, NONE, 0, 0, 1],
+            [PodGroupCase(2, 0, [ONE]), PodGroupCase(3, 0, [ONE]), PodGroupCase(4, 0, [ONE, ONE])],
+        ),
         [0, 2, 1, 2],
     ),
     Case(
         "a queue of units beside one of queues",
-        ([NONE, NONE, 1, 2], [U(0, 0, [ONE, ONE]), U(3, 0, [ONE, ONE])]),
+        ([NONE, NONE, 1, 2], [PodGroupCase(0, 0, [ONE, ONE]), PodGroupCase(3, 0, [ONE, ONE])]),
         [0, 1, 0, 1],
     ),
 ]
 
 
 @pytest.mark.parametrize("case", TURNS, ids=ids)
-def test_turns(case: Case[tuple[list[int], list[U]], list[int]]) -> None:
+def test_jobs_order(case: Case[tuple[list[int], list[PodGroupCase]], list[int]]) -> None:
     """Level by level from the top, then in the queue."""
     assert played(*case.given) == case.want
 
 
 def test_who_is_not_put_back_is_gone() -> None:
     """A unit that failed lets the next one try, and its queue keeps its place."""
-    game = Played([Q((0, 0, 0))] * 2, [NONE] * 2, [U(0, 0, [ONE]), U(0, 1, [ONE]), U(1, 0, [ONE])])
-    waiting = by_queue((unit.queue, game.key(i)) for i, unit in enumerate(game.units))
-    turns = Turns(queues_of([Q()] * 2), game.keys.key, game.asked, waiting)
-    assert [turns.pop() for _ in range(4)] == [0, 1, 2, None]
-    assert turns.pop() is None
+    game = Played(
+        [QueueCase((0, 0, 0))] * 2,
+        [NONE] * 2,
+        [PodGroupCase(0, 0, [ONE]), PodGroupCase(0, 1, [ONE]), PodGroupCase(1, 0, [ONE])],
+    )
+    waiting = keys_by_queue(
+        (podgroup.queue, game.key(i)) for i, podgroup in enumerate(game.podgroups)
+    )
+    jobs_order = JobsOrderByQueues(
+        queues_of([QueueCase()] * 2), game.queue_order.key, game.requested, waiting
+    )
+    assert [jobs_order.pop() for _ in range(4)] == [0, 1, 2, None]
+    assert jobs_order.pop() is None
 
 
 def test_who_lost_something_moves_up() -> None:
     """And his department with him, whoever has had his turn last."""
-    rows = [Q((4, 4, 4)), Q((3, 3, 3)), Q((4, 4, 4)), Q((3, 3, 3))]
-    units = [U(2, 0, [ONE]), U(3, 0, [ONE]), U(3, 1, [ONE])]
-    game = Played(rows, [NONE, NONE, 0, 1], units)
-    waiting = by_queue((unit.queue, game.key(i)) for i, unit in enumerate(game.units))
-    turns = Turns(queues_of(rows, [NONE, NONE, 0, 1]), game.keys.key, game.asked, waiting)
-    assert turns.pop() == 1
-    game.usage.give(2, (3, 3, 3), is_fixed=False)
-    turns.touch(2)
-    assert [turns.pop(), turns.pop(), turns.pop()] == [0, 2, None]
+    rows = [QueueCase((4, 4, 4)), QueueCase((3, 3, 3)), QueueCase((4, 4, 4)), QueueCase((3, 3, 3))]
+    podgroups = [PodGroupCase(2, 0, [ONE]), PodGroupCase(3, 0, [ONE]), PodGroupCase(3, 1, [ONE])]
+    game = Played(rows, [NONE, NONE, 0, 1], podgroups)
+    waiting = keys_by_queue(
+        (podgroup.queue, game.key(i)) for i, podgroup in enumerate(game.podgroups)
+    )
+    jobs_order = JobsOrderByQueues(
+        queues_of(rows, [NONE, NONE, 0, 1]), game.queue_order.key, game.requested, waiting
+    )
+    assert jobs_order.pop() == 1
+    game.usage.refund(2, (3, 3, 3), is_non_preemptible=False)
+    jobs_order.update_queue(2)
+    assert [jobs_order.pop(), jobs_order.pop(), jobs_order.pop()] == [0, 2, None]
 
 
 _amounts = st.tuples(*[st.integers(0, 4)] * 3)
-_queue: st.SearchStrategy[Q] = st.builds(
-    Q,
+_queue: st.SearchStrategy[QueueCase] = st.builds(
+    QueueCase,
     has=_amounts,
-    asks=st.just(ONE),
-    due=_amounts,
+    requested=st.just(ONE),
+    fair_share=_amounts,
     quota=st.tuples(*[st.integers(-1, 4)] * 3),
     limit=st.tuples(*[st.sampled_from([-1, -1, 0, 3])] * 3),
     priority=st.sampled_from([100, 100, 101]),
@@ -320,17 +372,20 @@ _queue: st.SearchStrategy[Q] = st.builds(
 @st.composite
 def _games(draw: st.DrawFn) -> Callable[[], Played]:
     parent = [draw(st.integers(-1, q - 1)) for q in range(draw(st.integers(1, 7)))]
-    leaves = [q for q in range(len(parent)) if q not in parent]
+    podsets = [q for q in range(len(parent)) if q not in parent]
     rows = [draw(_queue) for _ in parent]
-    unit = st.builds(
-        U, st.sampled_from(leaves), st.integers(0, 2), st.lists(_amounts, min_size=1, max_size=3)
+    podgroup = st.builds(
+        PodGroupCase,
+        st.sampled_from(podsets),
+        st.integers(0, 2),
+        st.lists(_amounts, min_size=1, max_size=3),
     )
-    units = draw(st.lists(unit, max_size=8))
-    return lambda: Played(rows, parent, units)
+    podgroups = draw(st.lists(podgroup, max_size=8))
+    return lambda: Played(rows, parent, podgroups)
 
 
 @settings(max_examples=examples(100))
 @given(_games())
-def test_turns_are_what_sorting_all_of_it_each_time_gives(new: Callable[[], Played]) -> None:
+def test_the_order_is_what_sorting_all_of_it_each_time_gives(new: Callable[[], Played]) -> None:
     """Only the way to the unit taken last is set right, and that is enough."""
-    assert new().by_turns() == new().by_sorting()
+    assert new().by_order() == new().by_sorting()

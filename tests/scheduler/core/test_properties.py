@@ -13,21 +13,21 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core.chunks import Progress, chunk
-from scheduler.core.ledger import Ledger
-from scheduler.core.model import Shape, Snapshot
-from scheduler.core.numbers import node_numbers
-from scheduler.core.place import Failure, Placer
+from scheduler.core.chunks import AssignedTasks, tasks_to_allocate
+from scheduler.core.ledger import Statement
+from scheduler.core.model import SchedulingSignature, Snapshot
+from scheduler.core.numbers import collect_fit_errors
+from scheduler.core.place import PlacementFailure, Placer
 from scheduler.core.plan import plan
-from scheduler.policies.registry import Choice, choose
+from scheduler.policies.registry import PolicySelection, build_policies
 from tests.support.size import examples
-from tests.support.snapshots import Builder, Node, Queue, shape
-from tests.support.snapshotted import PLAIN, after, snapshots
+from tests.support.snapshots import Builder, SnapshotNode, SnapshotQueue, signature
+from tests.support.snapshotted import PLAIN, after_plan, snapshots
 from tests.support.tree import ROOT
-from tests.support.violations import violations
+from tests.support.violations import plan_violations
 
-POLICIES: Final = choose(Choice())
-SPREAD: Final = choose(Choice(gpu_placement="spread", cpu_placement="spread"))
+POLICIES: Final = build_policies(PolicySelection())
+SPREAD: Final = build_policies(PolicySelection(gpu_placement="spread", cpu_placement="spread"))
 
 many: Final = settings(max_examples=examples(50))
 some: Final = settings(max_examples=examples(20))
@@ -37,31 +37,31 @@ some: Final = settings(max_examples=examples(20))
 @given(snapshots(), st.booleans())
 def test_a_plan_keeps_what_must_hold(snapshot: Snapshot, packs: bool) -> None:
     """No node overcommitted, no gang in part, no bound passed."""
-    assert list(violations(snapshot, plan(snapshot, POLICIES if packs else SPREAD))) == []
+    assert list(plan_violations(snapshot, plan(snapshot, POLICIES if packs else SPREAD))) == []
 
 
 @many
 @given(snapshots())
 def test_nobody_is_sent_where_it_cannot_run(snapshot: Snapshot) -> None:
     """Labels, taints, faults and size hold for all, whoever has a slot there."""
-    for admission in plan(snapshot, POLICIES).decisions:
-        for pod, node in (*admission.binds, *admission.nominations):
-            assert _can_take(snapshot, node, snapshot.shapes[snapshot.pods.shape[pod]])
+    for allocation in plan(snapshot, POLICIES).allocations:
+        for pod, node in (*allocation.binds, *allocation.nominations):
+            assert _can_take(snapshot, node, snapshot.signatures[snapshot.pods.signature[pod]])
 
 
-def _can_take(snapshot: Snapshot, node: int, one: Shape) -> bool:
+def _can_take(snapshot: Snapshot, node: int, one: SchedulingSignature) -> bool:
     nodes = snapshot.nodes
     taints = np.flatnonzero(nodes.taints[node]).tolist()
     labels = nodes.labels[node].tolist()
     return (
         nodes.fault[node] == 0
-        and one.tolerates.issuperset(taints)
+        and one.tolerated_taints.issuperset(taints)
         and all(
             any(
-                all((labels[it.key] in it.codes) != it.is_not for it in terms)
+                all((labels[it.key] in it.codes) != it.is_negated for it in terms)
                 for terms in alternatives
             )
-            for alternatives in one.any_of
+            for alternatives in one.node_affinity
         )
         and all(n <= has for n, has in zip(one.request, nodes.allocatable[node], strict=True))
     )
@@ -72,21 +72,21 @@ def _can_take(snapshot: Snapshot, node: int, one: Shape) -> bool:
 def test_everybody_who_waits_hears_something(snapshot: Snapshot) -> None:
     """Each pod that waits is placed, or its unit is told why not."""
     got = plan(snapshot, POLICIES)
-    placed = {pod for it in got.decisions for pod, _ in (*it.binds, *it.nominations)}
-    rejected = [it.unit for it in got.rejections]
+    placed = {pod for it in got.allocations for pod, _ in (*it.binds, *it.nominations)}
+    rejected = [it.podgroup for it in got.rejections]
     assert rejected == sorted(set(rejected))
-    for pod, unit in enumerate(snapshot.pods.unit.tolist()):
-        assert pod in placed or unit in rejected
+    for pod, podgroup in enumerate(snapshot.pods.podgroup.tolist()):
+        assert pod in placed or podgroup in rejected
 
 
 @many
 @given(snapshots())
-def test_a_start_is_the_first_of_a_unit(snapshot: Snapshot) -> None:
+def test_a_start_is_the_first_of_a_podgroup(snapshot: Snapshot) -> None:
     """And it binds something."""
     seen: set[int] = set()
-    for it in plan(snapshot, POLICIES).decisions:
-        assert not it.is_start or (it.unit not in seen and it.binds)
-        seen.add(it.unit)
+    for it in plan(snapshot, POLICIES).allocations:
+        assert not it.is_start or (it.podgroup not in seen and it.binds)
+        seen.add(it.podgroup)
 
 
 @some
@@ -123,62 +123,70 @@ def test_a_plan_that_was_carried_out_leaves_nothing_to_do(snapshot: Snapshot) ->
     somebody may be owed some, and have room with it.
     """
     first = plan(snapshot, POLICIES)
-    then = after(snapshot, first)
+    then = after_plan(snapshot, first)
     second = plan(then, POLICIES)
-    lost = {unit for it in second.evictions for unit in it.units}
-    assert lost <= {it.unit for it in first.decisions} - {it.claimant for it in second.evictions}
-    if not lost:
-        assert second.decisions == ()
-        assert [it.unit for it in second.rejections] == [it.unit for it in first.rejections]
+    evicted = {podgroup for it in second.evictions for podgroup in it.podgroups}
+    assert evicted <= {it.podgroup for it in first.allocations} - {
+        it.preemptor for it in second.evictions
+    }
+    if not evicted:
+        assert second.allocations == ()
+        assert [it.podgroup for it in second.rejections] == [it.podgroup for it in first.rejections]
 
 
 @some
 @given(snapshots())
 def test_a_failure_leaves_no_trace(snapshot: Snapshot) -> None:
     """Once it has been counted, the ledger is as it was, bit for bit."""
-    ledger = Ledger(snapshot)
-    placer = Placer(ledger, POLICIES)
-    for row, unit in enumerate(snapshot.units):
-        before = _state(ledger)
-        parts = chunk(unit.tree)
-        placed = placer.place(row, parts, Progress())
-        if isinstance(placed, Failure):
-            shapes = placer.shapes(parts)
-            node_numbers(ledger, placer.field(placed.shape), placed, shapes)
-            assert _state(ledger) == before
-        fresh = Placer(ledger, POLICIES)
-        for one in range(len(snapshot.shapes)):
-            assert placer.field(one).best() == fresh.field(one).best()
+    statement = Statement(snapshot)
+    placer = Placer(statement, POLICIES)
+    for row, podgroup in enumerate(snapshot.podgroups):
+        before = _state(statement)
+        tasks = tasks_to_allocate(podgroup.tree)
+        placed = placer.place(row, tasks, AssignedTasks())
+        if isinstance(placed, PlacementFailure):
+            signatures = placer.signature_runs(tasks)
+            collect_fit_errors(statement, placer.ranking(placed.signature), placed, signatures)
+            assert _state(statement) == before
+        fresh = Placer(statement, POLICIES)
+        for one in range(len(snapshot.signatures)):
+            assert placer.ranking(one).best() == fresh.ranking(one).best()
 
 
-def _state(ledger: Ledger) -> tuple[Any, ...]:
-    tables = (ledger.idle, ledger.room, ledger.counts, ledger.holders, ledger.ports)
-    claims = (tuple(ledger.claim_node), tuple(ledger.claim_users))
-    return (*(table.tobytes() for table in tables), *claims)
+def _state(statement: Statement) -> tuple[Any, ...]:
+    tables = (
+        statement.idle,
+        statement.free,
+        statement.selector_counts,
+        statement.anti_affinity_counts,
+        statement.ports,
+    )
+    reclaimers = (tuple(statement.claim_node), tuple(statement.claim_users))
+    return (*(table.tobytes() for table in tables), *reclaimers)
 
 
 _node = st.builds(
-    Node,
+    SnapshotNode,
     gpu=st.integers(0, 3),
     cpu=st.integers(0, 4),
     used_gpu=st.integers(0, 1),
     releasing_gpu=st.integers(0, 1),
-    fault=st.sampled_from([0, 0, 4]),
+    prefilter_fault=st.sampled_from([0, 0, 4]),
 )
 
 
 @some
 @given(st.lists(_node, max_size=4), _node, st.integers(0, 12), st.sampled_from([-1, 3]))
 def test_one_more_node_never_lets_fewer_start(
-    nodes: list[Node], more: Node, pods: int, limit: int
+    nodes: list[SnapshotNode], more: SnapshotNode, pods: int, limit: int
 ) -> None:
     """Of equal pods of one queue, wherever the node stands in the order."""
 
-    def started(on: list[Node]) -> int:
-        build = Builder(nodes=on, queues=[Queue("team", quota=-1, limit=limit)])
+    def started(on: list[SnapshotNode]) -> int:
+        build = Builder(nodes=on, queues=[SnapshotQueue("team", quota=-1, limit=limit)])
         for _ in range(pods):
-            build.gang(1, shape(gpu=1))
-        return len(plan(build.snapshot(), POLICIES).decisions)
+            build.uniform_podgroup(1, signature(gpu=1))
+        return len(plan(build.snapshot(), POLICIES).allocations)
 
     before = started(nodes)
     for place in range(len(nodes) + 1):
@@ -237,11 +245,11 @@ def test_another_process_makes_the_same_plan() -> None:
 
 def test_a_mark_tells_things_apart() -> None:
     """Otherwise the same mark would say nothing."""
-    build = Builder(nodes=[Node(), Node()])
-    build.gang(1, shape(gpu=1))
+    build = Builder(nodes=[SnapshotNode(), SnapshotNode()])
+    build.uniform_podgroup(1, signature(gpu=1))
     snapshot = build.snapshot()
     other = replace(snapshot, now=1)
     assert mark(snapshot) != mark(other)
     assert mark(plan(snapshot, POLICIES)) != mark(
-        plan(snapshot, choose(Choice(actions={"allocate": False})))
+        plan(snapshot, build_policies(PolicySelection(actions={"allocate": False})))
     )

@@ -9,23 +9,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core.model import NONE, UNBOUND, Queues
-from scheduler.core.rights import Bounds, Claim, Rights, Taking
+from scheduler.core.model import NONE, UNBOUND, SnapshotQueues
+from scheduler.core.rights import QueueShares, Reclaimable, Reclaimer, ReclaimState
 from scheduler.core.usage import Amounts, Usage
 from tests.support.case import Case, ids
 from tests.support.reference import rights as reference
 from tests.support.size import examples
 
 
-class T(NamedTuple):
+class QueueCase(NamedTuple):
     """A queue as it is with GPUs; of the rest it has nothing, and may have all."""
 
     above: int = NONE
     has: int = 0
-    due: int = 0
+    fair_share: int = 0
     quota: int = 0
     limit: int = UNBOUND
-    fixed: int = 0
+    non_preemptible: int = 0
 
 
 Row = tuple[
@@ -33,20 +33,29 @@ Row = tuple[
 ]  # above, quota, limit, due, has, fixed
 
 
-def rows_of(queues: Sequence[T]) -> list[Row]:
+def rows_of(queues: Sequence[QueueCase]) -> list[Row]:
     """Return queues with all three resources."""
     free = (UNBOUND, UNBOUND)
     return [
-        (q.above, (*free, q.quota), (*free, q.limit), (0, 0, q.due), (0, 0, q.has), (0, 0, q.fixed))
+        (
+            q.above,
+            (*free, q.quota),
+            (*free, q.limit),
+            (0, 0, q.fair_share),
+            (0, 0, q.has),
+            (0, 0, q.non_preemptible),
+        )
         for q in queues
     ]
 
 
-def rights_of(rows: Sequence[Row], claim: Claim, goals: Sequence[bool] = ()) -> Rights:
+def reclaimable_of(
+    rows: Sequence[Row], reclaimer: Reclaimer, quota_only_queues: Sequence[bool] = ()
+) -> Reclaimable:
     """Return what a claim may take; *goals* say of queues whether their children get to quotas."""
-    above, quota, limit, due, has, fixed = zip(*rows, strict=True)
+    above, quota, limit, fair_shares, has, fixed = zip(*rows, strict=True)
     columns = [np.array(column, dtype=np.int64) for column in (quota, limit, has, fixed)]
-    queues = Queues(
+    queues = SnapshotQueues(
         names=tuple(map(str, range(len(rows)))),
         parent=above,
         priority=(100,) * len(rows),
@@ -54,52 +63,71 @@ def rights_of(rows: Sequence[Row], claim: Claim, goals: Sequence[bool] = ()) -> 
         limit=columns[1],
         weight=np.ones((len(rows), 3)),
         allocated=columns[2],
-        fixed=columns[3],
+        non_preemptible=columns[3],
         requested=columns[2],
-        is_quota_only=tuple(goals),
+        is_quota_only=tuple(quota_only_queues),
     )
-    return Rights(Bounds(queues, np.array(due, dtype=np.float64)), Usage(queues), claim)
+    return Reclaimable(
+        QueueShares(queues, np.array(fair_shares, dtype=np.float64)), Usage(queues), reclaimer
+    )
 
 
-def gpus(queue: int, number: int, *, is_fixed: bool = False) -> Claim:
+def gpus(queue: int, number: int, *, is_non_preemptible: bool = False) -> Reclaimer:
     """Return a claim of GPUs."""
-    return Claim(queue, (0, 0, number), is_fixed)
+    return Reclaimer(queue, (0, 0, number), is_non_preemptible)
 
 
 # queues and a claim -> whether it has one
-CLAIMS: list[Case[tuple[list[T], Claim], bool]] = [
-    Case("up to what is due to it", ([T(has=2, due=4)], gpus(0, 2)), want=True),
-    Case("and no more", ([T(has=3, due=4)], gpus(0, 2)), want=False),
-    Case("of anything", ([T(due=4)], Claim(0, (1, 0, 2), is_fixed=False)), want=False),
+RECLAIMERS: list[Case[tuple[list[QueueCase], Reclaimer], bool]] = [
+    Case("up to what is due to it", ([QueueCase(has=2, fair_share=4)], gpus(0, 2)), want=True),
+    Case("and no more", ([QueueCase(has=3, fair_share=4)], gpus(0, 2)), want=False),
+    Case(
+        "of anything",
+        ([QueueCase(fair_share=4)], Reclaimer(0, (1, 0, 2), is_non_preemptible=False)),
+        want=False,
+    ),
     Case(
         "what is due to those above does not matter",
-        ([T(above=1, due=4), T(has=9, due=1)], gpus(0, 2)),
+        ([QueueCase(above=1, fair_share=4), QueueCase(has=9, fair_share=1)], gpus(0, 2)),
         want=True,
     ),
     Case(
         "for good up to the quota",
-        ([T(due=4, quota=3, fixed=1)], gpus(0, 2, is_fixed=True)),
+        (
+            [QueueCase(fair_share=4, quota=3, non_preemptible=1)],
+            gpus(0, 2, is_non_preemptible=True),
+        ),
         want=True,
     ),
     Case(
         "for good no more than that",
-        ([T(due=4, quota=3, fixed=2)], gpus(0, 2, is_fixed=True)),
+        (
+            [QueueCase(fair_share=4, quota=3, non_preemptible=2)],
+            gpus(0, 2, is_non_preemptible=True),
+        ),
         want=False,
     ),
     Case(
         "for good within the quotas above",
-        ([T(above=1, due=4, quota=3), T(quota=4, fixed=3)], gpus(0, 2, is_fixed=True)),
+        (
+            [QueueCase(above=1, fair_share=4, quota=3), QueueCase(quota=4, non_preemptible=3)],
+            gpus(0, 2, is_non_preemptible=True),
+        ),
         want=False,
     ),
-    Case("without bound", ([T(due=4, quota=UNBOUND)], gpus(0, 2, is_fixed=True)), want=True),
+    Case(
+        "without bound",
+        ([QueueCase(fair_share=4, quota=UNBOUND)], gpus(0, 2, is_non_preemptible=True)),
+        want=True,
+    ),
 ]
 
 
-@pytest.mark.parametrize("case", CLAIMS, ids=ids)
-def test_who_has_a_claim(case: Case[tuple[list[T], Claim], bool]) -> None:
+@pytest.mark.parametrize("case", RECLAIMERS, ids=ids)
+def test_who_has_a_claim(case: Case[tuple[list[QueueCase], Reclaimer], bool]) -> None:
     """Its queue would have no more than is due to it."""
-    queues, claim = case.given
-    assert rights_of(rows_of(queues), claim).has_claim is case.want
+    queues, reclaimer = case.given
+    assert reclaimable_of(rows_of(queues), reclaimer).may_reclaim is case.want
 
 
 # the queue claimed for, another one -> which are compared; 0 to 4: A of a, B of b, b, a, c on top
@@ -114,28 +142,56 @@ PAIRS: list[Case[tuple[int, int], tuple[int, int]]] = [
 @pytest.mark.parametrize("case", PAIRS, ids=ids)
 def test_where_two_queues_are_compared(case: Case[tuple[int, int], tuple[int, int]]) -> None:
     """Just below what they have in common."""
-    rows = rows_of([T(above=3), T(above=2), T(), T(), T(), T(above=3)])
-    mine, theirs = case.given
-    assert rights_of(rows, gpus(mine, 1)).pair(theirs) == case.want
+    rows = rows_of(
+        [
+            QueueCase(above=3),
+            QueueCase(above=2),
+            QueueCase(),
+            QueueCase(),
+            QueueCase(),
+            QueueCase(above=3),
+        ]
+    )
+    reclaimer_queue, victim_queue = case.given
+    assert reclaimable_of(rows, gpus(reclaimer_queue, 1)).compared_queues(victim_queue) == case.want
 
 
 # the other queue, the claimant's, the GPUs it asks for -> whether that may lose anything
-LOSERS: list[Case[tuple[T, T, int], bool]] = [
-    Case("owed, it is above its quota", (T(has=3, quota=2), T(quota=2), 2), want=True),
-    Case("owed, it is below", (T(has=1, quota=2), T(quota=2), 2), want=False),
-    Case("owed, it is just at it", (T(has=2, quota=2), T(quota=2), 2), want=True),
-    Case("owed, it has no bound", (T(has=2, quota=UNBOUND), T(quota=2), 2), want=True),
-    Case("not owed, it is above its share", (T(has=5, due=4), T(quota=1), 2), want=True),
-    Case("not owed, it is at it", (T(has=4, due=4), T(quota=1), 2), want=False),
-    Case("not owed, above its quota only", (T(has=4, due=4, quota=1), T(quota=1), 2), want=False),
+VICTIM_QUEUES: list[Case[tuple[QueueCase, QueueCase, int], bool]] = [
+    Case(
+        "owed, it is above its quota", (QueueCase(has=3, quota=2), QueueCase(quota=2), 2), want=True
+    ),
+    Case("owed, it is below", (QueueCase(has=1, quota=2), QueueCase(quota=2), 2), want=False),
+    Case("owed, it is just at it", (QueueCase(has=2, quota=2), QueueCase(quota=2), 2), want=True),
+    Case(
+        "owed, it has no bound", (QueueCase(has=2, quota=UNBOUND), QueueCase(quota=2), 2), want=True
+    ),
+    Case(
+        "not owed, it is above its share",
+        (QueueCase(has=5, fair_share=4), QueueCase(quota=1), 2),
+        want=True,
+    ),
+    Case(
+        "not owed, it is at it", (QueueCase(has=4, fair_share=4), QueueCase(quota=1), 2), want=False
+    ),
+    Case(
+        "not owed, above its quota only",
+        (QueueCase(has=4, fair_share=4, quota=1), QueueCase(quota=1), 2),
+        want=False,
+    ),
 ]
 
 
-@pytest.mark.parametrize("case", LOSERS, ids=ids)
-def test_who_comes_into_question(case: Case[tuple[T, T, int], bool]) -> None:
+@pytest.mark.parametrize("case", VICTIM_QUEUES, ids=ids)
+def test_who_comes_into_question(case: Case[tuple[QueueCase, QueueCase, int], bool]) -> None:
     """Whoever has more than it may count on; what that is depends on the claimant."""
-    theirs, mine, number = case.given
-    assert rights_of(rows_of([theirs, mine]), gpus(1, number)).concerns(0) is case.want
+    victim_queue, reclaimer_queue, number = case.given
+    assert (
+        reclaimable_of(rows_of([victim_queue, reclaimer_queue]), gpus(1, number)).may_reclaim_from(
+            0
+        )
+        is case.want
+    )
 
 
 # who of those above says quota-only, and what is asked for -> whether the other queue may lose
@@ -152,121 +208,201 @@ GOALS: list[Case[tuple[str, int], bool]] = [
 @pytest.mark.parametrize("case", GOALS, ids=ids)
 def test_how_far_it_gets(case: Case[tuple[str, int], bool]) -> None:
     """As the queue just above those that are compared says."""
-    said, number = case.given
+    dump, number = case.given
     names = ("theirs", "mine", "above", "top", "beside")
-    theirs, mine = T(above=2, has=5, due=4), T(above=2, due=4, quota=2)
-    rows = rows_of([theirs, mine, T(above=3, has=5), T(has=5), T(above=3)])
-    rights = rights_of(rows, gpus(1, number), [name == said for name in names])
-    assert rights.concerns(0) is case.want
+    victim_queue, reclaimer_queue = (
+        QueueCase(above=2, has=5, fair_share=4),
+        QueueCase(above=2, fair_share=4, quota=2),
+    )
+    rows = rows_of(
+        [
+            victim_queue,
+            reclaimer_queue,
+            QueueCase(above=3, has=5),
+            QueueCase(has=5),
+            QueueCase(above=3),
+        ]
+    )
+    reclaimable = reclaimable_of(rows, gpus(1, number), [name == dump for name in names])
+    assert reclaimable.may_reclaim_from(0) is case.want
 
 
 def test_between_departments_their_own_goals_do_not_count() -> None:
     """They are at the top, where there is nobody to say so."""
-    theirs, mine = T(above=2, has=5, due=4), T(above=3, due=4)
-    rows = rows_of([theirs, mine, T(has=5, due=4), T(due=4)])
-    assert rights_of(rows, gpus(1, 3), [True] * 4).concerns(0)
+    victim_queue, reclaimer_queue = (
+        QueueCase(above=2, has=5, fair_share=4),
+        QueueCase(above=3, fair_share=4),
+    )
+    rows = rows_of(
+        [victim_queue, reclaimer_queue, QueueCase(has=5, fair_share=4), QueueCase(fair_share=4)]
+    )
+    assert reclaimable_of(rows, gpus(1, 3), [True] * 4).may_reclaim_from(0)
 
 
 def test_only_what_is_asked_for_makes_somebody_come_into_question() -> None:
     """A queue above its quota of CPUs has nothing that helps who wants GPUs."""
     everything = (UNBOUND,) * 3
-    theirs: Row = (NONE, (2, UNBOUND, 2), everything, (9, 9, 9), (3, 0, 1), (0, 0, 0))
-    mine: Row = (NONE, everything, everything, (9, 9, 9), (0, 0, 0), (0, 0, 0))
-    assert not rights_of([theirs, mine], gpus(1, 1)).concerns(0)
-    assert rights_of([theirs, mine], Claim(1, (1, 0, 1), is_fixed=False)).concerns(0)
+    victim_queue: Row = (NONE, (2, UNBOUND, 2), everything, (9, 9, 9), (3, 0, 1), (0, 0, 0))
+    reclaimer_queue: Row = (NONE, everything, everything, (9, 9, 9), (0, 0, 0), (0, 0, 0))
+    assert not reclaimable_of([victim_queue, reclaimer_queue], gpus(1, 1)).may_reclaim_from(0)
+    assert reclaimable_of(
+        [victim_queue, reclaimer_queue], Reclaimer(1, (1, 0, 1), is_non_preemptible=False)
+    ).may_reclaim_from(0)
 
 
-class Taken(NamedTuple):
+class ReclaimCase(NamedTuple):
     """Queues, of which the last claims so many, and what others lose: queue, number."""
 
-    queues: list[T]
-    claims: int
-    blocks: list[tuple[int, int]]
-    patience: float = 1.0
+    queues: list[QueueCase]
+    reclaimers: int
+    evicted: list[tuple[int, int]]
+    tolerance: float = 1.0
 
 
-def taken(taking: Taking, blocks: Sequence[tuple[int, Amounts]]) -> list[bool]:
+def taken(reclaim_state: ReclaimState, eviction_units: Sequence[tuple[int, Amounts]]) -> list[bool]:
     """Take blocks, and return for each whether it might be."""
     may = []
-    for queue, amounts in blocks:
-        may.append(taking.may_lose(queue))
-        taking.take(queue, amounts)
+    for queue, amounts in eviction_units:
+        may.append(reclaim_state.may_evict(queue))
+        reclaim_state.evict(queue, amounts)
     return may
 
 
 # what is taken -> whether each block may be, and whether all is fair
-TAKEN: list[Case[Taken, tuple[list[bool], bool]]] = [
-    Case("from above its share", Taken([T(has=8, due=4), T(due=4)], 1, [(0, 1)]), ([True], True)),
-    Case("not at it", Taken([T(has=4, due=4), T(due=4)], 1, [(0, 1)]), ([False], True)),
+EVICTED: list[Case[ReclaimCase, tuple[list[bool], bool]]] = [
+    Case(
+        "from above its share",
+        ReclaimCase([QueueCase(has=8, fair_share=4), QueueCase(fair_share=4)], 1, [(0, 1)]),
+        ([True], True),
+    ),
+    Case(
+        "not at it",
+        ReclaimCase([QueueCase(has=4, fair_share=4), QueueCase(fair_share=4)], 1, [(0, 1)]),
+        ([False], True),
+    ),
     Case(
         "from above its quota who is owed",
-        Taken([T(has=4, due=4, quota=2), T(due=2, quota=2)], 2, [(0, 2)]),
+        ReclaimCase(
+            [QueueCase(has=4, fair_share=4, quota=2), QueueCase(fair_share=2, quota=2)], 2, [(0, 2)]
+        ),
         ([True], True),
     ),
     Case(
         "not who would not stay within its own",
-        Taken([T(has=4, due=4, quota=2), T(due=2, quota=1)], 2, [(0, 2)]),
+        ReclaimCase(
+            [QueueCase(has=4, fair_share=4, quota=2), QueueCase(fair_share=2, quota=1)], 2, [(0, 2)]
+        ),
         ([False], True),
     ),
     Case(
         "the last block may go below, and ends it",
-        Taken([T(has=5, due=4), T(due=4)], 4, [(0, 3), (0, 1)]),
+        ReclaimCase([QueueCase(has=5, fair_share=4), QueueCase(fair_share=4)], 4, [(0, 3), (0, 1)]),
         ([True, False], True),
     ),
     Case(
         "two teams have one department to lose from",
-        Taken(
-            [T(2, has=3, due=9), T(2, has=2, due=9), T(has=5, due=4), T(due=4)], 2, [(0, 1), (1, 1)]
+        ReclaimCase(
+            [
+                QueueCase(2, has=3, fair_share=9),
+                QueueCase(2, has=2, fair_share=9),
+                QueueCase(has=5, fair_share=4),
+                QueueCase(fair_share=4),
+            ],
+            2,
+            [(0, 1), (1, 1)],
         ),
         ([True, False], True),
     ),
     Case(
         "between teams of one department that does not matter",
-        Taken([T(1, has=3, due=2), T(has=3, due=3), T(1, due=1)], 1, [(0, 1)]),
+        ReclaimCase(
+            [
+                QueueCase(1, has=3, fair_share=2),
+                QueueCase(has=3, fair_share=3),
+                QueueCase(1, fair_share=1),
+            ],
+            1,
+            [(0, 1)],
+        ),
         ([True], True),
     ),
     Case(
         "fair: still better off than whoever takes",
-        Taken([T(has=8, due=4), T(has=4, due=4), T(1, due=4)], 1, [(0, 1)]),
+        ReclaimCase(
+            [
+                QueueCase(has=8, fair_share=4),
+                QueueCase(has=4, fair_share=4),
+                QueueCase(1, fair_share=4),
+            ],
+            1,
+            [(0, 1)],
+        ),
         ([True], True),
     ),
     Case(
         "unfair: as badly off",
-        Taken([T(has=6, due=4), T(has=4, due=4), T(1, due=4)], 1, [(0, 1)]),
+        ReclaimCase(
+            [
+                QueueCase(has=6, fair_share=4),
+                QueueCase(has=4, fair_share=4),
+                QueueCase(1, fair_share=4),
+            ],
+            1,
+            [(0, 1)],
+        ),
         ([True], False),
     ),
     Case(
         "with more patience",
-        Taken([T(has=8, due=4), T(has=4, due=4), T(1, due=4)], 1, [(0, 1)], patience=2.0),
+        ReclaimCase(
+            [
+                QueueCase(has=8, fair_share=4),
+                QueueCase(has=4, fair_share=4),
+                QueueCase(1, fair_share=4),
+            ],
+            1,
+            [(0, 1)],
+            tolerance=2.0,
+        ),
         ([True], False),
     ),
     Case(
         "who is due nothing cannot be worse off",
-        Taken([T(has=6), T(has=4, due=4), T(1, due=4)], 1, [(0, 6)]),
+        ReclaimCase(
+            [QueueCase(has=6), QueueCase(has=4, fair_share=4), QueueCase(1, fair_share=4)],
+            1,
+            [(0, 6)],
+        ),
         ([True], True),
     ),
     Case(
         "nor is anybody who is due something better off than who is due nothing",
-        Taken([T(has=90, due=4), T(has=4), T(1, due=4)], 1, [(0, 1)]),
+        ReclaimCase(
+            [QueueCase(has=90, fair_share=4), QueueCase(has=4), QueueCase(1, fair_share=4)],
+            1,
+            [(0, 1)],
+        ),
         ([True], False),
     ),
 ]
 
 
-@pytest.mark.parametrize("case", TAKEN, ids=ids)
-def test_what_may_be_taken(case: Case[Taken, tuple[list[bool], bool]]) -> None:
+@pytest.mark.parametrize("case", EVICTED, ids=ids)
+def test_what_may_be_taken(case: Case[ReclaimCase, tuple[list[bool], bool]]) -> None:
     """Block by block from whoever has too much, and in the end nobody is worse off for it."""
-    queues, claims, blocks, patience = case.given
-    taking = Taking(rights_of(rows_of(queues), gpus(len(queues) - 1, claims)))
-    may = taken(taking, [(queue, (0, 0, number)) for queue, number in blocks])
-    assert (may, taking.is_fair(patience)) == case.want
+    queues, reclaimers, eviction_units, tolerance = case.given
+    reclaim_state = ReclaimState(reclaimable_of(rows_of(queues), gpus(len(queues) - 1, reclaimers)))
+    may = taken(reclaim_state, [(queue, (0, 0, number)) for queue, number in eviction_units])
+    assert (may, reclaim_state.is_valid(tolerance)) == case.want
 
 
 def test_what_is_taken_changes_nothing() -> None:
     """It is a question: the next one begins anew."""
-    rights = rights_of(rows_of([T(has=5, due=4), T(due=4)]), gpus(1, 1))
+    reclaimable = reclaimable_of(
+        rows_of([QueueCase(has=5, fair_share=4), QueueCase(fair_share=4)]), gpus(1, 1)
+    )
     for _ in range(2):
-        assert taken(Taking(rights), [(0, (0, 0, 1))] * 2) == [True, False]
+        assert taken(ReclaimState(reclaimable), [(0, (0, 0, 1))] * 2) == [True, False]
 
 
 AMOUNTS = st.tuples(*[st.integers(0, 4)] * 3)
@@ -283,8 +419,8 @@ def trees(draw: Any) -> list[tuple[int, Amounts, Amounts, Amounts, Amounts, Amou
         may = [NONE, *(q for q in range(i) if depths[q] < 2)]
         above = draw(st.sampled_from(may))
         depths.append(0 if above == NONE else depths[above] + 1)
-        has, part = draw(AMOUNTS), draw(AMOUNTS)
-        fixed = tuple(map(min, has, part))
+        has, podset_tasks = draw(AMOUNTS), draw(AMOUNTS)
+        fixed = tuple(map(min, has, podset_tasks))
         rows.append((above, draw(BOUNDS), draw(BOUNDS), draw(AMOUNTS), has, fixed))
     return rows
 
@@ -295,36 +431,46 @@ def test_it_agrees_with_plain_loops(data: st.DataObject) -> None:
     """Whatever the queues are, have and lose."""
     rows = data.draw(trees())
     inner = {above for above, *_ in rows}
-    leaves = [q for q in range(len(rows)) if q not in inner]
-    mine = data.draw(st.sampled_from(leaves))
-    others = [q for q in leaves if q != mine]
-    blocks = (
+    podsets = [q for q in range(len(rows)) if q not in inner]
+    reclaimer_queue = data.draw(st.sampled_from(podsets))
+    others = [q for q in podsets if q != reclaimer_queue]
+    eviction_units = (
         data.draw(st.lists(st.tuples(st.sampled_from(others), AMOUNTS), max_size=5))
         if others
         else []
     )
-    asked, is_fixed = data.draw(ASKED), data.draw(st.booleans())
-    patience = data.draw(st.sampled_from([Fraction(1), Fraction(3, 2)]))
-    plain: list[reference.Queue] = []
-    goals = data.draw(st.lists(st.booleans(), min_size=len(rows), max_size=len(rows)))
-    for (above, quota, limit, due, has, fixed), is_only in zip(rows, goals, strict=True):
+    requested, is_non_preemptible = data.draw(ASKED), data.draw(st.booleans())
+    tolerance = data.draw(st.sampled_from([Fraction(1), Fraction(3, 2)]))
+    plain: list[reference.QueueShares] = []
+    quota_only_queues = data.draw(st.lists(st.booleans(), min_size=len(rows), max_size=len(rows)))
+    for (above, quota, limit, fair_shares, has, fixed), is_only in zip(
+        rows, quota_only_queues, strict=True
+    ):
         up = None if above == NONE else plain[above]
         goal = "quota-only" if is_only else "fair-share"
-        plain.append(reference.Queue(up, quota, limit, due, list(has), list(fixed), goal))
+        plain.append(
+            reference.QueueShares(up, quota, limit, fair_shares, list(has), list(fixed), goal)
+        )
 
-    rights = rights_of(rows, Claim(mine, asked, is_fixed), goals)
-    taking = Taking(rights)
-    spared = data.draw(st.lists(st.sampled_from(blocks), max_size=3)) if blocks else []
-    for queue, amounts in spared:
-        taking.take(queue, amounts)
-    for queue, amounts in reversed(spared):
-        taking.spare(queue, amounts)
-    may = taken(taking, blocks)
+    reclaimable = reclaimable_of(
+        rows, Reclaimer(reclaimer_queue, requested, is_non_preemptible), quota_only_queues
+    )
+    reclaim_state = ReclaimState(reclaimable)
+    protected = (
+        data.draw(st.lists(st.sampled_from(eviction_units), max_size=3)) if eviction_units else []
+    )
+    for queue, amounts in protected:
+        reclaim_state.evict(queue, amounts)
+    for queue, amounts in reversed(protected):
+        reclaim_state.restore(queue, amounts)
+    may = taken(reclaim_state, eviction_units)
 
-    assert rights.has_claim == reference.has_claim(plain[mine], asked, is_fixed=is_fixed)
+    assert reclaimable.may_reclaim == reference.may_reclaim(
+        plain[reclaimer_queue], requested, is_fixed=is_non_preemptible
+    )
     for other in others:
-        question = reference.comes_into_question(plain[mine], asked, plain[other])
-        assert rights.concerns(other) == question
-    lost = [(plain[queue], amounts) for queue, amounts in blocks]
-    wanted = reference.take_all(plain[mine], asked, lost, patience)
-    assert (may, taking.is_fair(float(patience))) == wanted
+        question = reference.may_reclaim_from(plain[reclaimer_queue], requested, plain[other])
+        assert reclaimable.may_reclaim_from(other) == question
+    evicted = [(plain[queue], amounts) for queue, amounts in eviction_units]
+    needed_pods = reference.check_victims(plain[reclaimer_queue], requested, evicted, tolerance)
+    assert (may, reclaim_state.is_valid(float(tolerance))) == needed_pods

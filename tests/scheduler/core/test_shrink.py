@@ -8,61 +8,82 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.core.budgets import Disruptions
-from scheduler.core.chunks import is_satisfied, members_of
-from scheduler.core.model import NO_BUDGETS, Cause, Group, Leaf, Slot, Tree
-from scheduler.core.shrink import steps
-from scheduler.core.tenants import Tenants
-from tests.support.snapshots import Builder, Node, shape
-from tests.support.work import work
+from scheduler.core.budgets import DisruptionAllowance
+from scheduler.core.chunks import is_satisfied, member_count
+from scheduler.core.model import (
+    NO_BUDGETS,
+    PodSet,
+    ReservationCause,
+    ReservedPlace,
+    SubGroupSet,
+    SubGroupTree,
+)
+from scheduler.core.shrink import tasks_to_evict
+from scheduler.core.tenants import VictimPool
+from tests.support.snapshots import Builder, SnapshotNode, signature
+from tests.support.work import count_instructions
 
 Left = dict[str, tuple[int, ...]]
 
 
 @st.composite
-def trees(draw: st.DrawFn, depth: int = 2) -> Tree:
+def trees(draw: st.DrawFn, depth: int = 2) -> SubGroupTree:
     """Draw a tree with names and pods of its own everywhere."""
     names, pods = itertools.count(), itertools.count()
 
-    def grow(left: int) -> Tree:
+    def grow(left: int) -> SubGroupTree:
         name = f"{next(names)}"
         if not left or draw(st.booleans()):
             there = tuple(next(pods) for _ in range(draw(st.integers(0, 4))))
-            slots = (Slot(0, 0, Cause.ANTICIPATED),) * draw(st.integers(0, 1))
+            reserved_places = (ReservedPlace(0, 0, ReservationCause.ANTICIPATED),) * draw(
+                st.integers(0, 1)
+            )
             done = draw(st.integers(0, 2))
             minimum = draw(st.integers(0, 3))
-            return Leaf(name, minimum, (), len(there), done, slots, len(slots), 0, pods=there)
+            return PodSet(
+                name,
+                minimum,
+                (),
+                len(there),
+                done,
+                reserved_places,
+                len(reserved_places),
+                0,
+                running_pods=there,
+            )
         children = tuple(grow(left - 1) for _ in range(draw(st.integers(0, 4))))
-        return Group(name, draw(st.integers(0, len(children))), children)
+        return SubGroupSet(name, draw(st.integers(0, len(children))), children)
 
     return grow(depth)
 
 
-def smaller(tree: Tree, gone: frozenset[int]) -> Tree:
+def smaller(tree: SubGroupTree, gone: frozenset[int]) -> SubGroupTree:
     """Return a tree without some pods."""
-    if isinstance(tree, Group):
+    if isinstance(tree, SubGroupSet):
         children = tuple(smaller(child, gone) for child in tree.children)
-        return Group(tree.name, tree.minimum, children)
-    pods = tuple(pod for pod in tree.pods if pod not in gone)
-    done, slots, later = tree.succeeded, tree.slots, tree.later
-    return Leaf(tree.name, tree.minimum, (), len(pods), done, slots, later, 0, pods=pods)
+        return SubGroupSet(tree.name, tree.minimum, children)
+    pods = tuple(pod for pod in tree.running_pods if pod not in gone)
+    done, reserved_places, later = tree.succeeded, tree.reserved_places, tree.expected
+    return PodSet(
+        tree.name, tree.minimum, (), len(pods), done, reserved_places, later, 0, running_pods=pods
+    )
 
 
-def pods_of(tree: Tree) -> tuple[int, ...]:
+def pods_of(tree: SubGroupTree) -> tuple[int, ...]:
     """Return all pods of a tree."""
-    if isinstance(tree, Leaf):
-        return tree.pods
+    if isinstance(tree, PodSet):
+        return tree.running_pods
     return tuple(pod for child in tree.children for pod in pods_of(child))
 
 
-def size(tree: Tree) -> int:
+def size(tree: SubGroupTree) -> int:
     """Return how many members there are."""
-    if isinstance(tree, Leaf):
-        return members_of(tree)
+    if isinstance(tree, PodSet):
+        return member_count(tree)
     return sum(map(is_satisfied, tree.children))
 
 
-def place(tree: Tree) -> tuple[bool, bool, float, str]:
+def place(tree: SubGroupTree) -> tuple[bool, bool, float, str]:
     """Return the place among siblings of who takes next (rule 9); who loses next is the last."""
     if not is_satisfied(tree):
         return False, False, 0.0, tree.name
@@ -72,10 +93,10 @@ def place(tree: Tree) -> tuple[bool, bool, float, str]:
     return True, True, float(members), tree.name
 
 
-def next_of(tree: Tree) -> tuple[str, tuple[int, ...]]:
+def next_of(tree: SubGroupTree) -> tuple[str, tuple[int, ...]]:
     """Return what goes next, and of which child it is all there is: rule 35, word by word."""
-    if isinstance(tree, Leaf):
-        return "", tree.pods[-1:] if members_of(tree) > tree.minimum else ()
+    if isinstance(tree, PodSet):
+        return "", tree.running_pods[-1:] if member_count(tree) > tree.minimum else ()
     children = sorted(tree.children, key=place, reverse=True)
     satisfied = [child for child in children if is_satisfied(child)]
     for child in satisfied:
@@ -87,18 +108,18 @@ def next_of(tree: Tree) -> tuple[str, tuple[int, ...]]:
     return next(((child.name, pods) for child in children if (pods := pods_of(child))), ("", ()))
 
 
-def by_name(tree: Tree) -> dict[str, tuple[int, ...]]:
+def by_name(tree: SubGroupTree) -> dict[str, tuple[int, ...]]:
     """Return the pods of a tree and of all below it."""
-    below = [] if isinstance(tree, Leaf) else map(by_name, tree.children)
+    below = [] if isinstance(tree, PodSet) else map(by_name, tree.children)
     return dict(ChainMap({tree.name: pods_of(tree)}, *below))
 
 
 @given(trees())
-def test_each_step_is_what_the_rule_says(tree: Tree) -> None:
+def test_each_step_is_what_the_rule_says(tree: SubGroupTree) -> None:
     """Until nothing can be spared; a child goes with what it could spare before."""
     gone: frozenset[int] = frozenset()
     every = by_name(tree)
-    for pods in steps(tree):
+    for pods in tasks_to_evict(tree):
         name, new = next_of(smaller(tree, gone))
         assert pods == every.get(name, new)
         gone |= {*pods}
@@ -106,56 +127,62 @@ def test_each_step_is_what_the_rule_says(tree: Tree) -> None:
 
 
 @given(trees(depth=3), st.randoms(use_true_random=False))
-def test_blocks_are_lost_in_any_order(tree: Tree, random: Random) -> None:
+def test_eviction_units_are_lost_in_any_order(tree: SubGroupTree, random: Random) -> None:
     """Each has what it had without what was lost, and is no more once that is nothing."""
-    builder = Builder([Node(gpu=64)])
-    row = builder.shape(shape(gpu=1))
+    builder = Builder([SnapshotNode(gpu=64)])
+    row = builder.signature_row(signature(gpu=1))
     for _ in pods_of(tree):
-        builder.lying(0, row)
-    builder.unit(tree, is_kept=True)
-    tenants = Tenants(builder.snapshot(), (), lambda row, at: (at, row), Disruptions(NO_BUDGETS))
-    left = {block: {*members} for block, members in enumerate(tenants.members)}
+        builder.pod_on_node(0, row)
+    builder.podgroup(tree, is_kept=True)
+    victims = VictimPool(
+        builder.snapshot(), (), lambda row, at: (at, row), DisruptionAllowance(NO_BUDGETS)
+    )
+    left = {eviction_unit: {*members} for eviction_unit, members in enumerate(victims.victims)}
 
     while left:
-        block = random.choice([*left])
-        lost = left[block].copy()
-        gone = {one for one, members in left.items() if members <= lost}
-        assert {*tenants.lose(block)} == gone
-        left = {one: members - lost for one, members in left.items() if one not in gone}
+        eviction_unit = random.choice([*left])
+        evicted = left[eviction_unit].copy()
+        gone = {one for one, members in left.items() if members <= evicted}
+        assert {*victims.evict(eviction_unit)} == gone
+        left = {one: members - evicted for one, members in left.items() if one not in gone}
         for one, members in left.items():
-            assert {*tenants.members[one]} == members
-            counted = sum(builder.shapes[it.shape].counted[2] for it in members)
-            assert tenants.amounts(one, tenants.members[one])[2] == counted
+            assert {*victims.victims[one]} == members
+            counted = sum(builder.signatures[it.signature].queue_request[2] for it in members)
+            assert victims.amounts(one, victims.victims[one])[2] == counted
 
 
 def leaves(count: int) -> Builder:
     """Return a unit of so many leaves of two pods, of which one each is needed."""
-    builder = Builder([Node(gpu=2 * count)])
-    row = builder.shape(shape(gpu=1))
+    builder = Builder([SnapshotNode(gpu=2 * count)])
+    row = builder.signature_row(signature(gpu=1))
     for _ in range(2 * count):
-        builder.lying(0, row)
-    parts = [Leaf(f"{i:04}", 1, there=2, pods=(2 * i, 2 * i + 1)) for i in range(count)]
-    builder.unit(Group("all", count // 2, tuple(parts)), is_kept=True)
+        builder.pod_on_node(0, row)
+    tasks = [PodSet(f"{i:04}", 1, running=2, running_pods=(2 * i, 2 * i + 1)) for i in range(count)]
+    builder.podgroup(SubGroupSet("all", count // 2, tuple(tasks)), is_kept=True)
     return builder
 
 
-def lose_all(tenants: Tenants) -> None:
+def lose_all(victims: VictimPool) -> None:
     """Lose step by step, and the rest."""
-    for block in reversed(range(len(tenants.blocks))):
-        tenants.lose(block)
+    for eviction_unit in reversed(range(len(victims.eviction_units))):
+        victims.evict(eviction_unit)
 
 
 @pytest.mark.parametrize("loses", [False, True], ids=["the blocks are made", "and lost"])
-def test_twice_the_leaves_are_twice_the_work(loses: bool) -> None:
+def test_twice_the_podsets_are_twice_the_work(loses: bool) -> None:
     """It was four times as much."""
 
     def cost(count: int) -> int:
         snapshot = leaves(count).snapshot()
-        tenants = Tenants(snapshot, (), lambda row, at: (at, row), Disruptions(NO_BUDGETS))
+        victims = VictimPool(
+            snapshot, (), lambda row, at: (at, row), DisruptionAllowance(NO_BUDGETS)
+        )
         if loses:
-            return work(lambda: lose_all(tenants))
-        return work(
-            lambda: Tenants(snapshot, (), lambda row, at: (at, row), Disruptions(NO_BUDGETS))
+            return count_instructions(lambda: lose_all(victims))
+        return count_instructions(
+            lambda: VictimPool(
+                snapshot, (), lambda row, at: (at, row), DisruptionAllowance(NO_BUDGETS)
+            )
         )
 
     assert cost(80) < 2.5 * cost(40)

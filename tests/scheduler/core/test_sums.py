@@ -11,7 +11,7 @@ from scheduler.core.model import Ints
 from scheduler.core.sums import SUM_MOST, cut, exact, sums, total
 from tests.support.size import examples
 
-Line: TypeAlias = tuple[int, tuple[int, int], int]  # row, amounts, how often
+AmountRow: TypeAlias = tuple[int, tuple[int, int], int]  # row, amounts, how often
 
 _SIZE: Final = 3
 many: Final = settings(max_examples=examples(200), deadline=None)
@@ -19,20 +19,20 @@ amounts: Final = st.one_of(
     st.integers(0, 2**50), st.sampled_from([0, 1, 2**25 - 1, 2**25, 2**45, 2**50])
 )
 counts: Final = st.one_of(st.integers(0, 9), st.integers(0, 2**31), st.just(3 * 10**6))
-lines: Final = st.lists(
+rows_of_amounts: Final = st.lists(
     st.tuples(st.integers(0, _SIZE - 1), st.tuples(amounts, amounts), counts), max_size=8
 )
 
 
-def _columns(some: list[Line]) -> tuple[Ints, Ints, Ints]:
+def _columns(some: list[AmountRow]) -> tuple[Ints, Ints, Ints]:
     def column(values: Any, width: tuple[int, ...]) -> Ints:
         return np.array(values, dtype=np.int64).reshape(width)
 
-    rows, each, heads = ([line[at] for line in some] for at in range(3))
+    rows, each, heads = ([victim_order[at] for victim_order in some] for at in range(3))
     return column(rows, (-1,)), column(each, (-1, 2)), column(heads, (-1,))
 
 
-def _want(some: list[Line]) -> list[list[int]]:
+def _want(some: list[AmountRow]) -> list[list[int]]:
     want = [[0, 0] for _ in range(_SIZE)]
     for row, each, count in some:
         for at, amount in enumerate(each):
@@ -41,8 +41,8 @@ def _want(some: list[Line]) -> list[list[int]]:
 
 
 @many
-@given(lines, st.randoms(use_true_random=False))
-def test_sums_by_row(some: list[Line], random: Random) -> None:
+@given(rows_of_amounts, st.randoms(use_true_random=False))
+def test_sums_by_row(some: list[AmountRow], random: Random) -> None:
     """They are those of numbers of any size, cut where these are too large."""
     want = _want(some)
     found = sums(*_columns(some), _SIZE)

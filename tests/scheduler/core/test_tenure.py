@@ -7,37 +7,37 @@ from typing import Any
 import pytest
 
 from scheduler.core.decision import Plan
-from scheduler.core.model import Leaf
+from scheduler.core.model import PodSet
 from scheduler.core.plan import plan
-from scheduler.policies.registry import Choice, PluginChoice, choose
+from scheduler.policies.registry import PluginSelection, PolicySelection, build_policies
 from tests.support.case import Case, ids
-from tests.support.snapshots import Builder, Node, Queue, shape
+from tests.support.snapshots import Builder, SnapshotNode, SnapshotQueue, signature
 
-ONE = shape(gpu=1)
+ONE = signature(gpu=1)
 NOW = 1000
 
 
 def policies(**arguments: str) -> Any:
     """Return policies with arguments of minruntime."""
-    return choose(Choice({"minruntime": PluginChoice(arguments=arguments)}))
+    return build_policies(PolicySelection({"minruntime": PluginSelection(arguments=arguments)}))
 
 
-def told(answer: Plan) -> str:
+def described(answer: Plan) -> str:
     """Return who loses how many pods."""
-    return " ".join(f"{','.join(map(str, it.units))}:{len(it.pods)}" for it in answer.evictions)
+    return " ".join(f"{','.join(map(str, it.podgroups))}:{len(it.pods)}" for it in answer.evictions)
 
 
-def lost(builder: Builder, chosen: Any = None) -> str:
+def lost(builder: Builder, configured: Any = None) -> str:
     """Return who loses how many pods in a plan."""
-    return told(plan(builder.snapshot(now=NOW), chosen or policies()))
+    return described(plan(builder.snapshot(now=NOW), configured or policies()))
 
 
-def lent(queue: Queue, *, since: int, waits: int = 1) -> Builder:
+def lent(queue: SnapshotQueue, *, running_since: int, is_pipelined: int = 1) -> Builder:
     """Return what a queue has of another, job by job."""
-    builder = Builder([Node()], [queue, Queue("b", quota=8)])
+    builder = Builder([SnapshotNode()], [queue, SnapshotQueue("b", quota=8)])
     for _ in range(8):
-        builder.runs([0], ONE, queue=queue.name, since=since)
-    builder.gang(waits, ONE, queue="b")
+        builder.running_podgroup([0], ONE, queue=queue.name, running_since=running_since)
+    builder.uniform_podgroup(is_pipelined, ONE, queue="b")
     return builder
 
 
@@ -54,58 +54,70 @@ RUNS = [
 @pytest.mark.parametrize("case", RUNS, ids=ids)
 def test_how_long(case: Case[tuple[int, int], str]) -> None:
     """The second at which it is over counts already."""
-    since, seconds = case.given
-    assert lost(lent(Queue("a", reclaim_min_s=seconds), since=since)) == case.want
+    running_since, seconds = case.given
+    assert (
+        lost(lent(SnapshotQueue("a", reclaim_min_runtime_s=seconds), running_since=running_since))
+        == case.want
+    )
 
 
 def test_others_go_instead() -> None:
     """The youngest would be the first; it has just begun."""
-    builder = lent(Queue("a", reclaim_min_s=100), since=500)
-    builder.units[7] = replace(builder.units[7], since=999)
+    builder = lent(SnapshotQueue("a", reclaim_min_runtime_s=100), running_since=500)
+    builder.podgroups[7] = replace(builder.podgroups[7], running_since=999)
     assert lost(builder) == "6:1"
 
 
 def test_a_promise_of_the_one_action_is_none_of_the_other() -> None:
     """What others of the queue may not take, another queue may."""
-    assert lost(lent(Queue("a", preempt_min_s=100), since=1000)) == "7:1"
+    assert lost(lent(SnapshotQueue("a", preempt_min_runtime_s=100), running_since=1000)) == "7:1"
 
 
 @pytest.mark.parametrize(("seconds", "want"), [(100, ""), (50, "0:1")])
 def test_preempt(seconds: int, want: str) -> None:
     """In a queue its own word counts, or what is said above it."""
-    tree = [Queue("top", preempt_min_s=seconds), Queue("a", quota=8, parent="top")]
-    builder = Builder([Node(gpu=1)], tree)
-    builder.runs([0], ONE, priority=40, since=950)
-    builder.gang(1, ONE)
+    tree = [
+        SnapshotQueue("top", preempt_min_runtime_s=seconds),
+        SnapshotQueue("a", quota=8, parent="top"),
+    ]
+    builder = Builder([SnapshotNode(gpu=1)], tree)
+    builder.running_podgroup([0], ONE, priority=40, running_since=950)
+    builder.uniform_podgroup(1, ONE)
     assert lost(builder) == want
     assert lost(builder, policies(defaultPreemptMinRuntime="1h")) == want
 
 
 def test_what_comes_on_top_goes_anyway() -> None:
     """An elastic unit keeps its minimum, and nobody gets what that would have to go for."""
-    builder = Builder([Node()], [Queue("a", reclaim_min_s=100), Queue("b", quota=8)])
-    builder.runs([0] * 8, ONE, queue="a", minimum=6, since=1000)
-    builder.gang(1, ONE, queue="b")
-    builder.gang(4, ONE, queue="b")
+    builder = Builder(
+        [SnapshotNode()],
+        [SnapshotQueue("a", reclaim_min_runtime_s=100), SnapshotQueue("b", quota=8)],
+    )
+    builder.running_podgroup([0] * 8, ONE, queue="a", minimum=6, running_since=1000)
+    builder.uniform_podgroup(1, ONE, queue="b")
+    builder.uniform_podgroup(4, ONE, queue="b")
     assert lost(builder) == "0:1"
 
 
-def test_one_of_a_bundle_keeps_all() -> None:
+def test_one_of_a_jobset_keeps_all() -> None:
     """They could only go together."""
-    builder = Builder([Node()], [Queue("a", reclaim_min_s=100), Queue("b", quota=8)])
-    builder.runs([0] * 4, ONE, queue="a", bundle="j", since=1)
-    builder.runs([0] * 4, ONE, queue="a", bundle="j", since=950)
-    builder.gang(1, ONE, queue="b")
+    builder = Builder(
+        [SnapshotNode()],
+        [SnapshotQueue("a", reclaim_min_runtime_s=100), SnapshotQueue("b", quota=8)],
+    )
+    builder.running_podgroup([0] * 4, ONE, queue="a", owning_jobset="j", running_since=1)
+    builder.running_podgroup([0] * 4, ONE, queue="a", owning_jobset="j", running_since=950)
+    builder.uniform_podgroup(1, ONE, queue="b")
     assert lost(builder) == ""
 
 
 TREE: Mapping[str, str] = {"x": "", "y": "x", "a": "y", "z": "x", "b": "z", "c": "y", "d": ""}
-OWED = {"b": "xzb", "c": "xyc", "d": "d"}  # who has the quota that the unit claims
+HAS_QUOTA = {"b": "xzb", "c": "xyc", "d": "d"}  # who has the quota that the unit claims
 _HOUR = {"defaultReclaimMinRuntime": "1h"}
 _AT_LEAF = {"reclaimResolveMethod": "queue"}
 
 # who says how many seconds, who claims, what a site has chosen -> whether A keeps what it has
-SAID: list[Case[tuple[dict[str, int], str, dict[str, str]], bool]] = [
+CONFIGURED: list[Case[tuple[dict[str, int], str, dict[str, str]], bool]] = [
     Case("nobody", ({}, "b", {}), False),
     Case("nobody, to a sister", ({}, "c", {}), False),
     Case("nobody, to another top", ({}, "d", {}), False),
@@ -126,32 +138,42 @@ SAID: list[Case[tuple[dict[str, int], str, dict[str, str]], bool]] = [
 ]
 
 
-@pytest.mark.parametrize("case", SAID, ids=ids)
+@pytest.mark.parametrize("case", CONFIGURED, ids=ids)
 def test_who_is_asked(case: Case[tuple[dict[str, int], str, dict[str, str]], bool]) -> None:
     """Just below where the ways part and up, or from the leaf up; then the site."""
-    said, claims, chosen = case.given
+    dump, reclaimers, configured = case.given
     queues = [
-        Queue(name, parent, quota=int(name in OWED[claims]), reclaim_min_s=said.get(name, -1))
+        SnapshotQueue(
+            name,
+            parent,
+            quota=int(name in HAS_QUOTA[reclaimers]),
+            reclaim_min_runtime_s=dump.get(name, -1),
+        )
         for name, parent in TREE.items()
     ]
-    builder = Builder([Node(gpu=1)], queues)
-    builder.runs([0], ONE, queue="a", since=950)
-    builder.gang(1, ONE, queue=claims)
-    assert (lost(builder, policies(**chosen)) == "") == case.want
+    builder = Builder([SnapshotNode(gpu=1)], queues)
+    builder.running_podgroup([0], ONE, queue="a", running_since=950)
+    builder.uniform_podgroup(1, ONE, queue=reclaimers)
+    assert (lost(builder, policies(**configured)) == "") == case.want
 
 
 def test_a_site_may_turn_it_off() -> None:
     """Then no queue's word counts either."""
-    off = choose(Choice({"minruntime": PluginChoice(enabled=False)}))
-    assert lost(lent(Queue("a", reclaim_min_s=100), since=1000), off) == "7:1"
+    off = build_policies(PolicySelection({"minruntime": PluginSelection(enabled=False)}))
+    assert (
+        lost(lent(SnapshotQueue("a", reclaim_min_runtime_s=100), running_since=1000), off) == "7:1"
+    )
 
 
-def test_slots_are_kept_as_well() -> None:
+def test_reserved_places_are_protected_as_well() -> None:
     """They are a part of what it has; without since nothing is."""
-    builder = Builder([Node()], [Queue("a", reclaim_min_s=100), Queue("b", quota=8)])
-    row = builder.shape(ONE)
+    builder = Builder(
+        [SnapshotNode()],
+        [SnapshotQueue("a", reclaim_min_runtime_s=100), SnapshotQueue("b", quota=8)],
+    )
+    row = builder.signature_row(ONE)
     for _ in range(7):
-        builder.lying(0, row)
-    builder.unit(Leaf("default", 7, there=7), queue="a", is_kept=True, since=950)
-    builder.gang(8, ONE, queue="b")
+        builder.pod_on_node(0, row)
+    builder.podgroup(PodSet("default", 7, running=7), queue="a", is_kept=True, running_since=950)
+    builder.uniform_podgroup(8, ONE, queue="b")
     assert lost(builder) == ""

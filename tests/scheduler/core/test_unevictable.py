@@ -4,52 +4,54 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.explain import explain
+from scheduler.core.explain import rejection_message
 from scheduler.core.plan import plan
-from scheduler.core.unevictable import unevictable
-from scheduler.policies.registry import Choice, choose
+from scheduler.core.unevictable import unevictable_usage
+from scheduler.policies.registry import PolicySelection, build_policies
 from tests.support.case import Case, ids
-from tests.support.snapshots import Builder, Node, Queue, shape
-from tests.support.violations import violations
+from tests.support.snapshots import Builder, SnapshotNode, SnapshotQueue, signature
+from tests.support.violations import plan_violations
 
-ONE = shape(gpu=1)
-_STAYS: dict[str, Any] = {"stays": "x"}
+ONE = signature(gpu=1)
+_STAYS: dict[str, Any] = {"non_evictable_reason": "x"}
 
 
 def counted(*runs: dict[str, Any]) -> dict[str, tuple[tuple[int, ...], int]]:
     """Return by queue which of some units count, with their GPUs."""
-    builder = Builder([Node()], [Queue("a"), Queue("b")])
+    builder = Builder([SnapshotNode()], [SnapshotQueue("a"), SnapshotQueue("b")])
     for one in runs:
-        builder.runs([0], ONE, **{"queue": "a", **one})
-    found = unevictable(builder.snapshot()).items()
-    return {"ab"[queue]: (kept.units, kept.amounts[2] // 1000) for queue, kept in found}
+        builder.running_podgroup([0], ONE, **{"queue": "a", **one})
+    found = unevictable_usage(builder.snapshot()).items()
+    return {
+        "ab"[queue]: (failure.podgroups, failure.amounts[2] // 1000) for queue, failure in found
+    }
 
 
 # units that run -> what counts
 COUNTED: list[Case[list[dict[str, Any]], dict[str, tuple[tuple[int, ...], int]]]] = [
-    Case("nothing", [{}, {"bundle": "j"}], {}),
+    Case("nothing", [{}, {"owning_jobset": "j"}], {}),
     Case("what stays", [_STAYS, {}, _STAYS], {"a": ((0, 2), 2)}),
-    Case("not what moves", [{**_STAYS, "is_moving": True}], {}),
+    Case("not what moves", [{**_STAYS, "is_relocating": True}], {}),
     Case("nor what counts as fixed in any case", [{**_STAYS, "is_preemptible": False}], {}),
-    Case("what is partly done can go", [{"is_partly_done": True}], {}),
+    Case("what is partly done can go", [{"is_partly_succeeded": True}], {}),
     Case(
         "a JobSet in two queues",
-        [{"bundle": "j"}, {"bundle": "j", "queue": "b"}],
+        [{"owning_jobset": "j"}, {"owning_jobset": "j", "queue": "b"}],
         {"a": ((0,), 1), "b": ((1,), 1)},
     ),
     Case(
         "a JobSet of which one unit cannot be preempted",
-        [{"bundle": "j"}, {"bundle": "j", "is_preemptible": False}],
+        [{"owning_jobset": "j"}, {"owning_jobset": "j", "is_preemptible": False}],
         {"a": ((0,), 1)},
     ),
     Case(
         "a JobSet of which one stays",
-        [{"bundle": "j"}, {**_STAYS, "bundle": "j"}],
+        [{"owning_jobset": "j"}, {**_STAYS, "owning_jobset": "j"}],
         {"a": ((0, 1), 2)},
     ),
     Case(
         "a JobSet that moves",
-        [{"bundle": "j"}, {**_STAYS, "bundle": "j", "is_moving": True}],
+        [{"owning_jobset": "j"}, {**_STAYS, "owning_jobset": "j", "is_relocating": True}],
         {},
     ),
 ]
@@ -81,34 +83,41 @@ BORROWED: list[Case[tuple[int, dict[str, Any]], str]] = [
 def test_what_is_borrowed(case: Case[tuple[int, dict[str, Any]], str]) -> None:
     """A queue that cannot give back what it has above its quota gets nothing more of it."""
     quota, more = case.given
-    builder = Builder([Node()], [Queue("a", quota=quota)])
-    builder.runs([0], ONE, **_STAYS)
-    builder.gang(1, ONE, **more)
+    builder = Builder([SnapshotNode()], [SnapshotQueue("a", quota=quota)])
+    builder.running_podgroup([0], ONE, **_STAYS)
+    builder.uniform_podgroup(1, ONE, **more)
     snapshot = builder.snapshot()
-    answer = plan(snapshot, choose(Choice()))
-    assert [*violations(snapshot, answer)] == []
-    assert [it.verdict.title for it in answer.rejections] == [case.want] * bool(case.want)
+    answer = plan(snapshot, build_policies(PolicySelection()))
+    assert [*plan_violations(snapshot, answer)] == []
+    assert [it.reason.title for it in answer.rejections] == [case.want] * bool(case.want)
 
 
 def test_what_it_does_not_ask_for_is_not_looked_at() -> None:
     """Nor is a queue beside it, or above it."""
-    queues = [Queue("top", quota=1), Queue("a", parent="top"), Queue("b", parent="top", quota=1)]
-    builder = Builder([Node()], queues)
-    builder.runs([0] * 2, ONE, queue="a", **_STAYS)
-    builder.gang(1, shape(gpu=0), queue="a")
-    builder.gang(1, ONE, queue="b", is_preemptible=False)
-    assert [it.unit for it in plan(builder.snapshot(), choose(Choice())).decisions] == [2, 1]
+    queues = [
+        SnapshotQueue("top", quota=1),
+        SnapshotQueue("a", parent="top"),
+        SnapshotQueue("b", parent="top", quota=1),
+    ]
+    builder = Builder([SnapshotNode()], queues)
+    builder.running_podgroup([0] * 2, ONE, queue="a", **_STAYS)
+    builder.uniform_podgroup(1, signature(gpu=0), queue="a")
+    builder.uniform_podgroup(1, ONE, queue="b", is_preemptible=False)
+    assert [
+        it.podgroup
+        for it in plan(builder.snapshot(), build_policies(PolicySelection())).allocations
+    ] == [2, 1]
 
 
-def test_it_is_told_with_what_would_help() -> None:
+def test_it_is_reported_with_what_would_help() -> None:
     """The queue, both numbers, and which PodGroups they are."""
-    builder = Builder([Node()], [Queue("a", quota=1)])
+    builder = Builder([SnapshotNode()], [SnapshotQueue("a", quota=1)])
     for _ in range(4):
-        builder.runs([0], ONE, **_STAYS)
-    builder.gang(2, ONE)
+        builder.running_podgroup([0], ONE, **_STAYS)
+    builder.uniform_podgroup(2, ONE)
     snapshot = builder.snapshot()
-    (one,) = plan(snapshot, choose(Choice())).rejections
-    assert explain(snapshot, one) == (
+    (one,) = plan(snapshot, build_policies(PolicySelection())).rejections
+    assert rejection_message(snapshot, one) == (
         "queue a may borrow nothing more: it has 4 GPU that it cannot give back, and a quota of "
         "1 GPU, because 4 PodGroups cannot be evicted (unit-0, unit-1, unit-2, …); 2 GPU more are "
         "needed. It can start when 3 GPU of this can be given back or the quota of queue a rises "

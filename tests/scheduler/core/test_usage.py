@@ -4,7 +4,7 @@ import pytest
 
 from scheduler.core.model import NONE
 from scheduler.core.usage import Usage
-from tests.scheduler.core.test_order import Q, queues_of
+from tests.scheduler.core.test_order import QueueCase, queues_of
 from tests.support.case import Case, ids
 
 # department, two teams, and somebody else
@@ -20,25 +20,25 @@ CHARGED: list[Case[int, list[int]]] = [
 
 def usage() -> Usage:
     """Return four queues that have different amounts."""
-    rows = [Q(has=(q, q + 1, q + 2)) for q in range(4)]
+    rows = [QueueCase(has=(q, q + 1, q + 2)) for q in range(4)]
     return Usage(queues_of(rows, PARENT))
 
 
 @pytest.mark.parametrize("case", CHARGED, ids=ids)
-@pytest.mark.parametrize("is_fixed", [False, True])
-def test_a_charge_goes_all_the_way_up(case: Case[int, list[int]], is_fixed: bool) -> None:
+@pytest.mark.parametrize("is_non_preemptible", [False, True])
+def test_a_charge_goes_all_the_way_up(case: Case[int, list[int]], is_non_preemptible: bool) -> None:
     """What cannot be preempted is charged twice: to all, and to what is fixed."""
     got, before = usage(), usage()
-    got.take(case.given, (10, 20, 30), is_fixed=is_fixed)
+    got.charge(case.given, (10, 20, 30), is_non_preemptible=is_non_preemptible)
     for q in range(4):
         more = [10, 20, 30] if q in case.want else [0, 0, 0]
         assert got.allocated[q] == [a + b for a, b in zip(before.allocated[q], more, strict=True)]
-        assert got.fixed[q] == (more if is_fixed else [0, 0, 0])
-    got.give(case.given, (10, 20, 30), is_fixed=is_fixed)
-    assert (got.allocated, got.fixed) == (before.allocated, before.fixed)
+        assert got.non_preemptible[q] == (more if is_non_preemptible else [0, 0, 0])
+    got.refund(case.given, (10, 20, 30), is_non_preemptible=is_non_preemptible)
+    assert (got.allocated, got.non_preemptible) == (before.allocated, before.non_preemptible)
 
 
 def test_the_way_up_begins_with_the_queue() -> None:
     """From the leaf to the top, however deep it is."""
-    rows = [Q()] * 4
+    rows = [QueueCase()] * 4
     assert Usage(queues_of(rows, (1, 3, NONE, 2))).paths == ((0, 1, 3, 2), (1, 3, 2), (2,), (3, 2))

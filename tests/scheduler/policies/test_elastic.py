@@ -1,12 +1,12 @@
 """Within a queue, who lacks what it needs goes first."""
 
-from scheduler.core.model import Leaf, Unit
+from scheduler.core.model import PodGroupInfo, PodSet
 from scheduler.policies.elastic import elastic
 
 
-def unit(important: int) -> Unit:
+def unit(important: int) -> PodGroupInfo:
     """Return a unit."""
-    return Unit("it", 0, important, is_preemptible=True, tree=Leaf("a", 1))
+    return PodGroupInfo("it", 0, important, is_preemptible=True, tree=PodSet("a", 1))
 
 
 def test_who_lacks_something_comes_first() -> None:

@@ -3,13 +3,18 @@
 import pytest
 
 from scheduler.core.policy import MinRuntime
-from scheduler.policies.registry import Choice, PluginChoice, choice_faults, choose
+from scheduler.policies.registry import (
+    PluginSelection,
+    PolicySelection,
+    build_policies,
+    selection_errors,
+)
 from tests.support.case import Case, ids
 
 
-def chosen(**arguments: str) -> Choice:
+def chosen(**arguments: str) -> PolicySelection:
     """Return a choice of arguments."""
-    return Choice(plugins={"minruntime": PluginChoice(arguments=arguments)})
+    return PolicySelection(plugins={"minruntime": PluginSelection(arguments=arguments)})
 
 
 # text -> seconds, or what is said of it
@@ -30,33 +35,40 @@ DURATIONS: list[Case[str, int | str]] = [
 def test_durations(case: Case[str, int | str]) -> None:
     """What cannot be meant is told, and as if it were not there."""
     choice = chosen(defaultReclaimMinRuntime=case.given)
-    told = "".join(choice_faults(choice))
+    report = "".join(selection_errors(choice))
     if isinstance(case.want, str):
-        assert told.startswith(case.want)
+        assert report.startswith(case.want)
     else:
-        assert told == ""
+        assert report == ""
     want = case.want if isinstance(case.want, int) else 0
-    assert choose(choice).min_runtime == MinRuntime(0, want, is_asked_at_leaf=False)
+    assert build_policies(choice).min_runtime == MinRuntime(0, want, resolves_at_leaf=False)
 
 
 def test_each_action_has_its_own() -> None:
     """And nothing is promised unless somebody says so."""
-    assert choose(Choice()).min_runtime == MinRuntime(0, 0, is_asked_at_leaf=False)
-    assert choose(chosen(defaultPreemptMinRuntime="1m")).min_runtime == MinRuntime(preempt_s=60)
+    assert build_policies(PolicySelection()).min_runtime == MinRuntime(0, 0, resolves_at_leaf=False)
+    assert build_policies(chosen(defaultPreemptMinRuntime="1m")).min_runtime == MinRuntime(
+        preempt_s=60
+    )
 
 
-@pytest.mark.parametrize(("text", "is_at_leaf"), [("lca", False), ("queue", True), ("x", False)])
-def test_who_is_asked(text: str, is_at_leaf: bool) -> None:
+@pytest.mark.parametrize(("text", "resolves_at_leaf"), [("lca", False), ("queue", True), ("x", False)])
+def test_who_is_asked(text: str, resolves_at_leaf: bool) -> None:
     """KAI's choice is where the ways part."""
     choice = chosen(reclaimResolveMethod=text)
-    found = choose(choice).min_runtime
+    found = build_policies(choice).min_runtime
     assert found is not None
-    assert found.is_asked_at_leaf == is_at_leaf
+    assert found.resolves_at_leaf == resolves_at_leaf
     right = 'must be "lca", which counts now, or "queue"'
     want = [f"reclaimResolveMethod of minruntime {right}, not 'x'"] if text == "x" else []
-    assert [*choice_faults(choice)] == want
+    assert [*selection_errors(choice)] == want
 
 
 def test_it_may_be_off() -> None:
     """Then nobody's word counts."""
-    assert choose(Choice(plugins={"minruntime": PluginChoice(enabled=False)})).min_runtime is None
+    assert (
+        build_policies(
+            PolicySelection(plugins={"minruntime": PluginSelection(enabled=False)})
+        ).min_runtime
+        is None
+    )

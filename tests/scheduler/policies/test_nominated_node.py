@@ -2,13 +2,20 @@
 
 import numpy as np
 
-from scheduler.core.policy import Seats
+from scheduler.core.policy import NodeFeatures
 from scheduler.policies.nominated_node import nominated_node
-from tests.support.snapshots import shape
+from tests.support.snapshots import signature
 
 
-def test_the_promised_node_is_liked() -> None:
+def test_the_nominated_node_is_preferred() -> None:
     """And no other."""
-    promised = np.array([False, True])
-    seats = Seats(room=5, whole=8, most=8, fits_now=True, has_gpu=False, is_nominated=promised)
-    assert nominated_node(shape(), seats).tolist() == [0, 1]
+    nominated = np.array([False, True])
+    seats = NodeFeatures(
+        free=5,
+        allocatable=8,
+        max_allocatable=8,
+        fits_idle=True,
+        has_gpu=False,
+        is_nominated=nominated,
+    )
+    assert nominated_node(signature(), seats).tolist() == [0, 1]

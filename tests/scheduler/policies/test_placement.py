@@ -2,10 +2,10 @@
 
 import pytest
 
-from scheduler.core.policy import Score, Seats
-from scheduler.policies.placement import binpack, by_kind, spread
+from scheduler.core.policy import NodeFeatures, ScorePlugin
+from scheduler.policies.placement import binpack, by_resource_type, spread
 from tests.support.case import Case, ids
-from tests.support.snapshots import shape
+from tests.support.snapshots import signature
 
 # room, the node's whole, the most of any node -> binpack, spread
 LIKED: list[Case[tuple[int, int, int], tuple[float, float]]] = [
@@ -23,13 +23,13 @@ LIKED: list[Case[tuple[int, int, int], tuple[float, float]]] = [
 @pytest.mark.parametrize("case", LIKED, ids=ids)
 def test_placements(case: Case[tuple[int, int, int], tuple[float, float]]) -> None:
     """Little room, or a large part that is free."""
-    seats = Seats(*case.given, fits_now=True, has_gpu=True, is_nominated=False)
-    assert (binpack(shape(), seats), spread(shape(), seats)) == case.want
+    seats = NodeFeatures(*case.given, fits_idle=True, has_gpu=True, is_nominated=False)
+    assert (binpack(signature(), seats), spread(signature(), seats)) == case.want
 
 
 @pytest.mark.parametrize(("gpu", "want"), [(0, 0.5), (1, 1.0)])
 def test_each_kind_has_its_own(gpu: int, want: float) -> None:
     """Pods with GPUs are treated by the first, others by the second."""
-    both: Score = by_kind(gpu=spread, cpu=binpack)
-    seats = Seats(4, 4, 8, fits_now=True, has_gpu=True, is_nominated=False)
-    assert both(shape(gpu=gpu), seats) == want
+    both: ScorePlugin = by_resource_type(gpu=spread, cpu=binpack)
+    seats = NodeFeatures(4, 4, 8, fits_idle=True, has_gpu=True, is_nominated=False)
+    assert both(signature(gpu=gpu), seats) == want

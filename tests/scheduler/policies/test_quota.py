@@ -4,12 +4,19 @@ from typing import NamedTuple
 
 import pytest
 
-from scheduler.core.decision import QuotaNumbers
-from scheduler.core.model import NONE, UNBOUND, Kind, Leaf, Unit, Verdict
-from scheduler.core.policy import Refusal
+from scheduler.core.decision import QueueBoundExceeded
+from scheduler.core.model import (
+    NONE,
+    UNBOUND,
+    PodGroupInfo,
+    PodSet,
+    ResourceKind,
+    UnschedulableReason,
+)
+from scheduler.core.policy import QuotaRefusal
 from scheduler.core.usage import Amounts, Usage
 from scheduler.policies.quota import within_limit, within_quota
-from tests.scheduler.core.test_order import Q, queues_of
+from tests.scheduler.core.test_order import QueueCase, queues_of
 from tests.support.case import Case, ids
 
 FREE = (UNBOUND, UNBOUND, UNBOUND)
@@ -24,23 +31,27 @@ class Given(NamedTuple):
     asked: Amounts = (1, 1, 1)
 
 
-Bound = tuple[int, Kind, int, int, int]
+Bound = tuple[int, ResourceKind, int, int, int]
 
 # what is given -> queue, resource, bound, what it has and what is asked, of the bounds passed
 BOUNDS: list[Case[Given, list[Bound]]] = [
     Case("no bounds", Given(), []),
     Case("just up to it", Given(team=(3, 3, 3), has=(2, 2, 2)), []),
-    Case("one too many", Given(team=(9, 9, 2), has=(2, 2, 2)), [(1, Kind.GPU, 2, 2, 1)]),
+    Case("one too many", Given(team=(9, 9, 2), has=(2, 2, 2)), [(1, ResourceKind.GPU, 2, 2, 1)]),
     Case(
         "CPU is looked at before memory, and that before GPUs",
         Given(team=(0, 0, 0)),
-        [(1, Kind.CPU, 0, 0, 1), (1, Kind.MEMORY, 0, 0, 1), (1, Kind.GPU, 0, 0, 1)],
+        [
+            (1, ResourceKind.CPU, 0, 0, 1),
+            (1, ResourceKind.MEMORY, 0, 0, 1),
+            (1, ResourceKind.GPU, 0, 0, 1),
+        ],
     ),
-    Case("a bound above", Given(department=(9, 9, 0)), [(0, Kind.GPU, 0, 0, 1)]),
+    Case("a bound above", Given(department=(9, 9, 0)), [(0, ResourceKind.GPU, 0, 0, 1)]),
     Case(
         "the team before its department",
         Given(team=(9, 9, 0), department=(0, 9, 9)),
-        [(1, Kind.GPU, 0, 0, 1), (0, Kind.CPU, 0, 0, 1)],
+        [(1, ResourceKind.GPU, 0, 0, 1), (0, ResourceKind.CPU, 0, 0, 1)],
     ),
     Case(
         "what is not asked for is not looked at",
@@ -58,34 +69,38 @@ BOUNDS: list[Case[Given, list[Bound]]] = [
 def usage(given: Given, bound: str) -> Usage:
     """Return a department and its team, all of what they have being fixed."""
     rows = [
-        Q(given.has, quota=bounds, limit=FREE)
+        QueueCase(given.has, quota=bounds, limit=FREE)
         if bound == "quota"
-        else Q(given.has, quota=FREE, limit=bounds)
+        else QueueCase(given.has, quota=FREE, limit=bounds)
         for bounds in (given.department, given.team)
     ]
     got = Usage(queues_of(rows, (NONE, 0)))
-    for row in got.fixed:
+    for row in got.non_preemptible:
         row[:] = given.has
     return got
 
 
-def unit(*, is_preemptible: bool) -> Unit:
+def unit(*, is_preemptible: bool) -> PodGroupInfo:
     """Return a unit of the team."""
-    return Unit("it", 1, 50, is_preemptible, Leaf("a", 1))
+    return PodGroupInfo("it", 1, 50, is_preemptible, PodSet("a", 1))
 
 
 @pytest.mark.parametrize("case", BOUNDS, ids=ids)
 def test_bounds(case: Case[Given, list[Bound]]) -> None:
     """A limit is for all, a quota for who cannot be preempted."""
-    passed = tuple(QuotaNumbers(*bound) for bound in case.want)
-    numbers = passed[0]._replace(others=passed[1:]) if passed else None
-    asked = case.given.asked
+    passed = tuple(QueueBoundExceeded(*bound) for bound in case.want)
+    details = passed[0]._replace(others=passed[1:]) if passed else None
+    requested = case.given.asked
     for is_preemptible in (True, False):
-        got = within_limit(usage(case.given, "limit"), unit(is_preemptible=is_preemptible), asked)
-        assert got == (numbers and Refusal(Verdict.EXCEEDS_LIMIT, numbers))
-    over = within_quota(usage(case.given, "quota"), unit(is_preemptible=False), asked)
-    assert over == (numbers and Refusal(Verdict.NON_PREEMPTIBLE_OVER_QUOTA, numbers))
-    assert within_quota(usage(case.given, "quota"), unit(is_preemptible=True), asked) is None
+        got = within_limit(
+            usage(case.given, "limit"), unit(is_preemptible=is_preemptible), requested
+        )
+        assert got == (details and QuotaRefusal(UnschedulableReason.EXCEEDS_LIMIT, details))
+    over = within_quota(usage(case.given, "quota"), unit(is_preemptible=False), requested)
+    assert over == (
+        details and QuotaRefusal(UnschedulableReason.NON_PREEMPTIBLE_OVER_QUOTA, details)
+    )
+    assert within_quota(usage(case.given, "quota"), unit(is_preemptible=True), requested) is None
 
 
 def test_a_quota_counts_what_is_fixed_and_a_limit_everything() -> None:
@@ -94,5 +109,5 @@ def test_a_quota_counts_what_is_fixed_and_a_limit_everything() -> None:
     got.allocated[1][:] = [9, 9, 9]
     assert within_quota(got, unit(is_preemptible=False), (1, 1, 1)) is None
     bounded = usage(Given(team=(1, 1, 1)), "limit")
-    bounded.fixed[1][:] = [9, 9, 9]
+    bounded.non_preemptible[1][:] = [9, 9, 9]
     assert within_limit(bounded, unit(is_preemptible=False), (1, 1, 1)) is None

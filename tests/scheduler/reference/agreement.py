@@ -5,9 +5,9 @@ from typing import Any, TypeAlias
 
 import yaml
 
-from tests.support.reference import Outcome, allocate
+from tests.support.reference import CycleResult, run_cycle
 
-__all__ = ["Simulate", "difference", "smallest", "told"]
+__all__ = ["Simulate", "difference", "difference_report", "smallest_difference"]
 
 Obj: TypeAlias = dict[str, Any]
 Simulate: TypeAlias = Callable[[Sequence[Obj]], Mapping[str, Any]]
@@ -22,7 +22,7 @@ def difference(
     keeps_budgets: bool = False,
 ) -> str:
     """Return what the reference and the simulation decide differently; nothing if they agree."""
-    outcome = allocate(objects, then=then, victims=victims, keeps_budgets=keeps_budgets)
+    outcome = run_cycle(objects, then=then, victims=victims, keeps_budgets=keeps_budgets)
     want = as_text(outcome)
     got = as_text(read_document(simulate(objects), want["fairShare"]))
     lines = []
@@ -34,7 +34,9 @@ def difference(
     return "\n".join(lines)
 
 
-def smallest(objects: Sequence[Obj], differs: Callable[[Sequence[Obj]], bool]) -> list[Obj]:
+def smallest_difference(
+    objects: Sequence[Obj], differs: Callable[[Sequence[Obj]], bool]
+) -> list[Obj]:
     """Return some of the objects that still differ and of which none can be left out."""
     kept = list(objects)
     again = True
@@ -43,13 +45,13 @@ def smallest(objects: Sequence[Obj], differs: Callable[[Sequence[Obj]], bool]) -
         for one in list(kept):
             if one["kind"] == "Namespace" or one not in kept:  # namespaces say what time it is
                 continue
-            fewer = [other for other in kept if not _goes_with(other, one)]
+            fewer = [other for other in kept if not _is_removed_with(other, one)]
             if differs(fewer):
                 kept, again = fewer, True
     return kept
 
 
-def told(
+def difference_report(
     seed: int,
     objects: Sequence[Obj],
     simulate: Simulate,
@@ -63,7 +65,7 @@ def told(
     def differing(some: Sequence[Obj]) -> str:
         return difference(some, simulate, then, victims, keeps_budgets=keeps_budgets)
 
-    few = smallest(objects, lambda some: bool(differing(some)))
+    few = smallest_difference(objects, lambda some: bool(differing(some)))
     return "\n".join(
         [
             f"seed {seed}",
@@ -75,10 +77,10 @@ def told(
     )
 
 
-def read_document(document: Mapping[str, Any], known: Mapping[str, Any]) -> Outcome:
+def read_document(document: Mapping[str, Any], known: Mapping[str, Any]) -> CycleResult:
     """Read the first cycle; of shares only those of queues that the reference knows."""
     cycle = document["cycles"][0]
-    outcome = Outcome()
+    outcome = CycleResult()
     for one in cycle["binds"]:
         outcome.binds[one["namespace"], one["pod"]] = one["node"]
     for one in cycle["nominations"]:
@@ -86,8 +88,10 @@ def read_document(document: Mapping[str, Any], known: Mapping[str, Any]) -> Outc
     for one in cycle["evictions"]:
         outcome.evictions[one["namespace"], one["pod"]] = one["action"]
     for one in cycle["reservations"]:
-        slot = (one["namespace"], one["podGroup"], one["subGroup"], one["node"])
-        outcome.reservations[slot] = outcome.reservations.get(slot, 0) + one["count"]
+        reserved_place = (one["namespace"], one["podGroup"], one["subGroup"], one["node"])
+        outcome.reservations[reserved_place] = (
+            outcome.reservations.get(reserved_place, 0) + one["count"]
+        )
     for one in cycle["unschedulable"]:
         outcome.unschedulable[one["namespace"], one["podGroup"]] = one["reason"]
     for queue in document["queues"]:
@@ -98,7 +102,7 @@ def read_document(document: Mapping[str, Any], known: Mapping[str, Any]) -> Outc
     return outcome
 
 
-def as_text(outcome: Outcome) -> dict[str, dict[str, str]]:
+def as_text(outcome: CycleResult) -> dict[str, dict[str, str]]:
     """Return each topic of an outcome with its facts; in what order units came is none."""
     facts: list[tuple[str, Mapping[Any, Any]]] = [
         ("bind", outcome.binds),
@@ -118,7 +122,7 @@ def as_text(outcome: Outcome) -> dict[str, dict[str, str]]:
     return texts
 
 
-def _goes_with(other: Obj, one: Obj) -> bool:
+def _is_removed_with(other: Obj, one: Obj) -> bool:
     """Say whether an object goes when another goes: itself, and the pods of a group."""
     if other is one:
         return True

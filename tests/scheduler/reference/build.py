@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
-__all__ = ["NOW", "going", "group", "node", "pod", "queue", "sub"]
+__all__ = ["NOW", "group", "node", "pod", "queue", "subgroup_spec", "terminating"]
 
 Obj: TypeAlias = dict[str, Any]
 
@@ -41,7 +41,7 @@ def group(name: str, least: int | None = None, **spec: Any) -> Obj:
     return {"kind": "PodGroup", "metadata": _meta(name), "spec": {"queue": "q", **members, **spec}}
 
 
-def sub(name: str, least: int | None = None, parent: str = "", **more: Any) -> Obj:
+def subgroup_spec(name: str, least: int | None = None, parent: str = "", **more: Any) -> Obj:
     """Return a sub-group."""
     members = {} if least is None else {"minMember": least}
     return {"name": name, **members, **({"parent": parent} if parent else {}), **more}
@@ -55,7 +55,7 @@ def pod(
     gpu: int = 0,
     at: str = "",
     labels: Mapping[str, str] | None = None,
-    leaf: str = "",
+    podset: str = "",
     scheduler: str = "kai-scheduler",
     **spec: Any,
 ) -> Obj:
@@ -63,7 +63,10 @@ def pod(
     requests = {"cpu": str(cpu), **({"nvidia.com/gpu": str(gpu)} if gpu else {})}
     container = {"resources": {"requests": requests}, "ports": spec.pop("ports", [])}
     meta = _meta(name)
-    meta["labels"] = {**(labels or {}), **({"kai.scheduler/subgroup-name": leaf} if leaf else {})}
+    meta["labels"] = {
+        **(labels or {}),
+        **({"kai.scheduler/subgroup-name": podset} if podset else {}),
+    }
     meta["annotations"] = {"pod-group-name": of} if of else {}
     body: Obj = {"schedulerName": scheduler, "containers": [container], **spec}
     if at:
@@ -72,7 +75,7 @@ def pod(
     return {"kind": "Pod", "metadata": meta, "spec": body, "status": {"phase": phase}}
 
 
-def going(one: Obj, since: str = "2026-01-01T00:59:50Z") -> Obj:
+def terminating(one: Obj, since: str = "2026-01-01T00:59:50Z") -> Obj:
     """Return the same pod, about to go."""
     return {**one, "metadata": {**one["metadata"], "deletionTimestamp": since}}
 

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from tests.scheduler.reference.agreement import difference, told
+from tests.scheduler.reference.agreement import difference, difference_report
 from tests.support.reference import random_cluster
 from tests.support.size import blocks, by_first_seed
-from trainer_kai.cli.simulation import Options, simulate
+from trainer_kai.cli.simulation import SimulationOptions, simulate
 
 
 def play(objects: Sequence[dict[str, Any]]) -> Mapping[str, Any]:
     """Ask the product; the time is the newest timestamp of the objects."""
-    return simulate(objects, Options(actions=("allocate",), kueue=True))
+    return simulate(objects, SimulationOptions(actions=("allocate",), kueue=True))
 
 
 _EXTREMES = ("1", "1Ei", "9999999999999999999", "1e30", "7Pi")
@@ -38,7 +38,7 @@ def test_they_agree_on_what_is_more_than_can_be_counted(block: range) -> None:
     for seed in block:
         objects = extreme(Random(seed))
         if difference(objects, play):
-            pytest.fail(told(seed, objects, play), pytrace=False)
+            pytest.fail(difference_report(seed, objects, play), pytrace=False)
 
 
 @pytest.mark.parametrize("block", blocks(150), ids=by_first_seed)
@@ -47,4 +47,4 @@ def test_reference_and_product_agree(block: range) -> None:
     for seed in block:
         objects = random_cluster(Random(seed))
         if difference(objects, play):
-            pytest.fail(told(seed, objects, play), pytrace=False)
+            pytest.fail(difference_report(seed, objects, play), pytrace=False)

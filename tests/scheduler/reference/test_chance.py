@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from random import Random
 
-from tests.support.reference import allocate, random_cluster
+from tests.support.reference import random_cluster, run_cycle
 from tests.support.size import seeds
 from trainer_kai.api.decode import decode
 from trainer_kai.api.pod import Pod
@@ -26,11 +26,11 @@ def test_no_object_is_invalid() -> None:
                 assert queue_faults(decode(Queue, text)) == ()
 
 
-def test_chance_leaves_nothing_out() -> None:
+def test_every_outcome_is_frequent() -> None:
     """Every verdict and every kind of decision is frequent, or the comparison would be idle."""
     seen: Counter[str] = Counter()
     for seed in range(500):
-        outcome = allocate(random_cluster(Random(seed)))
+        outcome = run_cycle(random_cluster(Random(seed)))
         seen.update(outcome.unschedulable.values())
         seen.update(bind=len(outcome.binds), nominate=len(outcome.nominations))
         seen.update(reserve=len(outcome.reservations))
@@ -46,6 +46,6 @@ def test_the_order_of_objects_means_nothing() -> None:
     for seed in seeds(50):
         objects = random_cluster(Random(seed))
         assert objects == random_cluster(Random(seed))
-        first = allocate(objects)
+        first = run_cycle(objects)
         Random(seed + 1).shuffle(objects)
-        assert allocate(objects) == first
+        assert run_cycle(objects) == first

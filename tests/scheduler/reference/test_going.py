@@ -7,11 +7,11 @@ from typing import Any, Final
 import pytest
 
 from scheduler.core.plan import plan
-from tests.scheduler.reference.agreement import difference, told
-from tests.support.reference import TooMany, allocate, going_cluster
+from tests.scheduler.reference.agreement import difference, difference_report
+from tests.support.reference import TooManyCandidates, run_cycle, terminating_cluster
 from tests.support.size import blocks, by_first_seed
-from tests.support.violations import violations
-from trainer_kai.cli.simulation import Options, simulate
+from tests.support.violations import plan_violations
+from trainer_kai.cli.simulation import SimulationOptions, simulate
 
 _THEN: Final = ("reclaim", "preempt")
 
@@ -21,31 +21,31 @@ def play(objects: Sequence[dict[str, Any]]) -> Mapping[str, Any]:
 
     def checked(snapshot: Any, policies: Any) -> Any:
         made = plan(snapshot, policies)
-        assert [*violations(snapshot, made)] == []
+        assert [*plan_violations(snapshot, made)] == []
         return made
 
-    return simulate(objects, Options(actions=("allocate", *_THEN), kueue=True), checked)
+    return simulate(objects, SimulationOptions(actions=("allocate", *_THEN), kueue=True), checked)
 
 
 def move(objects: Sequence[dict[str, Any]]) -> Mapping[str, Any]:
     """Ask the product to move others only."""
-    return simulate(objects, Options(actions=("allocate", "consolidation"), kueue=True))
+    return simulate(objects, SimulationOptions(actions=("allocate", "consolidation"), kueue=True))
 
 
 @pytest.mark.parametrize("block", blocks(150), ids=by_first_seed)
-def test_reference_and_product_let_the_same_units_wait(block: range) -> None:
+def test_reference_and_product_let_the_same_podgroups_wait(block: range) -> None:
     """Binds, nominations, evictions and verdicts are the same."""
     waiting = looked_at = 0
     for seed in block:
-        objects = going_cluster(Random(seed))
+        objects = terminating_cluster(Random(seed))
         try:
-            decided = allocate(objects, then=_THEN)
-        except TooMany:
+            decided = run_cycle(objects, then=_THEN)
+        except TooManyCandidates:
             continue
         looked_at += 1
         waiting += "ExceedsLimit" in decided.unschedulable.values()
         if difference(objects, play, _THEN):
-            pytest.fail(told(seed, objects, play, _THEN), pytrace=False)
+            pytest.fail(difference_report(seed, objects, play, _THEN), pytrace=False)
     assert looked_at >= 0.5 * len(block)
     assert block.start or waiting >= 0.2 * len(block)
 
@@ -63,10 +63,10 @@ def even(objects: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def test_they_move_alike_beside_what_goes(block: range) -> None:
     """Also where the claimant has to wait for what goes of its own queues."""
     for seed in block:
-        objects = even(going_cluster(Random(seed)))
+        objects = even(terminating_cluster(Random(seed)))
         try:
             differs = difference(objects, move, ("consolidation",))
-        except TooMany:
+        except TooManyCandidates:
             continue
         if differs:
-            pytest.fail(told(seed, objects, move, ("consolidation",)), pytrace=False)
+            pytest.fail(difference_report(seed, objects, move, ("consolidation",)), pytrace=False)

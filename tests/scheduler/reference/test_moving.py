@@ -7,11 +7,11 @@ from typing import Any, Final
 
 import pytest
 
-from tests.scheduler.reference.agreement import difference, told
+from tests.scheduler.reference.agreement import difference, difference_report
 from tests.scheduler.reference.build import group, node, pod, queue
-from tests.support.reference import TooMany, allocate
+from tests.support.reference import TooManyCandidates, run_cycle
 from tests.support.size import blocks, by_first_seed
-from trainer_kai.cli.simulation import Options, simulate
+from trainer_kai.cli.simulation import SimulationOptions, simulate
 
 _THEN: Final = ("consolidation",)
 _VERSIONS: Final = {
@@ -56,7 +56,7 @@ def _gang(random: Random, name: str, pods: Sequence[tuple[int, str]]) -> list[di
 
 def play(objects: Sequence[dict[str, Any]]) -> Mapping[str, Any]:
     """Ask the product."""
-    return simulate(objects, Options(actions=("allocate", *_THEN), kueue=True))
+    return simulate(objects, SimulationOptions(actions=("allocate", *_THEN), kueue=True))
 
 
 @pytest.mark.parametrize("block", blocks(100), ids=by_first_seed)
@@ -66,12 +66,12 @@ def test_reference_and_product_move_alike(block: range) -> None:
     for seed in block:
         objects = scattered(Random(seed))
         try:
-            moving += bool(allocate(objects, then=_THEN).evictions)
-        except TooMany:
+            moving += bool(run_cycle(objects, then=_THEN).evictions)
+        except TooManyCandidates:
             continue
         looked_at += 1
         if difference(objects, play, _THEN):
-            pytest.fail(told(seed, objects, play, _THEN), pytrace=False)
+            pytest.fail(difference_report(seed, objects, play, _THEN), pytrace=False)
     assert looked_at >= 0.9 * len(block)
     assert block.start or moving >= 0.05 * len(block)
 
@@ -85,7 +85,7 @@ def test_it_ends(block: range, nominations: Any, actions: tuple[str, ...]) -> No
     Each of up to three that wait may first take what another got by moves a plan earlier.
     """
     for seed in block:
-        options = Options(cycles=12, nominations=nominations, actions=actions)
+        options = SimulationOptions(cycles=12, nominations=nominations, actions=actions)
         cycles = simulate(scattered(Random(seed)), options)["cycles"]
         for one, then in pairwise(cycles):
             moved = {it["pod"] for it in one["evictions"] if it["action"] == "consolidation"}

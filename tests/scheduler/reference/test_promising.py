@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import pytest
 
-from tests.scheduler.reference.agreement import difference, told
-from tests.support.reference import TooMany, allocate, promised_cluster
+from tests.scheduler.reference.agreement import difference, difference_report
+from tests.support.reference import TooManyCandidates, nominated_cluster, run_cycle
 from tests.support.size import blocks, by_first_seed
-from trainer_kai.cli.simulation import Options, simulate
+from trainer_kai.cli.simulation import SimulationOptions, simulate
 
 _THEN: Final = ("reclaim", "preempt")
 _BOUNDS: Final = ("ExceedsLimit", "NonPreemptibleOverQuota")
@@ -18,7 +18,7 @@ _DEFAULT: Final = 50  # the priority of who names no class
 
 def play(objects: Sequence[dict[str, Any]]) -> Mapping[str, Any]:
     """Ask the product."""
-    return simulate(objects, Options(actions=("allocate", *_THEN), kueue=True))
+    return simulate(objects, SimulationOptions(actions=("allocate", *_THEN), kueue=True))
 
 
 @pytest.mark.parametrize("block", blocks(100), ids=by_first_seed)
@@ -26,41 +26,39 @@ def test_reference_and_product_keep_promises_alike(block: range) -> None:
     """Of clusters in which most of those who wait were promised something."""
     kept = looked_at = 0
     for seed in block:
-        objects = promised_cluster(Random(seed))
+        objects = nominated_cluster(Random(seed))
         try:
-            decided = allocate(objects, then=_THEN)
-        except TooMany:
+            decided = run_cycle(objects, then=_THEN)
+        except TooManyCandidates:
             continue
         looked_at += 1
         kept += bool(decided.binds)
         if difference(objects, play, _THEN):
-            pytest.fail(told(seed, objects, play, _THEN), pytrace=False)
+            pytest.fail(difference_report(seed, objects, play, _THEN), pytrace=False)
     assert looked_at >= 0.5 * len(block)
     assert block.start or kept >= 0.3 * len(block)
 
 
 def test_they_keep_promises_alike_where_they_did_not() -> None:
     """What was not held at first is not held later, though its room be there then."""
-    assert difference(promised_cluster(Random(3322893)), play, _THEN) == ""
+    assert difference(nominated_cluster(Random(3322893)), play, _THEN) == ""
 
 
 @pytest.mark.parametrize("block", blocks(30), ids=by_first_seed)
 @pytest.mark.parametrize("victims", ["kai", "least-work-lost", "fewest-units"])
-def test_what_was_taken_for_somebody_goes_to_nobody_of_another_queue(
-    block: range, victims: str
-) -> None:
+def test_capacity_freed_for_a_claimant_goes_to_no_other_queue(block: range, victims: str) -> None:
     """He is bound or promised something in the next plan, or somebody before him got something."""
-    options = Options(cycles=6, nominations="keep", victims=victims)
+    options = SimulationOptions(cycles=6, nominations="keep", victims=victims)
     waited = 0
     for seed in block:
-        objects = promised_cluster(Random(seed), as_before=True)
+        objects = nominated_cluster(Random(seed), as_before=True)
         cycles = simulate(objects, options)["cycles"]
         waited += any(cycle["nominations"] for cycle in cycles)
-        assert list(_robbed(objects, cycles)) == [], f"seed {seed}"
+        assert list(_lost_nominations(objects, cycles)) == [], f"seed {seed}"
     assert block.start or waited >= 0.1 * len(block)
 
 
-def _robbed(
+def _lost_nominations(
     objects: Sequence[Mapping[str, Any]], cycles: Sequence[Mapping[str, Any]]
 ) -> Iterator[tuple[int, str]]:
     """Yield when and who lost what was promised, though nobody before him in his queue has it.
@@ -78,13 +76,19 @@ def _robbed(
         got = {one["pod"]: one["node"] for one in (*cycle["binds"], *cycle["nominations"])}
         refused = {it["podGroup"] for it in cycle["unschedulable"] if it["reason"] in _BOUNDS}
         for pod in promised.keys() - got.keys():
-            queue, priority = of[_unit(pod)]
-            nodes = {node for one, node in promised.items() if _unit(one) == _unit(pod)}
-            takers = [of[_unit(it)] for it in got if got[it] in nodes or _unit(pod) in refused]
+            queue, priority = of[_podgroup_of(pod)]
+            nodes = {
+                node for one, node in promised.items() if _podgroup_of(one) == _podgroup_of(pod)
+            }
+            takers = [
+                of[_podgroup_of(it)]
+                for it in got
+                if got[it] in nodes or _podgroup_of(pod) in refused
+            ]
             if not any(other == queue and larger > priority for other, larger in takers):
                 yield number, pod
         promised = {one["pod"]: one["node"] for one in cycle["nominations"]}
 
 
-def _unit(pod: str) -> str:
+def _podgroup_of(pod: str) -> str:
     return pod.rsplit("-", 1)[0]

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 import pytest
 
-from tests.scheduler.reference.build import NOW, going, group, node, pod, queue, sub
+from tests.scheduler.reference.build import NOW, group, node, pod, queue, subgroup_spec, terminating
 from tests.support.case import Case, ids
-from tests.support.reference import Outcome, allocate
-from tests.support.reference.shares import Claim, divide
+from tests.support.reference import CycleResult, run_cycle
+from tests.support.reference.shares import ResourceShare, divide
 
 Obj: TypeAlias = dict[str, Any]
 
@@ -18,12 +18,12 @@ class Division(NamedTuple):
     """An amount, and who shares it."""
 
     total: int
-    claims: list[Claim]
+    resource_shares: list[ResourceShare]
 
 
-def claim(quota: int, weight: int, requested: Any, **more: Any) -> Claim:
+def resource_share(quota: int, weight: int, requested: Any, **more: Any) -> ResourceShare:
     """Write a claim as the table does."""
-    return Claim(quota, weight, Fraction(str(requested)), **more)
+    return ResourceShare(quota, weight, Fraction(str(requested)), **more)
 
 
 _CLASS: Obj = {"kind": "PriorityClass", "value": 2 * 10**9}
@@ -32,40 +32,70 @@ _OF_Q: Obj = {"kai.scheduler/queue": "q"}
 
 # an amount and claims -> the shares, and what is left; the rows are KAI's
 DIVISIONS = [
-    Case("all content", Division(15, [claim(2, 2, 6), claim(2, 2, 6)]), ([6, 6], 3)),
-    Case("all just content", Division(12, [claim(2, 2, 6), claim(2, 2, 6)]), ([6, 6], 0)),
-    Case("by weight", Division(8, [claim(2, 1, 6), claim(2, 3, 6)]), ([3, 5], 0)),
-    Case("up to a limit", Division(12, [claim(2, 2, 6, limit=5), claim(2, 2, 6)]), ([5, 6], 1)),
-    Case("the larger rest", Division(11, [claim(2, 1, 10), claim(2, 4, 10)]), ([3, 8], 0)),
+    Case(
+        "all content", Division(15, [resource_share(2, 2, 6), resource_share(2, 2, 6)]), ([6, 6], 3)
+    ),
+    Case(
+        "all just content",
+        Division(12, [resource_share(2, 2, 6), resource_share(2, 2, 6)]),
+        ([6, 6], 0),
+    ),
+    Case("by weight", Division(8, [resource_share(2, 1, 6), resource_share(2, 3, 6)]), ([3, 5], 0)),
+    Case(
+        "up to a limit",
+        Division(12, [resource_share(2, 2, 6, limit=5), resource_share(2, 2, 6)]),
+        ([5, 6], 1),
+    ),
+    Case(
+        "the larger rest",
+        Division(11, [resource_share(2, 1, 10), resource_share(2, 4, 10)]),
+        ([3, 8], 0),
+    ),
     Case(
         "of equal rests the older",
-        Division(11, [claim(2, 2, 6, created="2"), claim(2, 2, 6, created="1")]),
+        Division(11, [resource_share(2, 2, 6, created="2"), resource_share(2, 2, 6, created="1")]),
         ([5, 6], 0),
     ),
     Case(
         "by priority",
-        Division(6, [claim(2, 2, 6, priority=1), claim(2, 2, 6, priority=2)]),
+        Division(6, [resource_share(2, 2, 6, priority=1), resource_share(2, 2, 6, priority=2)]),
         ([2, 4], 0),
     ),
     Case(
         "priority before weight",
-        Division(6, [claim(2, 100, 6, priority=1), claim(2, 1, 6, priority=2)]),
+        Division(6, [resource_share(2, 100, 6, priority=1), resource_share(2, 1, 6, priority=2)]),
         ([2, 4], 0),
     ),
     Case(
         "a rest is given once",
-        Division(10, [claim(0, 1, 4.3), claim(0, 1, 9), claim(0, 1, 9)]),
+        Division(10, [resource_share(0, 1, 4.3), resource_share(0, 1, 9), resource_share(0, 1, 9)]),
         ([4, 3, 3], 0),
     ),
-    Case("quotas are not scaled", Division(3, [claim(2, 1, 5), claim(2, 1, 5)]), ([2, 2], -1)),
-    Case("a quota without bound", Division(3, [claim(-1, 1, 5), claim(1, 1, 5)]), ([3, 1], -1)),
+    Case(
+        "quotas are not scaled",
+        Division(3, [resource_share(2, 1, 5), resource_share(2, 1, 5)]),
+        ([2, 2], -1),
+    ),
+    Case(
+        "a quota without bound",
+        Division(3, [resource_share(-1, 1, 5), resource_share(1, 1, 5)]),
+        ([3, 1], -1),
+    ),
     Case(
         "a second round",
-        Division(12, [claim(0, 1, 1), claim(0, 1, 9), claim(0, 1, 9)]),
+        Division(12, [resource_share(0, 1, 1), resource_share(0, 1, 9), resource_share(0, 1, 9)]),
         ([1, 6, 5], 0),
     ),
-    Case("who is content forgets", Division(5, [claim(0, 1, 1), claim(0, 1, 3)]), ([1, 3], 1)),
-    Case("one device for two", Division(1, [claim(0, 1, 1), claim(0, 1, 1)]), ([1, 0], 0)),
+    Case(
+        "who is content forgets",
+        Division(5, [resource_share(0, 1, 1), resource_share(0, 1, 3)]),
+        ([1, 3], 1),
+    ),
+    Case(
+        "one device for two",
+        Division(1, [resource_share(0, 1, 1), resource_share(0, 1, 1)]),
+        ([1, 0], 0),
+    ),
 ]
 
 ANTI = {
@@ -87,7 +117,7 @@ SPREAD = {
 LATER = {"later": [{"subGroupPrefix": "l-", "replicas": 1, "count": 1, "requests": {"cpu": "2"}}]}
 
 
-def mine(name: str, **more: Any) -> Obj:
+def with_namespace(name: str, **more: Any) -> Obj:
     """Return a pod that says what it is."""
     return pod(name, "g", labels={"app": "x"}, **more)
 
@@ -139,7 +169,7 @@ PLACEMENTS = [
         "if one of a gang must wait, all do",
         [
             *(queue(), node("a", 1), node("b", 1), group("g", 2), pod("p0", "g"), pod("p1", "g")),
-            going(pod("r", at="b", scheduler="other")),
+            terminating(pod("r", at="b", scheduler="other")),
         ],
         {"nominations": {"p0": "a", "p1": "b"}},
     ),
@@ -147,7 +177,7 @@ PLACEMENTS = [
         "one beyond the minimum may wait alone",
         [
             *(queue(), node("a", 1), node("b", 1), group("g", 1), pod("p0", "g"), pod("p1", "g")),
-            going(pod("r", at="b", scheduler="other")),
+            terminating(pod("r", at="b", scheduler="other")),
         ],
         {"binds": {"p0": "a"}, "nominations": {"p1": "b"}},
     ),
@@ -155,7 +185,7 @@ PLACEMENTS = [
         "two minutes overdue are stuck",
         [
             *(queue(), node("a", 1), group("g"), pod("p", "g")),
-            going(pod("r", at="a", scheduler="other"), "2026-01-01T00:57:59Z"),
+            terminating(pod("r", at="a", scheduler="other"), "2026-01-01T00:57:59Z"),
         ],
         {"unschedulable": {"g": "NoCapacity"}},
     ),
@@ -178,7 +208,7 @@ PLACEMENTS = [
     Case(
         "three that shun each other do not fit on two nodes",
         [queue(), node("a"), node("b"), group("g", 3)]
-        + [mine(f"p{i}", affinity=ANTI) for i in range(3)],
+        + [with_namespace(f"p{i}", affinity=ANTI) for i in range(3)],
         {"unschedulable": {"g": "NoNodeMatches"}},
     ),
     Case(
@@ -186,14 +216,14 @@ PLACEMENTS = [
         [
             *(queue(), node("a"), node("b", 3), group("g", 0)),
             pod("r", at="a", labels={"app": "x"}, scheduler="other"),
-            *(mine("p", affinity=ANTI), mine("s")),
+            *(with_namespace("p", affinity=ANTI), with_namespace("s")),
         ],
         {"binds": {"p": "b", "s": "a"}},
     ),
     Case(
         "spread over zones",
         [queue(), node("a", 9, zone="x"), node("b", 9, zone="y"), group("g", 4)]
-        + [mine(f"p{i}", topologySpreadConstraints=[SPREAD]) for i in range(4)],
+        + [with_namespace(f"p{i}", topologySpreadConstraints=[SPREAD]) for i in range(4)],
         {"binds": {"p0": "a", "p1": "b", "p2": "a", "p3": "b"}},
     ),
     Case(
@@ -259,38 +289,46 @@ PLACEMENTS = [
         "pods that are not there, or not where they say",
         [
             *(queue(), node("a"), group("g", 2), pod("p", "g")),
-            *(group("h", subGroups=[sub("x", 1)]), pod("r", "h", leaf="y")),
+            *(group("h", subGroups=[subgroup_spec("x", 1)]), pod("r", "h", podset="y")),
         ],
         {"unschedulable": {"g": "PodsMissing", "h": "Misconfigured"}},
     ),
     Case(
         "one of two sub-groups is enough, and the second comes whole",
-        [queue(), node("a", 3), group("g", minSubGroup=1, subGroups=[sub("x", 2), sub("y", 2)])]
-        + [pod(f"{leaf}{i}", "g", leaf=leaf) for leaf in "xy" for i in range(2)],
+        [
+            queue(),
+            node("a", 3),
+            group("g", minSubGroup=1, subGroups=[subgroup_spec("x", 2), subgroup_spec("y", 2)]),
+        ]
+        + [pod(f"{leaf}{i}", "g", podset=leaf) for leaf in "xy" for i in range(2)],
         {"binds": {"x0": "a", "x1": "a"}, "unschedulable": {"g": "NoCapacity"}},
     ),
     Case(
         "a sub-group that has no pods is passed over",
         [
             *(queue(), node("a", 3)),
-            group("g", minSubGroup=1, subGroups=[sub("x", 3), sub("y", 1)]),
-            *(pod("x0", "g", leaf="x"), pod("y0", "g", leaf="y")),
+            group("g", minSubGroup=1, subGroups=[subgroup_spec("x", 3), subgroup_spec("y", 1)]),
+            *(pod("x0", "g", podset="x"), pod("y0", "g", podset="y")),
         ],
         {"binds": {"y0": "a"}, "unschedulable": {"g": "PodsMissing"}},
     ),
     Case(
         "room is kept for who comes later",
         [
-            *(queue(), node("a", 2), node("b", 2), pod("p", "g", leaf="n")),
-            annotated(group("g", subGroups=[sub("n", 1), sub("l-0", 1)]), LATER),
+            *(queue(), node("a", 2), node("b", 2), pod("p", "g", podset="n")),
+            annotated(
+                group("g", subGroups=[subgroup_spec("n", 1), subgroup_spec("l-0", 1)]), LATER
+            ),
         ],
         {"binds": {"p": "b"}, "reservations": {("g", "l-0", "a"): 1}},
     ),
     Case(
         "without room for who comes later nobody begins",
         [
-            *(queue(), node("a", 2), pod("p", "g", leaf="n")),
-            annotated(group("g", subGroups=[sub("n", 1), sub("l-0", 1)]), LATER),
+            *(queue(), node("a", 2), pod("p", "g", podset="n")),
+            annotated(
+                group("g", subGroups=[subgroup_spec("n", 1), subgroup_spec("l-0", 1)]), LATER
+            ),
         ],
         {"unschedulable": {"g": "NoCapacity"}},
     ),
@@ -324,8 +362,8 @@ def test_an_amount_is_divided(case: Case[Division, tuple[list[int], int]]) -> No
 @pytest.mark.parametrize("case", PLACEMENTS, ids=ids)
 def test_a_cycle(case: Case[list[Obj], Obj]) -> None:
     """Everything that is decided is what was worked out by hand, in whatever order it is told."""
-    assert decided(allocate(case.given, NOW)) == case.want
-    assert decided(allocate(case.given[::-1], NOW)) == case.want
+    assert decided(run_cycle(case.given, NOW)) == case.want
+    assert decided(run_cycle(case.given[::-1], NOW)) == case.want
 
 
 def test_shares_of_a_tree() -> None:
@@ -334,7 +372,7 @@ def test_shares_of_a_tree() -> None:
     low = [queue("s", "r", cpu={"quota": 0}), queue("t", "r", cpu={"quota": 0, "limit": 1000})]
     pods = [below("p", "q", cpu=9), below("s", "s", cpu=9), below("t", "t", cpu=9)]
     foreign = pod("o", at="a", scheduler="other")
-    shares = allocate([*tops, *low, *pods, foreign, node("a", 10)], NOW).fair_shares
+    shares = run_cycle([*tops, *low, *pods, foreign, node("a", 10)], NOW).fair_shares
     assert {name: share["cpu"] for name, share in shares.items()} == {
         "q": 3000,
         "r": 6000,
@@ -343,12 +381,14 @@ def test_shares_of_a_tree() -> None:
     }
 
 
-def decided(outcome: Outcome) -> Obj:
+def decided(outcome: CycleResult) -> Obj:
     """Return what was decided, without the namespace and what is empty."""
     found = {
         "binds": {pod: node for (_, pod), node in outcome.binds.items()},
         "nominations": {pod: node for (_, pod), node in outcome.nominations.items()},
-        "reservations": {slot[1:]: count for slot, count in outcome.reservations.items()},
-        "unschedulable": {name: verdict for (_, name), verdict in outcome.unschedulable.items()},
+        "reservations": {
+            reserved_place[1:]: count for reserved_place, count in outcome.reservations.items()
+        },
+        "unschedulable": {name: reason for (_, name), reason in outcome.unschedulable.items()},
     }
     return {name: value for name, value in found.items() if value}

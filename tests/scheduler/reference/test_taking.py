@@ -6,17 +6,25 @@ from typing import Any, Final
 
 import pytest
 
-from tests.scheduler.reference.agreement import difference, told
-from tests.support.reference import TooMany, allocate, kept_cluster, lent_cluster, random_cluster
+from tests.scheduler.reference.agreement import difference, difference_report
+from tests.support.reference import (
+    TooManyCandidates,
+    borrowed_cluster,
+    non_evictable_cluster,
+    random_cluster,
+    run_cycle,
+)
 from tests.support.size import blocks, by_first_seed
-from trainer_kai.cli.simulation import Options, simulate
+from trainer_kai.cli.simulation import SimulationOptions, simulate
 
 _THEN: Final = ("reclaim", "preempt")
 
 
 def play(objects: Sequence[dict[str, Any]], victims: str = "kai") -> Mapping[str, Any]:
     """Ask the product."""
-    return simulate(objects, Options(actions=("allocate", *_THEN), victims=victims, kueue=True))
+    return simulate(
+        objects, SimulationOptions(actions=("allocate", *_THEN), victims=victims, kueue=True)
+    )
 
 
 @pytest.mark.parametrize("block", blocks(100), ids=by_first_seed)
@@ -27,12 +35,12 @@ def test_reference_and_product_take_alike(block: range, timed: bool) -> None:
     for seed in block:
         objects = random_cluster(Random(seed), crowded=True, timed=timed)
         try:
-            evicting += bool(allocate(objects, then=_THEN).evictions)
-        except TooMany:
+            evicting += bool(run_cycle(objects, then=_THEN).evictions)
+        except TooManyCandidates:
             continue
         looked_at += 1
         if difference(objects, play, _THEN):
-            pytest.fail(told(seed, objects, play, _THEN), pytrace=False)
+            pytest.fail(difference_report(seed, objects, play, _THEN), pytrace=False)
     assert looked_at >= 0.9 * len(block)
     assert block.start or timed or evicting >= 0.05 * len(block)  # fewer where many are protected
 
@@ -53,15 +61,15 @@ def test_they_take_alike_whatever_is_chosen(block: range, victims: str) -> None:
 
     others = looked_at = 0
     for seed in block:
-        objects = lent_cluster(Random(seed))
+        objects = borrowed_cluster(Random(seed))
         try:
-            found = allocate(objects, then=_THEN, victims=victims).evictions
-            others += found != allocate(objects, then=_THEN).evictions
-        except TooMany:
+            found = run_cycle(objects, then=_THEN, victims=victims).evictions
+            others += found != run_cycle(objects, then=_THEN).evictions
+        except TooManyCandidates:
             continue
         looked_at += 1
         if difference(objects, chosen, _THEN, victims):
-            pytest.fail(told(seed, objects, chosen, _THEN, victims), pytrace=False)
+            pytest.fail(difference_report(seed, objects, chosen, _THEN, victims), pytrace=False)
     assert looked_at >= 0.9 * len(block)
     assert block.start or victims == "kai" or others
 
@@ -71,21 +79,21 @@ def test_they_take_alike_whatever_is_chosen(block: range, victims: str) -> None:
 def test_they_take_alike_whatever_keeps_it(block: range, budgets: str) -> None:
     """Budgets, pods that succeeded, and TrainJobs that cannot be evicted."""
     keeps = budgets == "always"
-    chosen = Options(("allocate", *_THEN), disruption_budgets=budgets, kueue=True)
+    chosen = SimulationOptions(("allocate", *_THEN), disruption_budgets=budgets, kueue=True)
 
     def found(objects: Sequence[dict[str, Any]]) -> Mapping[str, Any]:
         return simulate(objects, chosen)
 
     evicting = looked_at = 0
     for seed in block:
-        objects = kept_cluster(Random(seed))
+        objects = non_evictable_cluster(Random(seed))
         try:
-            evicting += bool(allocate(objects, then=_THEN, keeps_budgets=keeps).evictions)
-        except TooMany:
+            evicting += bool(run_cycle(objects, then=_THEN, keeps_budgets=keeps).evictions)
+        except TooManyCandidates:
             continue
         looked_at += 1
         if difference(objects, found, _THEN, keeps_budgets=keeps):
-            message = told(seed, objects, found, _THEN, keeps_budgets=keeps)
+            message = difference_report(seed, objects, found, _THEN, keeps_budgets=keeps)
             pytest.fail(message, pytrace=False)
     assert looked_at >= 0.9 * len(block)
     assert block.start or evicting >= 0.05 * len(block)
@@ -96,9 +104,9 @@ def test_they_take_alike_whatever_keeps_it(block: range, budgets: str) -> None:
 @pytest.mark.parametrize("victims", ["kai", "least-work-lost", "fewest-units"])
 def test_it_ends_whatever_is_chosen(block: range, goal: str, victims: str) -> None:
     """Whoever loses something first, and however far queues get."""
-    options = Options(cycles=10, victims=victims)
+    options = SimulationOptions(cycles=10, victims=victims)
     for seed in block:
-        objects = lent_cluster(Random(seed))
+        objects = borrowed_cluster(Random(seed))
         for one in objects:
             if one["kind"] == "Queue":
                 one["metadata"]["annotations"] = {"trainer-kai.dev/reclaim-goal": goal}
@@ -111,9 +119,9 @@ def test_it_ends_whatever_is_chosen(block: range, goal: str, victims: str) -> No
 @pytest.mark.parametrize("budgets", ["best-effort", "always"])
 def test_it_ends_whatever_keeps_it(block: range, budgets: str) -> None:
     """What went although a budget or a pod that succeeded kept it does not come back for it."""
-    options = Options(cycles=10, disruption_budgets=budgets, kueue=True)
+    options = SimulationOptions(cycles=10, disruption_budgets=budgets, kueue=True)
     for seed in block:
-        cycles = simulate(kept_cluster(Random(seed)), options)["cycles"][7:]
+        cycles = simulate(non_evictable_cluster(Random(seed)), options)["cycles"][7:]
         moves = [(cycle["evictions"], cycle["binds"]) for cycle in cycles]
         assert moves == [([], [])] * 3, f"seed {seed}"
 
@@ -135,6 +143,6 @@ def test_it_ends_where_it_did_not(seed: int, nominations: Any) -> None:
 
 def late(seed: int, nominations: Any) -> list[tuple[Any, Any]]:
     """Return who is evicted and bound in the last of some cycles."""
-    options = Options(cycles=10, nominations=nominations)
+    options = SimulationOptions(cycles=10, nominations=nominations)
     document = simulate(random_cluster(Random(seed), crowded=True), options)
     return [(cycle["evictions"], cycle["binds"]) for cycle in document["cycles"][7:]]

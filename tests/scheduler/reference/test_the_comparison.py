@@ -4,16 +4,16 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-from tests.scheduler.reference.agreement import difference, told
+from tests.scheduler.reference.agreement import difference, difference_report
 from tests.scheduler.reference.build import NOW, group, node, pod, queue
-from tests.support.reference import allocate, random_cluster
+from tests.support.reference import random_cluster, run_cycle
 
 SPACE = {"kind": "Namespace", "metadata": {"name": "ns", "creationTimestamp": NOW}}
 
 
 def document(objects: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return what a product would say that agrees with the reference."""
-    outcome = allocate(objects)
+    outcome = run_cycle(objects)
     binds = [{"namespace": n, "pod": p, "node": at} for (n, p), at in outcome.binds.items()]
     nominations = [
         {"namespace": n, "pod": p, "node": at} for (n, p), at in outcome.nominations.items()
@@ -22,9 +22,9 @@ def document(objects: Sequence[dict[str, Any]]) -> dict[str, Any]:
         {"namespace": n, "podGroup": g, "subGroup": s, "node": at, "count": count}
         for (n, g, s, at), count in outcome.reservations.items()
     ]
-    verdicts = [
-        {"namespace": n, "podGroup": g, "reason": verdict, "message": "x"}
-        for (n, g), verdict in outcome.unschedulable.items()
+    reasons = [
+        {"namespace": n, "podGroup": g, "reason": reason, "message": "x"}
+        for (n, g), reason in outcome.unschedulable.items()
     ]
     queues = [
         {"name": name, "fairShare": {**share, "cpu": float(share["cpu"]) / 1000}}
@@ -35,20 +35,20 @@ def document(objects: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "binds": binds,
         "nominations": nominations,
         "reservations": reservations,
-        "unschedulable": verdicts,
+        "unschedulable": reasons,
     }
     return {"cycles": [cycle], "queues": queues}
 
 
 def forgetful(objects: Sequence[dict[str, Any]]) -> Mapping[str, Any]:
     """Return the same, but for the binding of one pod."""
-    said = document(objects)
-    cycle = said["cycles"][0]
+    output = document(objects)
+    cycle = output["cycles"][0]
     cycle["binds"] = [one for one in cycle["binds"] if one["pod"] != "p"]
-    return said
+    return output
 
 
-def test_who_agrees_differs_in_nothing() -> None:
+def test_equal_decisions_have_no_difference() -> None:
     """A document with the outcome of the reference is equal to it."""
     for seed in range(50):
         assert difference(random_cluster(Random(seed)), document) == ""
@@ -60,7 +60,7 @@ def test_a_difference_is_boiled_down() -> None:
         *(SPACE, queue(), queue("r"), node("a"), node("b")),
         *(group("g"), pod("p", "g"), group("h", 2), pod("x", "h"), pod("y", "h")),
     ]
-    text = told(7, objects, forgetful)
+    text = difference_report(7, objects, forgetful)
     assert text.splitlines()[:4] == [
         "seed 7",
         "bind ns/p: the reference says a, the product nothing",

@@ -5,18 +5,18 @@ from random import Random
 from typing import Any, Final
 
 from scheduler.core.decision import Action, Eviction, Plan
-from scheduler.core.model import KINDS, NONE, UNBOUND, PodState, Snapshot
+from scheduler.core.model import NONE, RESOURCE_KINDS, UNBOUND, PodState, Snapshot
 from scheduler.core.plan import plan
-from scheduler.policies.registry import Choice, choose
+from scheduler.policies.registry import PolicySelection, build_policies
 from scheduler.state.encode import encode
-from scheduler.state.terms import Terms
-from tests.support.clusters import cluster
-from tests.support.reference import kept_cluster, lent_cluster, random_cluster
+from scheduler.state.terms import StateOptions
+from tests.support.clusters import cluster_cache
+from tests.support.reference import borrowed_cluster, non_evictable_cluster, random_cluster
 from tests.support.size import examples, seeds
-from tests.support.violations import violations
-from trainer_kai.cli.simulation import Options, simulate
+from tests.support.violations import plan_violations
+from trainer_kai.cli.simulation import SimulationOptions, simulate
 
-_POLICIES: Final = choose(Choice(actions={"consolidation": False}))
+_POLICIES: Final = build_policies(PolicySelection(actions={"consolidation": False}))
 
 
 @cache
@@ -24,9 +24,9 @@ def plans() -> list[tuple[int, Snapshot, Plan]]:
     """Return the plans by which a unit loses something for another one."""
     found = []
     for seed in seeds(200):
-        snapshot = encode(cluster(*drawn(seed)), Terms(now=1_767_600_000)).snapshot
+        snapshot = encode(cluster_cache(*drawn(seed)), StateOptions(now=1_767_600_000)).snapshot
         answer = plan(snapshot, _POLICIES)
-        if any(it.claimant != NONE for it in answer.evictions):
+        if any(it.preemptor != NONE for it in answer.evictions):
             found.append((seed, snapshot, answer))
     return found
 
@@ -35,21 +35,24 @@ def drawn(seed: int) -> list[dict[str, Any]]:
     """Return a cluster in which queues have lent, or a crowded one."""
     if not seed % 3:
         return random_cluster(Random(seed), crowded=True)
-    return (lent_cluster if seed % 2 else kept_cluster)(Random(seed))
+    return (borrowed_cluster if seed % 2 else non_evictable_cluster)(Random(seed))
 
 
-def test_who_loses_is_whole_and_may_lose() -> None:
+def test_victims_are_whole_and_evictable() -> None:
     """Whole units and bundles, each once, for somebody who is promised their room."""
     for seed, snapshot, answer in plans():
-        assert not [*violations(snapshot, answer)], seed
+        assert not [*plan_violations(snapshot, answer)], seed
 
 
-def test_only_who_matters_less_is_preempted() -> None:
+def test_only_lower_priority_is_preempted() -> None:
     """In the claimant's own queue, and nobody of its priority or more."""
     seen = 0
     for seed, snapshot, answer in plans():
         for it in answer.evictions:
-            losers, mine = [snapshot.units[row] for row in it.units], snapshot.units[it.claimant]
+            losers, mine = (
+                [snapshot.podgroups[row] for row in it.podgroups],
+                snapshot.podgroups[it.preemptor],
+            )
             if it.action == Action.PREEMPT:
                 seen += 1
                 assert all(one.priority < mine.priority for one in losers), seed
@@ -59,20 +62,22 @@ def test_only_who_matters_less_is_preempted() -> None:
     assert seen
 
 
-def test_nobody_who_keeps_to_its_quota_loses_anything() -> None:
+def test_no_queue_within_quota_loses_anything() -> None:
     """Of queues side by side: with its last victim back each has more than it owns of something."""
     seen = 0
     for seed, snapshot, answer in plans():
         if any(parent != NONE for parent in snapshot.queues.parent):
             continue
         taken = [it for it in answer.evictions if it.action == Action.RECLAIM]
-        for queue in {loser(snapshot, it) for it in taken}:
+        for queue in {victim(snapshot, it) for it in taken}:
             seen += 1
-            lost = [amounts(snapshot, it) for it in taken if loser(snapshot, it) == queue]
+            lost = [amounts(snapshot, it) for it in taken if victim(snapshot, it) == queue]
             left = [sum(of) for of in zip(*lost[:-1], strict=True)] if lost[1:] else [0, 0, 0]
-            before = [one - less for one, less in zip(has(snapshot, queue), left, strict=True)]
+            before = [
+                one - less for one, less in zip(allocated_to(snapshot, queue), left, strict=True)
+            ]
             quota = snapshot.queues.quota[queue].tolist()
-            above = [k for k in KINDS if quota[k] != UNBOUND and before[k] > quota[k]]
+            above = [k for k in RESOURCE_KINDS if quota[k] != UNBOUND and before[k] > quota[k]]
             assert above, (seed, snapshot.queues.names[queue])
     assert seen
 
@@ -81,17 +86,17 @@ def test_the_order_of_objects_means_nothing_to_victims() -> None:
     """Told in another order, the same ones go."""
     for seed, _, _ in plans()[: examples(15)]:
         objects = drawn(seed)
-        first = simulate(objects, Options())["cycles"][0]["evictions"]
+        first = simulate(objects, SimulationOptions())["cycles"][0]["evictions"]
         Random(seed + 1).shuffle(objects)
-        assert simulate(objects, Options())["cycles"][0]["evictions"] == first
+        assert simulate(objects, SimulationOptions())["cycles"][0]["evictions"] == first
 
 
-def loser(snapshot: Snapshot, one: Eviction) -> int:
+def victim(snapshot: Snapshot, one: Eviction) -> int:
     """Return whose units go."""
-    return snapshot.units[one.units[0]].queue
+    return snapshot.podgroups[one.podgroups[0]].queue
 
 
-def has(snapshot: Snapshot, queue: int) -> list[int]:
+def allocated_to(snapshot: Snapshot, queue: int) -> list[int]:
     """Return what a queue has."""
     found: list[int] = snapshot.queues.allocated[queue].tolist()
     return found
@@ -99,6 +104,6 @@ def has(snapshot: Snapshot, queue: int) -> list[int]:
 
 def amounts(snapshot: Snapshot, one: Eviction) -> list[int]:
     """Return what was counted for pods that go."""
-    shapes = [snapshot.shapes[snapshot.pods.shape[pod]] for pod in one.pods]
-    assert all(snapshot.pods.state[pod] == PodState.THERE for pod in one.pods)
-    return [sum(it.counted[kind] for it in shapes) for kind in KINDS]
+    shapes = [snapshot.signatures[snapshot.pods.signature[pod]] for pod in one.pods]
+    assert all(snapshot.pods.state[pod] == PodState.RUNNING for pod in one.pods)
+    return [sum(it.queue_request[kind] for it in shapes) for kind in RESOURCE_KINDS]

@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from scheduler.policies.registry import Choice, choose
-from scheduler.shell.carry import Carrier
-from scheduler.shell.cycle import Carries, Cycle
+from scheduler.policies.registry import PolicySelection, build_policies
+from scheduler.shell.carry import Binder
+from scheduler.shell.cycle import CommandExecutor, Cycle
 from scheduler.shell.evict import Evictor
-from scheduler.shell.permission import Carrying, Permissions
-from scheduler.shell.report import Reporter
+from scheduler.shell.permission import NotifyingExecutor, QueueAccessReviews
+from scheduler.shell.report import StatusReporter
 from scheduler.shell.suspend import Suspender
-from scheduler.shell.termination import TerminationBound
-from scheduler.state.live import Live
-from scheduler.state.terms import Terms
+from scheduler.shell.termination import TerminationGraceLimiter
+from scheduler.state.live import ClusterCache
+from scheduler.state.terms import StateOptions
 from tests.support.clusters import NOW, queue
 from tests.support.fakecluster import FakeCluster
-from trainer_kai.kube.events import EventApi, EventSettings, Recorder
+from trainer_kai.kube.events import EventApi, EventRecorder, EventSettings
 from trainer_kai.log import logger
 from trainer_kai.metrics import Metrics
 from trainer_kai.settings import Unannotated
@@ -27,7 +27,7 @@ from trainer_kai.settings import Unannotated
 MOST_GRACE_S = 600.0  # that an evicted pod may take to end
 
 
-class House:
+class SchedulerHarness:
     """All of it."""
 
     def __init__(
@@ -36,61 +36,61 @@ class House:
         """With *unannotated* it asks who may use which queue."""
         self.api = api or FakeCluster()
         self.metrics = Metrics()
-        self.asks = unannotated is not None
-        self.live = Live(
-            lambda: Terms(
+        self.reviews_access = unannotated is not None
+        self.cache = ClusterCache(
+            lambda: StateOptions(
                 now=NOW,
                 default_queue="q",
-                moves_unasked=False,
-                needs_permission=self.asks,
-                unannotated=unannotated or "open",
+                consolidates_by_default=False,
+                needs_permission=self.reviews_access,
+                default_access=unannotated or "open",
             )
         )
         self.while_planning: Callable[[], None] = lambda: None
-        self.began_s: list[float] = []
+        self.plan_starts_s: list[float] = []
         """When plans were begun."""
         self.planning_s = 0.0
         log = logger("test")
-        policies = choose(Choice())
-        self.cycle = Cycle(self.live, policies, self.api.clock, self.metrics, log, self._beside)
-        self._reign()
+        policies = build_policies(PolicySelection())
+        self.cycle = Cycle(self.cache, policies, self.api.clock, self.metrics, log, self._offload)
+        self._create_controllers()
         if api is None:
             self.api.put(queue())
 
-    def _reign(self) -> None:
-        client, live, metrics, log = self.api.client, self.live, self.metrics, logger("test")
+    def _create_controllers(self) -> None:
+        client, cache, metrics, log = self.api.client, self.cache, self.metrics, logger("test")
         whose = EventSettings("test", "test")
-        self.recorder = Recorder(EventApi(client), whose, self.api.clock, log)
-        self.reporter = Reporter(client, live, self.recorder, metrics, log)
-        self.suspender = Suspender(client, live, self.recorder, self.cycle, metrics, log)
-        evictor = Evictor(client, live, self.suspender, self.recorder, metrics, log)
-        self.carrier = Carrier(client, live, evictor.depart, self.cycle, metrics, log)
-        self.bound = TerminationBound(client, live, MOST_GRACE_S, log)
+        self.recorder = EventRecorder(EventApi(client), whose, self.api.clock, log)
+        self.reporter = StatusReporter(client, cache, self.recorder, metrics, log)
+        self.suspender = Suspender(client, cache, self.recorder, self.cycle, metrics, log)
+        evictor = Evictor(client, cache, self.suspender, self.recorder, metrics, log)
+        self.binder = Binder(client, cache, evictor.evict_all, self.cycle, metrics, log)
+        self.termination_limiter = TerminationGraceLimiter(client, cache, MOST_GRACE_S, log)
 
-    def _asking(self) -> tuple[Carries, list[Coroutine[Any, Any, None]]]:
-        if not self.asks:
-            return self.carrier, []
+    def _with_queue_access(self) -> tuple[CommandExecutor, list[Coroutine[Any, Any, None]]]:
+        if not self.reviews_access:
+            return self.binder, []
         wake, log = self.cycle.wake, logger("test")
-        asking = Permissions(self.api.client, self.live, wake, self.recorder, log)
-        self.live.on_uses = asking.needed
-        return Carrying(self.carrier, asking.starts), [asking.run()]
+        queue_access = QueueAccessReviews(self.api.client, self.cache, wake, self.recorder, log)
+        self.cache.on_access_questions = queue_access.set_uses
+        return NotifyingExecutor(self.binder, queue_access.record_start), [queue_access.run()]
 
-    def again_in_this_process(self) -> "House":
+    def lead_again(self) -> "SchedulerHarness":
         """Lead once more, with what is known, as after the Lease was lost for a moment."""
-        self._reign()
+        self._create_controllers()
         return self
 
     @property
     def plans(self) -> int:
         """Return how many plans were begun."""
-        return len(self.began_s)
+        return len(self.plan_starts_s)
 
-    def again(self) -> "House":
+    def successor(self) -> "SchedulerHarness":
         """Return another one before the same API server."""
-        return House(self.api)
+        return SchedulerHarness(self.api)
 
-    async def _beside(self, decide: Callable[..., Any], *given: Any) -> Any:
-        self.began_s.append(self.api.clock.monotonic_s())
+    async def _offload(self, decide: Callable[..., Any], *given: Any) -> Any:
+        self.plan_starts_s.append(self.api.clock.monotonic_s())
         if self.planning_s:
             await self.api.clock.sleep(self.planning_s)
         made = decide(*given)
@@ -108,39 +108,39 @@ class House:
     @asynccontextmanager
     async def leading(self) -> AsyncIterator[None]:
         """Schedule, inside."""
-        self.api.heard_by(self.live, self.cycle)
-        self.live.on_group = self.reporter.changed
-        self.live.on_record = self.suspender.noticed
-        self.live.lead()
-        carrier, asking = self._asking()
+        self.api.deliver_to(self.cache, self.cycle)
+        self.cache.on_group = self.reporter.podgroup_changed
+        self.cache.on_record = self.suspender.record_changed
+        self.cache.start_leading()
+        binder, queue_access = self._with_queue_access()
         works = (
-            *asking,
+            *queue_access,
             self.recorder.run(),
             self.reporter.run(),
             self.suspender.run(),
-            self.bound.run(),
-            self.cycle.run(carrier, self.reporter),
+            self.termination_limiter.run(),
+            self.cycle.run(binder, self.reporter),
         )
         tasks = [asyncio.create_task(work) for work in works]
         try:
-            await self.passes(0.1)
+            await self.advance(0.1)
             yield
             assert not any(task.done() for task in tasks), [task for task in tasks if task.done()]
-            self.live.check()
+            self.cache.check()
         finally:
-            self.live.follow(self.api.clock.monotonic_s())
+            self.cache.stop_leading(self.api.clock.monotonic_s())
             for task in tasks:
                 task.cancel()
             for task in tasks:
                 with suppress(asyncio.CancelledError):
                     await task
 
-    async def passes(self, seconds: float) -> None:
+    async def advance(self, seconds: float) -> None:
         """Let time pass."""
         await self.api.clock.advance(seconds)
 
 
 @pytest.fixture
-def house() -> House:
+def harness() -> SchedulerHarness:
     """Return a scheduler that has not begun."""
-    return House()
+    return SchedulerHarness()

@@ -4,7 +4,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from scheduler.shell.breaker import Breaker, Eviction, evictions_of, noted
+from scheduler.shell.breaker import (
+    EvictionRateLimiter,
+    RecordedEviction,
+    evicted_gpus_annotation,
+    recorded_evictions,
+)
 from tests.support.clock import VirtualClock
 from trainer_kai.api.meta import Meta
 from trainer_kai.api.podgroup import PodGroup
@@ -18,28 +23,33 @@ _DAY_S = 86_400
 async def test_a_minute_has_so_many() -> None:
     """It begins with the first that is taken; what was taken beyond counts in the next one."""
     clock = VirtualClock()
-    breaker = Breaker(clock)
+    rate_limiter = EvictionRateLimiter(clock)
     await clock.advance(100)
-    seen = [breaker.left(8 * _GPU)]
-    breaker.take(60 * _GPU)
-    seen.append(breaker.left(8 * _GPU))
-    breaker.take(40 * _GPU)
-    seen.append(breaker.left(8 * _GPU))
+    seen = [rate_limiter.available(8 * _GPU)]
+    rate_limiter.record(60 * _GPU)
+    seen.append(rate_limiter.available(8 * _GPU))
+    rate_limiter.record(40 * _GPU)
+    seen.append(rate_limiter.available(8 * _GPU))
     await clock.advance(59)
-    seen.append(breaker.left(8 * _GPU))
+    seen.append(rate_limiter.available(8 * _GPU))
     await clock.advance(1)
-    seen.append(breaker.left(8 * _GPU))
+    seen.append(rate_limiter.available(8 * _GPU))
     await clock.advance(600)
-    seen.append(breaker.left(8 * _GPU))
+    seen.append(rate_limiter.available(8 * _GPU))
 
     assert [it // _GPU for it in seen] == [64, 4, -36, -36, 28, 64]
 
 
 def test_of_a_large_cluster_a_tenth() -> None:
     """Of one that has more than 640 GPUs."""
-    breaker = Breaker(VirtualClock())
+    rate_limiter = EvictionRateLimiter(VirtualClock())
 
-    assert [breaker.left(it * _GPU) // _GPU for it in (0, 640, 650, 4000)] == [64, 64, 65, 400]
+    assert [rate_limiter.available(it * _GPU) // _GPU for it in (0, 640, 650, 4000)] == [
+        64,
+        64,
+        65,
+        400,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -58,20 +68,20 @@ def test_of_a_large_cluster_a_tenth() -> None:
 )
 async def test_what_was_evicted_before_counts(evicted: list[tuple[int, int]], left: int) -> None:
     """So many GPUs, so many seconds ago; it goes through the bucket in the order of time."""
-    breaker = Breaker(VirtualClock(_NOW))
-    evictions = [Eviction(_NOW_S - ago_s, gpus * _GPU) for ago_s, gpus in evicted]
-    breaker.take_over(evictions, 320 * _GPU)
-    assert breaker.left(320 * _GPU) // _GPU == left
+    rate_limiter = EvictionRateLimiter(VirtualClock(_NOW))
+    evictions = [RecordedEviction(_NOW_S - ago_s, gpus * _GPU) for ago_s, gpus in evicted]
+    rate_limiter.restore(evictions, 320 * _GPU)
+    assert rate_limiter.available(320 * _GPU) // _GPU == left
 
 
 async def test_a_process_that_leads_again_forgets_nothing_of_its_own() -> None:
     """Nor does it count twice what it has done and what stands on a PodGroup."""
-    breaker = Breaker(VirtualClock(_NOW))
-    breaker.take(40 * _GPU)
-    breaker.take_over([], 8 * _GPU)
-    assert breaker.left(8 * _GPU) == 24 * _GPU
-    breaker.take_over([Eviction(_NOW_S, 40 * _GPU)], 8 * _GPU)
-    assert breaker.left(8 * _GPU) == 24 * _GPU
+    rate_limiter = EvictionRateLimiter(VirtualClock(_NOW))
+    rate_limiter.record(40 * _GPU)
+    rate_limiter.restore([], 8 * _GPU)
+    assert rate_limiter.available(8 * _GPU) == 24 * _GPU
+    rate_limiter.restore([RecordedEviction(_NOW_S, 40 * _GPU)], 8 * _GPU)
+    assert rate_limiter.available(8 * _GPU) == 24 * _GPU
 
 
 def group(at: str, gpus: str) -> PodGroup:
@@ -85,11 +95,14 @@ def test_what_stands_on_pod_groups() -> None:
     at = "2026-01-01T00:00:00Z"
     groups = [group(at, "8"), group(at, "500m"), group(at, ""), group("", "8")]
     groups += [group("soon", "8"), group(at, "many"), group(at, "-8"), group(at, "0")]
-    assert [*evictions_of(groups)] == [Eviction(_NOW_S, 8000), Eviction(_NOW_S, 500)]
+    assert [*recorded_evictions(groups)] == [
+        RecordedEviction(_NOW_S, 8000),
+        RecordedEviction(_NOW_S, 500),
+    ]
 
 
 def test_what_a_pod_group_lost_within_a_minute_is_written_together() -> None:
     """Else the second eviction would hide the first."""
     meta = group("2026-01-01T00:00:00Z", "8").metadata
-    written = [noted(meta, 500, _NOW_S + later_s) for later_s in (0, 59, 60)]
+    written = [evicted_gpus_annotation(meta, 500, _NOW_S + later_s) for later_s in (0, 59, 60)]
     assert written == ["8500m", "8500m", "500m"]

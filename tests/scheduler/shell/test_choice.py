@@ -2,84 +2,96 @@
 
 import pytest
 
-from scheduler.core.policy import Seats
+from scheduler.core.policy import NodeFeatures
 from scheduler.policies.quota import within_limit
-from scheduler.policies.registry import ACTIONS, FIXED, PLUGINS, choice_faults, choose
-from scheduler.policies.victims import VICTIMS
-from scheduler.shell.choice import choice_of, gpu_resources_of
-from tests.support.snapshots import shape
+from scheduler.policies.registry import (
+    ACTIONS,
+    ALWAYS_ON,
+    PLUGINS,
+    build_policies,
+    selection_errors,
+)
+from scheduler.policies.victims import VICTIM_ORDERS
+from scheduler.shell.choice import gpu_resources, policy_selection
+from tests.support.snapshots import signature
 from trainer_kai import settings
-from trainer_kai.settings import ALWAYS_ON, OPTIONAL, Policies
+from trainer_kai.settings import ALWAYS_ON_PLUGINS, OPTIONAL_PLUGINS, PolicySettings
 
 
-def test_what_is_not_said_is_as_kai_has_it() -> None:
+def test_defaults_are_those_of_kai() -> None:
     """Binpack, and quotas hold."""
-    policies = choose(choice_of(Policies()))
+    policies = build_policies(policy_selection(PolicySettings()))
 
     assert within_limit in policies.quotas
-    assert len(policies.unit_order) == 2
+    assert len(policies.podgroup_order) == 2
 
 
-def test_what_a_running_scheduler_leaves_to_its_warden() -> None:
+def test_plans_leave_stale_gangs_to_their_controller() -> None:
     """No plan evicts who is short: whoever watches knows better how long."""
     actions = ("allocate", "consolidation", "reclaim", "preempt")
-    assert choose(choice_of(Policies())).actions == actions
+    assert build_policies(policy_selection(PolicySettings())).actions == actions
 
 
 def test_a_site_may_take_nothing_from_anybody() -> None:
     """It says what is to be done."""
-    assert choose(choice_of(Policies(actions="allocate"))).actions == ("allocate",)
+    assert build_policies(policy_selection(PolicySettings(actions="allocate"))).actions == (
+        "allocate",
+    )
 
 
 def test_settings_know_the_names_of_policies() -> None:
     """What is let in by the settings is what there is, but for what the warden does."""
-    assert {*OPTIONAL, *ALWAYS_ON} == {*PLUGINS}
-    assert {*ALWAYS_ON} == {*FIXED}
+    assert {*OPTIONAL_PLUGINS, *ALWAYS_ON_PLUGINS} == {*PLUGINS}
+    assert {*ALWAYS_ON_PLUGINS} == {*ALWAYS_ON}
     assert [*settings.ACTIONS, "stalegangeviction"] == [*ACTIONS]
 
 
 def test_nothing_is_left_to_refuse() -> None:
     """Whatever the settings let in is meant by something."""
-    allowed = Policies(disabled=",".join(OPTIONAL))
-    assert [*choice_faults(choice_of(allowed))] == []
+    allowed = PolicySettings(disabled=",".join(OPTIONAL_PLUGINS))
+    assert [*selection_errors(policy_selection(allowed))] == []
 
 
 def test_a_policy_can_be_left_out() -> None:
     """With blanks between the names or without."""
-    policies = choose(choice_of(Policies(disabled="elastic, proportion")))
+    policies = build_policies(policy_selection(PolicySettings(disabled="elastic, proportion")))
 
-    assert (policies.quotas, len(policies.unit_order)) == ((), 1)
+    assert (policies.quotas, len(policies.podgroup_order)) == ((), 1)
 
 
 @pytest.mark.parametrize(("placement", "likes_room"), [("binpack", False), ("spread", True)])
 def test_placement_of_each_kind(placement: str, *, likes_room: bool) -> None:
     """GPUs and CPUs are placed each in its own way."""
-    settings = Policies.model_validate({"gpu_placement": placement})
-    (_, score) = choose(choice_of(settings)).scores[-1]
-    empty = Seats(8, 8, 8, fits_now=True, has_gpu=True, is_nominated=False)
-    full = empty._replace(room=1)
+    settings = PolicySettings.model_validate({"gpu_placement": placement})
+    (_, score) = build_policies(policy_selection(settings)).scores[-1]
+    empty = NodeFeatures(8, 8, 8, fits_idle=True, has_gpu=True, is_nominated=False)
+    full = empty._replace(free=1)
 
-    assert (score(shape(gpu=1), empty) > score(shape(gpu=1), full)) is likes_room
-    assert score(shape(), full) > score(shape(), empty)
+    assert (score(signature(gpu=1), empty) > score(signature(gpu=1), full)) is likes_room
+    assert score(signature(), full) > score(signature(), empty)
 
 
 def test_who_loses_first() -> None:
     """As KAI has it, unless a site says otherwise."""
-    settings = Policies.model_validate({"victims": "least-work-lost"})
+    settings = PolicySettings.model_validate({"victims": "least-work-lost"})
 
-    assert choose(choice_of(Policies())).victims is None
-    assert choose(choice_of(settings)).victims is VICTIMS["least-work-lost"]
+    assert build_policies(policy_selection(PolicySettings())).victim_order is None
+    assert (
+        build_policies(policy_selection(settings)).victim_order is VICTIM_ORDERS["least-work-lost"]
+    )
 
 
 def test_what_budgets_mean() -> None:
     """They are best effort in reclaim, unless a site says otherwise."""
-    settings = Policies.model_validate({"disruption_budgets": "always"})
+    settings = PolicySettings.model_validate({"disruption_budgets": "always"})
 
-    assert not choose(choice_of(Policies())).keeps_budgets
-    assert choose(choice_of(settings)).keeps_budgets
+    assert not build_policies(policy_selection(PolicySettings())).is_budget_strict
+    assert build_policies(policy_selection(settings)).is_budget_strict
 
 
 def test_which_resources_are_gpus() -> None:
     """Those of two makers, unless a site says otherwise."""
-    assert gpu_resources_of(Policies()) == ("nvidia.com/gpu", "amd.com/gpu")
-    assert gpu_resources_of(Policies(gpu_resources="gpu.intel.com/i915")) == ("gpu.intel.com/i915",)
+    assert gpu_resources(PolicySettings()) == ("nvidia.com/gpu", "amd.com/gpu")
+    assert gpu_resources(PolicySettings(gpu_resources="gpu.intel.com/i915")) == (
+        "gpu.intel.com/i915",
+    )

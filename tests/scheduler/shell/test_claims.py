@@ -1,7 +1,7 @@
 """Claims that wait for their first consumer."""
 
-from tests.scheduler.shell.conftest import House
-from tests.support.clusters import made, node, pod
+from tests.scheduler.shell.conftest import SchedulerHarness
+from tests.support.clusters import make_object, node, pod
 from tests.support.fakecluster import Fields
 
 _NODE = "volume.kubernetes.io/selected-node"
@@ -9,9 +9,9 @@ _NODE = "volume.kubernetes.io/selected-node"
 
 def storage() -> list[Fields]:
     """Return a class whose volumes are made where their pod is, and a claim of it."""
-    of_class = made("StorageClass", "disks", provisioner="disks.example")
+    of_class = make_object("StorageClass", "disks", provisioner="disks.example")
     of_class["volumeBindingMode"] = "WaitForFirstConsumer"
-    claim = made("PersistentVolumeClaim", "c", spec={"storageClassName": "disks"})
+    claim = make_object("PersistentVolumeClaim", "c", spec={"storageClassName": "disks"})
     return [of_class, claim]
 
 
@@ -21,56 +21,56 @@ def consumer(name: str) -> Fields:
     return pod(name, volumes=[volume])
 
 
-def tells(house: House) -> int:
+def claim_patches(harness: SchedulerHarness) -> int:
     """Return how often the claim was told something."""
-    return house.api.said().count("patch persistentvolumeclaims c")
+    return harness.api.event_messages().count("patch persistentvolumeclaims c")
 
 
-def provide(house: House) -> None:
+def provide(harness: SchedulerHarness) -> None:
     """Make the volume, as a provisioner would."""
-    claim = house.api.get("PersistentVolumeClaim", "c")
+    claim = harness.api.get("PersistentVolumeClaim", "c")
     bound = {**claim["spec"], "volumeName": "pv"}
-    house.api.put(
+    harness.api.put(
         {**claim, "kind": "PersistentVolumeClaim", "spec": bound, "status": {"phase": "Bound"}}
     )
 
 
-async def test_the_volume_comes_first(house: House) -> None:
+async def test_the_volume_comes_first(harness: SchedulerHarness) -> None:
     """The claim is told its node, and the pod is bound when it has its volume."""
-    house.api.put(node("a"), *storage(), consumer("p"))
-    async with house.leading():
-        await house.passes(1)
-        told = house.api.get("PersistentVolumeClaim", "c")["metadata"]["annotations"]
-        assert told == {_NODE: "a"}
-        assert house.api.where() == {}
-        provide(house)
-        await house.passes(1)
+    harness.api.put(node("a"), *storage(), consumer("p"))
+    async with harness.leading():
+        await harness.advance(1)
+        report = harness.api.get("PersistentVolumeClaim", "c")["metadata"]["annotations"]
+        assert report == {_NODE: "a"}
+        assert harness.api.node_of_pods() == {}
+        provide(harness)
+        await harness.advance(1)
 
-        assert house.api.where() == {"p": "a"}
+        assert harness.api.node_of_pods() == {"p": "a"}
 
 
-async def test_no_volume_comes(house: House) -> None:
+async def test_no_volume_comes(harness: SchedulerHarness) -> None:
     """The claim is told nothing again, and the pod is planned for anew."""
-    house.api.put(node("a"), *storage(), consumer("p"))
-    async with house.leading():
-        await house.passes(115)
-        assert tells(house) == 1
-        await house.passes(10)
+    harness.api.put(node("a"), *storage(), consumer("p"))
+    async with harness.leading():
+        await harness.advance(115)
+        assert claim_patches(harness) == 1
+        await harness.advance(10)
 
-        assert tells(house) == 3
-        assert house.api.where() == {}
-        provide(house)
-        await house.passes(1)
-        assert house.api.where() == {"p": "a"}
+        assert claim_patches(harness) == 3
+        assert harness.api.node_of_pods() == {}
+        provide(harness)
+        await harness.advance(1)
+        assert harness.api.node_of_pods() == {"p": "a"}
 
 
-async def test_a_shared_claim_is_told_once(house: House) -> None:
+async def test_a_shared_claim_is_patched_once(harness: SchedulerHarness) -> None:
     """Its consumers wait for the same volume."""
-    house.api.put(node("a"), *storage(), consumer("p"), consumer("r"))
-    async with house.leading():
-        await house.passes(1)
-        provide(house)
-        await house.passes(1)
+    harness.api.put(node("a"), *storage(), consumer("p"), consumer("r"))
+    async with harness.leading():
+        await harness.advance(1)
+        provide(harness)
+        await harness.advance(1)
 
-        assert house.api.where() == {"p": "a", "r": "a"}
-        assert tells(house) == 1
+        assert harness.api.node_of_pods() == {"p": "a", "r": "a"}
+        assert claim_patches(harness) == 1

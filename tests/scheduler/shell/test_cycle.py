@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from tests.scheduler.shell.conftest import House
+from tests.scheduler.shell.conftest import SchedulerHarness
 from tests.support.clusters import JOBSET, gang, group, jobset_pod, node, pod, queue
 from trainer_kai.api.names import RECLAIM_GOAL
 from trainer_kai.errors import InvariantError
-from trainer_kai.kube.errors import Refusal, Unavailable
+from trainer_kai.kube.errors import ErrorDetails, Unavailable
 
-_HELD = "trainer-kai.dev/reserved"
+_RESERVED = "trainer-kai.dev/reserved"
 
 
 def staged() -> list[dict[str, object]]:
@@ -25,60 +25,60 @@ def staged() -> list[dict[str, object]]:
     return [group("s", meta=meta, subGroups=subs), jobset_pod("s0", "s")]
 
 
-async def test_a_gang_is_bound_whole(house: House) -> None:
+async def test_a_gang_is_bound_whole(harness: SchedulerHarness) -> None:
     """Each pod once, in one turn."""
-    house.api.put(node("a"), *gang("g", 3))
-    async with house.leading():
+    harness.api.put(node("a"), *gang("g", 3))
+    async with harness.leading():
         pass
 
-    assert sorted(house.api.said()) == ["bind g0 to a", "bind g1 to a", "bind g2 to a"]
-    assert house.plans == 1
+    assert sorted(harness.api.event_messages()) == ["bind g0 to a", "bind g1 to a", "bind g2 to a"]
+    assert harness.plans == 1
 
 
-async def test_a_gang_without_room_is_left_alone(house: House) -> None:
+async def test_a_gang_without_room_is_left_alone(harness: SchedulerHarness) -> None:
     """None of it is bound until there is room for all."""
-    house.api.put(node("a", gpu=2), *gang("g", 3))
-    async with house.leading():
-        assert house.api.where() == {}
-        house.api.put(node("b", gpu=1))
-        await house.passes(0.1)
+    harness.api.put(node("a", gpu=2), *gang("g", 3))
+    async with harness.leading():
+        assert harness.api.node_of_pods() == {}
+        harness.api.put(node("b", gpu=1))
+        await harness.advance(0.1)
 
-        assert len(house.api.where()) == 3
+        assert len(harness.api.node_of_pods()) == 3
 
 
-async def test_what_is_assumed_is_taken(house: House) -> None:
+async def test_what_is_assumed_is_taken(harness: SchedulerHarness) -> None:
     """Before any watch tells of the first gang, nobody asks for it again, or for its room."""
     asked: list[str] = []
-    house.api.refuse = asked.append
-    house.api.put(node("a", gpu=3), *gang("g", 2))
-    house.api.keeps_news = True
-    async with house.leading():
-        assert len(house.api.where()) == 2
-        house.api.keeps_news = False
-        held_back, house.api._news[:] = [*house.api._news], []
-        house.api.put(*gang("h", 2))
-        await house.passes(0.1)
+    harness.api.refuse_with = asked.append
+    harness.api.put(node("a", gpu=3), *gang("g", 2))
+    harness.api.holds_back_events = True
+    async with harness.leading():
+        assert len(harness.api.node_of_pods()) == 2
+        harness.api.holds_back_events = False
+        held_back, harness.api._pending_events[:] = [*harness.api._pending_events], []
+        harness.api.put(*gang("h", 2))
+        await harness.advance(0.1)
 
-        assert len(house.api.where()) == 2
+        assert len(harness.api.node_of_pods()) == 2
         assert sum(it.startswith("bind") for it in asked) == 2
         assert held_back
 
 
-async def test_a_refused_bind_is_planned_again(house: House) -> None:
+async def test_a_refused_bind_is_planned_again(harness: SchedulerHarness) -> None:
     """The pod was changed by then; it goes elsewhere, and the others stay."""
     refusals = [409]
-    house.api.refuse = lambda what: (
+    harness.api.refuse_with = lambda what: (
         refusals.pop() if what.startswith("bind g1") and refusals else None
     )
-    house.api.put(node("a"), *gang("g", 3))
-    async with house.leading():
-        await house.passes(0.1)
+    harness.api.put(node("a"), *gang("g", 3))
+    async with harness.leading():
+        await harness.advance(0.1)
 
-        assert len(house.api.where()) == 3
-        assert (house.plans, len(house.api.said())) == (2, 3)
+        assert len(harness.api.node_of_pods()) == 3
+        assert (harness.plans, len(harness.api.event_messages())) == (2, 3)
 
 
-async def test_what_is_not_allowed_is_not_asked_for_without_end(house: House) -> None:
+async def test_what_is_not_allowed_is_not_asked_for_without_end(harness: SchedulerHarness) -> None:
     """It rests, longer each time, and keeps its place meanwhile."""
     asked: list[str] = []
 
@@ -86,30 +86,30 @@ async def test_what_is_not_allowed_is_not_asked_for_without_end(house: House) ->
         asked.append(what)
         return 403 if what.startswith("bind g1") else None
 
-    house.api.refuse = refuse
-    house.api.put(node("a", gpu=2), *gang("g", 2))
-    async with house.leading():
-        await house.passes(120)
+    harness.api.refuse_with = refuse
+    harness.api.put(node("a", gpu=2), *gang("g", 2))
+    async with harness.leading():
+        await harness.advance(120)
         tries = asked.count("bind g1 to a")
-        house.api.put(pod("alone"))
-        await house.passes(0.1)
+        harness.api.put(pod("alone"))
+        await harness.advance(0.1)
 
-        assert house.api.where() == {"g0": "a"}
+        assert harness.api.node_of_pods() == {"g0": "a"}
         assert 3 <= tries <= 8
 
 
-async def test_a_busy_api_server_is_asked_again(house: House) -> None:
+async def test_a_busy_api_server_is_asked_again(harness: SchedulerHarness) -> None:
     """A 429 is no answer about the pod."""
     answers = [429, 429]
-    house.api.refuse = lambda _: answers.pop() if answers else None
-    house.api.put(node("a"), *gang("g", 2))
-    async with house.leading():
-        await house.passes(2)
+    harness.api.refuse_with = lambda _: answers.pop() if answers else None
+    harness.api.put(node("a"), *gang("g", 2))
+    async with harness.leading():
+        await harness.advance(2)
 
-        assert len(house.api.where()) == 2
+        assert len(harness.api.node_of_pods()) == 2
 
 
-def unanswered(house: House, times: int, *, is_done: bool) -> list[str]:
+def unanswered(harness: SchedulerHarness, times: int, *, is_done: bool) -> list[str]:
     """Lose the answer of the first binds of g0; return them as they are sent."""
     sent: list[str] = []
 
@@ -120,105 +120,113 @@ def unanswered(house: House, times: int, *, is_done: bool) -> list[str]:
         if len(sent) > times:
             return None
         if is_done:
-            house.api.put({**pod("g0", "g", node="a"), "status": {"phase": "Pending"}})
-        return Unavailable(Refusal("BIND", 0, "", "gone"), was_sent=True)
+            harness.api.put({**pod("g0", "g", node="a"), "status": {"phase": "Pending"}})
+        return Unavailable(ErrorDetails("BIND", 0, "", "gone"), was_sent=True)
 
-    house.api.refuse = refuse
+    harness.api.refuse_with = refuse
     return sent
 
 
 @pytest.mark.parametrize("is_done", [True, False])
-async def test_a_bind_without_an_answer_is_sent_again(house: House, *, is_done: bool) -> None:
+async def test_a_bind_without_an_answer_is_sent_again(
+    harness: SchedulerHarness, *, is_done: bool
+) -> None:
     """To the same node: whatever became of the first, it is on no other one."""
-    sent = unanswered(house, 2, is_done=is_done)
-    house.api.put(node("a"), node("b"), *gang("g", 2))
-    async with house.leading():
-        await house.passes(2)
+    sent = unanswered(harness, 2, is_done=is_done)
+    harness.api.put(node("a"), node("b"), *gang("g", 2))
+    async with harness.leading():
+        await harness.advance(2)
 
-        assert house.api.where() == {"g0": "a", "g1": "a"}
+        assert harness.api.node_of_pods() == {"g0": "a", "g1": "a"}
         assert sent == ["bind g0 to a"] * 3
 
 
-async def test_one_that_has_none_for_long_is_waited_for_on_the_watch(house: House) -> None:
+async def test_one_that_has_none_for_long_is_waited_for_on_the_watch(
+    harness: SchedulerHarness,
+) -> None:
     """Until it is clear that it never was carried out; then it is planned for again."""
-    sent = unanswered(house, 6, is_done=False)
-    house.api.put(node("a"), *gang("g", 2))
-    async with house.leading():
-        await house.passes(10)
-        assert house.api.where() == {"g1": "a"}
+    sent = unanswered(harness, 6, is_done=False)
+    harness.api.put(node("a"), *gang("g", 2))
+    async with harness.leading():
+        await harness.advance(10)
+        assert harness.api.node_of_pods() == {"g1": "a"}
         assert len(sent) == 6
-        await house.passes(20)
+        await harness.advance(20)
 
-        assert len(house.api.where()) == 2
+        assert len(harness.api.node_of_pods()) == 2
 
 
-async def test_what_went_while_it_was_planned_for_is_not_bound(house: House) -> None:
+async def test_what_went_while_it_was_planned_for_is_not_bound(harness: SchedulerHarness) -> None:
     """The rest of its gang is not bound either: it is not whole any more."""
 
     def go() -> None:
-        house.while_planning = lambda: None
-        house.api.delete("Pod", "g1")
+        harness.while_planning = lambda: None
+        harness.api.delete("Pod", "g1")
 
-    house.while_planning = go
-    house.api.put(node("a"), *gang("g", 2), *gang("h", 1))
-    async with house.leading():
-        await house.passes(1)
+    harness.while_planning = go
+    harness.api.put(node("a"), *gang("g", 2), *gang("h", 1))
+    async with harness.leading():
+        await harness.advance(1)
 
-        assert house.api.where() == {"h0": "a"}
+        assert harness.api.node_of_pods() == {"h0": "a"}
 
 
-async def test_a_node_that_went_while_it_was_planned_for(house: House) -> None:
+async def test_a_node_that_went_while_it_was_planned_for(harness: SchedulerHarness) -> None:
     """Nothing is sent there."""
 
     def go() -> None:
-        house.while_planning = lambda: None
-        house.api.put(node("a", spec={"unschedulable": True}))
+        harness.while_planning = lambda: None
+        harness.api.put(node("a", spec={"unschedulable": True}))
 
-    house.while_planning = go
-    house.api.put(node("a"), *gang("g", 2))
-    async with house.leading():
-        await house.passes(1)
+    harness.while_planning = go
+    harness.api.put(node("a"), *gang("g", 2))
+    async with harness.leading():
+        await harness.advance(1)
 
-        assert house.api.where() == {}
+        assert harness.api.node_of_pods() == {}
 
 
-async def test_slots_are_held_before_anything_relies_on_them(house: House) -> None:
+async def test_places_are_reserved_before_anything_relies_on_them(
+    harness: SchedulerHarness,
+) -> None:
     """And let go when their pod is where it should be."""
-    house.api.put(node("a", gpu=2), *staged())
-    async with house.leading():
-        assert house.api.said() == ["patch podgroups s", "bind s0 to a"]
-        assert json.loads(_held(house))["l-replica-0"]["nodes"] == {"a": 1}
-        house.api.put(*gang("thief", 1))
-        await house.passes(1)
-        assert "thief0" not in house.api.where()
-        house.api.put(jobset_pod("l0", "s", "l"))
-        await house.passes(1)
+    harness.api.put(node("a", gpu=2), *staged())
+    async with harness.leading():
+        assert harness.api.event_messages() == ["patch podgroups s", "bind s0 to a"]
+        assert json.loads(_reservation(harness))["l-replica-0"]["nodes"] == {"a": 1}
+        harness.api.put(*gang("thief", 1))
+        await harness.advance(1)
+        assert "thief0" not in harness.api.node_of_pods()
+        harness.api.put(jobset_pod("l0", "s", "l"))
+        await harness.advance(1)
 
-        assert [it for it in house.api.said() if "status" not in it] == [
+        assert [it for it in harness.api.event_messages() if "status" not in it] == [
             "patch podgroups s",
             "bind s0 to a",
             "bind l0 to a",
             "patch podgroups s",
         ]
-        assert _held(house) == ""
+        assert _reservation(harness) == ""
 
 
-async def test_nothing_is_bound_whose_slots_cannot_be_held(house: House) -> None:
+async def test_nothing_is_bound_whose_places_cannot_be_reserved(harness: SchedulerHarness) -> None:
     """Without the slot the unit could be stuck half way."""
-    house.api.refuse = lambda what: 503 if what == "patch podgroups s" else None
-    house.api.put(node("a", gpu=2), *staged())
-    async with house.leading():
-        await house.passes(60)
+    harness.api.refuse_with = lambda what: 503 if what == "patch podgroups s" else None
+    harness.api.put(node("a", gpu=2), *staged())
+    async with harness.leading():
+        await harness.advance(60)
 
-        assert house.api.where() == {}
+        assert harness.api.node_of_pods() == {}
 
 
-def _held(house: House) -> str:
-    text: str = house.api.get("PodGroup", "s")["metadata"].get("annotations", {}).get(_HELD, "")
+def _reservation(harness: SchedulerHarness) -> str:
+    text: str = (
+        harness.api.get("PodGroup", "s")["metadata"].get("annotations", {}).get(_RESERVED, "")
+    )
     return text
 
 
-async def test_a_pod_that_is_always_another_one(house: House) -> None:
+async def test_a_pod_that_is_always_another_one(harness: SchedulerHarness) -> None:
     """No watch says why it is refused: it is not asked for without end."""
     asked: list[str] = []
 
@@ -226,154 +234,156 @@ async def test_a_pod_that_is_always_another_one(house: House) -> None:
         asked.append(what)
         return 409 if what.startswith("bind") else None
 
-    house.api.refuse = refuse
-    house.api.put(node("a"), *gang("g", 1))
-    async with house.leading():
-        await house.passes(60)
+    harness.api.refuse_with = refuse
+    harness.api.put(node("a"), *gang("g", 1))
+    async with harness.leading():
+        await harness.advance(60)
 
         assert 2 <= sum(it.startswith("bind") for it in asked) <= 10
 
 
-async def test_room_that_somebody_took_while_it_was_planned_with(house: House) -> None:
+async def test_room_that_somebody_took_while_it_was_planned_with(harness: SchedulerHarness) -> None:
     """Nothing is sent to a node that is not what it was."""
 
     def take() -> None:
-        house.while_planning = lambda: None
-        house.api.put(pod("stranger", node="a", schedulerName="else"))
+        harness.while_planning = lambda: None
+        harness.api.put(pod("stranger", node="a", schedulerName="else"))
 
-    house.while_planning = take
-    house.api.put(node("a", gpu=1), *gang("g", 1))
-    async with house.leading():
-        await house.passes(1)
+    harness.while_planning = take
+    harness.api.put(node("a", gpu=1), *gang("g", 1))
+    async with harness.leading():
+        await harness.advance(1)
 
-        assert house.api.where() == {"stranger": "a"}
+        assert harness.api.node_of_pods() == {"stranger": "a"}
 
 
-async def test_room_that_came_free_while_it_was_planned_without(house: House) -> None:
+async def test_room_that_came_free_while_it_was_planned_without(harness: SchedulerHarness) -> None:
     """It is heard of at once, although the plan before had nobody waiting."""
-    house.api.put(node("a", gpu=1), pod("stranger", node="a", schedulerName="else"))
-    async with house.leading():
+    harness.api.put(node("a", gpu=1), pod("stranger", node="a", schedulerName="else"))
+    async with harness.leading():
 
         def leave() -> None:
-            house.while_planning = lambda: None
-            house.api.delete("Pod", "stranger")
+            harness.while_planning = lambda: None
+            harness.api.delete("Pod", "stranger")
 
-        house.while_planning = leave
-        house.api.put(*gang("g", 1))
-        await house.passes(0.2)
+        harness.while_planning = leave
+        harness.api.put(*gang("g", 1))
+        await harness.advance(0.2)
 
-        assert house.api.where() == {"g0": "a"}
+        assert harness.api.node_of_pods() == {"g0": "a"}
 
 
-async def test_who_only_follows_keeps_no_places(house: House) -> None:
+async def test_a_follower_reserves_no_places(harness: SchedulerHarness) -> None:
     """Whoever leads writes them; what is written counts when this process leads in turn."""
     pods = (pod(f"g{i}", "g", node="a") for i in range(2))
-    house.api.put(node("a", gpu=2), group("g", minMember=2), *pods)
-    house.api.heard_by(house.live, house.cycle)
-    house.api.delete("Pod", "g1")
-    async with house.leading():
-        await house.passes(1)
+    harness.api.put(node("a", gpu=2), group("g", minMember=2), *pods)
+    harness.api.deliver_to(harness.cache, harness.cycle)
+    harness.api.delete("Pod", "g1")
+    async with harness.leading():
+        await harness.advance(1)
 
-        assert "patch podgroups g" not in house.api.said()
+        assert "patch podgroups g" not in harness.api.event_messages()
 
 
-async def test_a_promise_is_kept_when_the_place_is_left(house: House) -> None:
+async def test_a_nominated_pod_is_bound_when_the_victims_are_gone(
+    harness: SchedulerHarness,
+) -> None:
     """Until then nobody waits without a place, and yet there is something to wait for."""
     going = {"deletionTimestamp": "2026-01-05T08:00:00Z"}
-    house.api.put(node("a", gpu=1), pod("old", node="a", meta=going), *gang("g", 1))
-    async with house.leading():
-        await house.passes(1)
-        assert house.api.get("Pod", "g0")["status"]["nominatedNodeName"] == "a"
-        house.api.delete("Pod", "old")
-        await house.passes(0.2)
+    harness.api.put(node("a", gpu=1), pod("old", node="a", meta=going), *gang("g", 1))
+    async with harness.leading():
+        await harness.advance(1)
+        assert harness.api.get("Pod", "g0")["status"]["nominatedNodeName"] == "a"
+        harness.api.delete("Pod", "old")
+        await harness.advance(0.2)
 
-        assert house.api.where() == {"g0": "a"}
+        assert harness.api.node_of_pods() == {"g0": "a"}
 
 
-async def test_a_promise_that_cannot_be_kept_is_taken_back(house: House) -> None:
+async def test_a_nomination_that_cannot_hold_is_removed(harness: SchedulerHarness) -> None:
     """Once, and so nobody goes by it later."""
     promised = pod("g0", "g", status={"nominatedNodeName": "a"})
-    house.api.put(node("a", gpu=1), pod("other", node="a"), group("g", minMember=1), promised)
-    async with house.leading():
-        await house.passes(1)
-        assert not house.api.get("Pod", "g0")["status"].get("nominatedNodeName")
-        house.api.wrote.clear()
-        house.api.put(pod("later"))
-        await house.passes(1)
-        assert "patch pods/status g0" not in house.api.said()
+    harness.api.put(node("a", gpu=1), pod("other", node="a"), group("g", minMember=1), promised)
+    async with harness.leading():
+        await harness.advance(1)
+        assert not harness.api.get("Pod", "g0")["status"].get("nominatedNodeName")
+        harness.api.writes.clear()
+        harness.api.put(pod("later"))
+        await harness.advance(1)
+        assert "patch pods/status g0" not in harness.api.event_messages()
 
 
 @pytest.mark.parametrize("kind", ["Node", "Pod"])
-async def test_a_false_memory_is_found(house: House, kind: str) -> None:
+async def test_a_wrong_cache_is_found(harness: SchedulerHarness, kind: str) -> None:
     """What is known is compared with what would be known after a start."""
-    house.api.put(node("a"), group("g", minMember=1), pod("g0", "g", node="a"))
-    async with house.leading():
-        house.live.check()
-        known = house.live.cluster
+    harness.api.put(node("a"), group("g", minMember=1), pod("g0", "g", node="a"))
+    async with harness.leading():
+        harness.cache.check()
+        known = harness.cache.cluster
         table: dict[Any, Any] = known.nodes if kind == "Node" else known.pods
         gone = table.popitem()  # and nobody is told
         with pytest.raises(InvariantError):
-            house.live.check()
+            harness.cache.check()
         table.update([gone])
 
 
-async def test_nobody_plans_for_a_gang_that_is_being_made(house: House) -> None:
+async def test_no_plan_is_made_for_a_gang_that_is_being_created(harness: SchedulerHarness) -> None:
     """Its last pod is what matters, and then it begins at once."""
-    house.api.put(node("a", gpu=8), group("g", minMember=8))
-    async with house.leading():
-        before = house.plans
+    harness.api.put(node("a", gpu=8), group("g", minMember=8))
+    async with harness.leading():
+        before = harness.plans
         for i in range(7):
-            house.api.put(pod(f"g{i}", "g"))
-            await house.passes(0.06)
-        assert house.plans == before
-        house.api.put(pod("g7", "g"))
-        await house.passes(0.06)
+            harness.api.put(pod(f"g{i}", "g"))
+            await harness.advance(0.06)
+        assert harness.plans == before
+        harness.api.put(pod("g7", "g"))
+        await harness.advance(0.06)
 
-        assert set(house.api.where().values()) == {"a"}
+        assert set(harness.api.node_of_pods().values()) == {"a"}
 
 
-async def test_pods_that_come_before_their_group(house: House) -> None:
+async def test_pods_that_come_before_their_group(harness: SchedulerHarness) -> None:
     """They begin when it is there, whatever came in between."""
-    house.api.put(node("a", gpu=8))
-    async with house.leading():
+    harness.api.put(node("a", gpu=8))
+    async with harness.leading():
         for i in range(2):
-            house.api.put(pod(f"g{i}", "g"))
-            await house.passes(0.06)
-        assert house.api.where() == {}
-        house.api.put(group("g", minMember=2))
-        await house.passes(0.06)
+            harness.api.put(pod(f"g{i}", "g"))
+            await harness.advance(0.06)
+        assert harness.api.node_of_pods() == {}
+        harness.api.put(group("g", minMember=2))
+        await harness.advance(0.06)
 
-        assert house.api.where() == {"g0": "a", "g1": "a"}
+        assert harness.api.node_of_pods() == {"g0": "a", "g1": "a"}
 
 
-async def test_what_is_wrong_with_queues_is_logged_once(house: House) -> None:
+async def test_what_is_wrong_with_queues_is_logged_once(harness: SchedulerHarness) -> None:
     """Again when it was right meanwhile; a goal that is mistyped counts as none."""
     wrong = queue()
     wrong["metadata"]["annotations"] = {RECLAIM_GOAL: "half"}
     with capture_logs() as logs:
-        async with house.leading():
+        async with harness.leading():
             for one in (wrong, wrong, queue(), wrong):
-                house.api.put(one)
-                house.cycle.again()
-                await house.passes(1)
+                harness.api.put(one)
+                harness.cycle.replan()
+                await harness.advance(1)
 
-    told = [it["what"] for it in logs if it["event"] == "counts otherwise"]
-    assert [it.partition(",")[0] for it in told] == [
+    report = [it["what"] for it in logs if it["event"] == "counts otherwise"]
+    assert [it.partition(",")[0] for it in report] == [
         f"queue q: annotation {RECLAIM_GOAL} is 'half'"
     ] * 2
 
 
-async def test_what_counts_otherwise_is_logged_once(house: House) -> None:
+async def test_what_counts_otherwise_is_logged_once(harness: SchedulerHarness) -> None:
     """Of a queue and of a group, until it is another value."""
     odd = queue()
     odd["spec"]["resources"]["gpu"] = {"quota": -1, "limit": -1, "overQuotaWeight": -1}
     with capture_logs() as logs:
-        async with house.leading():
+        async with harness.leading():
             for one in (odd, odd, group("g", preemptionDelay="soon"), pod("p", "g"), queue()):
-                house.api.put(one)
-                house.cycle.again()
-                await house.passes(1)
+                harness.api.put(one)
+                harness.cycle.replan()
+                await harness.advance(1)
 
-    told = [it["what"] for it in logs if it["event"] == "counts otherwise"]
-    assert [it.partition(": ")[0] for it in told] == ["queue q", "PodGroup ns/g"]
-    assert told[0].endswith("-1 must be 0 or more: it counts as 1")
+    report = [it["what"] for it in logs if it["event"] == "counts otherwise"]
+    assert [it.partition(": ")[0] for it in report] == ["queue q", "PodGroup ns/g"]
+    assert report[0].endswith("-1 must be 0 or more: it counts as 1")

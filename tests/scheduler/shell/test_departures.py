@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from tests.scheduler.shell.conftest import House
-from tests.support.clusters import group, made, node, pod, queue
+from tests.scheduler.shell.conftest import SchedulerHarness
+from tests.support.clusters import group, make_object, node, pod, queue
 from trainer_kai.api.meta import Key
 
 _SHARE = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
 
 
-def owed(name: str, gpus: int) -> dict[str, Any]:
+def queue_with_quota(name: str, gpus: int) -> dict[str, Any]:
     """Return a queue that owns so many GPUs."""
     gpu = {"quota": gpus, "limit": -1, "overQuotaWeight": 1}
     return queue(name, resources={"cpu": _SHARE, "memory": _SHARE, "gpu": gpu})
@@ -31,156 +31,175 @@ def trainjob(name: str, at: str) -> list[dict[str, Any]]:
     labels = {"jobset.sigs.k8s.io/replicatedjob-name": "n", "jobset.sigs.k8s.io/job-index": "0"}
     members = {"ownerReferences": [{**job, "controller": True}]}
     return [
-        made("TrainJob", name, {"uid": name}, spec={"runtimeRef": {"name": "r"}}),
-        made("JobSet", name, own, spec={}),
+        make_object("TrainJob", name, {"uid": name}, spec={"runtimeRef": {"name": "r"}}),
+        make_object("JobSet", name, own, spec={}),
         group(f"pg-{name}", minMember=2, queue="borrower", meta=owners),
         *(pod(f"{name}{i}", f"pg-{name}", node=at, labels=labels, meta=members) for i in range(2)),
     ]
 
 
-def borrowed(house: House, count: int = 2) -> None:
+def fill_over_quota(harness: SchedulerHarness, count: int = 2) -> None:
     """Let one queue have what another one owns and asks for."""
-    house.api.put(owed("lender", 4), owed("borrower", 0), node("a", gpu=4))
+    harness.api.put(
+        queue_with_quota("lender", 4), queue_with_quota("borrower", 0), node("a", gpu=4)
+    )
     for i in range(4 // count):
-        house.api.put(*gang_in("borrower", f"b{i}", count, at="a"))
+        harness.api.put(*gang_in("borrower", f"b{i}", count, at="a"))
 
 
-async def test_the_room_is_promised_before_anybody_goes(house: House) -> None:
+async def test_nodes_are_nominated_before_any_victim_is_evicted(harness: SchedulerHarness) -> None:
     """Then those who go are marked and deleted, each as the one it is, and nobody else."""
-    borrowed(house)
-    house.api.put(*gang_in("lender", "l", 2))
-    async with house.leading():
+    fill_over_quota(harness)
+    harness.api.put(*gang_in("lender", "l", 2))
+    async with harness.leading():
         pass
-    said = house.api.said()
+    report = harness.api.event_messages()
 
-    promises = [said.index(f"patch pods/status l{i}") for i in range(2)]
-    deletions = [said.index(f"delete pods b1{i}") for i in range(2)]
+    promises = [report.index(f"patch pods/status l{i}") for i in range(2)]
+    deletions = [report.index(f"delete pods b1{i}") for i in range(2)]
     assert max(promises) < min(deletions)
-    assert not [it for it in said if "b00" in it or "b01" in it]
-    (mark,) = house.api.body("patch pods/status b10")["status"]["conditions"]
+    assert not [it for it in report if "b00" in it or "b01" in it]
+    (mark,) = harness.api.body("patch pods/status b10")["status"]["conditions"]
     assert (mark["type"], mark["reason"]) == ("DisruptionTarget", "PreemptionByScheduler")
-    assert house.api.body("delete pods b10")["preconditions"] == {"uid": "b10"}
-    assert {("PodGroup b1", "Evict"), ("PodGroup l", "Evicting")} <= {*house.events()}
+    assert harness.api.body("delete pods b10")["preconditions"] == {"uid": "b10"}
+    assert {("PodGroup b1", "Evict"), ("PodGroup l", "Evicting")} <= {*harness.events()}
 
 
-async def test_nobody_else_goes_while_they_are_going(house: House) -> None:
+async def test_nobody_else_goes_while_they_are_going(harness: SchedulerHarness) -> None:
     """They are taken for gone by every plan until they are; then the room is taken."""
-    borrowed(house)
-    house.api.put(*gang_in("lender", "l", 2))
-    house.api.keeps_pods = True
-    async with house.leading():
+    fill_over_quota(harness)
+    harness.api.put(*gang_in("lender", "l", 2))
+    harness.api.keeps_deleted_pods = True
+    async with harness.leading():
         for _ in range(3):
-            house.cycle.again()
-            await house.passes(5)
-        deleted = [it for it in house.api.said() if it.startswith("delete")]
+            harness.cycle.replan()
+            await harness.advance(5)
+        deleted = [it for it in harness.api.event_messages() if it.startswith("delete")]
         assert sorted(deleted) == ["delete pods b10", "delete pods b11"]
         for name in ("b10", "b11"):
-            house.api.delete("Pod", name)
-        await house.passes(0.1)
+            harness.api.delete("Pod", name)
+        await harness.advance(0.1)
 
-        assert house.api.where() == {"b00": "a", "b01": "a", "l0": "a", "l1": "a"}
+        assert harness.api.node_of_pods() == {"b00": "a", "b01": "a", "l0": "a", "l1": "a"}
 
 
-async def test_nobody_else_goes_before_it_is_seen(house: House) -> None:
+async def test_nobody_else_goes_before_it_is_seen(harness: SchedulerHarness) -> None:
     """No watch has told of anything yet, and every plan knows; nor is anybody asked twice."""
     asked: list[str] = []
-    house.api.refuse = asked.append
-    borrowed(house)
-    house.api.put(*gang_in("lender", "l", 2))
-    house.api.keeps_news = True
-    async with house.leading():
+    harness.api.refuse_with = asked.append
+    fill_over_quota(harness)
+    harness.api.put(*gang_in("lender", "l", 2))
+    harness.api.holds_back_events = True
+    async with harness.leading():
         for _ in range(3):
-            house.cycle.again()
-            await house.passes(1)
+            harness.cycle.replan()
+            await harness.advance(1)
         marked = [it for it in asked if it.startswith("patch pods/status b")]
-        house.api.keeps_news = False
-        house.api.deliver()
+        harness.api.holds_back_events = False
+        harness.api.deliver()
 
     assert sorted(marked) == ["patch pods/status b10", "patch pods/status b11"]
 
 
-async def test_nobody_goes_for_whom_nothing_can_be_promised(house: House) -> None:
+async def test_no_victim_goes_for_a_preemptor_that_cannot_be_nominated(
+    harness: SchedulerHarness,
+) -> None:
     """The claimant was changed meanwhile: it is planned again first."""
-    borrowed(house)
+    fill_over_quota(harness)
     refusals = [409]
-    house.api.refuse = lambda what: (
+    harness.api.refuse_with = lambda what: (
         refusals.pop() if what == "patch pods/status l0" and refusals else None
     )
-    house.api.put(*gang_in("lender", "l", 2))
-    async with house.leading():
-        await house.passes(1)
-    said = house.api.said()
+    harness.api.put(*gang_in("lender", "l", 2))
+    async with harness.leading():
+        await harness.advance(1)
+    report = harness.api.event_messages()
 
     assert not refusals
-    assert said.index("patch pods/status l0") < said.index("delete pods b10")
+    assert report.index("patch pods/status l0") < report.index("delete pods b10")
 
 
-async def test_a_pod_that_had_to_go_leaves_no_place_for_its_successor(house: House) -> None:
+async def test_a_pod_that_had_to_go_leaves_no_place_for_its_successor(
+    harness: SchedulerHarness,
+) -> None:
     """Its group goes on without it, and somebody makes it anew: the room is another's by now."""
-    house.api.put(owed("lender", 4), owed("borrower", 0), node("a", gpu=4))
-    house.api.put(*gang_in("borrower", "b", 4, at="a"))
-    house.api.put(group("b", minMember=2, queue="borrower"))
-    house.api.put(*gang_in("lender", "l", 2))
-    async with house.leading():
-        house.api.put(pod("b4", "b"), pod("b5", "b"))
-        await house.passes(1)
+    harness.api.put(
+        queue_with_quota("lender", 4), queue_with_quota("borrower", 0), node("a", gpu=4)
+    )
+    harness.api.put(*gang_in("borrower", "b", 4, at="a"))
+    harness.api.put(group("b", minMember=2, queue="borrower"))
+    harness.api.put(*gang_in("lender", "l", 2))
+    async with harness.leading():
+        harness.api.put(pod("b4", "b"), pod("b5", "b"))
+        await harness.advance(1)
 
-    assert not _holds(house)
-    assert house.api.where() == {"b0": "a", "b1": "a", "l0": "a", "l1": "a"}
+    assert not _has_reservation(harness)
+    assert harness.api.node_of_pods() == {"b0": "a", "b1": "a", "l0": "a", "l1": "a"}
 
 
-def _holds(house: House) -> bool:
+def _has_reservation(harness: SchedulerHarness) -> bool:
     """Say whether a place was ever written for the borrower."""
-    bodies = [it.body for it in house.api.wrote if it.what == "patch podgroups b"]
+    bodies = [it.body for it in harness.api.writes if it.what == "patch podgroups b"]
     return any("trainer-kai.dev/reserved" in it["metadata"]["annotations"] for it in bodies)
 
 
-async def test_nobody_goes_unless_all_can(house: House) -> None:
+async def test_nobody_goes_unless_all_can(harness: SchedulerHarness) -> None:
     """One of two cannot be deleted now; what is promised is decided anew."""
-    house.api.put(owed("lender", 4), owed("borrower", 0), node("a", gpu=2), node("b", gpu=2))
-    house.api.put(*trainjob("x", "a"), *trainjob("y", "b"))
-    house.api.put(*gang_in("lender", "l", 4))
+    harness.api.put(
+        queue_with_quota("lender", 4),
+        queue_with_quota("borrower", 0),
+        node("a", gpu=2),
+        node("b", gpu=2),
+    )
+    harness.api.put(*trainjob("x", "a"), *trainjob("y", "b"))
+    harness.api.put(*gang_in("lender", "l", 4))
     dry = [422, 422]  # with a copy of the record, and without
-    house.api.refuse = lambda what: dry.pop() if what == "try patch trainjobs y" and dry else None
-    async with house.leading():
-        await house.passes(5)
+    harness.api.refuse_with = lambda what: (
+        dry.pop() if what == "try patch trainjobs y" and dry else None
+    )
+    async with harness.leading():
+        await harness.advance(5)
         assert not dry
-        assert not [it for it in house.api.said() if it == "patch trainjobs x"]
-        await house.passes(60)  # it may be asked again
+        assert not [it for it in harness.api.event_messages() if it == "patch trainjobs x"]
+        await harness.advance(60)  # it may be asked again
 
-    assert {"patch trainjobs x", "patch trainjobs y"} <= {*house.api.said()}
+    assert {"patch trainjobs x", "patch trainjobs y"} <= {*harness.api.event_messages()}
 
 
-async def test_only_so_much_is_taken_at_a_time(house: House) -> None:
+async def test_only_so_much_is_taken_at_a_time(harness: SchedulerHarness) -> None:
     """Whoever asks while there is some left gets all it needs; the next one waits for a while."""
     for i in range(20):
-        house.api.put(node(f"n{i:02}", gpu=8), *gang_in("borrower", f"b{i:02}", 8, at=f"n{i:02}"))
-    house.api.put(owed("lender", 160), owed("borrower", 0))
+        harness.api.put(node(f"n{i:02}", gpu=8), *gang_in("borrower", f"b{i:02}", 8, at=f"n{i:02}"))
+    harness.api.put(queue_with_quota("lender", 160), queue_with_quota("borrower", 0))
     for i in range(20):
-        house.api.put(*gang_in("lender", f"l{i:02}", 8))
-    async with house.leading():
-        await house.passes(50)
-        first = gone(house)
-        await house.passes(15)
-        second = gone(house)
+        harness.api.put(*gang_in("lender", f"l{i:02}", 8))
+    async with harness.leading():
+        await harness.advance(50)
+        first = evicted_gangs(harness)
+        await harness.advance(15)
+        second = evicted_gangs(harness)
 
     assert (len(first), len(second)) == (8, 16)  # of 8 GPUs each, and 64 a minute
 
 
-def gone(house: House) -> set[str]:
+def evicted_gangs(harness: SchedulerHarness) -> set[str]:
     """Return the gangs that lost pods."""
-    return {it.split()[-1][:3] for it in house.api.said() if it.startswith("delete pods")}
+    return {
+        it.split()[-1][:3] for it in harness.api.event_messages() if it.startswith("delete pods")
+    }
 
 
-async def test_a_trainjob_whose_jobset_goes_on_is_let_alone(house: House) -> None:
+async def test_a_trainjob_whose_jobset_goes_on_is_let_alone(harness: SchedulerHarness) -> None:
     """Its user has suspended it, and nothing follows: no claim waits for its room."""
     objects = trainjob("t", "a")
     objects[0]["spec"]["suspend"] = True
-    house.api.put(owed("lender", 2), owed("borrower", 0), node("a", gpu=2))
-    house.api.put(*objects, *gang_in("lender", "l", 2))
-    async with house.leading():
-        await house.passes(1)
-        refused = dict(house.live.cluster.refused)
+    harness.api.put(
+        queue_with_quota("lender", 2), queue_with_quota("borrower", 0), node("a", gpu=2)
+    )
+    harness.api.put(*objects, *gang_in("lender", "l", 2))
+    async with harness.leading():
+        await harness.advance(1)
+        refused = dict(harness.cache.cluster.suspend_refusals)
 
     assert "its JobSet is not" in refused[Key("ns", "t")]
-    assert ("PodGroup pg-t", "Evict") not in house.events()
+    assert ("PodGroup pg-t", "Evict") not in harness.events()

@@ -5,22 +5,22 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.shell.picture import picture
-from tests.scheduler.shell.conftest import House
-from tests.support.clusters import group, made, node, pod
+from scheduler.shell.picture import dump_cluster
+from tests.scheduler.shell.conftest import SchedulerHarness
+from tests.support.clusters import group, make_object, node, pod
 from trainer_kai.cli.main import main
 
 
 async def test_simulate_reads_it(
-    house: House, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    harness: SchedulerHarness, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What waits there waits in the simulation, with the same verdict."""
     pods = (pod(f"g{i}", "g") for i in range(9))
-    job = made("TrainJob", "job", spec={"runtimeRef": {"name": "r"}, "suspend": True})
-    house.api.put(node("a"), group("g", minMember=9), *pods, pod("other"), job)
-    async with house.leading():
-        await house.passes(1)
-        pieces = [piece async for piece in picture(house.live.cluster)]
+    job = make_object("TrainJob", "job", spec={"runtimeRef": {"name": "r"}, "suspend": True})
+    harness.api.put(node("a"), group("g", minMember=9), *pods, pod("other"), job)
+    async with harness.leading():
+        await harness.advance(1)
+        pieces = [piece async for piece in dump_cluster(harness.cache.cluster)]
     text = b"".join(pieces).decode()
     file = tmp_path / "snapshot.json"
     file.write_text(text)

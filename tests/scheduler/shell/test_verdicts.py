@@ -3,17 +3,17 @@
 import pytest
 
 from scheduler.core.plan import plan
-from scheduler.policies.registry import Choice, choose
-from scheduler.shell.verdicts import read_told
-from scheduler.state.orders import read_orders
-from tests.support.clusters import encoded, group, node, pod, queue
+from scheduler.policies.registry import PolicySelection, build_policies
+from scheduler.shell.verdicts import plan_report
+from scheduler.state.orders import read_commands
+from tests.support.clusters import encode_objects, group, node, pod, queue
 from trainer_kai.api.meta import Key
 
 _FREE = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
 
 
 @pytest.mark.parametrize(("limit", "marked"), [(-1, 2), (2, 0)], ids=["no room", "no quota"])
-def test_who_is_patient_asks_for_a_node_as_anybody(limit: int, marked: int) -> None:
+def test_a_preemption_delay_marks_pods_for_autoscalers(limit: int, marked: int) -> None:
     """Another node would do; where a limit is in the way it would not."""
     gpu = {"quota": 4, "limit": limit, "overQuotaWeight": 1}
     patient = group(
@@ -24,23 +24,23 @@ def test_who_is_patient_asks_for_a_node_as_anybody(limit: int, marked: int) -> N
         meta={"creationTimestamp": "2026-01-05T07:59:59Z"},
     )
     high = {"kind": "PriorityClass", "metadata": {"name": "high"}, "value": 75}
-    found = encoded(
+    found = encode_objects(
         queue(resources={"cpu": _FREE, "memory": _FREE, "gpu": gpu}),
         *(node("a", gpu=2), high, patient, pod("g0", "g"), pod("g1", "g")),
         *(pod("l0", node="a"), pod("l1", node="a")),
     )
-    made = plan(found.snapshot, choose(Choice()))
-    said = read_told(found, made, read_orders(found, made)).units[Key("ns", "g")]
+    made = plan(found.snapshot, build_policies(PolicySelection()))
+    report = plan_report(found, made, read_commands(found, made)).podgroups[Key("ns", "g")]
 
-    assert (said.title, len(said.pods)) == ("PreemptionDelay", marked)
+    assert (report.title, len(report.pods)) == ("PreemptionDelay", marked)
 
 
 def test_a_required_topology_asks_for_no_node() -> None:
     """No node would help as long as it is not supported; the group says so."""
     near = {"topology": "dc", "requiredTopologyLevel": "rack"}
-    found = encoded(node("a", gpu=2), group("g", topologyConstraint=near), pod("p", "g"))
-    made = plan(found.snapshot, choose(Choice()))
-    said = read_told(found, made, read_orders(found, made)).units[Key("ns", "g")]
+    found = encode_objects(node("a", gpu=2), group("g", topologyConstraint=near), pod("p", "g"))
+    made = plan(found.snapshot, build_policies(PolicySelection()))
+    report = plan_report(found, made, read_commands(found, made)).podgroups[Key("ns", "g")]
 
-    assert (said.title, said.kai_reason, said.pods) == ("TopologyUnfit", "TopologyUnfit", ())
-    assert said.sentence.startswith('required topology "rack" of topology "dc" is not supported')
+    assert (report.title, report.kai_reason, report.pods) == ("TopologyUnfit", "TopologyUnfit", ())
+    assert report.message.startswith('required topology "rack" of topology "dc" is not supported')

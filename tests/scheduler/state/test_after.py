@@ -6,9 +6,17 @@ from typing import Any
 import pytest
 
 from tests.support.case import Case, ids
-from tests.support.clusters import JOBSET, bar_of, encoded, group, jobset_pod, made, node
+from tests.support.clusters import (
+    JOBSET,
+    encode_objects,
+    group,
+    jobset_pod,
+    make_object,
+    node,
+    prefilter_failure_of,
+)
 
-_LEAF = {"name": "n-replica-0", "minMember": 1}
+_PODSET = {"name": "n-replica-0", "minMember": 1}
 _READY = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
 _UNREADY = {
     "status": {
@@ -21,17 +29,17 @@ _UNREADY = {
 _DONE = {"node": "a", "phase": "Succeeded"}
 
 
-def _gang(**after: Any) -> dict[str, Any]:
-    said = {
+def _podgroup(**after: Any) -> dict[str, Any]:
+    pod_fields = {
         "replicatedJob": "data",
         "status": "Complete",
         "group": "first",
         "replicas": 1,
         "count": 2,
     }
-    text = json.dumps({"after": [{**said, "subGroupPrefix": "data-replica-", **after}]})
+    text = json.dumps({"after": [{**pod_fields, "subGroupPrefix": "data-replica-", **after}]})
     meta = {"annotations": {"trainer-kai.dev/anticipated": text}, "ownerReferences": [JOBSET]}
-    return group("g", meta=meta, subGroups=[_LEAF])
+    return group("g", meta=meta, subGroups=[_PODSET])
 
 
 _FIRST = group(
@@ -107,24 +115,31 @@ STAGES = [
 def test_stages(case: Case[tuple[dict[str, Any], list[Any], list[Any]], str | None]) -> None:
     """Until then the gang asks for nothing."""
     after, pods, counts = case.given
-    jobset = made("JobSet", "j", {"uid": "u"}, status={"replicatedJobsStatus": counts})
-    earlier = [jobset_pod(f"d{i}", "first", "data", **said) for i, said in enumerate(pods)]
+    jobset = make_object("JobSet", "j", {"uid": "u"}, status={"replicatedJobsStatus": counts})
+    earlier = [
+        jobset_pod(f"d{i}", "first", "data", **pod_fields) for i, pod_fields in enumerate(pods)
+    ]
 
-    found = encoded(node("a"), jobset, _FIRST, _gang(**after), *earlier, jobset_pod("p", "g"))
+    found = encode_objects(
+        node("a"), jobset, _FIRST, _podgroup(**after), *earlier, jobset_pod("p", "g")
+    )
 
-    assert bar_of(found, "g") == (("WaitingForStage", case.want) if case.want else None)
+    assert prefilter_failure_of(found, "g") == (
+        ("WaitingForStage", case.want) if case.want else None
+    )
     running = sum(
-        "node" in said and said is not _DONE and said.get("phase") != "Succeeded" for said in pods
+        "node" in pod_fields and pod_fields is not _DONE and pod_fields.get("phase") != "Succeeded"
+        for pod_fields in pods
     )
     assert found.snapshot.queues.requested[0, 2] == 1000 * (running + (case.want is None))
 
 
-def test_what_cannot_be_read_is_told_of_the_group() -> None:
+def test_what_cannot_be_read_is_reported_for_the_group() -> None:
     """The annotation is the podgrouper's."""
     meta = {"annotations": {"trainer-kai.dev/anticipated": "{"}, "ownerReferences": [JOBSET]}
 
-    found = encoded(group("g", meta=meta, subGroups=[_LEAF]), jobset_pod("p", "g"))
+    found = encode_objects(group("g", meta=meta, subGroups=[_PODSET]), jobset_pod("p", "g"))
 
-    verdict, message = bar_of(found, "g") or ("", "")
-    assert verdict == "Misconfigured"
+    reason, message = prefilter_failure_of(found, "g") or ("", "")
+    assert reason == "Misconfigured"
     assert message.startswith("metadata.annotations[trainer-kai.dev/anticipated]: ")

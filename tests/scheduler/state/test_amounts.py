@@ -4,27 +4,35 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.model import NONE, Kind
-from scheduler.state.amounts import MOST
+from scheduler.core.model import NONE, ResourceKind
+from scheduler.state.amounts import MAX_AMOUNT
 from tests.support.case import Case, ids
-from tests.support.clusters import bar_of, encoded, node, pod, shape_of
+from tests.support.clusters import encode_objects, node, pod, prefilter_failure_of, signature_of
 
 
 def test_columns() -> None:
     """What nodes have, and nothing that pods only ask for."""
-    found = encoded(
+    found = encode_objects(
         node("a", has={"hugepages-2Mi": "4Gi", "rdma/hca": "2", "amd.com/gpu": "1"}),
         pod("p", asks={"cpu": "1", "example.com/fpga": "1", "zero": "0"}),
         pod("running", node="a", asks={"running.com/only": "1"}),
         pod("foreign", schedulerName="x", asks={"foreign.com/only": "1"}),
     )
 
-    axes = found.snapshot.axes
+    axes = found.snapshot.resources
     others = ("amd.com/gpu", "hugepages-2Mi", "nvidia.com/gpu", "rdma/hca")
     assert axes.names == ("cpu", "memory", "pods", *others)
-    assert axes.kinds == (Kind.CPU, Kind.MEMORY, NONE, Kind.GPU, NONE, Kind.GPU, NONE)
+    assert axes.kinds == (
+        ResourceKind.CPU,
+        ResourceKind.MEMORY,
+        NONE,
+        ResourceKind.GPU,
+        NONE,
+        ResourceKind.GPU,
+        NONE,
+    )
     assert (axes.cpu, axes.pods, sorted(axes.gpus)) == (0, 2, [3, 5])
-    assert shape_of(found, "p").lacking == (("example.com/fpga", 1),)
+    assert signature_of(found, "p").unknown_resources == (("example.com/fpga", 1),)
 
 
 # resource, amount on both sides → what a pod asks for, and what queues count
@@ -43,7 +51,7 @@ REQUESTS = [
         ("nvidia.com/mig-1g.5gb.me", "2"),
         (2, (0, 0, 0)),
     ),
-    Case("more than there is anywhere", ("memory", "8Ei"), (MOST, (0, 2**45, 0))),
+    Case("more than there is anywhere", ("memory", "8Ei"), (MAX_AMOUNT, (0, 2**45, 0))),
 ]
 
 
@@ -52,23 +60,23 @@ def test_requests(case: Case[tuple[str, str], tuple[int, tuple[int, int, int]]])
     """A pod takes a place as well; a node never has as much as the most that can be asked for."""
     name, amount = case.given
 
-    found = encoded(node("a", has={name: amount}), pod("p", asks={name: amount}))
+    found = encode_objects(node("a", has={name: amount}), pod("p", asks={name: amount}))
 
-    column = found.snapshot.axes.names.index(name)
-    shape = shape_of(found, "p")
-    assert (shape.request[column], shape.counted) == case.want
-    assert shape.request[found.snapshot.axes.pods] == 1
-    assert found.snapshot.nodes.allocatable[0, column] == min(case.want[0], MOST - 1)
+    column = found.snapshot.resources.names.index(name)
+    signature = signature_of(found, "p")
+    assert (signature.request[column], signature.queue_request) == case.want
+    assert signature.request[found.snapshot.resources.pods] == 1
+    assert found.snapshot.nodes.allocatable[0, column] == min(case.want[0], MAX_AMOUNT - 1)
 
 
 def test_queues_count_also_what_no_node_has() -> None:
     """A node that is gone takes nothing from what its pods are charged."""
     slices = {"nvidia.com/mig-3g.20gb": "2", "nvidia.com/mig-1g.5gb": "1", "amd.com/gpu": "1500m"}
-    found = encoded(node("a"), pod("p", asks={**slices, "cpu": "1"}))
+    found = encode_objects(node("a"), pod("p", asks={**slices, "cpu": "1"}))
 
-    shape = shape_of(found, "p")
-    assert shape.counted == (1000, 0, 6000 + 1000 + 1500)
-    assert shape.lacking == (
+    signature = signature_of(found, "p")
+    assert signature.queue_request == (1000, 0, 6000 + 1000 + 1500)
+    assert signature.unknown_resources == (
         ("amd.com/gpu", 2),
         ("nvidia.com/mig-1g.5gb", 1),
         ("nvidia.com/mig-3g.20gb", 2),
@@ -78,9 +86,11 @@ def test_queues_count_also_what_no_node_has() -> None:
 def test_a_pod_asks_for_all_that_it_needs_at_once() -> None:
     """Sidecars stay beside the containers, and the overhead comes on top."""
     sidecar = {"restartPolicy": "Always", "resources": {"requests": {"cpu": "1"}}}
-    found = encoded(pod("p", asks={"cpu": "2"}, initContainers=[sidecar], overhead={"cpu": "100m"}))
+    found = encode_objects(
+        pod("p", asks={"cpu": "2"}, initContainers=[sidecar], overhead={"cpu": "100m"})
+    )
 
-    assert shape_of(found, "p").request[0] == 3100
+    assert signature_of(found, "p").request[0] == 3100
 
 
 # amounts → what is told of the pod
@@ -91,12 +101,14 @@ WRONG = [
 
 
 @pytest.mark.parametrize("case", WRONG, ids=ids)
-def test_what_cannot_be_meant_is_told_of_the_pod_alone(case: Case[dict[str, Any], str]) -> None:
+def test_an_invalid_request_is_reported_for_the_pod_alone(case: Case[dict[str, Any], str]) -> None:
     """A pod that runs already has what can be read of it."""
-    found = encoded(node("a"), pod("p", asks=case.given), pod("r", node="a", asks=case.given))
+    found = encode_objects(
+        node("a"), pod("p", asks=case.given), pod("r", node="a", asks=case.given)
+    )
 
-    verdict, message = bar_of(found, "pg-p-p") or ("", "")
-    assert (verdict, message[: len(case.want)]) == ("Misconfigured", case.want)
+    reason, message = prefilter_failure_of(found, "pg-p-p") or ("", "")
+    assert (reason, message[: len(case.want)]) == ("Misconfigured", case.want)
     assert found.snapshot.nodes.idle[0, :3].tolist() == [64000, 256 * 2**30, 109]
 
 
@@ -104,6 +116,6 @@ def test_a_limit_is_read_even_where_a_request_outranks_it() -> None:
     """It is wrong all the same."""
     container = {"resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "many"}}}
 
-    found = encoded(node("a"), pod("p", containers=[container]))
+    found = encode_objects(node("a"), pod("p", containers=[container]))
 
-    assert (bar_of(found, "pg-p-p") or ("", ""))[0] == "Misconfigured"
+    assert (prefilter_failure_of(found, "pg-p-p") or ("", ""))[0] == "Misconfigured"

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from scheduler.core.model import NO_BUDGETS, NONE
-from scheduler.state.encode import Encoded
-from scheduler.state.live import Live
-from scheduler.state.news import BUDGETS, NOTHING
-from scheduler.state.terms import Terms
+from scheduler.state.encode import EncodedSnapshot
+from scheduler.state.live import ClusterCache
+from scheduler.state.news import BUDGET_CHANGED, NO_EVENT
+from scheduler.state.terms import StateOptions
 from tests.support.case import Case, ids
-from tests.support.clusters import NOW, decoded, encoded, made, node, pod
+from tests.support.clusters import NOW, decode_object, encode_objects, make_object, node, pod
 
 _APP = {"matchLabels": {"app": "a"}}
 
@@ -19,9 +19,16 @@ def budget(
     name: str = "b", selector: Any = _APP, generation: int = 1, **status: int
 ) -> dict[str, Any]:
     """Return a budget that lets two go, as its status says of this generation."""
-    said = {"observedGeneration": 1, "disruptionsAllowed": 2, "desiredHealthy": 1, **status}
+    status_fields = {
+        "observedGeneration": 1,
+        "disruptionsAllowed": 2,
+        "desiredHealthy": 1,
+        **status,
+    }
     meta = {"generation": generation}
-    return made("PodDisruptionBudget", name, meta, spec={"selector": selector}, status=said)
+    return make_object(
+        "PodDisruptionBudget", name, meta, spec={"selector": selector}, status=status_fields
+    )
 
 
 def running(count: int = 3, **more: Any) -> list[dict[str, Any]]:
@@ -45,23 +52,23 @@ ALLOWED: list[Case[tuple[dict[str, Any], int], int]] = [
 def test_how_many_may_go(case: Case[tuple[dict[str, Any], int], int]) -> None:
     """What is there may be fewer than a status knows of, after others were evicted."""
     one, count = case.given
-    found = encoded(*running(count), one).snapshot.budgets
+    found = encode_objects(*running(count), one).snapshot.budgets
 
     assert (found.names, found.allowed) == (("ns/b",), (case.want,))
 
 
-def covering(found: Encoded) -> dict[str, list[str]]:
+def covering_budgets(found: EncodedSnapshot) -> dict[str, list[str]]:
     """Return which budgets cover which pods."""
     budgets = found.snapshot.budgets
     return {
         key.name: [budgets.names[it] for it in budgets.sets[row]] if row != NONE else []
-        for key, row in zip(found.pods, budgets.of, strict=True)
+        for key, row in zip(found.pod_keys, budgets.set_of_pod, strict=True)
     }
 
 
 def test_whom_they_cover() -> None:
     """Pods of their namespace that match and have their places; an empty selector is everybody."""
-    found = encoded(
+    found = encode_objects(
         *running(1),
         pod("waits", labels={"app": "a"}),
         pod("other", node="a", labels={"app": "b"}),
@@ -71,7 +78,7 @@ def test_whom_they_cover() -> None:
         budget("none", None),
     )
 
-    assert covering(found) == {
+    assert covering_budgets(found) == {
         "p0": ["ns/all", "ns/b"],
         "waits": [],
         "other": ["ns/all"],
@@ -81,33 +88,33 @@ def test_whom_they_cover() -> None:
 
 def test_without_budgets_nothing_is_kept() -> None:
     """There are whole clusters without any."""
-    assert encoded(*running()).snapshot.budgets is NO_BUDGETS
+    assert encode_objects(*running()).snapshot.budgets is NO_BUDGETS
 
 
 def test_changes() -> None:
     """Only those who wait for a budget hear of it; what is said is what a fresh start would say."""
-    live = Live(lambda: Terms(now=NOW, default_queue="q"))
+    cache = ClusterCache(lambda: StateOptions(now=NOW, default_queue="q"))
 
-    def put(fields: dict[str, Any], *, is_gone: bool = False) -> Any:
-        shelf, key, one = decoded(fields)
-        if shelf == "pods":
-            return live.pod(key, None if is_gone else one)
-        return live.put(getattr(live.cluster, shelf), key, None if is_gone else one)
+    def put(fields: dict[str, Any], *, is_deleted: bool = False) -> Any:
+        store, key, one = decode_object(fields)
+        if store == "pods":
+            return cache.update_pod(key, None if is_deleted else one)
+        return cache.update(getattr(cache.cluster, store), key, None if is_deleted else one)
 
     def allowed() -> tuple[int, ...]:
-        found = live.snapshot().snapshot.budgets
-        live.check()
+        found = cache.snapshot().snapshot.budgets
+        cache.check()
         return found.allowed
 
     for fields in running()[1:]:
         put(fields)
     healthy: dict[str, Any] = {"currentHealthy": 3}
-    assert (put(budget(**healthy)), allowed()) == (BUDGETS, (2,))
-    assert (put(budget(**healthy, expectedPods=9)), allowed()) == (NOTHING, (2,))
-    assert (put(budget(**healthy, disruptionsAllowed=1)), allowed()) == (BUDGETS, (1,))
-    put(running()[1], is_gone=True)
-    put(running()[2], is_gone=True)
+    assert (put(budget(**healthy)), allowed()) == (BUDGET_CHANGED, (2,))
+    assert (put(budget(**healthy, expectedPods=9)), allowed()) == (NO_EVENT, (2,))
+    assert (put(budget(**healthy, disruptionsAllowed=1)), allowed()) == (BUDGET_CHANGED, (1,))
+    put(running()[1], is_deleted=True)
+    put(running()[2], is_deleted=True)
     assert allowed() == (0,)
     put(pod("late", node="a", labels={"app": "b"}))
-    assert (put(budget(selector={}, **healthy)), allowed()) == (BUDGETS, (1,))
-    assert (put(budget(), is_gone=True), allowed()) == (BUDGETS, ())
+    assert (put(budget(selector={}, **healthy)), allowed()) == (BUDGET_CHANGED, (1,))
+    assert (put(budget(), is_deleted=True), allowed()) == (BUDGET_CHANGED, ())

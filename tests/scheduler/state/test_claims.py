@@ -6,11 +6,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scheduler.core.feasible import fixed
+from scheduler.core.feasible import fits_empty_node
 from scheduler.state.encode import encode
-from scheduler.state.terms import Terms
+from scheduler.state.terms import StateOptions
 from tests.support.case import Case, ids
-from tests.support.clusters import bar_of, cluster, encoded, made, node, pod, shape_of
+from tests.support.clusters import (
+    cluster_cache,
+    encode_objects,
+    make_object,
+    node,
+    pod,
+    prefilter_failure_of,
+    signature_of,
+)
 
 _NODES = [node("a", labels={"zone": "x"}), node("b", labels={"zone": "y"})]
 
@@ -21,7 +29,9 @@ def _using(*claims: str) -> dict[str, Any]:
 
 def _claim(name: str = "c", *, meta: Any = None, status: Any = None, **spec: Any) -> dict[str, Any]:
     modes = {"accessModes": ["ReadWriteOnce"]}
-    return made("PersistentVolumeClaim", name, meta, spec={**modes, **spec}, status=status or {})
+    return make_object(
+        "PersistentVolumeClaim", name, meta, spec={**modes, **spec}, status=status or {}
+    )
 
 
 def _volume(name: str, zone: str = "", status: Any = None, **spec: Any) -> dict[str, Any]:
@@ -29,11 +39,13 @@ def _volume(name: str, zone: str = "", status: Any = None, **spec: Any) -> dict[
     reach = {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}} if zone else {}
     usual = {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}}
     whole = {"storageClassName": "late", **usual, **reach, **spec}
-    return made("PersistentVolume", name, spec=whole, status=status or {"phase": "Available"})
+    return make_object(
+        "PersistentVolume", name, spec=whole, status=status or {"phase": "Available"}
+    )
 
 
 def _class(name: str = "late", mode: str = "WaitForFirstConsumer", **more: Any) -> dict[str, Any]:
-    return made("StorageClass", name, volumeBindingMode=mode, **more)
+    return make_object("StorageClass", name, volumeBindingMode=mode, **more)
 
 
 _LOCAL = {"provisioner": "kubernetes.io/no-provisioner"}
@@ -108,30 +120,32 @@ PLACES = [
 @pytest.mark.parametrize("case", PLACES, ids=ids)
 def test_places(case: Case[list[dict[str, Any]], str]) -> None:
     """A volume that is somewhere keeps its pod there."""
-    found = encoded(*_NODES, *case.given, pod("p", **_using("c")))
+    found = encode_objects(*_NODES, *case.given, pod("p", **_using("c")))
 
-    bar = bar_of(found, "pg-p-p")
-    if bar is not None:
-        assert f"{bar[0]}: {bar[1].removeprefix('pod p: ')}" == case.want
+    prefilter_failure = prefilter_failure_of(found, "pg-p-p")
+    if prefilter_failure is not None:
+        assert (
+            f"{prefilter_failure[0]}: {prefilter_failure[1].removeprefix('pod p: ')}" == case.want
+        )
         return
-    got = np.flatnonzero(fixed(found.snapshot, shape_of(found, "p"))).tolist()
+    got = np.flatnonzero(fits_empty_node(found.snapshot, signature_of(found, "p"))).tolist()
     assert "".join("ab"[row] for row in got) == case.want
 
 
 def test_a_claim_that_is_made_for_the_pod() -> None:
     """It is called after it; until it is made the pod waits for it."""
-    said: dict[str, Any] = {"volumes": [{"name": "v", "ephemeral": {}}]}
-    found = encoded(
+    pod_fields: dict[str, Any] = {"volumes": [{"name": "v", "ephemeral": {}}]}
+    found = encode_objects(
         *_NODES,
         _claim("p-v", volumeName="v"),
         _volume("v", "y"),
-        pod("p", **said),
-        pod("q", **said),
+        pod("p", **pod_fields),
+        pod("q", **pod_fields),
     )
 
-    assert bar_of(found, "pg-p-p") is None
-    assert len(shape_of(found, "p").any_of) == 1
-    assert bar_of(found, "pg-q-q") == (
+    assert prefilter_failure_of(found, "pg-p-p") is None
+    assert len(signature_of(found, "p").node_affinity) == 1
+    assert prefilter_failure_of(found, "pg-q-q") == (
         "NoNodeMatches",
         "pod q: its claim q-v has not been made yet",
     )
@@ -139,7 +153,10 @@ def test_a_claim_that_is_made_for_the_pod() -> None:
 
 def test_what_a_pod_that_runs_claims_is_its_own_affair() -> None:
     """It is there: nothing is in its way."""
-    assert bar_of(encoded(*_NODES, pod("p", node="a", **_using("c"))), "pg-p-p") is None
+    assert (
+        prefilter_failure_of(encode_objects(*_NODES, pod("p", node="a", **_using("c"))), "pg-p-p")
+        is None
+    )
 
 
 # access modes of a claim, pods that use it → rows, of one node, of one pod, node and users
@@ -160,26 +177,31 @@ def test_shared_claims(case: Case[tuple[list[str], list[str]], tuple[Any, ...]])
     modes, nodes = case.given
     pods = [pod(f"p{i}", node=name, **_using("c", "c")) for i, name in enumerate(nodes)]
 
-    found = encoded(*_NODES, _claim(accessModes=modes, volumeName="v"), _volume("v"), *pods)
+    found = encode_objects(*_NODES, _claim(accessModes=modes, volumeName="v"), _volume("v"), *pods)
 
-    shape, near = shape_of(found, "p0"), found.snapshot.neighbours
-    assert (shape.claims, shape.own_claims, near.claim_node, near.claim_users) == case.want
+    signature, near = signature_of(found, "p0"), found.snapshot.pod_relations
+    assert (
+        signature.rwo_claims,
+        signature.rwop_claims,
+        near.claim_node,
+        near.claim_users,
+    ) == case.want
 
 
 def test_many_claims_and_volumes() -> None:
     """Who may have one of many local volumes is worked out once for all who are alike."""
     nodes = [node(f"n{i}", labels={"zone": f"z{i}"}) for i in range(1000)]
     volumes = [_volume(f"v{i}", f"z{i}") for i in range(1000)]
-    wish = {"resources": {"requests": {"storage": "1Gi"}}, **_LATE}
-    claims = [_claim(f"c{i}", **wish) for i in range(1000)]
+    spec = {"resources": {"requests": {"storage": "1Gi"}}, **_LATE}
+    claims = [_claim(f"c{i}", **spec) for i in range(1000)]
     pods = [pod(f"p{i}", **_using(f"c{i}")) for i in range(1000)]
-    objects = cluster(*nodes, *volumes, *claims, _class(**_LOCAL), *pods)
+    objects = cluster_cache(*nodes, *volumes, *claims, _class(**_LOCAL), *pods)
     since = time.process_time()
 
-    found = encode(objects, Terms(now=0))
+    found = encode(objects, StateOptions(now=0))
 
     assert time.process_time() - since < 2
-    assert [len(places) for places in shape_of(found, "p0").any_of] == [1000]
+    assert [len(places) for places in signature_of(found, "p0").node_affinity] == [1000]
 
 
 def test_the_largest_volume_of_a_place_counts() -> None:
@@ -190,14 +212,14 @@ def test_the_largest_volume_of_a_place_counts() -> None:
         _volume("v3", "x", capacity={"storage": "2Gi"}),
         _volume("v4", "y", capacity={"storage": "9Gi"}, accessModes=["ReadWriteMany"]),
     ]
-    wish = {"resources": {"requests": {"storage": "3Gi"}}, **_LATE}
+    spec = {"resources": {"requests": {"storage": "3Gi"}}, **_LATE}
     more = {"resources": {"requests": {"storage": "4Gi"}}, **_LATE}
-    claims = [_claim("c", **wish), _claim("d", **more)]
+    claims = [_claim("c", **spec), _claim("d", **more)]
 
-    found = encoded(
+    found = encode_objects(
         *_NODES, _class(**_LOCAL), *places, *claims, *(pod(c, **_using(c)) for c in "cd")
     )
 
-    assert [len(places) for places in shape_of(found, "c").any_of] == [1]
-    assert bar_of(found, "pg-c-c") is None
-    assert (bar_of(found, "pg-d-d") or ("",))[0] == "NoNodeMatches"
+    assert [len(places) for places in signature_of(found, "c").node_affinity] == [1]
+    assert prefilter_failure_of(found, "pg-c-c") is None
+    assert (prefilter_failure_of(found, "pg-d-d") or ("",))[0] == "NoNodeMatches"

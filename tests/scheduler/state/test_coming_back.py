@@ -6,50 +6,50 @@ from typing import Any
 import msgspec
 import pytest
 
-from scheduler.core.model import Cause, Slot, leaves_of
+from scheduler.core.model import ReservationCause, ReservedPlace, podsets_of
 from scheduler.core.plan import plan
-from scheduler.policies.registry import Choice, choose
-from scheduler.state.departures import Departure
-from scheduler.state.encode import Encoded, encode
-from scheduler.state.moved import with_holds
-from scheduler.state.orders import read_orders
-from scheduler.state.reserved import SlotAt, coming_back, write_reserved
-from scheduler.state.state import State
-from scheduler.state.terms import Terms
+from scheduler.policies.registry import PolicySelection, build_policies
+from scheduler.state.departures import PlannedEviction
+from scheduler.state.encode import EncodedSnapshot, encode
+from scheduler.state.moved import with_reserved_annotations
+from scheduler.state.orders import read_commands
+from scheduler.state.reserved import NamedPlace, read_relocations, write_reserved
+from scheduler.state.state import ClusterState
+from scheduler.state.terms import StateOptions
 from tests.support.case import Case, ids
 from tests.support.clusters import (
     JOBSET,
     NOW,
-    cluster,
-    decoded,
+    cluster_cache,
+    decode_object,
     group,
     jobset_pod,
-    made,
+    make_object,
     node,
     pod,
+    podgroup_of,
     queue,
-    unit_of,
 )
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import COMPLETION_INDEX
-from trainer_kai.api.share import Stamped
+from trainer_kai.api.share import IndexedLabels
 
 Fields = dict[str, Any]
 
-LEAF = "n-replica-0"
-LIKE: Fields = {
-    "subGroupPrefix": LEAF,
+PODSET = "n-replica-0"
+POD_TEMPLATE: Fields = {
+    "subGroupPrefix": PODSET,
     "replicas": 1,
     "count": 2,
     "requests": {"nvidia.com/gpu": "1"},
 }
-GOING: Fields = {"deletionTimestamp": "2026-01-05T07:59:59Z"}
+TERMINATING: Fields = {"deletionTimestamp": "2026-01-05T07:59:59Z"}
 RECORD: Fields = {"trainer-kai.dev/evicted-by": json.dumps({"trainJob": "t", "podGroup": "g"})}
 
 
 def trainjob(*, suspend: bool = True, uid: str = "t") -> Fields:
     """Return the TrainJob, suspended; its group says by whom."""
-    return made("TrainJob", "j", {"uid": uid}, spec={"suspend": suspend})
+    return make_object("TrainJob", "j", {"uid": uid}, spec={"suspend": suspend})
 
 
 def jobset(status: str = "", *, suspend: bool = True) -> Fields:
@@ -63,18 +63,21 @@ def jobset(status: str = "", *, suspend: bool = True) -> Fields:
     }
     meta = {"uid": "u", "ownerReferences": [owner]}
     spec, state = {"suspend": suspend}, {"terminalState": status}
-    return made("JobSet", "j", meta, spec=spec, status=state)
+    return make_object("JobSet", "j", meta, spec=spec, status=state)
 
 
-def moved(
-    until: str = "2026-01-05T08:05:00Z", *, like: Fields | None = LIKE, record: Fields = RECORD
+def relocating_podgroup(
+    until: str = "2026-01-05T08:05:00Z",
+    *,
+    like: Fields | None = POD_TEMPLATE,
+    record: Fields = RECORD,
 ) -> Fields:
     """Return its group, with two slots on the node "n"; it says that we have suspended it."""
-    held = {"nodes": {"n": 2}, "cause": "move", "until": until, "like": like}
-    text = json.dumps({LEAF: {name: it for name, it in held.items() if it}})
+    reserved = {"nodes": {"n": 2}, "cause": "move", "until": until, "like": like}
+    text = json.dumps({PODSET: {name: it for name, it in reserved.items() if it}})
     notes = {"trainer-kai.dev/reserved": text, **record}
     meta = {"ownerReferences": [JOBSET], "annotations": notes}
-    return group("g", meta=meta, subGroups=[{"name": LEAF, "minMember": 2}])
+    return group("g", meta=meta, subGroups=[{"name": PODSET, "minMember": 2}])
 
 
 def pods(count: int = 2, **more: Any) -> list[Fields]:
@@ -82,153 +85,161 @@ def pods(count: int = 2, **more: Any) -> list[Fields]:
     return [jobset_pod(f"g{i}", "g", **more) for i in range(count)]
 
 
-def slots(found: Encoded) -> list[Slot]:
+def reserved_places(found: EncodedSnapshot) -> list[ReservedPlace]:
     """Return what is held."""
-    leaves = [leaf for unit in found.snapshot.units for leaf in leaves_of(unit.tree)]
-    return [slot for leaf in leaves for slot in leaf.slots]
+    podsets = [
+        podset for podgroup in found.snapshot.podgroups for podset in podsets_of(podgroup.tree)
+    ]
+    return [place for podset in podsets for place in podset.reserved_places]
 
 
-def known(*objects: Fields) -> Encoded:
+def snapshot_of(*objects: Fields) -> EncodedSnapshot:
     """Encode objects, with a queue and a node of eight GPUs."""
-    return encode(cluster(node("n"), queue(), *objects), Terms(now=NOW))
+    return encode(cluster_cache(node("n"), queue(), *objects), StateOptions(now=NOW))
 
 
-HELD: list[Case[list[Fields], int]] = [
-    Case("while its pods are going", [*pods(meta=GOING, node="n")], 2),
+RESERVED_CASES: list[Case[list[Fields], int]] = [
+    Case("while its pods are going", [*pods(meta=TERMINATING, node="n")], 2),
     Case("when they are gone", [], 2),
     Case("when it is resumed", [trainjob(suspend=False)], 2),
     Case("when its JobSet is as well", [trainjob(suspend=False), jobset(suspend=False)], 2),
     Case("while some are back", [trainjob(suspend=False), jobset(suspend=False), *pods(1)], 2),
     Case("until all are there", [trainjob(suspend=False), *pods(node="n")], 0),
-    Case("not if its user suspends it", [moved(record={})], 0),
+    Case("not if its user suspends it", [relocating_podgroup(record={})], 0),
     Case("nor if another one of its name is suspended", [trainjob(uid="another")], 0),
     Case("nor if it is over", [jobset("Completed")], 0),
-    Case("nor longer than it was to be", [moved("2026-01-05T08:00:00Z")], 0),
-    Case("nor until nobody knows when", [moved("soon")], 0),
-    Case("nor if nobody knows what it is like", [moved(like=None)], 0),
+    Case("nor longer than it was to be", [relocating_podgroup("2026-01-05T08:00:00Z")], 0),
+    Case("nor until nobody knows when", [relocating_podgroup("soon")], 0),
+    Case("nor if nobody knows what it is like", [relocating_podgroup(like=None)], 0),
 ]
 
 
-@pytest.mark.parametrize("case", HELD, ids=ids)
-def test_its_slots_are_held(case: Case[list[Fields], int]) -> None:
+@pytest.mark.parametrize("case", RESERVED_CASES, ids=ids)
+def test_its_places_stay_reserved(case: Case[list[Fields], int]) -> None:
     """They lie there like pods, and are charged to its queue."""
-    found = known(moved(), jobset(), trainjob(), *case.given)
+    found = snapshot_of(relocating_podgroup(), jobset(), trainjob(), *case.given)
 
-    assert [slot.cause for slot in slots(found)] == [Cause.MOVE] * case.want
+    assert [place.cause for place in reserved_places(found)] == [ReservationCause.MOVE] * case.want
     placed = [it for it in case.given if it["kind"] == "Pod" and it["spec"]["nodeName"]]
-    going = [it for it in placed if "deletionTimestamp" in it["metadata"]]
+    releasing = [it for it in placed if "deletionTimestamp" in it["metadata"]]
     assert found.snapshot.nodes.idle[0, -1] == 1000 * (8 - case.want - len(placed))
-    assert found.snapshot.nodes.releasing[0, -1] == 1000 * len(going)
-    has = case.want + len(placed) - len(going)
+    assert found.snapshot.nodes.releasing[0, -1] == 1000 * len(releasing)
+    has = case.want + len(placed) - len(releasing)
     assert found.snapshot.queues.allocated[0, -1] == 1000 * has
 
 
-def test_nobody_takes_from_it_meanwhile() -> None:
+def test_it_is_not_evictable_meanwhile() -> None:
     """What is on its way has nothing that could be taken, but the promise."""
-    unit = unit_of(known(moved(), jobset(), trainjob()), "g")
+    podgroup = podgroup_of(snapshot_of(relocating_podgroup(), jobset(), trainjob()), "g")
 
-    assert unit.stays == "it is on its way to another place"
-    assert (unit.is_kept, unit.bar) == (True, None)
+    assert podgroup.non_evictable_reason == "it is on its way to another place"
+    assert (podgroup.has_running, podgroup.prefilter_failure) == (True, None)
 
 
 def test_it_is_brought_up_to_date() -> None:
     """Whatever is told, and in whichever order: it is as if it were told at once."""
-    state, held = State(Terms(now=NOW)), list[int]()
+    state, reserved = ClusterState(StateOptions(now=NOW)), list[int]()
 
     def tell(*objects: Fields, now: int = NOW) -> None:
         for fields in objects:
-            shelf, key, one = decoded(fields)
-            getattr(state, shelf).tell(key, one)
-        held.append(len(slots(state.snapshot(now))))
+            store, key, one = decode_object(fields)
+            getattr(state, store).put(key, one)
+        reserved.append(len(reserved_places(state.snapshot(now))))
         state.check(now)
 
-    tell(node("n"), queue(), moved(), trainjob(), jobset())
-    tell(moved(record={}))
-    tell(moved())
+    tell(node("n"), queue(), relocating_podgroup(), trainjob(), jobset())
+    tell(relocating_podgroup(record={}))
+    tell(relocating_podgroup())
     tell(trainjob(suspend=False))
     tell(jobset(suspend=False), *pods(1))
     tell(*pods(2, node="n"))
-    state.pods.tell(Key("ns", "g0"), None)
-    state.pods.tell(Key("ns", "g1"), None)
+    state.pods.put(Key("ns", "g0"), None)
+    state.pods.put(Key("ns", "g1"), None)
     tell(now=NOW + 299)
     tell(now=NOW + 300)
     tell(now=NOW + 1)
     tell(group("g", meta={"ownerReferences": [JOBSET]}, minMember=2))
 
-    assert held == [2, 0, 2, 2, 2, 0, 2, 0, 2, 0]
+    assert reserved == [2, 0, 2, 2, 2, 0, 2, 0, 2, 0]
 
 
-def test_each_leaf_is_awaited_for_as_long_as_it_says() -> None:
+def test_each_podset_is_awaited_until_its_own_deadline() -> None:
     """The one whose time is over lets its slots go, then the other."""
-    state, held = State(Terms(now=NOW)), list[int]()
-    leaves = {
+    state, reserved = ClusterState(StateOptions(now=NOW)), list[int]()
+    podsets = {
         f"{name}-replica-0": {
             "nodes": {"n": 1},
             "cause": "move",
             "until": f"2026-01-05T08:0{minute}:00Z",
-            "like": {**LIKE, "count": 1},
+            "like": {**POD_TEMPLATE, "count": 1},
         }
         for name, minute in (("n", 1), ("m", 2))
     }
-    notes = {"trainer-kai.dev/reserved": json.dumps(leaves), **RECORD}
-    subs = [{"name": name, "minMember": 1} for name in leaves]
+    notes = {"trainer-kai.dev/reserved": json.dumps(podsets), **RECORD}
+    subs = [{"name": name, "minMember": 1} for name in podsets]
     both = group("g", meta={"ownerReferences": [JOBSET], "annotations": notes}, subGroups=subs)
     for fields in (node("n"), queue(), both, trainjob(), jobset()):
-        shelf, key, one = decoded(fields)
-        getattr(state, shelf).tell(key, one)
+        store, key, one = decode_object(fields)
+        getattr(state, store).put(key, one)
     for now in (NOW, NOW + 60, NOW + 120, NOW + 60):
-        held.append(len(slots(state.snapshot(now))))
+        reserved.append(len(reserved_places(state.snapshot(now))))
         state.check(now)
 
-    assert held == [2, 1, 0, 1]
+    assert reserved == [2, 1, 0, 1]
 
 
 def test_what_is_written_of_it() -> None:
     """Each leaf, and how long it is waited for; the rest is kept when some of it is let go."""
-    found = cluster(moved(), *pods(2, node="n", nodeSelector={"a": "b"}))
+    found = cluster_cache(relocating_podgroup(), *pods(2, node="n", nodeSelector={"a": "b"}))
     for key, it in found.pods.items():  # as a watch decodes them
-        labels = Stamped({**it.metadata.labels, COMPLETION_INDEX: ""}, key.name)
+        labels = IndexedLabels({**it.metadata.labels, COMPLETION_INDEX: ""}, key.name)
         meta = msgspec.structs.replace(it.metadata, labels=labels)
         found.pods[key] = msgspec.structs.replace(it, metadata=meta)
-    places = tuple(SlotAt(LEAF, name, Cause.MOVE) for name in ("x", "y"))
-    one = Departure(
+    places = tuple(NamedPlace(PODSET, name, ReservationCause.MOVE) for name in ("x", "y"))
+    one = PlannedEviction(
         (Key("ns", "g"),),
         tuple(found.pods),
         "consolidation",
         None,
         "",
         0,
-        slots=((Key("ns", "g"), places),),
+        places=((Key("ns", "g"), places),),
     )
 
-    ((key, text),) = with_holds(one, found, NOW).holds
+    ((key, text),) = with_reserved_annotations(one, found, NOW).reserved_annotations
 
-    (held,) = coming_back(text).values()
-    assert (key.name, held.until, held.nodes) == ("g", "2026-01-05T08:05:00Z", {"x": 1, "y": 1})
-    assert held.like is not None
-    assert (held.like.count, held.like.node_selector) == (2, {"a": "b"})
-    assert held.like.requests == {"nvidia.com/gpu": "1"}
-    assert held.like.labels["kai.scheduler/subgroup-name"] == LEAF
-    assert COMPLETION_INDEX not in held.like.labels
-    other = places[1]._replace(cause=Cause.ANTICIPATED)
-    assert write_reserved([places[0], other], coming_back(text)) == text
-    (rest,) = coming_back(write_reserved(places[:1], coming_back(text))).values()
-    assert (rest.until, rest.like, rest.nodes) == (held.until, held.like, {"x": 1})
+    (reserved,) = read_relocations(text).values()
+    assert (key.name, reserved.until, reserved.nodes) == (
+        "g",
+        "2026-01-05T08:05:00Z",
+        {"x": 1, "y": 1},
+    )
+    assert reserved.like is not None
+    assert (reserved.like.count, reserved.like.node_selector) == (2, {"a": "b"})
+    assert reserved.like.requests == {"nvidia.com/gpu": "1"}
+    assert reserved.like.labels["kai.scheduler/subgroup-name"] == PODSET
+    assert COMPLETION_INDEX not in reserved.like.labels
+    other = places[1]._replace(cause=ReservationCause.ANTICIPATED)
+    assert write_reserved([places[0], other], read_relocations(text)) == text
+    (rest,) = read_relocations(write_reserved(places[:1], read_relocations(text))).values()
+    assert (rest.until, rest.like, rest.nodes) == (reserved.until, reserved.like, {"x": 1})
 
 
 def test_what_cannot_be_read_is_not_written() -> None:
     """Nobody knows what room a pod has whose request is none."""
-    found = cluster(moved(), *pods(1, node="n", asks={"cpu": "much"}))
-    slot = SlotAt(LEAF, "x", Cause.MOVE)
-    one = Departure((), tuple(found.pods), "", None, "", 0, slots=((Key("ns", "g"), (slot,)),))
+    found = cluster_cache(relocating_podgroup(), *pods(1, node="n", asks={"cpu": "much"}))
+    place = NamedPlace(PODSET, "x", ReservationCause.MOVE)
+    one = PlannedEviction(
+        (), tuple(found.pods), "", None, "", 0, places=((Key("ns", "g"), (place,)),)
+    )
 
-    ((_, text),) = with_holds(one, found, NOW).holds
+    ((_, text),) = with_reserved_annotations(one, found, NOW).reserved_annotations
 
-    assert json.loads(text) == {LEAF: {"nodes": {"x": 1}, "cause": "move"}}
+    assert json.loads(text) == {PODSET: {"nodes": {"x": 1}, "cause": "move"}}
 
 
 # what the queue and the one above it say -> may a TrainJob in it be moved live; anybody elsewhere
-OFFERED: list[Case[tuple[str | None, str | None], tuple[bool, bool]]] = [
+CONSOLIDATION_CASES: list[Case[tuple[str | None, str | None], tuple[bool, bool]]] = [
     Case("nobody says anything", (None, None), (False, True)),
     Case("its queue does", ("on", None), (True, True)),
     Case("the one above does", (None, "on"), (True, True)),
@@ -237,57 +248,67 @@ OFFERED: list[Case[tuple[str | None, str | None], tuple[bool, bool]]] = [
 ]
 
 
-@pytest.mark.parametrize("case", OFFERED, ids=ids)
-def test_who_may_be_moved(case: Case[tuple[str | None, str | None], tuple[bool, bool]]) -> None:
+@pytest.mark.parametrize("case", CONSOLIDATION_CASES, ids=ids)
+def test_which_podgroups_may_be_consolidated(
+    case: Case[tuple[str | None, str | None], tuple[bool, bool]],
+) -> None:
     """Live, TrainJobs of queues that say so; elsewhere, whoever is not kept from it."""
     own, above = (
         {} if it is None else {"annotations": {"trainer-kai.dev/consolidation": it}}
         for it in case.given
     )
     objects = [node("n"), queue("q", meta=own, parentQueue="top"), queue("top", meta=above)]
-    owned = group("g", meta={"ownerReferences": [JOBSET]}, subGroups=[{"name": LEAF}])
+    owned = group("g", meta={"ownerReferences": [JOBSET]}, subGroups=[{"name": PODSET}])
     objects += [jobset(suspend=False), trainjob(suspend=False), owned, *pods(node="n")]
     objects += [group("h", minMember=1), pod("h0", "h", node="n")]
 
-    live = encode(cluster(*objects), Terms(now=NOW, moves_unasked=False))
-    played = encode(cluster(*objects), Terms(now=NOW))
+    cache = encode(cluster_cache(*objects), StateOptions(now=NOW, consolidates_by_default=False))
+    played = encode(cluster_cache(*objects), StateOptions(now=NOW))
 
-    assert [unit_of(live, it).may_move for it in ("g", "h")] == [case.want[0], False]
-    assert {unit_of(played, it).may_move for it in ("g", "h")} == {case.want[1]}
+    assert [podgroup_of(cache, it).may_relocate for it in ("g", "h")] == [case.want[0], False]
+    assert {podgroup_of(played, it).may_relocate for it in ("g", "h")} == {case.want[1]}
 
 
 def test_what_is_left_is_still_known() -> None:
     """One leaf is back and lets its slots go; what the other is like stays written."""
     other = "m-replica-0"
-    like = {**LIKE, "count": 1}
-    held = {"nodes": {"n": 1}, "cause": "move", "until": "2026-01-05T08:05:00Z", "like": like}
-    notes = {"trainer-kai.dev/reserved": json.dumps({LEAF: held, other: held})}
-    subs = [{"name": LEAF, "minMember": 1}, {"name": other, "minMember": 1}]
+    like = {**POD_TEMPLATE, "count": 1}
+    reserved = {"nodes": {"n": 1}, "cause": "move", "until": "2026-01-05T08:05:00Z", "like": like}
+    notes = {"trainer-kai.dev/reserved": json.dumps({PODSET: reserved, other: reserved})}
+    subs = [{"name": PODSET, "minMember": 1}, {"name": other, "minMember": 1}]
     both = group("g", meta={"ownerReferences": [JOBSET], "annotations": notes}, subGroups=subs)
     back = jobset_pod("g0", "g", node="n")
-    found = known(both, jobset(suspend=False), trainjob(suspend=False), back)
+    found = snapshot_of(both, jobset(suspend=False), trainjob(suspend=False), back)
 
-    (text,) = read_orders(found, plan(found.snapshot, choose(Choice()))).reserved.values()
+    (text,) = read_commands(
+        found, plan(found.snapshot, build_policies(PolicySelection()))
+    ).reserved.values()
 
-    assert {leaf: it.until for leaf, it in coming_back(text).items()} == {other: held["until"]}
-    assert coming_back(text)[other].like is not None
+    assert {podset: it.until for podset, it in read_relocations(text).items()} == {
+        other: reserved["until"]
+    }
+    assert read_relocations(text)[other].like is not None
 
 
 @pytest.mark.parametrize(
     "given",
     [
-        [moved(record={})],
-        [moved(record={}), *pods(meta=GOING, node="n")],
+        [relocating_podgroup(record={})],
+        [relocating_podgroup(record={}), *pods(meta=TERMINATING, node="n")],
         [jobset("Completed")],
     ],
     ids=["its user suspends it", "while its pods are going", "it is over"],
 )
-def test_what_nobody_comes_back_to_is_let_go_for_good(given: list[Fields]) -> None:
+def test_abandoned_reservations_are_released_for_good(given: list[Fields]) -> None:
     """Or it would be held once more when its user resumes it, though others are there by then."""
-    found = known(moved(), jobset(), trainjob(), *given)
+    found = snapshot_of(relocating_podgroup(), jobset(), trainjob(), *given)
 
-    made_of_it = plan(found.snapshot, choose(Choice()))
-    [order] = read_orders(found, made_of_it).units
+    made_of_it = plan(found.snapshot, build_policies(PolicySelection()))
+    [order] = read_commands(found, made_of_it).podgroups
 
-    assert (order.group, order.hold, order.let_go) == (Key("ns", "g"), None, "")
-    assert (order.binds, order.departures, made_of_it.rejections) == ((), (), ())
+    assert (order.group, order.reserve_annotation, order.release_annotation) == (
+        Key("ns", "g"),
+        None,
+        "",
+    )
+    assert (order.binds, order.evictions, made_of_it.rejections) == ((), (), ())

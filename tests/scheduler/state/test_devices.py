@@ -5,17 +5,24 @@ from typing import Any
 import pytest
 
 from tests.support.case import Case, ids
-from tests.support.clusters import bar_of, encoded, leaf_of, node, pod, shape_of
+from tests.support.clusters import (
+    encode_objects,
+    node,
+    pod,
+    podset_of,
+    prefilter_failure_of,
+    signature_of,
+)
 
 _HALF = {"annotations": {"gpu-fraction": "0.5"}, "asks": {"cpu": "1"}}
-_GOING = {"deletionTimestamp": "2026-01-05T07:59:30Z"}
+_TERMINATING = {"deletionTimestamp": "2026-01-05T07:59:30Z"}
 
 
-def _on(device: str) -> dict[str, Any]:
+def _pod_on(device: str) -> dict[str, Any]:
     return {**_HALF, "node": "a", "labels": {"runai-gpu-group": device}}
 
 
-def _kept(device: str) -> dict[str, Any]:
+def _reserved(device: str) -> dict[str, Any]:
     """Return a pod that keeps a device for those that share it."""
     return {
         "node": "a",
@@ -27,29 +34,31 @@ def _kept(device: str) -> dict[str, Any]:
 
 # pods on a node of 8 devices → ids and used, releasing thousandths; idle and releasing devices
 DEVICES = [
-    Case("one", [_on("x"), _kept("x")], ([("x", 500, 0)], (7000, 0))),
-    Case("two on one", [_on("x"), _on("x"), _kept("x")], ([("x", 1000, 0)], (7000, 0))),
+    Case("one", [_pod_on("x"), _reserved("x")], ([("x", 500, 0)], (7000, 0))),
+    Case("two on one", [_pod_on("x"), _pod_on("x"), _reserved("x")], ([("x", 1000, 0)], (7000, 0))),
     Case(
         "two on two",
-        [_on("x"), _on("y"), _kept("y"), _kept("x")],
+        [_pod_on("x"), _pod_on("y"), _reserved("y"), _reserved("x")],
         ([("x", 500, 0), ("y", 500, 0)], (6000, 0)),
     ),
     Case(
         "one of two is going",
-        [_on("x"), {**_on("x"), "meta": _GOING}, _kept("x")],
+        [_pod_on("x"), {**_pod_on("x"), "meta": _TERMINATING}, _reserved("x")],
         ([("x", 1000, 500)], (7000, 0)),
     ),
     Case(
         "all are going",
-        [{**_on("x"), "meta": _GOING}, _kept("x")],
+        [{**_pod_on("x"), "meta": _TERMINATING}, _reserved("x")],
         ([("x", 500, 500)], (7000, 1000)),
     ),
-    Case("over", [{**_on("x"), "phase": "Succeeded"}, _kept("x")], ([], (8000, 0))),
-    Case("no device is named", [{**_HALF, "node": "a"}, _kept("x")], ([], (8000, 0))),
-    Case("no device is kept", [_on("x")], ([], (8000, 0))),
-    Case("another is kept", [_on("x"), _kept("y")], ([], (8000, 0))),
+    Case("over", [{**_pod_on("x"), "phase": "Succeeded"}, _reserved("x")], ([], (8000, 0))),
+    Case("no device is named", [{**_HALF, "node": "a"}, _reserved("x")], ([], (8000, 0))),
+    Case("no device is kept", [_pod_on("x")], ([], (8000, 0))),
+    Case("another is kept", [_pod_on("x"), _reserved("y")], ([], (8000, 0))),
     Case(
-        "whole ones", [{**_on("x"), "asks": {"nvidia.com/gpu": "2"}}, _kept("x")], ([], (6000, 0))
+        "whole ones",
+        [{**_pod_on("x"), "asks": {"nvidia.com/gpu": "2"}}, _reserved("x")],
+        ([], (6000, 0)),
     ),
     Case(
         "several devices",
@@ -60,8 +69,8 @@ DEVICES = [
                 "annotations": {"gpu-fraction": "0.25", "gpu-fraction-num-devices": "2"},
                 "labels": {"runai-gpu-group/x": "x", "runai-gpu-group/y": "y"},
             },
-            _kept("x"),
-            _kept("y"),
+            _reserved("x"),
+            _reserved("y"),
         ],
         ([("x", 250, 0), ("y", 250, 0)], (6000, 0)),
     ),
@@ -74,14 +83,14 @@ DEVICES = [
                 "annotations": {"gpu-memory": "10001"},
                 "labels": {"runai-gpu-group": "x"},
             },
-            _kept("x"),
+            _reserved("x"),
         ],
         ([("x", 260, 0)], (7000, 0)),
     ),
-    Case("a pod that only keeps a device", [_kept("x")], ([], (8000, 0))),
+    Case("a pod that only keeps a device", [_reserved("x")], ([], (8000, 0))),
     Case(
         "a pod that says so elsewhere",
-        [_on("x"), {**_kept("x"), "asks": {}, "meta": {"namespace": "ns"}}],
+        [_pod_on("x"), {**_reserved("x"), "asks": {}, "meta": {"namespace": "ns"}}],
         ([], (8000, 0)),
     ),
     Case(
@@ -97,11 +106,11 @@ def test_devices(
     case: Case[list[dict[str, Any]], tuple[list[tuple[str, int, int]], tuple[int, int]]],
 ) -> None:
     """A shared device is one less for everybody else."""
-    pods = [pod(f"p{i}", **said) for i, said in enumerate(case.given)]
+    pods = [pod(f"p{i}", **pod_fields) for i, pod_fields in enumerate(case.given)]
 
-    found = encoded(node("a", labels={"nvidia.com/gpu.memory": "40099"}), *pods).snapshot
+    found = encode_objects(node("a", labels={"nvidia.com/gpu.memory": "40099"}), *pods).snapshot
 
-    devices, gpu = found.devices, found.axes.gpus[0]
+    devices, gpu = found.devices, found.resources.gpus[0]
     rows = zip(devices.ids, devices.used.tolist(), devices.releasing.tolist(), strict=True)
     idle = int(found.nodes.idle[0, gpu]), int(found.nodes.releasing[0, gpu])
     assert (list(rows), idle) == case.want
@@ -128,28 +137,38 @@ WAITING = [
 @pytest.mark.parametrize("case", WAITING, ids=ids)
 def test_who_waits_for_a_part_of_a_device(case: Case[dict[str, Any], str]) -> None:
     """It is said, and never bound as if it asked for nothing."""
-    found = encoded(node("a"), pod("p", **case.given))
+    found = encode_objects(node("a"), pod("p", **case.given))
 
-    assert bar_of(found, "pg-p-p") == ("NoNodeMatches", case.want)
-    assert leaf_of(found, "pg-p-p").waiting == (0,)
+    assert prefilter_failure_of(found, "pg-p-p") == ("NoNodeMatches", case.want)
+    assert podset_of(found, "pg-p-p").pending == (0,)
 
 
 def test_the_shape_of_a_part() -> None:
     """It asks for no whole device, and counts for its queue."""
-    found = encoded(
+    found = encode_objects(
         node("a"),
         pod("p", asks={}, annotations={"gpu-fraction": "0.5", "gpu-fraction-num-devices": "2"}),
     )
 
-    shape = shape_of(found, "p")
-    assert (shape.devices, shape.share, shape.has_gpu, shape.counted[2]) == (2, 500, True, 1000)
-    assert shape.request[found.snapshot.axes.gpus[0]] == 0
+    signature = signature_of(found, "p")
+    assert (
+        signature.shared_devices,
+        signature.device_share,
+        signature.has_gpu,
+        signature.queue_request[2],
+    ) == (
+        2,
+        500,
+        True,
+        1000,
+    )
+    assert signature.request[found.snapshot.resources.gpus[0]] == 0
 
 
-def test_of_several_things_the_first_verdict_is_told() -> None:
+def test_of_several_failures_the_first_reason_is_reported() -> None:
     """Whatever stands first in the pod."""
     asked: dict[str, Any] = {"labels": {"kai.scheduler/queue": "x"}, **_HALF}
 
-    found = encoded(node("a"), pod("p", **asked))
+    found = encode_objects(node("a"), pod("p", **asked))
 
-    assert (bar_of(found, "pg-p-p") or ("", ""))[0] == "QueueMissing"
+    assert (prefilter_failure_of(found, "pg-p-p") or ("", ""))[0] == "QueueMissing"

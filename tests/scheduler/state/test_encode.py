@@ -9,29 +9,29 @@ from hypothesis import strategies as st
 from scheduler.state.cluster import Cluster
 from scheduler.state.encode import encode
 from scheduler.state.said import difference
-from scheduler.state.terms import Terms
+from scheduler.state.terms import StateOptions
 from tests.support.clusters import (
     JOBSET,
     NOW,
-    cluster,
-    encoded,
+    cluster_cache,
+    encode_objects,
     group,
     jobset_pod,
-    made,
+    make_object,
     node,
     pod,
     queue,
 )
 from tests.support.size import examples
 
-_LATER = {"subGroupPrefix": "l-replica-", "replicas": 1, "count": 1, "requests": {"cpu": "1"}}
-_HELD = {"l-replica-0": {"nodes": {"a": 1}, "cause": "anticipated"}}
-_SAID = {
-    "trainer-kai.dev/anticipated": json.dumps({"later": [_LATER]}),
-    "trainer-kai.dev/reserved": json.dumps(_HELD),
+_ANTICIPATED = {"subGroupPrefix": "l-replica-", "replicas": 1, "count": 1, "requests": {"cpu": "1"}}
+_RESERVED = {"l-replica-0": {"nodes": {"a": 1}, "cause": "anticipated"}}
+_ANNOTATIONS = {
+    "trainer-kai.dev/anticipated": json.dumps({"later": [_ANTICIPATED]}),
+    "trainer-kai.dev/reserved": json.dumps(_RESERVED),
 }
 _SUBS = [{"name": "n-replica-0", "minMember": 2}, {"name": "l-replica-0", "minMember": 1}]
-_SHY = {
+_ANTI_AFFINITY = {
     "podAntiAffinity": {
         "requiredDuringSchedulingIgnoredDuringExecution": [
             {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "a"}}}
@@ -46,45 +46,47 @@ _OBJECTS = [
     node("a", labels={"zone": "x"}, spec={"taints": [{"key": "k", "effect": "NoSchedule"}]}),
     node("b", labels={"zone": "y"}),
     node("wrong", has={"cpu": "many"}),
-    made("PriorityClass", "build", value=100),
-    group("g", meta={"annotations": _SAID, "ownerReferences": [JOBSET]}, subGroups=_SUBS),
+    make_object("PriorityClass", "build", value=100),
+    group("g", meta={"annotations": _ANNOTATIONS, "ownerReferences": [JOBSET]}, subGroups=_SUBS),
     group("h", queue="r", priorityClassName="build"),
     jobset_pod("n0", "g", node="a"),
     jobset_pod("n1", "g"),
     pod("h0", "h", nodeSelector={"zone": "y"}, labels={"app": "a"}),
     pod("h1", "h", "x"),
-    pod("alone", affinity=_SHY, tolerations=[{"operator": "Exists"}]),
+    pod("alone", affinity=_ANTI_AFFINITY, tolerations=[{"operator": "Exists"}]),
     pod("none", "missing"),
     pod("shares", node="a", annotations={"gpu-fraction": "0.5"}),
-    pod("foreign", node="b", schedulerName="x", affinity=_SHY),
+    pod("foreign", node="b", schedulerName="x", affinity=_ANTI_AFFINITY),
 ]
 
 
-_WANT = encode(cluster(*_OBJECTS), Terms(now=NOW))
+_AFFINITY = encode(cluster_cache(*_OBJECTS), StateOptions(now=NOW))
 
 
 @settings(max_examples=examples(10))
 @given(st.permutations(_OBJECTS))
 def test_the_order_of_objects_does_not_matter(objects: list[dict[str, Any]]) -> None:
     """Rows and codes may be others; what they say is the same."""
-    assert difference(encode(cluster(*objects), Terms(now=NOW)), _WANT) is None
+    assert difference(encode(cluster_cache(*objects), StateOptions(now=NOW)), _AFFINITY) is None
 
 
 def test_uids_may_be_missing() -> None:
     """Then names decide."""
     pods = [pod(name, meta={"uid": ""}) for name in "cab"]
 
-    one, other = (encode(cluster(*some), Terms(now=NOW)) for some in (pods, pods[::-1]))
+    one, other = (
+        encode(cluster_cache(*some), StateOptions(now=NOW)) for some in (pods, pods[::-1])
+    )
 
     assert difference(one, other) is None
-    assert [key.name for key in one.units] == ["pg-a-", "pg-b-", "pg-c-"]
+    assert [key.name for key in one.podgroup_keys] == ["pg-a-", "pg-b-", "pg-c-"]
 
 
 def test_an_empty_cluster() -> None:
     """It is one as well."""
-    snapshot = encode(Cluster(), Terms(now=NOW)).snapshot
+    snapshot = encode(Cluster(), StateOptions(now=NOW)).snapshot
 
-    assert (snapshot.units, snapshot.total, snapshot.now) == ((), (0, 0, 0), NOW)
+    assert (snapshot.podgroups, snapshot.total, snapshot.now) == ((), (0, 0, 0), NOW)
 
 
 _TEXT = st.sampled_from(
@@ -141,10 +143,12 @@ def _pods(draw: st.DrawFn, name: str) -> dict[str, Any]:
         "creationTimestamp": draw(_TIMES),
         "deletionTimestamp": draw(_TIMES),
     }
-    wish = {"key": "zone", "operator": draw(_TEXT), "values": [draw(_TEXT)]}
-    required = {"nodeSelectorTerms": [{"matchExpressions": [wish], "matchFields": [wish]}]}
+    expression = {"key": "zone", "operator": draw(_TEXT), "values": [draw(_TEXT)]}
+    required = {
+        "nodeSelectorTerms": [{"matchExpressions": [expression], "matchFields": [expression]}]
+    }
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
-    said = pod(
+    made_pod = pod(
         name,
         node=draw(_PLACES),
         meta=meta,
@@ -152,9 +156,9 @@ def _pods(draw: st.DrawFn, name: str) -> dict[str, Any]:
         phase=draw(_TEXT),
         affinity=affinity,
     )
-    said["spec"]["overhead"] = draw(_AMOUNTS)
-    said["status"]["nominatedNodeName"] = draw(_PLACES)
-    return said
+    made_pod["spec"]["overhead"] = draw(_AMOUNTS)
+    made_pod["status"]["nominatedNodeName"] = draw(_PLACES)
+    return made_pod
 
 
 @st.composite
@@ -187,24 +191,28 @@ def _clusters(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 @settings(max_examples=examples(30))
 @given(_clusters())
-def test_garbage_is_nobody_elses_problem(objects: list[dict[str, Any]]) -> None:
+def test_garbage_does_not_change_other_podgroups(objects: list[dict[str, Any]]) -> None:
     """Whatever stands in objects that can be read at all, the unit beside them is as it was."""
     sound = [queue(), group("sound"), pod("s", "sound", node="b"), pod("t", "sound")]
 
-    found = encode(cluster(*sound, *objects), Terms(now=NOW, default_queue="x"))
+    found = encode(cluster_cache(*sound, *objects), StateOptions(now=NOW, default_queue="x"))
 
-    unit = next(unit for unit in found.snapshot.units if unit.name == "ns/sound")
-    assert (unit.bar, found.snapshot.queues.names[unit.queue]) == (None, "q")
+    podgroup = next(
+        podgroup for podgroup in found.snapshot.podgroups if podgroup.name == "ns/sound"
+    )
+    assert (podgroup.prefilter_failure, found.snapshot.queues.names[podgroup.queue]) == (None, "q")
     row = found.snapshot.queues.names.index("q")
     allocated, requested = found.snapshot.queues.allocated, found.snapshot.queues.requested
     assert (allocated[row, 2], requested[row, 2]) == (1000, 2000)
 
 
-def test_units_are_called_like_what_they_are_made_for() -> None:
+def test_podgroups_are_named_after_their_owners() -> None:
     """In sentences a TrainJob and a pod on its own have no uid; other groups keep their names."""
     uid = "6f1a4c7e-0000-4000-8000-000000000001"
     names = [f"pg-job-{uid}", f"pg-stages-{uid}-launcher", "pg-by-hand"]
-    alone = pod("alone", meta={"uid": uid})
-    found = encoded(*map(group, names), *(pod(f"p-{name}", name) for name in names), alone)
-    called = {it.name for it in found.snapshot.units}
+    standalone = pod("alone", meta={"uid": uid})
+    found = encode_objects(
+        *map(group, names), *(pod(f"p-{name}", name) for name in names), standalone
+    )
+    called = {it.name for it in found.snapshot.podgroups}
     assert called == {"ns/job", "ns/stages", "ns/pg-by-hand", "ns/alone"}

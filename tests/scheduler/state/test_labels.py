@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scheduler.core.model import Require
-from scheduler.state.encode import Encoded
+from scheduler.core.model import LabelRequirement
+from scheduler.state.encode import EncodedSnapshot
 from tests.support.case import Case, ids
-from tests.support.clusters import encoded, node, pod, shape_of
+from tests.support.clusters import encode_objects, node, pod, signature_of
 
 _NODES = [
     node("a", labels={"zone": "x", "size": "5"}),
@@ -18,11 +18,11 @@ _NODES = [
 ]
 
 
-def _passed(found: Encoded) -> str:
+def _nodes_passing(found: EncodedSnapshot) -> str:
     """Return the nodes that satisfy what a pod asks for, by brute force."""
     nodes = found.snapshot.nodes
     passed = np.ones(len(nodes.names), dtype=np.bool_)
-    for alternatives in shape_of(found, "p").any_of:
+    for alternatives in signature_of(found, "p").node_affinity:
         some = np.zeros_like(passed)
         for needs in alternatives:
             every = np.ones_like(passed)
@@ -117,18 +117,18 @@ SELECTIONS = [
 @pytest.mark.parametrize("case", SELECTIONS, ids=ids)
 def test_selections(case: Case[dict[str, Any], str]) -> None:
     """As Kubernetes has it."""
-    assert _passed(encoded(*_NODES, pod("p", **case.given))) == case.want
+    assert _nodes_passing(encode_objects(*_NODES, pod("p", **case.given))) == case.want
 
 
 def test_only_labels_that_nodes_have_and_pods_ask_for_have_a_column() -> None:
     """A label that is called like the field is another thing."""
-    said = {
+    pod_fields = {
         "nodeSelector": {"metadata.name": "x", "rack": "1"},
         **_affinity(_field("metadata.name", "In", "a")),
     }
     nodes = node("a", labels={"zone": "x", "metadata.name": "y"}), node("b")
 
-    found = encoded(*nodes, pod("p", **said)).snapshot.nodes
+    found = encode_objects(*nodes, pod("p", **pod_fields)).snapshot.nodes
 
     assert found.key_names == ("metadata.name", "metadata.name")
     assert found.labels.tolist() == [[0, 0], [-1, 1]]
@@ -136,24 +136,26 @@ def test_only_labels_that_nodes_have_and_pods_ask_for_have_a_column() -> None:
 
 def test_a_label_that_no_node_has_is_named() -> None:
     """It has no column, so the name goes along."""
-    found = encoded(*_NODES, pod("p", nodeSelector={"rack": "1", "zone": "x"}))
+    found = encode_objects(*_NODES, pod("p", nodeSelector={"rack": "1", "zone": "x"}))
 
-    assert shape_of(found, "p").any_of == (
-        ((Require(-1, frozenset(), "rack"), Require(0, frozenset({0}))),),
+    assert signature_of(found, "p").node_affinity == (
+        ((LabelRequirement(-1, frozenset(), "rack"), LabelRequirement(0, frozenset({0}))),),
     )
 
 
 def test_what_all_nodes_satisfy_is_not_asked() -> None:
     """Neither a value that no node has, nor one that all have."""
-    said = _affinity(_term("zone", "NotIn", "z"), _term("rack", "In", "1"))
+    pod_fields = _affinity(_term("zone", "NotIn", "z"), _term("rack", "In", "1"))
 
-    found = encoded(node("a", labels={"zone": "x"}), pod("p", nodeSelector={"zone": "x"}, **said))
+    found = encode_objects(
+        node("a", labels={"zone": "x"}), pod("p", nodeSelector={"zone": "x"}, **pod_fields)
+    )
 
-    assert shape_of(found, "p").any_of == ()
+    assert signature_of(found, "p").node_affinity == ()
 
 
 def test_a_label_whose_value_no_node_has_is_still_asked_for() -> None:
     """So that it can be named: what is asked for is a value that nobody has."""
-    found = encoded(*_NODES, pod("p", **_affinity(_term("zone", "In", "z"))))
+    found = encode_objects(*_NODES, pod("p", **_affinity(_term("zone", "In", "z"))))
 
-    assert shape_of(found, "p").any_of == (((Require(0, frozenset()),),),)
+    assert signature_of(found, "p").node_affinity == (((LabelRequirement(0, frozenset()),),),)

@@ -5,23 +5,35 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.model import NONE, Cause, Leaf, leaves_of
+from scheduler.core.model import NONE, PodSet, ReservationCause, podsets_of
 from scheduler.core.plan import plan
-from scheduler.policies.registry import Choice, choose
-from scheduler.state.encode import Encoded, encode
-from scheduler.state.orders import read_orders
-from scheduler.state.reserved import SlotAt
-from scheduler.state.terms import Terms
+from scheduler.policies.registry import PolicySelection, build_policies
+from scheduler.state.encode import EncodedSnapshot, encode
+from scheduler.state.orders import read_commands
+from scheduler.state.reserved import NamedPlace
+from scheduler.state.terms import StateOptions
 from tests.support.case import Case, ids
-from tests.support.clusters import JOBSET, NOW, cluster, group, jobset_pod, made, node, pod, queue
+from tests.support.clusters import (
+    JOBSET,
+    NOW,
+    cluster_cache,
+    group,
+    jobset_pod,
+    make_object,
+    node,
+    pod,
+    queue,
+)
 from trainer_kai.api.meta import Key
 
 Fields = dict[str, Any]
 
-GOING: Fields = {"deletionTimestamp": "2026-01-05T07:59:59Z"}
+TERMINATING: Fields = {"deletionTimestamp": "2026-01-05T07:59:59Z"}
 
 
-def held(count: int, cause: str = "move", *, least: int = 1, meta: Fields | None = None) -> Fields:
+def reserving_group(
+    count: int, cause: str = "move", *, least: int = 1, meta: Fields | None = None
+) -> Fields:
     """Return a group that holds so many slots on the node "n"."""
     text = json.dumps({"default": {"nodes": {"n": count}, "cause": cause}})
     found = {"annotations": {"trainer-kai.dev/reserved": text}, **(meta or {})}
@@ -33,37 +45,40 @@ def pods(count: int, **more: Any) -> list[Fields]:
     return [pod(f"g{i}", "g", **more) for i in range(count)]
 
 
-def encoded(*objects: Fields) -> Encoded:
+def encoded(*objects: Fields) -> EncodedSnapshot:
     """Encode objects, with a queue and a node of eight GPUs."""
-    return encode(cluster(node("n"), queue("q"), *objects), Terms(now=NOW))
+    return encode(cluster_cache(node("n"), queue("q"), *objects), StateOptions(now=NOW))
 
 
 CASES: list[Case[list[Fields], int]] = [
-    Case("before its pods are gone", [held(2), *pods(2, node="n", meta=GOING)], 2),
-    Case("when they are back", [held(2), *pods(2)], 2),
-    Case("also those that it could spare", [held(3, least=1), *pods(3)], 3),
-    Case("not for pods that there are not", [held(3, least=1), *pods(2)], 2),
-    Case("but for all that it needs", [held(3, least=3), *pods(1)], 3),
-    Case("until they are there", [held(2), *pods(2, node="n")], 0),
-    Case("not for any other cause", [held(2, "repair"), *pods(2)], 0),
-    Case("nor if no pods are left", [held(2)], 0),
+    Case("before its pods are gone", [reserving_group(2), *pods(2, node="n", meta=TERMINATING)], 2),
+    Case("when they are back", [reserving_group(2), *pods(2)], 2),
+    Case("also those that it could spare", [reserving_group(3, least=1), *pods(3)], 3),
+    Case("not for pods that there are not", [reserving_group(3, least=1), *pods(2)], 2),
+    Case("but for all that it needs", [reserving_group(3, least=3), *pods(1)], 3),
+    Case("until they are there", [reserving_group(2), *pods(2, node="n")], 0),
+    Case("not for any other cause", [reserving_group(2, "repair"), *pods(2)], 0),
+    Case("nor if no pods are left", [reserving_group(2)], 0),
 ]
 
 
 @pytest.mark.parametrize("case", CASES, ids=ids)
-def test_its_slots_are_held(case: Case[list[Fields], int]) -> None:
+def test_its_places_stay_reserved(case: Case[list[Fields], int]) -> None:
     """Though nothing of it is there."""
     snapshot = encoded(*case.given).snapshot
 
-    slots = [
-        slot for unit in snapshot.units for leaf in leaves_of(unit.tree) for slot in leaf.slots
+    places = [
+        place
+        for podgroup in snapshot.podgroups
+        for podset in podsets_of(podgroup.tree)
+        for place in podset.reserved_places
     ]
 
-    assert [slot.cause for slot in slots] == [Cause.MOVE] * case.want
-    going = sum("deletionTimestamp" in it["metadata"] for it in case.given)
-    there = sum(bool(it.get("spec", {}).get("nodeName")) for it in case.given)
-    assert snapshot.nodes.idle[0, -1] == 1000 * (8 - case.want - there)
-    assert snapshot.nodes.releasing[0, -1] == 1000 * going
+    assert [place.cause for place in places] == [ReservationCause.MOVE] * case.want
+    releasing = sum("deletionTimestamp" in it["metadata"] for it in case.given)
+    running = sum(bool(it.get("spec", {}).get("nodeName")) for it in case.given)
+    assert snapshot.nodes.idle[0, -1] == 1000 * (8 - case.want - running)
+    assert snapshot.nodes.releasing[0, -1] == 1000 * releasing
 
 
 def test_who_is_suspended_holds_nothing() -> None:
@@ -73,62 +88,62 @@ def test_who_is_suspended_holds_nothing() -> None:
     subs = [{"name": "n-replica-0", "minMember": 1}]
 
     def idle(*, suspend: bool) -> int:
-        jobset = made("JobSet", "j", {"uid": "u"}, spec={"suspend": suspend})
+        jobset = make_object("JobSet", "j", {"uid": "u"}, spec={"suspend": suspend})
         owned = group("g", meta=meta, subGroups=subs)
         return int(encoded(owned, jobset, jobset_pod("a", "g", "n")).snapshot.nodes.idle[0, -1])
 
     assert (idle(suspend=True), idle(suspend=False)) == (8000, 7000)
 
 
-def test_its_pods_come_to_its_slots() -> None:
+def test_its_pods_take_its_places() -> None:
     """Nobody else does, though he comes first."""
     first = {"creationTimestamp": "2026-01-05T07:00:00Z"}
-    later = {"creationTimestamp": "2026-01-05T07:30:00Z"}
-    rival = [group("r", meta=first, minMember=1), pod("r0", "r", asks={"nvidia.com/gpu": "8"})]
-    found = encoded(held(2, meta=later), *pods(2), *rival)
+    younger = {"creationTimestamp": "2026-01-05T07:30:00Z"}
+    other = [group("r", meta=first, minMember=1), pod("r0", "r", asks={"nvidia.com/gpu": "8"})]
+    found = encoded(reserving_group(2, meta=younger), *pods(2), *other)
 
-    orders = read_orders(found, plan(found.snapshot, choose(Choice())))
+    commands = read_commands(found, plan(found.snapshot, build_policies(PolicySelection())))
 
-    assert [it.pod.name for it in orders.binds] == ["g0", "g1"]
-    assert orders.reserved == {Key("ns", "g"): ""}
+    assert [it.pod.name for it in commands.binds] == ["g0", "g1"]
+    assert commands.reserved == {Key("ns", "g"): ""}
 
 
-def test_only_groups_hold_slots() -> None:
+def test_only_groups_reserve_places() -> None:
     """Of a pod on its own there is nothing to write them on."""
-    (alone, gang) = sorted(
-        encoded(group("g", minMember=1), pod("g0", "g"), pod("p")).snapshot.units,
-        key=lambda unit: unit.can_hold,
+    (standalone, record) = sorted(
+        encoded(group("g", minMember=1), pod("g0", "g"), pod("p")).snapshot.podgroups,
+        key=lambda podgroup: podgroup.can_reserve,
     )
-    assert (alone.can_hold, gang.can_hold) == (False, True)
+    assert (standalone.can_reserve, record.can_reserve) == (False, True)
 
 
-def fragmented(*more: Fields) -> Encoded:
+def fragmented(*more: Fields) -> EncodedSnapshot:
     """Return two nodes with one gang on each, and who needs a whole node."""
     objects = [node("m", gpu=4), node("n", gpu=4), queue("q"), *more]
     for name, at in (("a", "m"), ("b", "n")):
         objects += [group(name, minMember=1), pod(f"{name}0", name, node=at)]
     objects += [group("c", minMember=1), pod("c0", "c", asks={"nvidia.com/gpu": "4"})]
-    return encode(cluster(*objects), Terms(now=NOW))
+    return encode(cluster_cache(*objects), StateOptions(now=NOW))
 
 
 def test_what_is_to_be_done_of_a_move() -> None:
     """The slots go with the departure: they are written before it, and told as reservations."""
     found = fragmented()
 
-    orders = read_orders(found, plan(found.snapshot, choose(Choice())))
+    commands = read_commands(found, plan(found.snapshot, build_policies(PolicySelection())))
 
-    assert [(it.pods, it.action, it.claimant) for it in orders.departures] == [
+    assert [(it.pods, it.action, it.preemptor) for it in commands.evictions] == [
         ((Key("ns", "b0"),), "consolidation", Key("ns", "c"))
     ]
     text = '{"default":{"nodes":{"m":1},"cause":"move"}}'
-    assert orders.reserved == {Key("ns", "b"): text}
-    (one,) = orders.units
-    assert (one.group, one.hold) == (Key("ns", "c"), None)
-    assert [it.slots for it in one.departures] == [
-        ((Key("ns", "b"), (SlotAt("default", "m", Cause.MOVE),)),)
+    assert commands.reserved == {Key("ns", "b"): text}
+    (one,) = commands.podgroups
+    assert (one.group, one.reserve_annotation) == (Key("ns", "c"), None)
+    assert [it.places for it in one.evictions] == [
+        ((Key("ns", "b"), (NamedPlace("default", "m", ReservationCause.MOVE),)),)
     ]
-    (slot,) = orders.reservations
-    assert (slot.group, slot.node, slot.number, slot.cause) == (Key("ns", "b"), "m", 1, "move")
+    (place,) = commands.reservations
+    assert (place.group, place.node, place.number, place.cause) == (Key("ns", "b"), "m", 1, "move")
 
 
 def test_who_loses_all_holds_nothing() -> None:
@@ -136,39 +151,44 @@ def test_who_loses_all_holds_nothing() -> None:
     rich = queue("rich", meta={"creationTimestamp": "2026-01-05T07:00:00Z"})
     free = {"quota": -1, "limit": -1, "overQuotaWeight": 0}
     poor = queue("q", resources={"gpu": {**free, "quota": 0}, "cpu": free, "memory": free})
-    claimant = made("PodGroup", "c", {"uid": "c"}, spec={"queue": "rich", "minMember": 1})
-    going = pods(2, node="n", meta=GOING)
-    objects = [node("n"), rich, poor, held(2), *going, claimant]
+    preemptor = make_object("PodGroup", "c", {"uid": "c"}, spec={"queue": "rich", "minMember": 1})
+    releasing = pods(2, node="n", meta=TERMINATING)
+    objects = [node("n"), rich, poor, reserving_group(2), *releasing, preemptor]
     objects.append(pod("c0", "c", asks={"nvidia.com/gpu": "8"}))
-    found = encode(cluster(*objects), Terms(now=NOW))
-    (row,) = [i for i, key in enumerate(found.units) if key.name == "g"]
+    found = encode(cluster_cache(*objects), StateOptions(now=NOW))
+    (row,) = [i for i, key in enumerate(found.podgroup_keys) if key.name == "g"]
 
-    answer = plan(found.snapshot, choose(Choice()))
+    answer = plan(found.snapshot, build_policies(PolicySelection()))
 
-    assert [it.units for it in answer.evictions] == [(row,)]
-    assert read_orders(found, answer).reserved == {Key("ns", "g"): ""}
+    assert [it.podgroups for it in answer.evictions] == [(row,)]
+    assert read_commands(found, answer).reserved == {Key("ns", "g"): ""}
 
 
-@pytest.mark.parametrize(("there", "spares"), [(2, True), (1, False)])
+@pytest.mark.parametrize(("running", "spares"), [(2, True), (1, False)])
 def test_pods_are_told_apart_where_succeeded_ones_make_more_than_needed(
-    *, there: int, spares: bool
+    *, running: int, spares: bool
 ) -> None:
     """One pod has succeeded, and two are needed: of two that run one can be spared."""
     done = pod("done", "g", node="n", phase="Succeeded")
-    (unit,) = encoded(group("g", minMember=2), *pods(there, node="n"), done).snapshot.units
-    assert bool(*[leaf.pods for leaf in leaves_of(unit.tree)]) is spares
+    (podgroup,) = encoded(
+        group("g", minMember=2), *pods(running, node="n"), done
+    ).snapshot.podgroups
+    assert bool(*[podset.running_pods for podset in podsets_of(podgroup.tree)]) is spares
 
 
-def test_pods_are_told_apart_where_leaves_differ() -> None:
+def test_pods_are_told_apart_where_podsets_differ() -> None:
     """By leaf, so that it is known what each leaf needs anew."""
     subs = [{"name": "x", "minMember": 1}, {"name": "y", "minMember": 1}]
     found = encoded(
         group("g", subGroups=subs), pod("a", "g", "x", node="n"), pod("b", "g", "y", node="n")
     )
-    (unit,) = found.snapshot.units
+    (podgroup,) = found.snapshot.podgroups
 
-    names = {leaf.name: [found.pods[it].name for it in leaf.pods] for leaf in leaves_of(unit.tree)}
+    names = {
+        podset.name: [found.pod_keys[it].name for it in podset.running_pods]
+        for podset in podsets_of(podgroup.tree)
+    }
 
     assert names == {"x": ["a"], "y": ["b"]}
-    assert all(isinstance(leaf, Leaf) for leaf in leaves_of(unit.tree))
-    assert NONE not in found.snapshot.pods.node[found.snapshot.pods.unit == 0]
+    assert all(isinstance(podset, PodSet) for podset in podsets_of(podgroup.tree))
+    assert NONE not in found.snapshot.pods.node[found.snapshot.pods.podgroup == 0]

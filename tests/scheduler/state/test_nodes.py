@@ -6,10 +6,10 @@ import pytest
 
 from scheduler.core.model import NodeFault
 from tests.support.case import Case, ids
-from tests.support.clusters import encoded, node, pod, shape_of
+from tests.support.clusters import encode_objects, node, pod, signature_of
 
 
-def _said(**conditions: str) -> list[dict[str, str]]:
+def _conditions(**conditions: str) -> list[dict[str, str]]:
     return [{"type": name, "status": status} for name, status in conditions.items()]
 
 
@@ -32,7 +32,7 @@ def test_faults(case: Case[tuple[dict[str, Any], dict[str, str]], NodeFault]) ->
     """Of several the one is told that a person would look at first."""
     spec, conditions = case.given
 
-    found = encoded(node("a", spec=spec, conditions=_said(**conditions))).snapshot
+    found = encode_objects(node("a", spec=spec, conditions=_conditions(**conditions))).snapshot
 
     assert found.nodes.fault[0] == case.want
     assert found.total[2] == (8000 if case.want == NodeFault.NONE else 0)
@@ -74,10 +74,10 @@ def test_taints(case: Case[tuple[list[Any], list[Any]], tuple[list[str], list[in
     """Only what keeps pods out is a column."""
     taints, tolerations = case.given
 
-    found = encoded(node("a", spec={"taints": taints}), pod("p", tolerations=tolerations))
+    found = encode_objects(node("a", spec={"taints": taints}), pod("p", tolerations=tolerations))
 
     names = list(found.snapshot.nodes.taint_names)
-    assert (names, sorted(shape_of(found, "p").tolerates)) == case.want
+    assert (names, sorted(signature_of(found, "p").tolerated_taints)) == case.want
 
 
 @pytest.mark.parametrize(
@@ -88,12 +88,12 @@ def test_a_cordon_counts_once(is_cordoned: bool, names: tuple[str, ...]) -> None
     """Kubernetes writes it as a field and as a taint; a taint alone is one."""
     spec = {"unschedulable": is_cordoned, "taints": [_taint("node.kubernetes.io/unschedulable")]}
 
-    assert encoded(node("a", spec=spec)).snapshot.nodes.taint_names == names
+    assert encode_objects(node("a", spec=spec)).snapshot.nodes.taint_names == names
 
 
 def test_rows_are_in_the_order_of_names() -> None:
     """And each has its own taints."""
-    found = encoded(node("b", spec={"taints": [_taint("x")]}), node("a")).snapshot.nodes
+    found = encode_objects(node("b", spec={"taints": [_taint("x")]}), node("a")).snapshot.nodes
 
     assert found.names == ("a", "b")
     assert found.taints.tolist() == [[False], [True]]
@@ -101,11 +101,11 @@ def test_rows_are_in_the_order_of_names() -> None:
 
 def test_a_node_that_cannot_be_read_is_left_out() -> None:
     """It is noted, and the others are not touched."""
-    found = encoded(node("a", has={"cpu": "many"}), node("b"), pod("p", node="a"))
+    found = encode_objects(node("a", has={"cpu": "many"}), node("b"), pod("p", node="a"))
 
     assert found.snapshot.nodes.names == ("b",)
-    assert [stray.group.name for stray in found.strays] == ["a"]
-    assert found.strays[0].message.startswith("node a: status.allocatable[cpu]: ")
+    assert [warning.object_key.name for warning in found.warnings] == ["a"]
+    assert found.warnings[0].message.startswith("node a: status.allocatable[cpu]: ")
     assert found.snapshot.pods.node.tolist() == [-1]
 
 
@@ -116,7 +116,7 @@ def test_the_total_is_what_others_leave_on_nodes_that_can_be_used() -> None:
     """
     scaling = {"app": "scaling-pod"}
     foreign = {"schedulerName": "default-scheduler"}
-    found = encoded(
+    found = encode_objects(
         node("a", gpu=8),
         node("b", gpu=8, spec={"unschedulable": True}),
         pod("ours", node="a"),

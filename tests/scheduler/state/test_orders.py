@@ -6,38 +6,38 @@ import numpy as np
 import pytest
 
 from scheduler.core.decision import (
-    Admission,
-    BarNumbers,
-    Placing,
     Plan,
+    PodGroupAllocation,
+    PodPlacement,
+    PreFilterDetails,
     Rejection,
     Reservation,
 )
-from scheduler.core.model import Cause, Verdict
-from scheduler.state.encode import Encoded
-from scheduler.state.orders import read_orders
+from scheduler.core.model import ReservationCause, UnschedulableReason
+from scheduler.state.encode import EncodedSnapshot
+from scheduler.state.orders import read_commands
 from tests.support.case import Case, ids
-from tests.support.clusters import JOBSET, encoded, group, jobset_pod, node, pod
+from tests.support.clusters import JOBSET, encode_objects, group, jobset_pod, node, pod
 from trainer_kai.api.meta import Key
 
 
-def _plan(*admissions: Admission, rejections: tuple[Rejection, ...] = ()) -> Plan:
+def _plan(*admissions: PodGroupAllocation, rejections: tuple[Rejection, ...] = ()) -> Plan:
     return Plan(admissions, rejections, np.zeros((1, 3), dtype=np.int64))
 
 
-def _gang(held: dict[str, int] | None = None, count: int = 3) -> Encoded:
+def _podgroup(reserved: dict[str, int] | None = None, count: int = 3) -> EncodedSnapshot:
     """Return a unit whose first pod is there, whose second waits, and of which more come later."""
-    later = {"subGroupPrefix": "l-replica-", "replicas": 1, "count": count}
-    annotations = {"trainer-kai.dev/anticipated": json.dumps({"later": [later]})}
-    if held:
-        text = {"l-replica-0": {"nodes": held, "cause": "anticipated"}}
+    expected = {"subGroupPrefix": "l-replica-", "replicas": 1, "count": count}
+    annotations = {"trainer-kai.dev/anticipated": json.dumps({"later": [expected]})}
+    if reserved:
+        text = {"l-replica-0": {"nodes": reserved, "cause": "anticipated"}}
         annotations["trainer-kai.dev/reserved"] = json.dumps(text, separators=(",", ":"))
     subs = [{"name": "n-replica-0", "minMember": 1}, {"name": "l-replica-0", "minMember": 3}]
     fields = group(
         "g", meta={"annotations": annotations, "ownerReferences": [JOBSET]}, subGroups=subs
     )
     pods = jobset_pod("n", "g", node="a"), jobset_pod("l", "g", "l")
-    return encoded(node("a"), node("b"), fields, *pods)
+    return encode_objects(node("a"), node("b"), fields, *pods)
 
 
 def _text(**nodes: int) -> str:
@@ -47,89 +47,108 @@ def _text(**nodes: int) -> str:
 
 def test_rows_become_names() -> None:
     """In the order in which it was decided."""
-    found = encoded(node("a"), node("b"), pod("p"), pod("q"), pod("r"))
+    found = encode_objects(node("a"), node("b"), pod("p"), pod("q"), pod("r"))
     rejection = Rejection(
-        2, Verdict.NO_CAPACITY, BarNumbers("x"), is_curable=False, wakes_on=frozenset()
+        2,
+        UnschedulableReason.NO_CAPACITY,
+        PreFilterDetails("x"),
+        is_resolvable=False,
+        retry_on=frozenset(),
     )
 
-    orders = read_orders(
+    commands = read_commands(
         found,
         _plan(
-            Admission(1, binds=(Placing(1, 0),)),
-            Admission(0, nominations=(Placing(0, 1),)),
+            PodGroupAllocation(1, binds=(PodPlacement(1, 0),)),
+            PodGroupAllocation(0, nominations=(PodPlacement(0, 1),)),
             rejections=(rejection,),
         ),
     )
 
-    assert orders.binds == ((Key("ns", "q"), "a"),)
-    assert orders.nominations == ((Key("ns", "p"), "b"),)
-    assert orders.unschedulable == ((Key("ns", "pg-r-r"), Verdict.NO_CAPACITY, rejection),)
-    assert (orders.reservations, orders.reserved) == ((), {})
+    assert commands.binds == ((Key("ns", "q"), "a"),)
+    assert commands.nominations == ((Key("ns", "p"), "b"),)
+    assert commands.unschedulable == (
+        (Key("ns", "pg-r-r"), UnschedulableReason.NO_CAPACITY, rejection),
+    )
+    assert (commands.reservations, commands.reserved) == ((), {})
 
 
-def test_what_is_held_from_now_on() -> None:
+def test_new_reservations() -> None:
     """It is told by names, and written for the whole group."""
-    one = Reservation("l-replica-0", 1, 2, Cause.ANTICIPATED)
+    one = Reservation("l-replica-0", 1, 2, ReservationCause.ANTICIPATED)
 
-    orders = read_orders(_gang({"a": 1}), _plan(Admission(0, reservations=(one,))))
+    commands = read_commands(_podgroup({"a": 1}), _plan(PodGroupAllocation(0, reservations=(one,))))
 
-    assert orders.reservations == ((Key("ns", "g"), "l-replica-0", "b", 2, "anticipated"),)
-    assert orders.reserved == {Key("ns", "g"): _text(a=1, b=2)}
+    assert commands.reservations == ((Key("ns", "g"), "l-replica-0", "b", 2, "anticipated"),)
+    assert commands.reserved == {Key("ns", "g"): _text(a=1, b=2)}
 
 
-def test_a_pod_that_gets_its_place_gives_up_a_slot() -> None:
+def test_a_bound_pod_releases_one_place() -> None:
     """The first one, wherever it was placed; the last slot leaves no annotation."""
-    found = _gang({"a": 1, "b": 1})
-    row = found.pods.index(Key("ns", "l"))
-    bound = _plan(Admission(0, binds=(Placing(row, 1),)))
-    promised = _plan(Admission(0, nominations=(Placing(row, 1),)))
+    found = _podgroup({"a": 1, "b": 1})
+    row = found.pod_keys.index(Key("ns", "l"))
+    bound = _plan(PodGroupAllocation(0, binds=(PodPlacement(row, 1),)))
+    nominated = _plan(PodGroupAllocation(0, nominations=(PodPlacement(row, 1),)))
 
-    assert read_orders(found, bound).reserved == {Key("ns", "g"): _text(b=1)}
-    assert read_orders(found, promised).reserved == {Key("ns", "g"): _text(b=1)}
-    assert read_orders(_gang({"a": 1}), bound).reserved == {Key("ns", "g"): ""}
+    assert read_commands(found, bound).reserved == {Key("ns", "g"): _text(b=1)}
+    assert read_commands(found, nominated).reserved == {Key("ns", "g"): _text(b=1)}
+    assert read_commands(_podgroup({"a": 1}), bound).reserved == {Key("ns", "g"): ""}
 
 
 def test_what_stays_as_it_is_is_not_written() -> None:
     """And what is out of date is brought up to date, though nothing was decided."""
-    assert read_orders(_gang({"a": 1}), _plan()).reserved == {}
-    assert read_orders(_gang({"a": 1, "gone": 1}), _plan()).reserved == {Key("ns", "g"): _text(a=1)}
+    assert read_commands(_podgroup({"a": 1}), _plan()).reserved == {}
+    assert read_commands(_podgroup({"a": 1, "gone": 1}), _plan()).reserved == {
+        Key("ns", "g"): _text(a=1)
+    }
 
 
 @pytest.mark.parametrize(
     "case",
     [
         Case("nothing was decided", None, []),
-        Case("it found no room", Verdict.NO_CAPACITY, ["p"]),
-        Case("a bound of its queue is in the way", Verdict.EXCEEDS_LIMIT, ["p"]),
-        Case("one of its pods is made anew", Verdict.PODS_MISSING, []),
+        Case("it found no room", UnschedulableReason.NO_CAPACITY, ["p"]),
+        Case("a bound of its queue is in the way", UnschedulableReason.EXCEEDS_LIMIT, ["p"]),
+        Case("one of its pods is made anew", UnschedulableReason.PODS_MISSING, []),
     ],
     ids=ids,
 )
-def test_what_was_promised_is_taken_back(case: Case[Verdict | None, list[str]]) -> None:
+def test_a_nomination_is_taken_back(case: Case[UnschedulableReason | None, list[str]]) -> None:
     """Of a unit that was tried; whoever was promised nothing, or gets his place, is let alone."""
-    promised = {"nominatedNodeName": "a"}
-    pods = (pod("p", "g", status=promised), pod("q", "g", status=promised), pod("r", "g"))
-    found = encoded(node("a"), group("g"), *pods)
-    unit = found.units.index(Key("ns", "g"))
-    bound = Admission(unit, binds=(Placing(found.pods.index(Key("ns", "q")), 0),))
-    told = [] if case.given is None else [case.given]
+    nominated = {"nominatedNodeName": "a"}
+    pods = (pod("p", "g", status=nominated), pod("q", "g", status=nominated), pod("r", "g"))
+    found = encode_objects(node("a"), group("g"), *pods)
+    podgroup = found.podgroup_keys.index(Key("ns", "g"))
+    bound = PodGroupAllocation(
+        podgroup, binds=(PodPlacement(found.pod_keys.index(Key("ns", "q")), 0),)
+    )
+    reported = [] if case.given is None else [case.given]
     rejections = tuple(
-        Rejection(unit, it, BarNumbers("x"), is_curable=False, wakes_on=frozenset()) for it in told
+        Rejection(podgroup, it, PreFilterDetails("x"), is_resolvable=False, retry_on=frozenset())
+        for it in reported
     )
 
-    (orders,) = read_orders(found, _plan(bound, rejections=rejections)).units
+    (commands,) = read_commands(found, _plan(bound, rejections=rejections)).podgroups
 
-    assert [(it.pod.name, it.node) for it in orders.nominations] == [(it, "") for it in case.want]
+    assert [(it.pod.name, it.node) for it in commands.nominations] == [(it, "") for it in case.want]
 
 
-def test_of_a_unit_that_gets_nothing_too() -> None:
+def test_of_a_podgroup_that_gets_nothing_too() -> None:
     """There is nothing else to do for it."""
-    found = encoded(node("a"), group("g"), pod("p", "g", status={"nominatedNodeName": "a"}))
+    found = encode_objects(node("a"), group("g"), pod("p", "g", status={"nominatedNodeName": "a"}))
     rejection = Rejection(
-        0, Verdict.FRAGMENTED, BarNumbers("x"), is_curable=False, wakes_on=frozenset()
+        0,
+        UnschedulableReason.FRAGMENTED,
+        PreFilterDetails("x"),
+        is_resolvable=False,
+        retry_on=frozenset(),
     )
 
-    (orders,) = read_orders(found, _plan(rejections=(rejection,))).units
+    (commands,) = read_commands(found, _plan(rejections=(rejection,))).podgroups
 
-    assert orders.nominations == ((Key("ns", "p"), ""),)
-    assert (orders.binds, orders.hold, orders.let_go) == ((), None, None)
+    assert commands.nominations == ((Key("ns", "p"), ""),)
+    assert (commands.binds, commands.reserve_annotation, commands.release_annotation) == (
+        (),
+        None,
+        None,
+    )

@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from scheduler.state.partly import partly_done, ran
+from scheduler.state.partly import job_progress, jobs_to_recreate
 from tests.support.case import Case, ids
 from trainer_kai.api.decode import decode
 from trainer_kai.api.decode import encode as to_bytes
 from trainer_kai.api.job import Job
 from trainer_kai.api.jobset import JobSet
 
-_OVER = [{"type": "Complete", "status": "True"}]
+_COMPLETE = [{"type": "Complete", "status": "True"}]
 
 
 def replicated(name: str, replicas: int = 1, **more: Any) -> dict[str, Any]:
@@ -30,13 +30,13 @@ def job(name: str, succeeded: int = 0, **more: Any) -> dict[str, Any]:
     }
 
 
-def anew(jobs: list[Any], found: list[Any], pods: dict[str, int] | None = None) -> list[str]:
+def recreated(jobs: list[Any], found: list[Any], pods: dict[str, int] | None = None) -> list[str]:
     """Return which Jobs are made anew."""
     metadata = {"name": "j", "namespace": "ns", "uid": "u"}
     spec = {"replicatedJobs": jobs, "suspend": True}
     jobset = decode(JobSet, to_bytes({"metadata": metadata, "spec": spec}))
-    read = [ran(decode(Job, to_bytes(it))) for it in found]
-    made = partly_done(jobset, "kai-scheduler", read, pods or {})
+    read = [job_progress(decode(Job, to_bytes(it))) for it in found]
+    made = jobs_to_recreate(jobset, "kai-scheduler", read, pods or {})
     return sorted(it.uid for it in made)
 
 
@@ -48,10 +48,10 @@ CASES: list[Case[tuple[Any, ...], list[str]]] = [
     Case("one rank is done", ([replicated("a")], [job("a-0", 1)]), ["a-0"]),
     Case("its Job does not know yet", ([replicated("a")], [job("a-0")], {"a-0": 1}), ["a-0"]),
     Case("all ranks are done", ([replicated("a")], [job("a-0", 4)]), []),
-    Case("it is Complete", ([replicated("a")], [job("a-0", 4, conditions=_OVER)]), []),
+    Case("it is Complete", ([replicated("a")], [job("a-0", 4, conditions=_COMPLETE)]), []),
     Case(
         "one of two Jobs is Complete",
-        ([replicated("a", 2)], [job("a-0", 4, conditions=_OVER), job("a-1")]),
+        ([replicated("a", 2)], [job("a-0", 4, conditions=_COMPLETE), job("a-1")]),
         ["a-0"],
     ),
     Case("the stage before is over", (_STAGES, [job("a-0", 4), job("b-0", 1)]), ["b-0"]),
@@ -65,4 +65,4 @@ CASES: list[Case[tuple[Any, ...], list[str]]] = [
 @pytest.mark.parametrize("case", CASES, ids=ids)
 def test_which_are_made_anew(case: Case[tuple[Any, ...], list[str]]) -> None:
     """Jobs that are partly done, and Jobs that are done in a unit that is not."""
-    assert anew(*case.given) == case.want
+    assert recreated(*case.given) == case.want

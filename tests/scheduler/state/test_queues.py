@@ -6,21 +6,21 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.model import Bar, Queues, Unit
-from scheduler.state.queues import QueueRows
-from scheduler.state.state import State
-from scheduler.state.terms import Terms
+from scheduler.core.model import PodGroupInfo, PreFilterFailure, SnapshotQueues
+from scheduler.state.queues import QueueTable
+from scheduler.state.state import ClusterState
+from scheduler.state.terms import StateOptions
 from tests.support.case import Case, ids
 from tests.support.clusters import (
     NOW,
-    bar_of,
-    cluster,
-    decoded,
-    encoded,
+    cluster_cache,
+    decode_object,
+    encode_objects,
     group,
-    made,
+    make_object,
     node,
     pod,
+    prefilter_failure_of,
     queue,
 )
 from trainer_kai.api.names import ANTICIPATED
@@ -31,21 +31,21 @@ def _bounds(number: Any) -> dict[str, Any]:
     return {"resources": dict.fromkeys(("cpu", "memory", "gpu"), share)}
 
 
-def test_what_counts_otherwise_is_told() -> None:
+def test_what_counts_otherwise_is_reported() -> None:
     """The queue takes units, and each value is named with what counts in its place."""
     wrong = {"quota": -2, "limit": -3, "overQuotaWeight": -1}
     odd = queue("odd", resources={"gpu": wrong}, reclaimMinRuntime="-1s")
 
-    found = encoded(odd, group("g", queue="odd"), pod("p", "g"))
+    found = encode_objects(odd, group("g", queue="odd"), pod("p", "g"))
 
     row = found.snapshot.queues.names.index("odd")
-    assert bar_of(found, "g") is None
+    assert prefilter_failure_of(found, "g") is None
     assert found.snapshot.queues.quota[row].tolist() == [0, 0, -1]
     assert found.snapshot.queues.limit[row].tolist() == [0, 0, -1]
     assert found.snapshot.queues.weight[row].tolist() == [0, 0, 1]
     assert found.snapshot.queues.reclaim_min_s[row] == 0
     bound = "must be 0 or more, or -1 for no bound: it counts as -1"
-    assert [(it.counts, it.message) for it in found.strays] == [
+    assert [(it.still_counts, it.message) for it in found.warnings] == [
         (True, f"queue odd: {it}")
         for it in (
             "spec.reclaimMinRuntime: '-1s' must not be negative: it counts as 0s",
@@ -69,7 +69,7 @@ SHARES = [
 @pytest.mark.parametrize("case", SHARES, ids=ids)
 def test_shares(case: Case[dict[str, Any], tuple[list[int], list[float]]]) -> None:
     """CPU in thousandths, memory in bytes, GPUs in thousandths; what is left out is 0."""
-    found = encoded(queue(**case.given)).snapshot.queues
+    found = encode_objects(queue(**case.given)).snapshot.queues
 
     assert (found.quota[0].tolist(), found.weight[0].tolist()) == case.want
     assert found.priority == (100,)
@@ -77,13 +77,13 @@ def test_shares(case: Case[dict[str, Any], tuple[list[int], list[float]]]) -> No
 
 def test_no_bound() -> None:
     """-1 means that."""
-    found = encoded(queue(priority=7)).snapshot.queues
+    found = encode_objects(queue(priority=7)).snapshot.queues
 
     assert (found.quota.tolist(), found.limit.tolist()) == ([[-1] * 3], [[-1] * 3])
     assert found.priority == (7,)
 
 
-def _aims(goal: str | None) -> dict[str, Any]:
+def _goals(goal: str | None) -> dict[str, Any]:
     notes = {} if goal is None else {"annotations": {"trainer-kai.dev/reclaim-goal": goal}}
     return queue("b", meta=notes)
 
@@ -105,52 +105,55 @@ GOALS: list[Case[str | None, tuple[tuple[bool, ...], list[str]]]] = [
 @pytest.mark.parametrize("case", GOALS, ids=ids)
 def test_goals(case: Case[str | None, tuple[tuple[bool, ...], list[str]]]) -> None:
     """The queue goes on with what cannot be meant."""
-    found = encoded(_aims(case.given))
-    told = [one.message for one in found.strays]
-    assert (found.snapshot.queues.names, bar_of(encoded(_aims("x"), pod("p")), "pg-p-p")) == (
+    found = encode_objects(_goals(case.given))
+    reported = [one.message for one in found.warnings]
+    assert (
+        found.snapshot.queues.names,
+        prefilter_failure_of(encode_objects(_goals("x"), pod("p")), "pg-p-p"),
+    ) == (
         ("b", "q"),
         None,
     )
-    assert (found.snapshot.queues.is_quota_only, told) == case.want
+    assert (found.snapshot.queues.is_quota_only, reported) == case.want
 
 
-def test_a_note_that_nobody_reads_is_told() -> None:
+def test_an_unknown_annotation_is_reported() -> None:
     """Also of a queue that has been there for long."""
     notes = {"annotations": {"trainer-kai.dev/reclaim-gaol": "quota-only"}}
-    found = encoded(queue("b", meta=notes))
-    assert [one.message for one in found.strays] == [
+    found = encode_objects(queue("b", meta=notes))
+    assert [one.message for one in found.warnings] == [
         (
             "queue b: metadata.annotations[trainer-kai.dev/reclaim-gaol]: nobody reads this name;"
             " is trainer-kai.dev/reclaim-goal meant?"
         )
     ]
-    rows = QueueRows({"b": cluster(queue("b")).queues["b"]})
-    assert not rows.are_of({"b": cluster(queue("b", meta=notes)).queues["b"]})
+    rows = QueueTable({"b": cluster_cache(queue("b")).queues["b"]})
+    assert not rows.is_same({"b": cluster_cache(queue("b", meta=notes)).queues["b"]})
 
 
-def test_a_number_beyond_all_is_told() -> None:
+def test_a_number_beyond_all_is_reported() -> None:
     """Another one counts in its place; -1 is the word for no bound."""
     share = {"quota": 10**15, "limit": 1e30, "overQuotaWeight": 1e9}
-    found = encoded(queue("b", resources={"gpu": share, "memory": share}))
+    found = encode_objects(queue("b", resources={"gpu": share, "memory": share}))
 
-    most = {"gpu": 2**60 // 1000, "memory": 2**60 // 10**6}
+    limit = {"gpu": 2**60 // 1000, "memory": 2**60 // 10**6}
     ends = "and nothing can be more"
-    assert [one.message for one in found.strays] == [
-        f"queue b: spec.resources.gpu.limit is 1e+30: it counts as {most['gpu']}, {ends}",
-        f"queue b: spec.resources.memory.limit is 1e+30: it counts as {most['memory']}, {ends}",
-        f"queue b: spec.resources.memory.quota is 1e+15: it counts as {most['memory']}, {ends}",
+    assert [one.message for one in found.warnings] == [
+        f"queue b: spec.resources.gpu.limit is 1e+30: it counts as {limit['gpu']}, {ends}",
+        f"queue b: spec.resources.memory.limit is 1e+30: it counts as {limit['memory']}, {ends}",
+        f"queue b: spec.resources.memory.quota is 1e+15: it counts as {limit['memory']}, {ends}",
     ]
 
 
 def test_another_goal_is_heard() -> None:
     """Though nothing else of the queue has changed."""
     rows = [
-        QueueRows({"b": cluster(_aims(goal)).queues["b"]})
+        QueueTable({"b": cluster_cache(_goals(goal)).queues["b"]})
         for goal in (None, "fair-share", "quota-only")
     ]
-    others = [cluster(_aims(goal)).queues for goal in (None, "quota-only")]
+    others = [cluster_cache(_goals(goal)).queues for goal in (None, "quota-only")]
     known = [{"b": one["b"]} for one in others]
-    assert [[one.are_of(it) for it in known] for one in rows] == [
+    assert [[one.is_same(it) for it in known] for one in rows] == [
         [True, False],
         [True, False],
         [False, True],
@@ -160,7 +163,7 @@ def test_another_goal_is_heard() -> None:
 def test_rows_are_by_age_then_uid() -> None:
     """And parents are rows."""
     old = {"creationTimestamp": "2025-01-01T00:00:00Z"}
-    found = encoded(
+    found = encode_objects(
         queue("a", meta={"uid": "2"}),
         queue("b", meta={"uid": "1"}, parentQueue="c"),
         queue("c", meta={**old, "uid": "3"}),
@@ -169,14 +172,14 @@ def test_rows_are_by_age_then_uid() -> None:
     assert (found.names, found.parent) == (("b", "a", "q", "c"), (3, -1, -1, -1))
 
 
-_HERE = [
+_USABLE = [
     queue("top"),
     queue("q", parentQueue="top"),
     queue("inner"),
     queue("in", parentQueue="inner"),
 ]
 # more queues, the queue that a group names → the verdict, and what its message says
-BARS = [
+FAILURES = [
     Case("it exists", ([], "q"), None),
     Case("it does not", ([], "x"), ("QueueMissing", "queue x does not exist; there are in, q")),
     Case("none is named", ([], ""), ("Misconfigured", "it names no queue; there are in, q")),
@@ -211,39 +214,46 @@ BARS = [
 ]
 
 
-@pytest.mark.parametrize("case", BARS, ids=ids)
+@pytest.mark.parametrize("case", FAILURES, ids=ids)
 def test_bars(case: Case[tuple[list[Any], str], tuple[str, str] | None]) -> None:
     """What is wrong with a queue is told of the units in it, and of no others."""
     more, name = case.given
 
-    found = encoded(*_HERE, *more, group("g", queue=name), pod("p", "g"), group("h"), pod("r", "h"))
+    found = encode_objects(
+        *_USABLE, *more, group("g", queue=name), pod("p", "g"), group("h"), pod("r", "h")
+    )
 
-    assert bar_of(found, "g") == case.want
-    assert bar_of(found, "h") is None
-    assert (found.snapshot.units[found.units.index(("ns", "g"))].queue == -1) == bool(case.want)
+    assert prefilter_failure_of(found, "g") == case.want
+    assert prefilter_failure_of(found, "h") is None
+    assert (found.snapshot.podgroups[found.podgroup_keys.index(("ns", "g"))].queue == -1) == bool(
+        case.want
+    )
     sound = {"top", "q", "inner", "in"}
     assert set(found.snapshot.queues.names) == sound
-    assert {stray.group.name for stray in found.strays} == {it["metadata"]["name"] for it in more}
+    assert {warning.object_key.name for warning in found.warnings} == {
+        it["metadata"]["name"] for it in more
+    }
 
 
-def _used(found: Queues, name: str) -> tuple[int, int, int]:
+def _used(found: SnapshotQueues, name: str) -> tuple[int, int, int]:
     row = found.names.index(name)
     return tuple(
-        int(table[row, 2]) // 1000 for table in (found.allocated, found.fixed, found.requested)
+        int(table[row, 2]) // 1000
+        for table in (found.allocated, found.non_preemptible, found.requested)
     )  # type: ignore[return-value]
 
 
-_GOING = {"deletionTimestamp": "2026-01-05T07:59:00Z"}
+_TERMINATING = {"deletionTimestamp": "2026-01-05T07:59:00Z"}
 _STUCK = {"deletionTimestamp": "2026-01-05T07:00:00Z"}
 # a pod of a group → GPUs that its queue has, of them those that stay, and that it asks for
-CHARGES = [
+USAGE = [
     Case("it waits", ("g", {}), (0, 0, 1)),
     Case("it is there", ("g", {"node": "a"}), (1, 0, 1)),
     Case("it cannot be preempted", ("fixed", {"node": "a"}), (1, 1, 1)),
     Case("nothing of it is there", ("fixed", {}), (0, 0, 1)),
     Case("its node is gone", ("g", {"node": "b"}), (1, 0, 1)),
     Case("it is gated", ("g", {"schedulingGates": [{"name": "x"}]}), (0, 0, 0)),
-    Case("it is going", ("g", {"node": "a", "meta": _GOING}), (0, 0, 0)),
+    Case("it is going", ("g", {"node": "a", "meta": _TERMINATING}), (0, 0, 0)),
     Case("its end is overdue", ("g", {"node": "a", "meta": _STUCK}), (1, 0, 1)),
     Case("it succeeded", ("g", {"node": "a", "phase": "Succeeded"}), (0, 0, 0)),
     Case("another scheduler has it", ("g", {"node": "a", "schedulerName": "x"}), (0, 0, 0)),
@@ -267,19 +277,19 @@ CHARGES = [
 ]
 
 
-@pytest.mark.parametrize("case", CHARGES, ids=ids)
+@pytest.mark.parametrize("case", USAGE, ids=ids)
 def test_charges(case: Case[tuple[str, dict[str, Any]], tuple[int, int, int]]) -> None:
     """On all levels; what misconfigured units ask for takes nothing from others."""
-    name, said = case.given
+    name, given_fields = case.given
 
-    found = encoded(
+    found = encode_objects(
         queue("top"),
         queue("q", parentQueue="top"),
         node("a"),
         group("g"),
         group("fixed", preemptibility="non-preemptible"),
         group("wrong", minMember=-1),
-        pod("p", name, **said),
+        pod("p", name, **given_fields),
     ).snapshot.queues
 
     assert _used(found, "q") == _used(found, "top") == case.want
@@ -288,11 +298,11 @@ def test_charges(case: Case[tuple[str, dict[str, Any]], tuple[int, int, int]]) -
 def test_priorities() -> None:
     """A class, else the default class with the smallest value; from 100 on nobody is preempted."""
     classes = [
-        made("PriorityClass", "build", value=100),
-        made("PriorityClass", "usual", value=70, globalDefault=True),
-        made("PriorityClass", "other", value=80, globalDefault=True),
+        make_object("PriorityClass", "build", value=100),
+        make_object("PriorityClass", "usual", value=70, globalDefault=True),
+        make_object("PriorityClass", "other", value=80, globalDefault=True),
     ]
-    found = encoded(
+    found = encode_objects(
         *classes,
         *(group(n, priorityClassName=c) for n, c in (("a", "build"), ("b", "unknown"), ("c", ""))),
         group("d", priorityClassName="build", preemptibility="preemptible"),
@@ -302,7 +312,10 @@ def test_priorities() -> None:
         pod("g", labels={"kai.scheduler/preemptibility": "non-preemptible"}),
     )
 
-    got = [(unit.name, unit.priority, unit.is_preemptible) for unit in found.snapshot.units]
+    got = [
+        (podgroup.name, podgroup.priority, podgroup.is_preemptible)
+        for podgroup in found.snapshot.podgroups
+    ]
     assert got == [
         ("ns/a", 100, False),
         ("ns/b", 70, True),
@@ -317,8 +330,8 @@ def test_priorities() -> None:
 def test_a_class_that_a_label_may_not_choose_counts_for_nothing() -> None:
     """Neither for a gang nor for a pod on its own, unless its pods name it in their spec."""
     high: dict[str, Any] = {"priorityClassName": "high"}
-    found = encoded(
-        made("PriorityClass", "high", value=10**9),
+    found = encode_objects(
+        make_object("PriorityClass", "high", value=10**9),
         *(group(n, **high) for n in ("a", "b", "c", "d")),
         pod("pa", "a"),
         pod("pb", "b", **high),
@@ -330,8 +343,12 @@ def test_a_class_that_a_label_may_not_choose_counts_for_nothing() -> None:
     )
 
     got = {
-        unit.name: (unit.priority, unit.is_preemptible, *(it is not None for it in _bars(unit)))
-        for unit in found.snapshot.units
+        podgroup.name: (
+            podgroup.priority,
+            podgroup.is_preemptible,
+            *(it is not None for it in _failures(podgroup)),
+        )
+        for podgroup in found.snapshot.podgroups
     }
     refused, fine = (50, True, True, False), (10**9, False, False, False)
     assert got == {
@@ -346,16 +363,16 @@ def test_a_class_that_a_label_may_not_choose_counts_for_nothing() -> None:
 
 def test_classes_that_a_site_does_not_offer() -> None:
     """As those of the system; a gang that waits is Misconfigured."""
-    objects = [made("PriorityClass", name, value=60) for name in ("build", "other")]
-    gangs = [group("a", priorityClassName="build"), group("b", priorityClassName="other")]
+    objects = [make_object("PriorityClass", name, value=60) for name in ("build", "other")]
+    records = [group("a", priorityClassName="build"), group("b", priorityClassName="other")]
     pods = [pod("pa", "a"), pod("pb", "b")]
 
-    found = encoded(*objects, *gangs, *pods, priority_classes=frozenset({"build"}))
+    found = encode_objects(*objects, *records, *pods, priority_classes=frozenset({"build"}))
 
-    assert [unit.priority for unit in found.snapshot.units] == [60, 50]
-    assert bar_of(found, "a") is None
-    verdict, message = bar_of(found, "b") or ("", "")
-    assert verdict == "Misconfigured"
+    assert [podgroup.priority for podgroup in found.snapshot.podgroups] == [60, 50]
+    assert prefilter_failure_of(found, "a") is None
+    reason, message = prefilter_failure_of(found, "b") or ("", "")
+    assert reason == "Misconfigured"
     assert message == (
         "spec.priorityClassName: it may not choose PriorityClass other: the setting"
         " priority_classes of the scheduler does not name it; choose build, or name it in"
@@ -365,9 +382,9 @@ def test_classes_that_a_site_does_not_offer() -> None:
 
 def test_a_quota_that_comes_and_goes() -> None:
     """It concerns its namespace only, and what of it says something of priorities."""
-    state = State(Terms(now=NOW, default_queue="q"))
+    state = ClusterState(StateOptions(now=NOW, default_queue="q"))
     high: dict[str, Any] = {"priorityClassName": "high"}
-    quota = made(
+    quota = make_object(
         "ResourceQuota",
         "r",
         spec={
@@ -376,86 +393,99 @@ def test_a_quota_that_comes_and_goes() -> None:
             }
         },
     )
-    plain = made("ResourceQuota", "r", spec={"hard": {"pods": "1"}})
+    plain = make_object("ResourceQuota", "r", spec={"hard": {"pods": "1"}})
     other = {**quota, "metadata": {"name": "r", "namespace": "other"}}
-    objects = [made("PriorityClass", "high", value=90), queue(), group("g", **high), pod("p", "g")]
+    objects = [
+        make_object("PriorityClass", "high", value=90),
+        queue(),
+        group("g", **high),
+        pod("p", "g"),
+    ]
 
-    def waits(*told: dict[str, Any], is_there: bool = True) -> list[bool]:
-        for fields in told:
-            shelf, key, one = decoded(fields)
-            getattr(state, shelf).tell(key, one if is_there else None)
+    def is_pending(*reported: dict[str, Any], is_present: bool = True) -> list[bool]:
+        for fields in reported:
+            store, key, one = decode_object(fields)
+            getattr(state, store).put(key, one if is_present else None)
         state.check(NOW)
-        return [unit.bar is not None for unit in state.snapshot(NOW).snapshot.units]
+        return [
+            podgroup.prefilter_failure is not None
+            for podgroup in state.snapshot(NOW).snapshot.podgroups
+        ]
 
-    assert waits(*objects, pod("e", labels=high)) == [False, False]
-    assert waits(other, plain) == [False, False]
-    assert waits(quota) == [True, True]
-    assert waits(plain) == [False, False]
-    assert waits(quota) == [True, True]
-    assert waits(quota, is_there=False) == [False, False]
+    assert is_pending(*objects, pod("e", labels=high)) == [False, False]
+    assert is_pending(other, plain) == [False, False]
+    assert is_pending(quota) == [True, True]
+    assert is_pending(plain) == [False, False]
+    assert is_pending(quota) == [True, True]
+    assert is_pending(quota, is_present=False) == [False, False]
 
 
 @pytest.mark.parametrize("names", ["aba", "bab"])
-def test_the_quota_that_is_named_does_not_depend_on_what_was_told_first(names: str) -> None:
+def test_the_quota_that_is_named_does_not_depend_on_the_order_of_events(names: str) -> None:
     """Of several that count a class it is the first by name, whichever has changed last."""
-    state = State(Terms(now=NOW, default_queue="q"))
+    state = ClusterState(StateOptions(now=NOW, default_queue="q"))
     quotas = [
-        made("ResourceQuota", name, spec={"hard": {"pods": pods}, "scopes": ["PriorityClass"]})
+        make_object(
+            "ResourceQuota", name, spec={"hard": {"pods": pods}, "scopes": ["PriorityClass"]}
+        )
         for name, pods in zip(names, "112", strict=True)
     ]
     objects = [
-        *(made("PriorityClass", "high", value=90), queue()),
+        *(make_object("PriorityClass", "high", value=90), queue()),
         *(group("g", priorityClassName="high"), pod("p", "g")),
     ]
 
     elsewhere = {**quotas[0], "metadata": {"name": "r", "namespace": "other"}}
 
     for fields in (*objects, *quotas, elsewhere, pod("p2", "g")):
-        shelf, key, one = decoded(fields)
-        getattr(state, shelf).tell(key, one)
+        store, key, one = decode_object(fields)
+        getattr(state, store).put(key, one)
         state.check(NOW)
 
-    assert "ResourceQuota a counts its pods" in (bar_of(state.snapshot(NOW), "g") or ("", ""))[1]
+    assert (
+        "ResourceQuota a counts its pods"
+        in (prefilter_failure_of(state.snapshot(NOW), "g") or ("", ""))[1]
+    )
 
 
 def test_a_class_counts_once_all_pods_have_come() -> None:
     """Until then the API server has not admitted all of them; and again when one is gone."""
-    state = State(Terms(now=NOW, default_queue="q"))
+    state = ClusterState(StateOptions(now=NOW, default_queue="q"))
     high: dict[str, Any] = {"priorityClassName": "high"}
-    later = {"subGroupPrefix": "l-", "replicas": 1, "count": 2, "priorityClassName": "high"}
+    expected = {"subGroupPrefix": "l-", "replicas": 1, "count": 2, "priorityClassName": "high"}
     objects = [
-        *(made("PriorityClass", "high", value=10**9), queue()),
+        *(make_object("PriorityClass", "high", value=10**9), queue()),
         group(
             "g",
             **high,
             subGroups=[{"name": "n", "minMember": 1}, {"name": "l-0", "minMember": 2}],
-            meta={"annotations": {ANTICIPATED: json.dumps({"later": [later]})}},
+            meta={"annotations": {ANTICIPATED: json.dumps({"later": [expected]})}},
         ),
     ]
 
-    def priority(*told: dict[str, Any], is_there: bool = True) -> list[int]:
-        for fields in told:
-            shelf, key, one = decoded(fields)
-            getattr(state, shelf).tell(key, one if is_there else None)
+    def priority(*reported: dict[str, Any], is_present: bool = True) -> list[int]:
+        for fields in reported:
+            store, key, one = decode_object(fields)
+            getattr(state, store).put(key, one if is_present else None)
         state.check(NOW)
-        return [unit.priority for unit in state.snapshot(NOW).snapshot.units]
+        return [podgroup.priority for podgroup in state.snapshot(NOW).snapshot.podgroups]
 
     assert priority(*objects, pod("p", "g", "n", **high)) == [50]
     assert priority(pod("p0", "g", "l-0", **high)) == [50]
     assert priority(pod("p1", "g", "l-0", **high)) == [10**9]
-    assert priority(pod("p1", "g", "l-0", **high), is_there=False) == [50]
+    assert priority(pod("p1", "g", "l-0", **high), is_present=False) == [50]
     assert priority(pod("p1", "g", "l-0")) == [50]
 
 
-def _bars(unit: Unit) -> tuple[Bar | None, Bar | None]:
-    return unit.bar, unit.growth_bar
+def _failures(podgroup: PodGroupInfo) -> tuple[PreFilterFailure | None, PreFilterFailure | None]:
+    return podgroup.prefilter_failure, podgroup.elastic_failure
 
 
 def test_without_classes_the_priority_is_50() -> None:
     """As KAI's train."""
-    found = encoded(group("g", priorityClassName="build"), pod("p", "g")).snapshot
+    found = encode_objects(group("g", priorityClassName="build"), pod("p", "g")).snapshot
 
-    assert (found.units[0].priority, found.units[0].is_preemptible) == (50, True)
+    assert (found.podgroups[0].priority, found.podgroups[0].is_preemptible) == (50, True)
 
 
 @pytest.mark.parametrize(("label", "row"), [("other", 0), ("", 1)])
@@ -463,9 +493,9 @@ def test_the_queue_of_a_pod_without_a_group(label: str, row: int) -> None:
     """Its label, else the default."""
     labels = {"kai.scheduler/queue": label}
 
-    found = encoded(queue("other", meta={"uid": "a"}), pod("p", labels=labels)).snapshot
+    found = encode_objects(queue("other", meta={"uid": "a"}), pod("p", labels=labels)).snapshot
 
-    assert (found.queues.names, found.units[0].queue) == (("other", "q"), row)
+    assert (found.queues.names, found.podgroups[0].queue) == (("other", "q"), row)
 
 
 def _chain(length: int, top: str = "") -> list[Any]:
@@ -485,17 +515,17 @@ CHAINS = [
 @pytest.mark.parametrize("case", CHAINS, ids=ids)
 def test_long_chains(case: Case[str, bool]) -> None:
     """Time grows with the number of queues, and not with its square."""
-    queues = cluster(*_chain(2000, case.given)).queues
+    queues = cluster_cache(*_chain(2000, case.given)).queues
     since = time.process_time()
 
-    rows = QueueRows(queues)
+    rows = QueueTable(queues)
     found = rows.table(*([[1] * 3 for _ in rows.names] for _ in range(3)))
-    bars = [rows.bar(name) for name in ("q0000", "q1000", "q1999")]
+    failures = [rows.prefilter_failure(name) for name in ("q0000", "q1000", "q1999")]
 
     assert time.process_time() - since < 3
     assert len(rows.names) == (2000 if case.want else 0)
-    assert all(bar is not None for bar in bars[:2])
+    assert all(prefilter_failure is not None for prefilter_failure in failures[:2])
     if case.want:
-        top = rows.row["q0000"]
+        top = rows.row_by_name["q0000"]
         assert found.allocated[top].tolist() == [2000] * 3
-        assert found.allocated[rows.row["q1999"]].tolist() == [1] * 3
+        assert found.allocated[rows.row_by_name["q1999"]].tolist() == [1] * 3

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from scheduler.state.repair import Shortage, kept_places, lack_of
-from tests.support.clusters import JOBSET, cluster, group, jobset_pod, made, pod
+from scheduler.state.repair import Shortage, reserve_lost_places, shortage_of
+from tests.support.clusters import JOBSET, cluster_cache, group, jobset_pod, make_object, pod
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key
 from trainer_kai.api.pod import Pod
@@ -17,7 +17,7 @@ Fields = dict[str, Any]
 
 def read(*objects: Fields) -> tuple[PodGroup, list[Pod], JobSet | None]:
     """Return the group "g", the pods, and the JobSet "j" if it is there."""
-    found = cluster(*objects)
+    found = cluster_cache(*objects)
     pods = [found.pods[key] for key in sorted(found.pods)]
     return found.pod_groups[Key("ns", "g")], pods, found.jobsets.get(Key("ns", "j"))
 
@@ -26,20 +26,20 @@ def of_jobset(**spec: Any) -> list[Fields]:
     """Return a group of the JobSet "j", and that."""
     subs = [{"name": f"{name}-replica-0", "minMember": 1} for name in ("n", "l")]
     owned = group("g", meta={"ownerReferences": [JOBSET]}, subGroups=subs, **spec)
-    return [owned, made("JobSet", "j", {"uid": "u"}, spec={})]
+    return [owned, make_object("JobSet", "j", {"uid": "u"}, spec={})]
 
 
 def test_one_of_two_sub_groups_may_be_enough() -> None:
     """What runs with as many as it asked for lacks nothing."""
     pods = jobset_pod("a", "g", "n", node="x"), jobset_pod("b", "g", "l")
-    assert lack_of(*read(*of_jobset(minSubGroup=1), *pods)) is None
-    assert lack_of(*read(*of_jobset(), *pods)) == Shortage(1, 2, all_exist=True)
+    assert shortage_of(*read(*of_jobset(minSubGroup=1), *pods)) is None
+    assert shortage_of(*read(*of_jobset(), *pods)) == Shortage(1, 2, all_exist=True)
 
 
 def test_each_job_has_attempts_of_its_own() -> None:
     """One Job was started again alone; the pods of the other are as good as before."""
     again = jobset_pod("b", "g", "l", node="x", job_attempt=1)
-    assert lack_of(*read(*of_jobset(), jobset_pod("a", "g", "n", node="x"), again)) is None
+    assert shortage_of(*read(*of_jobset(), jobset_pod("a", "g", "n", node="x"), again)) is None
 
 
 @pytest.mark.parametrize("phase", ["Failed", "Running"])
@@ -48,17 +48,17 @@ def test_what_is_still_to_be_made_does_not_wait_for_room(phase: str) -> None:
     pods = [pod("a", "g", node="x")]
     if phase == "Failed":
         pods.append(pod("b", "g", node="x", phase=phase))
-    assert lack_of(*read(group("g", minMember=2), *pods)) == Shortage(1, 2, all_exist=False)
+    assert shortage_of(*read(group("g", minMember=2), *pods)) == Shortage(1, 2, all_exist=False)
 
 
-def test_what_is_on_its_way_stays_known() -> None:
+def test_in_flight_reservations_stay_known() -> None:
     """A pod that is back is lost, while others of its unit are still to come back."""
     away = {"nodes": {"y": 1}, "cause": "move", "until": "2026-01-05T08:05:00Z"}
-    held = json.dumps({"l-replica-0": away})
+    reserved = json.dumps({"l-replica-0": away})
     owned, jobset = of_jobset()
-    owned["metadata"]["annotations"] = {"trainer-kai.dev/reserved": held}
+    owned["metadata"]["annotations"] = {"trainer-kai.dev/reserved": reserved}
     found, (lost,), its = read(owned, jobset, jobset_pod("a", "g", "n", node="x"))
-    text = kept_places([lost], [], found, its)
+    text = reserve_lost_places([lost], [], found, its)
     assert text is not None
     kept = {"nodes": {"x": 1}, "cause": "repair"}
     assert json.loads(text) == {"l-replica-0": away, "n-replica-0": kept}
@@ -71,6 +71,6 @@ def test_the_place_of_one_that_could_be_spared() -> None:
         jobset_pod("a", "g", "n", node="x"),
         jobset_pod("b", "g", "l", node="y"),
     )
-    text = kept_places([lost], [other], found, jobset)
+    text = reserve_lost_places([lost], [other], found, jobset)
     assert text is not None
     assert json.loads(text) == {"n-replica-0": {"nodes": {"x": 1}, "cause": "repair"}}

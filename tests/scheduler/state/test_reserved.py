@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.core.model import Cause
-from scheduler.state.reserved import SlotAt, read_reserved, write_reserved
+from scheduler.core.model import ReservationCause
+from scheduler.state.reserved import NamedPlace, read_reserved, write_reserved
 from tests.support.case import Case, ids
 
 # slots → the annotation
@@ -28,9 +28,11 @@ TEXTS = [
 @pytest.mark.parametrize("case", TEXTS, ids=ids)
 def test_texts(case: Case[list[tuple[str, str, int]], str]) -> None:
     """Sorted, so that the same slots are the same text."""
-    slots = [SlotAt(leaf, node, Cause(cause)) for leaf, node, cause in case.given]
+    places = [
+        NamedPlace(podset, node, ReservationCause(cause)) for podset, node, cause in case.given
+    ]
 
-    assert write_reserved(slots) == write_reserved(slots[::-1]) == case.want
+    assert write_reserved(places) == write_reserved(places[::-1]) == case.want
 
 
 # an annotation → its slots, or nothing for what cannot be read
@@ -55,17 +57,20 @@ def test_reading(case: Case[str, dict[str, list[str]] | None]) -> None:
         assert isinstance(found, str)
     else:
         assert not isinstance(found, str)
-        assert {leaf: [slot.node for slot in slots] for leaf, slots in found.items()} == case.want
+        assert {
+            podset: [place.node for place in places] for podset, places in found.items()
+        } == case.want
 
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from("ab"), st.sampled_from("xyz"), st.just(Cause.MOVE)), max_size=9
+        st.tuples(st.sampled_from("ab"), st.sampled_from("xyz"), st.just(ReservationCause.MOVE)),
+        max_size=9,
     )
 )
-def test_what_is_written_is_read(slots: list[tuple[str, str, Cause]]) -> None:
+def test_what_is_written_is_read(places: list[tuple[str, str, ReservationCause]]) -> None:
     """In the order of leaves and nodes."""
-    found = read_reserved(write_reserved(SlotAt(*slot) for slot in slots))
+    found = read_reserved(write_reserved(NamedPlace(*place) for place in places))
 
     assert not isinstance(found, str)
-    assert [tuple(slot) for leaf in sorted(found) for slot in found[leaf]] == sorted(slots)
+    assert [tuple(place) for podset in sorted(found) for place in found[podset]] == sorted(places)

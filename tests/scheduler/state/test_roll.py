@@ -8,27 +8,29 @@ import pytest
 from scheduler.core.model import PodState
 from scheduler.state.cluster import Cluster
 from scheduler.state.encode import encode
-from scheduler.state.live import Live
-from scheduler.state.terms import Terms, epoch_s
+from scheduler.state.live import ClusterCache
+from scheduler.state.terms import StateOptions, epoch_s
 from tests.support.case import Case, ids
-from tests.support.clusters import NOW, cluster, encoded, group, leaf_of, node, pod
+from tests.support.clusters import NOW, cluster_cache, encode_objects, group, node, pod, podset_of
 from trainer_kai.api.meta import Key
 
-_GOING = {"deletionTimestamp": "2026-01-05T07:58:00Z"}
+_TERMINATING = {"deletionTimestamp": "2026-01-05T07:58:00Z"}
 _STUCK = {"deletionTimestamp": "2026-01-05T07:57:59Z"}
 _GATED = [{"name": "somebody"}]
 
 # what is said of a pod of a group → its state as a row, and waiting, there, succeeded
 STATES = [
-    Case("it waits", {}, (PodState.WAITING, (1, 0, 0))),
-    Case("no phase is Pending", {"phase": ""}, (PodState.WAITING, (1, 0, 0))),
+    Case("it waits", {}, (PodState.PENDING, (1, 0, 0))),
+    Case("no phase is Pending", {"phase": ""}, (PodState.PENDING, (1, 0, 0))),
     Case("a gate holds it", {"schedulingGates": _GATED}, (PodState.GATED, (0, 0, 0))),
     Case("it is bound and not yet running", {"node": "a", "phase": "Pending"}, (2, (0, 1, 0))),
     Case("its node says nothing of it", {"node": "a", "phase": "Unknown"}, (2, (0, 1, 0))),
-    Case("it runs on a node that is gone", {"node": "gone"}, (PodState.THERE, (0, 1, 0))),
-    Case("it is going", {"node": "a", "meta": _GOING}, (PodState.RELEASING, (0, 0, 0))),
-    Case("its end is overdue", {"node": "a", "meta": _STUCK}, (PodState.STUCK, (0, 0, 0))),
-    Case("it is going before it was placed", {"meta": _GOING}, (PodState.DONE, (0, 0, 0))),
+    Case("it runs on a node that is gone", {"node": "gone"}, (PodState.RUNNING, (0, 1, 0))),
+    Case("it is going", {"node": "a", "meta": _TERMINATING}, (PodState.RELEASING, (0, 0, 0))),
+    Case(
+        "its end is overdue", {"node": "a", "meta": _STUCK}, (PodState.STUCK_RELEASING, (0, 0, 0))
+    ),
+    Case("it is going before it was placed", {"meta": _TERMINATING}, (PodState.DONE, (0, 0, 0))),
     Case("it succeeded", {"node": "a", "phase": "Succeeded"}, (PodState.DONE, (0, 0, 1))),
     Case("it failed", {"node": "a", "phase": "Failed"}, (PodState.DONE, (0, 0, 0))),
     Case("it runs nowhere", {"phase": "Running"}, (PodState.DONE, (0, 0, 0))),
@@ -38,36 +40,38 @@ STATES = [
 @pytest.mark.parametrize("case", STATES, ids=ids)
 def test_states(case: Case[dict[str, Any], tuple[int, tuple[int, int, int]]]) -> None:
     """The other pod of the group keeps it in the snapshot."""
-    found = encoded(node("a"), group("g"), pod("x", "g", **case.given), pod("y", "g", node="a"))
+    found = encode_objects(
+        node("a"), group("g"), pod("x", "g", **case.given), pod("y", "g", node="a")
+    )
 
-    leaf = leaf_of(found, "g")
-    row = found.pods.index(Key("ns", "x"))
-    counts = len(leaf.waiting), leaf.there - 1, leaf.succeeded
+    podset = podset_of(found, "g")
+    row = found.pod_keys.index(Key("ns", "x"))
+    counts = len(podset.pending), podset.running - 1, podset.succeeded
     assert (found.snapshot.pods.state[row], counts) == case.want
 
 
 def test_who_has_something_of_a_node() -> None:
     """Releasing is part of what is used; who is stuck is not releasing; who is done has nothing."""
-    found = encoded(
+    found = encode_objects(
         node("a", gpu=8),
         pod("there", node="a"),
-        pod("going", node="a", meta=_GOING),
+        pod("going", node="a", meta=_TERMINATING),
         pod("stuck", node="a", meta=_STUCK),
         pod("over", node="a", phase="Succeeded"),
         pod("foreign", node="a", schedulerName="default-scheduler"),
     )
 
-    nodes, gpu = found.snapshot.nodes, found.snapshot.axes.gpus[0]
+    nodes, gpu = found.snapshot.nodes, found.snapshot.resources.gpus[0]
     assert (nodes.idle[0, gpu], nodes.releasing[0, gpu]) == (4000, 1000)
-    assert (nodes.idle[0, found.snapshot.axes.pods]) == 106
+    assert (nodes.idle[0, found.snapshot.resources.pods]) == 106
 
 
-def test_the_order_of_pods_in_a_leaf() -> None:
+def test_the_order_of_pods_in_a_podset() -> None:
     """Launchers first; of them and of others the larger number, then the older, then the uid."""
     late = {"creationTimestamp": "2026-01-05T07:00:00Z"}
     early = {"creationTimestamp": "2026-01-05T06:00:00Z"}
     priority = "kai.scheduler/task-priority"
-    found = encoded(
+    found = encode_objects(
         group("g", minMember=8),
         pod("plain-b", "g", meta=late),
         pod("plain-a", "g", meta=late),
@@ -79,43 +83,51 @@ def test_the_order_of_pods_in_a_leaf() -> None:
         pod("next", "g", labels={"ray.io/node-type": "head", priority: "1"}, meta=late),
     )
 
-    names = [found.pods[row].name for row in leaf_of(found, "g").waiting]
+    names = [found.pod_keys[row].name for row in podset_of(found, "g").pending]
     assert names == ["next", "head", "ten", "five", "old", "plain-a", "plain-b", "none"]
 
 
-def test_units_are_rows_by_age_then_uid() -> None:
+def test_podgroups_are_rows_by_age_then_uid() -> None:
     """The time counts, not its text."""
-    found = encoded(
+    found = encode_objects(
         pod("c", meta={"creationTimestamp": "2026-01-05T06:30:00Z", "uid": "0"}),
         pod("b", meta={"creationTimestamp": "2026-01-05T08:00:00+02:00", "uid": "2"}),
         pod("a", meta={"creationTimestamp": "2026-01-05T06:00:00Z", "uid": "1"}),
     )
 
-    assert [key.name for key in found.units] == ["pg-a-1", "pg-b-2", "pg-c-0"]
+    assert [key.name for key in found.podgroup_keys] == ["pg-a-1", "pg-b-2", "pg-c-0"]
 
 
-def test_pods_of_one_job_are_alike_unless_somebody_asks_for_their_index() -> None:
+def test_pods_of_one_job_are_alike_unless_a_term_selects_their_index() -> None:
     """The completion index is a label of all of them, and hardly ever asked for."""
     index = "batch.kubernetes.io/job-completion-index"
     pods = [pod(f"p{i}", "g", labels={index: str(i)}) for i in range(3)]
-    plain = encoded(group("g"), *pods)
+    plain = encode_objects(group("g"), *pods)
     term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {index: "1"}}}
     shy = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    asking = encoded(group("g"), *pods, pod("shy", affinity=shy))
+    asking = encode_objects(group("g"), *pods, pod("shy", affinity=shy))
 
-    assert len(set(plain.snapshot.pods.shape.tolist())) == 1
-    names = [key.name for key in asking.pods]
-    shunned = [asking.snapshot.shapes[row].shunned for row in asking.snapshot.pods.shape]
-    assert dict(zip(names, shunned, strict=True)) == {"p0": (), "p1": (0,), "p2": (), "shy": ()}
+    assert len(set(plain.snapshot.pods.signature.tolist())) == 1
+    names = [key.name for key in asking.pod_keys]
+    existing_anti_affinity = [
+        asking.snapshot.signatures[row].existing_anti_affinity
+        for row in asking.snapshot.pods.signature
+    ]
+    assert dict(zip(names, existing_anti_affinity, strict=True)) == {
+        "p0": (),
+        "p1": (0,),
+        "p2": (),
+        "shy": (),
+    }
 
 
 def test_equal_pods_are_alike_also_when_they_share_nothing() -> None:
     """Objects that were made one by one are compared by what they say."""
-    one, two = (cluster(pod(name)).pods for name in ("x", "y"))
+    one, two = (cluster_cache(pod(name)).pods for name in ("x", "y"))
 
-    found = encode(Cluster(pods={**one, **two}), Terms(now=NOW))
+    found = encode(Cluster(pods={**one, **two}), StateOptions(now=NOW))
 
-    assert len(found.snapshot.shapes) == 1
+    assert len(found.snapshot.signatures) == 1
 
 
 TIMES = [
@@ -148,9 +160,9 @@ def test_times(case: Case[str, int | None]) -> None:
 
 def test_pods_come_where_there_are_no_nodes_yet() -> None:
     """A cluster that gets nodes when it needs them may have none."""
-    live = Live(lambda: Terms(now=0))
+    cache = ClusterCache(lambda: StateOptions(now=0))
     for number in range(200):
-        found = cluster(pod(f"p{number}")).pods
-        live.pod(*next(iter(found.items())))
-        live.snapshot()
-    live.check()
+        found = cluster_cache(pod(f"p{number}")).pods
+        cache.update_pod(*next(iter(found.items())))
+        cache.snapshot()
+    cache.check()

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from scheduler.state.selectors import Need, Selector, Selectors
+from scheduler.state.selectors import PodLabelRequirement, PodSelector, SelectorTable
 from tests.support.case import Case, ids
 
-_ALL: tuple[Need, ...] = (
+_ALL: tuple[PodLabelRequirement, ...] = (
     ("app", "In", ("a", "b")),
     ("app", "In", ()),
     ("app", "Exists", ()),
@@ -30,13 +30,13 @@ MATCHES = [
 @pytest.mark.parametrize("case", MATCHES, ids=ids)
 def test_matches(case: Case[dict[str, str], tuple[list[int], list[int]]]) -> None:
     """Each once, wherever it is filed."""
-    alone, both = Selectors(), Selectors()
+    standalone, both = SelectorTable(), SelectorTable()
     for need in _ALL:
-        alone.row(Selector(None, (need,)))
+        standalone.row(PodSelector(None, (need,)))
     for need in _ALL[:-1]:
-        both.row(Selector(None, (need, _ALL[-1])))
+        both.row(PodSelector(None, (need, _ALL[-1])))
 
-    assert list(alone.matching("ns", case.given)) == case.want[0]
+    assert list(standalone.matching("ns", case.given)) == case.want[0]
     assert list(both.matching("ns", case.given)) == case.want[1]
 
 
@@ -52,9 +52,9 @@ MANY: list[Case[Any, None]] = [
 @pytest.mark.parametrize("case", MANY, ids=ids)
 def test_many(case: Case[Any, None]) -> None:
     """Pods are tried against those that may match, whatever the others are."""
-    found = Selectors()
+    found = SelectorTable()
     for i in range(2000):
-        found.row(Selector(frozenset({"ns", f"ns{i}"}), (case.given(i),)))
+        found.row(PodSelector(frozenset({"ns", f"ns{i}"}), (case.given(i),)))
     since = time.process_time()
 
     for i in range(2000):

@@ -5,47 +5,70 @@ from typing import Any
 import pytest
 
 from scheduler.state.encode import encode
-from scheduler.state.terms import Terms
+from scheduler.state.terms import StateOptions
 from tests.support.case import Case, ids
-from tests.support.clusters import JOBSET, cluster, group, jobset_pod, made, node, pod, queue
+from tests.support.clusters import (
+    JOBSET,
+    cluster_cache,
+    group,
+    jobset_pod,
+    make_object,
+    node,
+    pod,
+    queue,
+)
 
 Fields = dict[str, Any]
 
-NOTED = 1767603600  # 2026-01-05T09:00:00Z
-SINCE = {"kai.scheduler/stale-podgroup-timestamp": "2026-01-05T09:00:00Z"}
-GOING: Fields = {"deletionTimestamp": "2026-01-05T08:59:59Z"}
+STALE_SINCE_CASES = 1767603600  # 2026-01-05T09:00:00Z
+STALE_SINCE = {"kai.scheduler/stale-podgroup-timestamp": "2026-01-05T09:00:00Z"}
+TERMINATING: Fields = {"deletionTimestamp": "2026-01-05T08:59:59Z"}
 
 
-def short(*pods: Fields, note: str = "", **spec: Any) -> list[Fields]:
+def incomplete(*pods: Fields, note: str = "", **spec: Any) -> list[Fields]:
     """Return a group of three of which it is noted that it is short; two of its pods are there."""
-    meta: Fields = {"annotations": {next(iter(SINCE)): note} if note else SINCE}
-    there = [pod(f"g{i}", "g", node="n") for i in range(2)]
-    return [group("g", meta=meta, minMember=3, **spec), *there, *pods]
+    meta: Fields = {"annotations": {next(iter(STALE_SINCE)): note} if note else STALE_SINCE}
+    running = [pod(f"g{i}", "g", node="n") for i in range(2)]
+    return [group("g", meta=meta, minMember=3, **spec), *running, *pods]
 
 
 def of_jobset(*, suspend: bool) -> list[Fields]:
     """Return a unit of a JobSet that lacks a pod."""
     subs = [{"name": "n-replica-0", "minMember": 2}]
-    owned = group("g", meta={"ownerReferences": [JOBSET], "annotations": SINCE}, subGroups=subs)
-    jobset = made("JobSet", "j", {"uid": "u"}, spec={"suspend": suspend})
+    owned = group(
+        "g", meta={"ownerReferences": [JOBSET], "annotations": STALE_SINCE}, subGroups=subs
+    )
+    jobset = make_object("JobSet", "j", {"uid": "u"}, spec={"suspend": suspend})
     return [owned, jobset, jobset_pod("a", "g", "n", node="n")]
 
 
 CASES: list[Case[tuple[list[Fields], int], int | None]] = [
-    Case("after the usual grace", (short(), 60), NOTED + 60),
-    Case("never, if that is usual", (short(), -1), None),
-    Case("after its own", (short(stalenessGracePeriod="90m"), 60), NOTED + 5400),
-    Case("never, if it says so", (short(stalenessGracePeriod="-1s"), 60), None),
-    Case("not before the whole second", (short(stalenessGracePeriod="1500ms"), 60), NOTED + 2),
-    Case("at once", (short(note="who knows", stalenessGracePeriod="0s"), 60), 0),
-    Case("not yet, of whom nothing is noted", (short(note="who knows"), 60), None),
-    Case("not, with a pod that is going", (short(pod("x", "g", node="n", meta=GOING)), 60), None),
-    Case("though one waits", (short(pod("x", "g")), 60), NOTED + 60),
-    Case("though one has failed", (short(pod("x", "g", phase="Failed")), 60), NOTED + 60),
-    Case("not, with one that is done", (short(pod("x", "g", phase="Succeeded")), 60), None),
-    Case("not, with all it needs", (short(pod("x", "g", node="n")), 60), None),
+    Case("after the usual grace", (incomplete(), 60), STALE_SINCE_CASES + 60),
+    Case("never, if that is usual", (incomplete(), -1), None),
+    Case("after its own", (incomplete(stalenessGracePeriod="90m"), 60), STALE_SINCE_CASES + 5400),
+    Case("never, if it says so", (incomplete(stalenessGracePeriod="-1s"), 60), None),
+    Case(
+        "not before the whole second",
+        (incomplete(stalenessGracePeriod="1500ms"), 60),
+        STALE_SINCE_CASES + 2,
+    ),
+    Case("at once", (incomplete(note="who knows", stalenessGracePeriod="0s"), 60), 0),
+    Case("not yet, of whom nothing is noted", (incomplete(note="who knows"), 60), None),
+    Case(
+        "not, with a pod that is going",
+        (incomplete(pod("x", "g", node="n", meta=TERMINATING)), 60),
+        None,
+    ),
+    Case("though one waits", (incomplete(pod("x", "g")), 60), STALE_SINCE_CASES + 60),
+    Case(
+        "though one has failed",
+        (incomplete(pod("x", "g", phase="Failed")), 60),
+        STALE_SINCE_CASES + 60,
+    ),
+    Case("not, with one that is done", (incomplete(pod("x", "g", phase="Succeeded")), 60), None),
+    Case("not, with all it needs", (incomplete(pod("x", "g", node="n")), 60), None),
     Case("nor before it begins", ([group("g", minMember=3), pod("x", "g")], 60), None),
-    Case("if it goes on", (of_jobset(suspend=False), 60), NOTED + 60),
+    Case("if it goes on", (of_jobset(suspend=False), 60), STALE_SINCE_CASES + 60),
     Case("not if nobody makes its pods", (of_jobset(suspend=True), 60), None),
 ]
 
@@ -54,8 +77,8 @@ CASES: list[Case[tuple[list[Fields], int], int | None]] = [
 def test_when(case: Case[tuple[list[Fields], int], int | None]) -> None:
     """When its grace is over since the time that is noted."""
     objects, grace_s = case.given
-    terms = Terms(now=NOTED, staleness_grace_s=grace_s)
+    options = StateOptions(now=STALE_SINCE_CASES, staleness_grace_s=grace_s)
 
-    (unit,) = encode(cluster(node("n"), queue("q"), *objects), terms).snapshot.units
+    (podgroup,) = encode(cluster_cache(node("n"), queue("q"), *objects), options).snapshot.podgroups
 
-    assert unit.stale_at == case.want
+    assert podgroup.stale_at == case.want

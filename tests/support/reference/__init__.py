@@ -6,20 +6,20 @@ scheduler, nor anything of the product that decides.
 """
 
 from tests.support.reference.chance import random_cluster
-from tests.support.reference.chance_going import going_cluster
-from tests.support.reference.chance_kept import kept_cluster
-from tests.support.reference.chance_lent import lent_cluster
-from tests.support.reference.chance_promised import promised_cluster
-from tests.support.reference.evicting import TooMany
-from tests.support.reference.play import Outcome, allocate
+from tests.support.reference.chance_going import terminating_cluster
+from tests.support.reference.chance_kept import non_evictable_cluster
+from tests.support.reference.chance_lent import borrowed_cluster
+from tests.support.reference.chance_promised import nominated_cluster
+from tests.support.reference.evicting import TooManyCandidates
+from tests.support.reference.play import CycleResult, run_cycle
 
 __all__ = [
-    "Outcome",
-    "TooMany",
-    "allocate",
-    "going_cluster",
-    "kept_cluster",
-    "lent_cluster",
-    "promised_cluster",
+    "CycleResult",
+    "TooManyCandidates",
+    "borrowed_cluster",
+    "nominated_cluster",
+    "non_evictable_cluster",
     "random_cluster",
+    "run_cycle",
+    "terminating_cluster",
 ]

@@ -6,26 +6,26 @@ from typing import Any, Final, TypeAlias
 from trainer_kai.api.quantity import milli, whole
 
 __all__ = [
-    "AXES",
+    "QUEUE_RESOURCES",
     "Amounts",
-    "Axes",
+    "QueueAmounts",
     "added",
-    "asked",
-    "axes",
     "fits",
-    "gpus",
-    "parsed",
+    "gpu_count",
+    "parse_quantities",
+    "pod_requests",
+    "queue_amounts",
     "subtracted",
 ]
 
 Amounts: TypeAlias = dict[str, int]  # CPU in thousandths, all else in units
-Axes: TypeAlias = tuple[int, int, int]  # what a queue knows: CPU, memory, GPU
+QueueAmounts: TypeAlias = tuple[int, int, int]  # what a queue knows: CPU, memory, GPU
 
-AXES: Final = ("cpu", "memory", "gpu")
-_GPUS: Final = ("nvidia.com/gpu", "amd.com/gpu")
+QUEUE_RESOURCES: Final = ("cpu", "memory", "gpu")
+_GPU_RESOURCES: Final = ("nvidia.com/gpu", "amd.com/gpu")
 
 
-def parsed(quantities: Mapping[str, Any]) -> Amounts:
+def parse_quantities(quantities: Mapping[str, Any]) -> Amounts:
     """Read quantities."""
     return {
         name: milli(quantity) if name == "cpu" else whole(quantity)
@@ -33,7 +33,7 @@ def parsed(quantities: Mapping[str, Any]) -> Amounts:
     }
 
 
-def asked(spec: Mapping[str, Any]) -> Amounts:
+def pod_requests(spec: Mapping[str, Any]) -> Amounts:
     """Return what a pod asks for: all its containers, or one init container if that is more."""
     beside: Amounts = {}
     most: Amounts = {}
@@ -47,18 +47,18 @@ def asked(spec: Mapping[str, Any]) -> Amounts:
     for container in spec.get("containers", ()):
         beside = added(beside, _of(container))
     most = _larger(most, beside)
-    most = added(most, parsed(spec.get("overhead", {})))
+    most = added(most, parse_quantities(spec.get("overhead", {})))
     return added(most, {"pods": 1})
 
 
-def axes(amounts: Mapping[str, int]) -> Axes:
+def queue_amounts(amounts: Mapping[str, int]) -> QueueAmounts:
     """Return what a queue knows of amounts."""
-    return amounts.get("cpu", 0), amounts.get("memory", 0), gpus(amounts)
+    return amounts.get("cpu", 0), amounts.get("memory", 0), gpu_count(amounts)
 
 
-def gpus(amounts: Mapping[str, int]) -> int:
+def gpu_count(amounts: Mapping[str, int]) -> int:
     """Return how many devices, of whatever make."""
-    return sum(amounts.get(name, 0) for name in _GPUS)
+    return sum(amounts.get(name, 0) for name in _GPU_RESOURCES)
 
 
 def added(some: Mapping[str, int], more: Mapping[str, int]) -> Amounts:
@@ -80,7 +80,7 @@ def fits(needs: Mapping[str, int], *rooms: Mapping[str, int]) -> bool:
 
 def _of(container: Mapping[str, Any]) -> Amounts:
     resources = container.get("resources", {})
-    return parsed({**resources.get("limits", {}), **resources.get("requests", {})})
+    return parse_quantities({**resources.get("limits", {}), **resources.get("requests", {})})
 
 
 def _larger(some: Amounts, other: Amounts) -> Amounts:

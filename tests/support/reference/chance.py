@@ -7,10 +7,10 @@ so that units fail for different reasons. No object is invalid by itself.
 from random import Random
 from typing import Any, Final
 
-from tests.support.reference.chance_pods import Lot, bare_pod, filler
+from tests.support.reference.chance_pods import Sampler, bare_pod, foreign_pod
 from tests.support.reference.chance_queues import queues
 from tests.support.reference.chance_times import set_times
-from tests.support.reference.chance_units import unit
+from tests.support.reference.chance_units import podgroup_with_pods
 
 __all__ = ["NOW", "random_cluster"]
 
@@ -25,23 +25,23 @@ def random_cluster(
     A *crowded* one is taken by units that run, and a few others wait; in a *timed* one it matters
     since when.
     """
-    lot = Lot(random, crowded=crowded)
+    lot = Sampler(random, crowded=crowded)
     # The newest timestamp of all says what time it is.
     objects = [_object("v1", "Namespace", name, NOW) for name in ("a", "b")]
     nodes = [
         _node(lot, i) for i in range(random.choice((1, 2, 2) if crowded else (1, 2, 3, 4, 5, 6)))
     ]
     classes = _classes(random)
-    found, leaves = queues(lot)
+    found, podsets = queues(lot)
     objects += [*nodes, *classes, *found]
     for i in range(0 if crowded else random.choice((0, 0, 0, 1, 2, 5))):
-        objects.append(filler(lot, f"foreign-{i}"))
+        objects.append(foreign_pod(lot, f"foreign-{i}"))
     for i in range(random.choice((0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10))):
-        lot.runs = crowded and i < 6
-        if lot.maybe(0.2):
-            objects.append(bare_pod(lot, f"bare-{i}", leaves))
+        lot.is_next_running = crowded and i < 6
+        if lot.happens(0.2):
+            objects.append(bare_pod(lot, f"bare-{i}", podsets))
         else:
-            objects += unit(lot, f"unit-{i}", leaves)
+            objects += podgroup_with_pods(lot, f"unit-{i}", podsets)
     random.shuffle(objects)
     if timed:
         set_times(random, objects)
@@ -53,25 +53,25 @@ def _object(version: str, kind: str, name: str, created: str) -> dict[str, Any]:
     return {"apiVersion": version, "kind": kind, "metadata": meta}
 
 
-def _node(lot: Lot, i: int) -> dict[str, Any]:
+def _node(lot: Sampler, i: int) -> dict[str, Any]:
     random, name = lot.random, f"node-{i}"
     allocatable = {
-        "cpu": "8" if lot.roomy else random.choice(("2", "4", "4", "8", "8", "1500m")),
-        "memory": "16G" if lot.roomy else random.choice(("4G", "8G", "8G", "16G")),
+        "cpu": "8" if lot.is_spacious else random.choice(("2", "4", "4", "8", "8", "1500m")),
+        "memory": "16G" if lot.is_spacious else random.choice(("4G", "8G", "8G", "16G")),
         "pods": random.choice(("1", "3", "4", "110", "110", "110", "110")),
     }
-    gpus = 8 if lot.roomy else random.choice((0, 2, 4, 4, 8))
-    if gpus or lot.maybe(0.2):
+    gpus = 8 if lot.is_spacious else random.choice((0, 2, 4, 4, 8))
+    if gpus or lot.happens(0.2):
         allocatable["nvidia.com/gpu"] = str(gpus)
-    node = _object("v1", "Node", name, lot.moment())
+    node = _object("v1", "Node", name, lot.timestamp())
     labels = {"kubernetes.io/hostname": name}
-    if not lot.maybe(0.15):
+    if not lot.happens(0.15):
         labels["zone"] = random.choice(("east", "west"))
-    if lot.maybe(0.5):
+    if lot.happens(0.5):
         labels["size"] = random.choice(("1", "2", "3", "big"))
     node["metadata"]["labels"] = labels
-    node["spec"] = {"taints": _taints(random)} if lot.maybe(0.2) else {}
-    if lot.maybe(0.07):
+    node["spec"] = {"taints": _taints(random)} if lot.happens(0.2) else {}
+    if lot.happens(0.07):
         node["spec"]["unschedulable"] = True
     node["status"] = {"allocatable": allocatable, "conditions": _conditions(lot)}
     lot.add_node(name, allocatable)
@@ -85,11 +85,11 @@ def _taints(random: Random) -> list[dict[str, str]]:
     return [{**taint, "effect": random.choice(("NoSchedule", "NoExecute", "PreferNoSchedule"))}]
 
 
-def _conditions(lot: Lot) -> list[dict[str, str]]:
-    if lot.maybe(0.5):
+def _conditions(lot: Sampler) -> list[dict[str, str]]:
+    if lot.happens(0.5):
         return []
     found = {"Ready": "True", "MemoryPressure": "False", "DiskPressure": "False"}
-    if lot.maybe(0.15):
+    if lot.happens(0.15):
         kind, status = lot.random.choice(
             (
                 ("Ready", "False"),

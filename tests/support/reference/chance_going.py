@@ -3,16 +3,16 @@
 from random import Random
 from typing import Any, Final, TypeAlias
 
-from tests.support.reference.chance_promised import promised_cluster
+from tests.support.reference.chance_promised import nominated_cluster
 
-__all__ = ["going_cluster"]
+__all__ = ["terminating_cluster"]
 
 Obj: TypeAlias = dict[str, Any]
 
 # When they must be gone, and how long they were given: asked for at 00:58 or long before. The
 # newest time of a cluster is the one at which nodes became what they are.
 _NOW: Final = "2026-01-01T01:00:00Z"
-_GOING: Final = (
+_GRACE_PERIODS: Final = (
     ("2026-01-01T00:59:30Z", 30),
     ("2026-01-01T00:59:30Z", 0),
     ("2026-01-01T03:00:00Z", 10_000),  # since 00:13:20, for 3600 s at most: not stuck
@@ -22,9 +22,9 @@ _GOING: Final = (
 )
 
 
-def going_cluster(random: Random) -> list[Obj]:
+def terminating_cluster(random: Random) -> list[Obj]:
     """Return nodes, two levels of queues, units that run or go, and units that wait."""
-    objects = promised_cluster(random, as_before=random.random() < 0.5)
+    objects = nominated_cluster(random, as_before=random.random() < 0.5)
     for one in objects:
         if one["kind"] == "Queue":
             limit = random.choice((-1, 4, 8, 8, 12, 16))
@@ -37,12 +37,12 @@ def going_cluster(random: Random) -> list[Obj]:
             one["metadata"]["creationTimestamp"] = _NOW
     for group in [one for one in objects if one["kind"] == "PodGroup"]:
         if random.random() < 0.5:
-            _let_go(random, objects, group["metadata"]["name"])
+            _terminate(random, objects, group["metadata"]["name"])
     return objects
 
 
-def _let_go(random: Random, objects: list[Obj], group: str) -> None:
-    due, grace = random.choice(_GOING)
+def _terminate(random: Random, objects: list[Obj], group: str) -> None:
+    due, grace = random.choice(_GRACE_PERIODS)
     for one in objects:
         named = one["metadata"].get("annotations", {}).get("pod-group-name")
         if named == group and "nodeName" in one.get("spec", {}) and random.random() < 0.8:

@@ -4,18 +4,18 @@ import copy
 from random import Random
 from typing import Any, Final, TypeAlias
 
-from tests.support.reference.chance_lent import lent_cluster
+from tests.support.reference.chance_lent import borrowed_cluster
 
-__all__ = ["kept_cluster"]
+__all__ = ["non_evictable_cluster"]
 
 Obj: TypeAlias = dict[str, Any]
 
 _KUEUE: Final = {"kueue.x-k8s.io/queue-name": "x"}
 
 
-def kept_cluster(random: Random) -> list[Obj]:
+def non_evictable_cluster(random: Random) -> list[Obj]:
     """Return one with budgets, pods that succeeded, and TrainJobs that cannot be evicted."""
-    objects = lent_cluster(random, owned=0.7)
+    objects = borrowed_cluster(random, owned=0.7)
     groups = [one for one in objects if one["kind"] == "PodGroup"]
     for group in groups:
         if random.random() < 0.4:

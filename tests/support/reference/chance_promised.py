@@ -3,7 +3,7 @@
 from random import Random
 from typing import Any, Final, TypeAlias
 
-__all__ = ["promised_cluster"]
+__all__ = ["nominated_cluster"]
 
 Obj: TypeAlias = dict[str, Any]
 
@@ -11,34 +11,36 @@ _CLASSES: Final = {"low": 30, "high": 70, "highest": 90}
 _GPUS: Final = 8  # of a node
 
 
-def promised_cluster(random: Random, *, as_before: bool = False) -> list[Obj]:
+def nominated_cluster(random: Random, *, as_before: bool = False) -> list[Obj]:
     """Return nodes, two levels of queues, units that run, and units that wait.
 
     Most of these were promised nodes, unless all is *as before* anybody was.
     """
-    objects = [_made("Namespace", "a", 50)]
+    objects = [_make_object("Namespace", "a", 50)]
     for name, value in _CLASSES.items():
-        objects.append({**_made("PriorityClass", name, 0), "value": value})
+        objects.append({**_make_object("PriorityClass", name, 0), "value": value})
     nodes = [f"node-{i}" for i in range(random.choice((2, 3, 3, 4)))]
     objects += [_node(name) for name in nodes]
-    leaves, queues = _queues(random)
+    podsets, queues = _queues(random)
     objects += queues
     free = dict.fromkeys(nodes, _GPUS)
     for i in range(random.choice((4, 6, 8, 10) if as_before else (2, 3, 4, 5))):
-        seats = _seats(random, free, random.choice((1, 1, 1, 2, 3)), random.choice((1, 2, 3, 4, 8)))
+        seats = _free_gpus(
+            random, free, random.choice((1, 1, 1, 2, 3)), random.choice((1, 2, 3, 4, 8))
+        )
         if seats:
-            objects += _unit(random, f"runs-{i}", random.choice(leaves), seats)
+            objects += _podgroup(random, f"runs-{i}", random.choice(podsets), seats)
     for i in range(random.choice((2, 3, 4, 5, 6))):
         count, size = random.choice((1, 1, 2, 3)), random.choice((1, 2, 2, 4, 4, 8))
         seats = [("", size)] * count
         if not as_before and random.random() < 0.7:
-            seats = _seats(random, free, count, size, random.choice((0, 0, 0, 4))) or seats
-        objects += _unit(random, f"waits-{i}", random.choice(leaves), seats, waits=True)
+            seats = _free_gpus(random, free, count, size, random.choice((0, 0, 0, 4))) or seats
+        objects += _podgroup(random, f"waits-{i}", random.choice(podsets), seats, waits=True)
     random.shuffle(objects)
     return objects
 
 
-def _seats(
+def _free_gpus(
     random: Random, free: dict[str, int], count: int, size: int, beyond: int = 0
 ) -> list[tuple[str, int]]:
     """Return a node for each of so many pods, or of as many of them as have room; none if none."""
@@ -54,7 +56,7 @@ def _seats(
 
 
 def _node(name: str) -> Obj:
-    node = _made("Node", name, 0)
+    node = _make_object("Node", name, 0)
     node["metadata"]["labels"] = {"kubernetes.io/hostname": name}
     node["status"] = {"allocatable": {"cpu": "64", "pods": "110", "nvidia.com/gpu": str(_GPUS)}}
     return node
@@ -62,20 +64,20 @@ def _node(name: str) -> Obj:
 
 def _queues(random: Random) -> tuple[list[str], list[Obj]]:
     """Return the names of those that take units, and all: each below one above it."""
-    leaves, found = [], []
+    podsets, found = [], []
     for top in ("red", "green", "blue")[: random.choice((1, 2, 2, 3))]:
         limit = random.choice((-1, -1, -1, 16))
         found.append(_queue(random, top, random.choice((0, 4, 8, 12, 16)), limit))
         for i in range(random.choice((1, 2, 2, 3))):
-            leaf = f"{top}-{i}"
+            podset = f"{top}-{i}"
             quota, limit = random.choice((0, 0, 2, 4, 4, 8)), random.choice((-1, -1, -1, 8))
-            found.append(_queue(random, leaf, quota, limit, top))
-            leaves.append(leaf)
-    return leaves, found
+            found.append(_queue(random, podset, quota, limit, top))
+            podsets.append(podset)
+    return podsets, found
 
 
 def _queue(random: Random, name: str, quota: int, limit: int, parent: str = "") -> Obj:
-    queue = _made("Queue", name, random.choice((0, 10, 20)))
+    queue = _make_object("Queue", name, random.choice((0, 10, 20)))
     free = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
     gpu = {"quota": quota, "limit": limit, "overQuotaWeight": random.choice((1, 1, 1, 2))}
     queue["spec"] = {"resources": {"cpu": free, "memory": free, "gpu": gpu}}
@@ -84,18 +86,18 @@ def _queue(random: Random, name: str, quota: int, limit: int, parent: str = "") 
     return queue
 
 
-def _unit(
+def _podgroup(
     random: Random, name: str, queue: str, seats: list[tuple[str, int]], *, waits: bool = False
 ) -> list[Obj]:
     """Return a group of pods; they are on their nodes, or wait and were promised them."""
-    group = _made("PodGroup", name, random.choice((0, 10, 20, 30, 40)))
+    group = _make_object("PodGroup", name, random.choice((0, 10, 20, 30, 40)))
     least = random.choice((len(seats), len(seats), 1))
     group["spec"] = {"queue": queue, "minMember": least}
     if random.random() < 0.6:
         group["spec"]["priorityClassName"] = random.choice(list(_CLASSES))
     found = [group]
     for i, (node, size) in enumerate(seats):
-        pod = _made("Pod", f"{name}-{i}", 40)
+        pod = _make_object("Pod", f"{name}-{i}", 40)
         pod["metadata"]["annotations"] = {"pod-group-name": name}
         container = {"resources": {"requests": {"cpu": "1", "nvidia.com/gpu": str(size)}}}
         pod["spec"] = {"schedulerName": "kai-scheduler", "containers": [container]}
@@ -115,7 +117,7 @@ _VERSIONS: Final = {
 }
 
 
-def _made(kind: str, name: str, minute: int) -> Obj:
+def _make_object(kind: str, name: str, minute: int) -> Obj:
     made = f"2026-01-01T00:{minute:02}:00Z"
     meta = {"name": name, "uid": f"{kind}-{name}", "creationTimestamp": made}
     if kind in ("Pod", "PodGroup"):

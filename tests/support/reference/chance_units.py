@@ -3,9 +3,9 @@
 import json
 from typing import Any, TypeAlias
 
-from tests.support.reference.chance_pods import Lot, pod, template
+from tests.support.reference.chance_pods import Sampler, pod, pod_template
 
-__all__ = ["unit"]
+__all__ = ["podgroup_with_pods"]
 
 Obj: TypeAlias = dict[str, Any]
 
@@ -18,18 +18,18 @@ _STATES = (
 _LETTERS = "abcdefgh"
 
 
-def unit(lot: Lot, name: str, queues: list[str]) -> list[Obj]:
+def podgroup_with_pods(lot: Sampler, name: str, queues: list[str]) -> list[Obj]:
     """Return a PodGroup and its pods."""
     random = lot.random
-    spec: Obj = {"queue": random.choice(queues), **lot.class_name()}
-    if lot.maybe(0.15):
+    spec: Obj = {"queue": random.choice(queues), **lot.priority_class()}
+    if lot.happens(0.15):
         spec["preemptibility"] = random.choice(("preemptible", "non-preemptible"))
     namespace = random.choice("ab")
     meta: Obj = {
         "name": name,
         "namespace": namespace,
         "uid": lot.uid(),
-        "creationTimestamp": lot.moment(),
+        "creationTimestamp": lot.timestamp(),
     }
     group = {
         "apiVersion": "scheduling.run.ai/v2alpha2",
@@ -37,65 +37,65 @@ def unit(lot: Lot, name: str, queues: list[str]) -> list[Obj]:
         "metadata": meta,
         "spec": spec,
     }
-    counts = _tree(lot, spec) if lot.maybe(0.4) else _flat(lot, spec)
-    if "subGroups" in spec and lot.maybe(0.25):
+    counts = _subgroup_tree(lot, spec) if lot.happens(0.4) else _flat(lot, spec)
+    if "subGroups" in spec and lot.happens(0.25):
         _anticipate(lot, group, counts)
     return [group, *_pods(lot, group, counts)]
 
 
-def _flat(lot: Lot, spec: Obj) -> dict[str, int]:
+def _flat(lot: Sampler, spec: Obj) -> dict[str, int]:
     """Write a minimum; return how many pods there are."""
     count = lot.random.choice((0, 1, 1, 2, 2, 3, 4, 5))
-    if not lot.maybe(0.15):
+    if not lot.happens(0.15):
         spec["minMember"] = max(0, count - lot.random.choice((-1, 0, 0, 0, 0, 0, 0, 1, 1, 2, 9)))
     return {"": count}
 
 
-def _tree(lot: Lot, spec: Obj) -> dict[str, int]:
+def _subgroup_tree(lot: Sampler, spec: Obj) -> dict[str, int]:
     """Write sub-groups; return how many pods each leaf has."""
     random = lot.random
     names = random.sample(_LETTERS, len(_LETTERS))
-    subs: list[Obj] = []
+    subgroups: list[Obj] = []
     counts: dict[str, int] = {}
     tops = random.randint(1, 3)
     for _ in range(tops):
-        if lot.maybe(0.4):
-            _inner(lot, subs, counts, names)
+        if lot.happens(0.4):
+            _inner(lot, subgroups, counts, names)
         else:
-            _leaf(lot, subs, counts, names.pop())
-    random.shuffle(subs)
-    spec["subGroups"] = subs
-    if lot.maybe(0.35):
+            _podset(lot, subgroups, counts, names.pop())
+    random.shuffle(subgroups)
+    spec["subGroups"] = subgroups
+    if lot.happens(0.35):
         spec["minSubGroup"] = random.randint(0, tops)
-    elif lot.maybe(0.2):
+    elif lot.happens(0.2):
         spec["minMember"] = 1
     return counts
 
 
-def _inner(lot: Lot, subs: list[Obj], counts: dict[str, int], names: list[str]) -> None:
+def _inner(lot: Sampler, subgroups: list[Obj], counts: dict[str, int], names: list[str]) -> None:
     name = names.pop()
     below = lot.random.randint(1, min(2, len(names)))
-    sub: Obj = {"name": name}
-    if lot.maybe(0.4):
-        sub["minSubGroup"] = lot.random.randint(0, below)
-    subs.append(sub)
+    subgroup: Obj = {"name": name}
+    if lot.happens(0.4):
+        subgroup["minSubGroup"] = lot.random.randint(0, below)
+    subgroups.append(subgroup)
     for _ in range(below):
-        _leaf(lot, subs, counts, names.pop())
-        subs[-1]["parent"] = name
+        _podset(lot, subgroups, counts, names.pop())
+        subgroups[-1]["parent"] = name
 
 
-def _leaf(lot: Lot, subs: list[Obj], counts: dict[str, int], name: str) -> None:
+def _podset(lot: Sampler, subgroups: list[Obj], counts: dict[str, int], name: str) -> None:
     counts[name] = lot.random.choice((0, 1, 1, 2, 2, 3))
     least = max(0, counts[name] - lot.random.choice((0, 0, 0, 1, 2)))
-    subs.append({"name": name, "minMember": least})
+    subgroups.append({"name": name, "minMember": least})
 
 
-def _anticipate(lot: Lot, group: Obj, counts: dict[str, int]) -> None:
+def _anticipate(lot: Sampler, group: Obj, counts: dict[str, int]) -> None:
     """Add leaves whose pods come later; some of them may be there."""
     random, prefix = lot.random, f"{_letter(lot)}-replica-"
     replicas, count = random.randint(1, 2), random.randint(1, 3)
     later: Obj = {"subGroupPrefix": prefix, "replicas": replicas, "count": count}
-    made = template(lot, "later")
+    made = pod_template(lot, "later")
     like, [container] = made["spec"], made["spec"]["containers"]
     later["requests"] = container["resources"]["requests"]
     later["labels"] = made["labels"]
@@ -114,54 +114,54 @@ def _anticipate(lot: Lot, group: Obj, counts: dict[str, int]) -> None:
     group["metadata"]["annotations"] = {"trainer-kai.dev/anticipated": text}
 
 
-def _letter(lot: Lot) -> str:
+def _letter(lot: Sampler) -> str:
     """Return a name that may sort before or behind the others."""
     return lot.random.choice("akz")
 
 
-def _pods(lot: Lot, group: Obj, counts: dict[str, int]) -> list[Obj]:
+def _pods(lot: Sampler, group: Obj, counts: dict[str, int]) -> list[Obj]:
     random, meta = lot.random, group["metadata"]
-    common = template(lot, meta["name"]) if lot.maybe(0.5) else None
-    states, restarted = random.choice(_STATES), lot.maybe(0.05)
+    common = pod_template(lot, meta["name"]) if lot.happens(0.5) else None
+    states, restarted = random.choice(_STATES), lot.happens(0.05)
     if lot.crowded:
-        states = ("there",) if lot.runs else ("waiting",)
-    unknown = "subGroups" in group["spec"] and lot.maybe(0.03)
+        states = ("there",) if lot.is_next_running else ("waiting",)
+    unknown = "subGroups" in group["spec"] and lot.happens(0.03)
     found: list[Obj] = []
-    for leaf, count in counts.items():
-        like = common or template(lot, meta["name"])
+    for podset, count in counts.items():
+        like = common or pod_template(lot, meta["name"])
         for _ in range(count):
             one = pod(
                 lot, f"{meta['name']}-{len(found)}", meta["namespace"], like, random.choice(states)
             )
             one["metadata"]["annotations"] = {"pod-group-name": meta["name"]}
             labels = one["metadata"]["labels"]
-            if leaf:
-                labels["kai.scheduler/subgroup-name"] = "unknown" if unknown else leaf
+            if podset:
+                labels["kai.scheduler/subgroup-name"] = "unknown" if unknown else podset
             _distinguish(lot, labels, restarted=restarted)
             found.append(one)
-    if restarted and lot.maybe(0.9):
-        _own(lot, group, found)
+    if restarted and lot.happens(0.9):
+        _set_owner(lot, group, found)
     return found
 
 
-def _own(lot: Lot, group: Obj, pods: list[Obj]) -> None:
+def _set_owner(lot: Sampler, group: Obj, pods: list[Obj]) -> None:
     """Let a group belong to a JobSet, and its pods, mostly, to a Job of that."""
     jobset = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "owner"}
     group["metadata"]["ownerReferences"] = [{**jobset, "uid": group["metadata"]["uid"] + "-owner"}]
     job = {"apiVersion": "batch/v1", "kind": "Job", "name": "owner-job", "controller": True}
     for one in pods:
-        if not lot.maybe(0.05):
+        if not lot.happens(0.05):
             one["metadata"]["ownerReferences"] = [{**job, "uid": "job"}]
 
 
-def _distinguish(lot: Lot, labels: dict[str, str], *, restarted: bool) -> None:
+def _distinguish(lot: Sampler, labels: dict[str, str], *, restarted: bool) -> None:
     """Write what sets a pod apart from its siblings."""
     random = lot.random
-    if lot.maybe(0.1):
+    if lot.happens(0.1):
         labels["kai.scheduler/task-priority"] = random.choice(("1", "2", "10", "high"))
-    if lot.maybe(0.04):
+    if lot.happens(0.04):
         labels["training.kubeflow.org/job-role"] = random.choice(("master", "launcher", "worker"))
-    if lot.maybe(0.03):
+    if lot.happens(0.03):
         labels["ray.io/node-type"] = random.choice(("head", "worker"))
     if restarted:
         labels["jobset.sigs.k8s.io/restart-attempt"] = random.choice(("0", "1", "1"))

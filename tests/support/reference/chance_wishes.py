@@ -3,7 +3,7 @@
 from random import Random
 from typing import Any, Final, TypeAlias
 
-__all__ = ["wishes"]
+__all__ = ["add_constraints"]
 
 Spec: TypeAlias = dict[str, Any]
 
@@ -11,7 +11,7 @@ _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _KEYS: Final = ("kubernetes.io/hostname", "kubernetes.io/hostname", "zone")
 
 
-def wishes(random: Random, spec: Spec, app: str, nodes: list[str]) -> None:
+def add_constraints(random: Random, spec: Spec, app: str, nodes: list[str]) -> None:
     """Write some wishes into the spec of a pod with this label."""
     if random.random() < 0.08:
         spec["nodeSelector"] = {"zone": random.choice(("east", "west"))}
@@ -21,10 +21,10 @@ def wishes(random: Random, spec: Spec, app: str, nodes: list[str]) -> None:
     if random.random() < 0.08:
         affinity["nodeAffinity"] = {_REQUIRED: {"nodeSelectorTerms": _terms(random, nodes)}}
     if random.random() < 0.1:
-        affinity["podAntiAffinity"] = {_REQUIRED: [_neighbour(random, app)]}
+        affinity["podAntiAffinity"] = {_REQUIRED: [_affinity_term(random, app)]}
     if random.random() < 0.06:
         terms = range(random.choice((1, 1, 2)))
-        affinity["podAffinity"] = {_REQUIRED: [_neighbour(random, app) for _ in terms]}
+        affinity["podAffinity"] = {_REQUIRED: [_affinity_term(random, app) for _ in terms]}
     if affinity:
         spec["affinity"] = affinity
     if random.random() < 0.1:
@@ -67,7 +67,7 @@ def _term(random: Random, nodes: list[str]) -> Spec:
     return {"matchFields" if wish["key"] == "metadata.name" else "matchExpressions": [wish]}
 
 
-def _neighbour(random: Random, app: str) -> Spec:
+def _affinity_term(random: Random, app: str) -> Spec:
     """Return a term that means pods like itself, or like others, here or elsewhere."""
     term: Spec = {"topologyKey": random.choice(_KEYS), "labelSelector": _selector(random, app)}
     if random.random() < 0.1:

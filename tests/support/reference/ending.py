@@ -1,115 +1,148 @@
 """What goes of queues and is still on nodes, and who may wait for it: rules 20a and 37."""
 
-from tests.support.reference.amounts import axes
+from tests.support.reference.amounts import queue_amounts
 from tests.support.reference.placing import place
-from tests.support.reference.things import Cluster, Pod, Queue, Unit
-from tests.support.reference.turns import over_capacity
+from tests.support.reference.things import ClusterInfo, PodGroupInfo, PodInfo, QueueInfo
+from tests.support.reference.turns import capacity_failure
 
-__all__ = ["Saved", "awaits_its_own", "is_late", "lose", "settles", "take"]
+__all__ = [
+    "Checkpoint",
+    "awaits_own_release",
+    "charge_eviction",
+    "claim_release",
+    "try_allocate",
+    "waits_for_release",
+]
 
 
-class Saved:
+class Checkpoint:
     """How everything is, to be so again."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._machines = [(one, one.idle, one.releasing) for one in cluster.machines]
+    def __init__(self, cluster: ClusterInfo) -> None:
+        self._nodes = [(one, one.idle, one.releasing) for one in cluster.nodes]
         self._queues = [
-            (one, [*one.allocated], [*one.fixed], [*one.left], [*one.lost], _copied(one.left_at))
+            (
+                one,
+                [*one.allocated],
+                [*one.non_preemptible],
+                [*one.unclaimed_release],
+                [*one.evicted],
+                _copy(one.unclaimed_release_by_node),
+            )
             for one in cluster.queues.values()
         ]
-        self._pods = [(pod, pod.state, pod.node) for one in cluster.units for pod in one.pods]
-        self._units = [(unit, unit.awaits_its_own) for unit in cluster.units]
+        self._pods = [(pod, pod.state, pod.node) for one in cluster.podgroups for pod in one.pods]
+        self._podgroups = [
+            (podgroup, podgroup.awaits_own_release) for podgroup in cluster.podgroups
+        ]
 
     def restore(self) -> None:
         """Let all be as it was."""
-        for machine, idle, releasing in self._machines:
-            machine.idle, machine.releasing = idle, releasing
+        for node_info, idle, releasing in self._nodes:
+            node_info.idle, node_info.releasing = idle, releasing
         for queue, allocated, fixed, left, lost, left_at in self._queues:
-            queue.allocated, queue.fixed = allocated, fixed
-            queue.left, queue.lost, queue.left_at = left, lost, left_at
+            queue.allocated, queue.non_preemptible = allocated, fixed
+            queue.unclaimed_release, queue.evicted, queue.unclaimed_release_by_node = (
+                left,
+                lost,
+                left_at,
+            )
         for pod, state, node in self._pods:
             pod.state, pod.node = state, node
-        for unit, awaits in self._units:
-            unit.awaits_its_own = awaits
+        for podgroup, awaits in self._podgroups:
+            podgroup.awaits_own_release = awaits
 
 
-def _copied(left_at: dict[str, list[int]]) -> dict[str, list[int]]:
+def _copy(left_at: dict[str, list[int]]) -> dict[str, list[int]]:
     return {node: [*amounts] for node, amounts in left_at.items()}
 
 
-def take(cluster: Cluster, unit: Unit, pods: list[Pod], *, waits: bool = False) -> str:
+def try_allocate(
+    cluster: ClusterInfo, podgroup: PodGroupInfo, pods: list[PodInfo], *, waits: bool = False
+) -> str:
     """Decide a whole chunk; return the verdict if it cannot be, and then nothing has changed."""
-    unit.awaits_its_own = False
-    verdict = over_capacity(cluster, unit, pods)
-    if verdict:
-        return verdict
-    own = awaits_its_own(cluster, unit, pods)
-    waits = waits or is_late(cluster, unit, pods)
-    saved = Saved(cluster)
-    verdict = place(cluster, unit, pods, waits=waits)
-    if not verdict and settles(cluster, unit, pods, waits=waits):
+    podgroup.awaits_own_release = False
+    reason = capacity_failure(cluster, podgroup, pods)
+    if reason:
+        return reason
+    own = awaits_own_release(cluster, podgroup, pods)
+    waits = waits or waits_for_release(cluster, podgroup, pods)
+    saved = Checkpoint(cluster)
+    reason = place(cluster, podgroup, pods, waits=waits)
+    if not reason and claim_release(cluster, podgroup, pods, waits=waits):
         return ""
     saved.restore()
-    unit.awaits_its_own = own
-    return "ExceedsLimit" if own else verdict
+    podgroup.awaits_own_release = own
+    return "ExceedsLimit" if own else reason
 
 
-def awaits_its_own(cluster: Cluster, unit: Unit, pods: list[Pod]) -> bool:
+def awaits_own_release(cluster: ClusterInfo, podgroup: PodGroupInfo, pods: list[PodInfo]) -> bool:
     """Say whether what goes of its queues already would be in the way of a unit."""
-    more = _sum(pods)
+    more = _total_requests(pods)
     return any(
-        more[i] and queue.left[i] and _passes(queue, i, queue.left[i] + more[i])
-        for queue in cluster.way_up(unit.queue)
+        more[i]
+        and queue.unclaimed_release[i]
+        and _exceeds_limit(queue, i, queue.unclaimed_release[i] + more[i])
+        for queue in cluster.queue_with_ancestors(podgroup.queue)
         for i in range(3)
     )
 
 
-def is_late(cluster: Cluster, unit: Unit, pods: list[Pod]) -> bool:
+def waits_for_release(cluster: ClusterInfo, podgroup: PodGroupInfo, pods: list[PodInfo]) -> bool:
     """Say whether a unit cannot be there before all that goes of its queues is gone."""
-    more = _sum(pods)
+    more = _total_requests(pods)
     return any(
-        more[i] and _passes(queue, i, queue.left[i] + queue.lost[i] + more[i])
-        for queue in cluster.way_up(unit.queue)
+        more[i]
+        and _exceeds_limit(queue, i, queue.unclaimed_release[i] + queue.evicted[i] + more[i])
+        for queue in cluster.queue_with_ancestors(podgroup.queue)
         for i in range(3)
     )
 
 
-def settles(cluster: Cluster, unit: Unit, pods: list[Pod], *, waits: bool) -> bool:
+def claim_release(
+    cluster: ClusterInfo, podgroup: PodGroupInfo, pods: list[PodInfo], *, waits: bool
+) -> bool:
     """Let what was placed wait for what goes of its queues; say whether it may be there then."""
-    way, more = cluster.way_up(unit.queue), _sum(pods)
-    seats = [pod for pod in pods if pod.state == "nominated" and not pod.later]
-    seats += [pod for pod in pods if pod.later] if waits else []
-    for_its_own = [_wait(way[at], seats) for at in range(len(way))]
+    way, more = cluster.queue_with_ancestors(podgroup.queue), _total_requests(pods)
+    seats = [pod for pod in pods if pod.state == "nominated" and not pod.is_expected]
+    seats += [pod for pod in pods if pod.is_expected] if waits else []
+    for_its_own = [_claim_from_queue(way[at], seats) for at in range(len(way))]
     least = [min(some[i] for some in for_its_own) for i in range(3)]
     return not any(
-        more[i] > least[i] and _passes(queue, i, queue.left[i]) for queue in way for i in range(3)
+        more[i] > least[i] and _exceeds_limit(queue, i, queue.unclaimed_release[i])
+        for queue in way
+        for i in range(3)
     )
 
 
-def _wait(queue: Queue, seats: list[Pod]) -> list[int]:
+def _claim_from_queue(queue: QueueInfo, seats: list[PodInfo]) -> list[int]:
     """Let pods wait for what goes of a queue; return how much of it."""
     found = [0, 0, 0]
     for pod in seats:
-        here = queue.left_at.get(pod.node, [0, 0, 0])
-        for i, amount in enumerate(axes(pod.needs)):
+        here = queue.unclaimed_release_by_node.get(pod.node, [0, 0, 0])
+        for i, amount in enumerate(queue_amounts(pod.requests)):
             is_promised = pod.node == pod.nominated
-            most = queue.left[i] if is_promised else min(queue.left[i], here[i])
+            most = (
+                queue.unclaimed_release[i]
+                if is_promised
+                else min(queue.unclaimed_release[i], here[i])
+            )
             some = min(amount, most)
             found[i] += some
-            queue.left[i] -= some
+            queue.unclaimed_release[i] -= some
             here[i] -= min(some, here[i])
     return found
 
 
-def _passes(queue: Queue, i: int, more: int) -> bool:
+def _exceeds_limit(queue: QueueInfo, i: int, more: int) -> bool:
     return bool(queue.limit[i] != -1 and queue.allocated[i] + more > queue.limit[i])
 
 
-def lose(cluster: Cluster, queue: str, amounts: tuple[int, int, int]) -> None:
+def charge_eviction(cluster: ClusterInfo, queue: str, amounts: tuple[int, int, int]) -> None:
     """Note that pods of a queue go for somebody."""
-    for one in cluster.way_up(queue):
-        one.lost = [has + more for has, more in zip(one.lost, amounts, strict=True)]
+    for one in cluster.queue_with_ancestors(queue):
+        one.evicted = [has + more for has, more in zip(one.evicted, amounts, strict=True)]
 
 
-def _sum(pods: list[Pod]) -> list[int]:
-    return [sum(axes(pod.needs)[i] for pod in pods) for i in range(3)]
+def _total_requests(pods: list[PodInfo]) -> list[int]:
+    return [sum(queue_amounts(pod.requests)[i] for pod in pods) for i in range(3)]

@@ -3,30 +3,30 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tests.support.reference.things import Machine
+from tests.support.reference.things import NodeInfo
 
 __all__ = ["labels_match", "selects_node", "tolerates"]
 
 
-def tolerates(spec: Mapping[str, Any], machine: Machine) -> bool:
+def tolerates(spec: Mapping[str, Any], node_info: NodeInfo) -> bool:
     """Say whether a pod puts up with all taints that keep pods away."""
     return all(
-        any(_tolerated(toleration, taint) for toleration in spec.get("tolerations", ()))
-        for taint in machine.taints
+        any(_tolerates_taint(toleration, taint) for toleration in spec.get("tolerations", ()))
+        for taint in node_info.taints
         if taint.get("effect") in ("NoSchedule", "NoExecute")
     )
 
 
-def selects_node(spec: Mapping[str, Any], machine: Machine) -> bool:
+def selects_node(spec: Mapping[str, Any], node_info: NodeInfo) -> bool:
     """Say whether nodeSelector and required node affinity mean this node."""
     for key, value in spec.get("nodeSelector", {}).items():
-        if machine.labels.get(key) != value:
+        if node_info.labels.get(key) != value:
             return False
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
     if required is None:
         return True
-    return any(_term(term, machine) for term in required.get("nodeSelectorTerms", ()))
+    return any(_term_matches(term, node_info) for term in required.get("nodeSelectorTerms", ()))
 
 
 def labels_match(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:
@@ -36,10 +36,10 @@ def labels_match(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) 
     for key, value in selector.get("matchLabels", {}).items():
         if labels.get(key) != value:
             return False
-    return all(_holds(one, labels) for one in selector.get("matchExpressions", ()))
+    return all(_matches(one, labels) for one in selector.get("matchExpressions", ()))
 
 
-def _tolerated(toleration: Mapping[str, str], taint: Mapping[str, str]) -> bool:
+def _tolerates_taint(toleration: Mapping[str, str], taint: Mapping[str, str]) -> bool:
     if toleration.get("effect") and toleration["effect"] != taint["effect"]:
         return False
     key, operator = toleration.get("key", ""), toleration.get("operator") or "Equal"
@@ -50,16 +50,16 @@ def _tolerated(toleration: Mapping[str, str], taint: Mapping[str, str]) -> bool:
     return bool(key) and toleration.get("value", "") == taint.get("value", "")
 
 
-def _term(term: Mapping[str, Any], machine: Machine) -> bool:
+def _term_matches(term: Mapping[str, Any], node_info: NodeInfo) -> bool:
     labels, fields = term.get("matchExpressions", ()), term.get("matchFields", ())
     if not labels and not fields:
         return False
-    return all(_holds(one, machine.labels) for one in labels) and all(
-        _holds(one, {"metadata.name": machine.name}) for one in fields
+    return all(_matches(one, node_info.labels) for one in labels) and all(
+        _matches(one, {"metadata.name": node_info.name}) for one in fields
     )
 
 
-def _holds(wish: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+def _matches(wish: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
     operator, values, has = wish["operator"], wish.get("values", ()), wish["key"] in labels
     value = labels.get(wish["key"], "")
     if operator in ("Gt", "Lt"):

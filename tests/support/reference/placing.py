@@ -1,111 +1,116 @@
 """Where the pods of a chunk go, or why they cannot: rules 21 to 27 and the last three verdicts."""
 
-from tests.support.reference.amounts import Amounts, added, fits, gpus, subtracted
+from tests.support.reference.amounts import Amounts, added, fits, gpu_count, subtracted
 from tests.support.reference.matching import selects_node, tolerates
-from tests.support.reference.neighbours import gets_along
-from tests.support.reference.things import Cluster, Machine, Pod, Unit
-from tests.support.reference.trees import satisfied
+from tests.support.reference.neighbours import satisfies_pod_constraints
+from tests.support.reference.things import ClusterInfo, NodeInfo, PodGroupInfo, PodInfo
+from tests.support.reference.trees import is_satisfied
 
 __all__ = ["place"]
 
 
-def place(cluster: Cluster, unit: Unit, pods: list[Pod], *, waits: bool = False) -> str:
+def place(
+    cluster: ClusterInfo, podgroup: PodGroupInfo, pods: list[PodInfo], *, waits: bool = False
+) -> str:
     """Decide a whole chunk; return the verdict if it cannot be, and then nothing has changed.
 
     If it *waits* for others to go, all of it is nominated.
     """
-    before = [(machine, machine.idle, machine.releasing) for machine in cluster.machines]
+    before = [(node_info, node_info.idle, node_info.releasing) for node_info in cluster.nodes]
     states = [(pod, pod.state) for pod in pods]
     for pod in pods:
-        machine = _best(cluster, pod)
-        if machine is None:
-            would = _but_for_room(cluster, pod)
+        node_info = _best_node(cluster, pod)
+        if node_info is None:
+            would = _feasible_if_empty(cluster, pod)
             _undo(before, states)
-            return _verdict(pods, would)
-        _put(pod, machine)
-    nominated = any(pod.state == "nominated" for pod in unit.pods)
-    if waits or (nominated and not satisfied(unit.root, without=("nominated",))):
+            return _unschedulable_reason(pods, would)
+        _assign(pod, node_info)
+    nominated = any(pod.state == "nominated" for pod in podgroup.pods)
+    if waits or (nominated and not is_satisfied(podgroup.root, without=("nominated",))):
         _nominate_all(cluster, pods)
     for pod in pods:
-        cluster.hold(unit, pod)
+        cluster.charge(podgroup, pod)
     return ""
 
 
-def _qualifies(cluster: Cluster, pod: Pod, machine: Machine) -> bool:
+def _passes_predicates(cluster: ClusterInfo, pod: PodInfo, node_info: NodeInfo) -> bool:
     return (
-        machine.usable
-        and tolerates(pod.spec, machine)
-        and selects_node(pod.spec, machine)
-        and gets_along(cluster, pod, machine)
+        node_info.is_schedulable
+        and tolerates(pod.spec, node_info)
+        and selects_node(pod.spec, node_info)
+        and satisfies_pod_constraints(cluster, pod, node_info)
     )
 
 
-def _but_for_room(cluster: Cluster, pod: Pod) -> list[Machine]:
+def _feasible_if_empty(cluster: ClusterInfo, pod: PodInfo) -> list[NodeInfo]:
     """Return the nodes of which at most the room is missing."""
     return [
-        machine
-        for machine in cluster.machines
-        if _qualifies(cluster, pod, machine) and fits(pod.needs, machine.whole)
+        node_info
+        for node_info in cluster.nodes
+        if _passes_predicates(cluster, pod, node_info) and fits(pod.requests, node_info.allocatable)
     ]
 
 
-def _best(cluster: Cluster, pod: Pod) -> Machine | None:
+def _best_node(cluster: ClusterInfo, pod: PodInfo) -> NodeInfo | None:
     able = [
-        machine
-        for machine in cluster.machines
-        if fits(pod.needs, machine.idle, machine.releasing) and _qualifies(cluster, pod, machine)
+        node_info
+        for node_info in cluster.nodes
+        if fits(pod.requests, node_info.idle, node_info.releasing)
+        and _passes_predicates(cluster, pod, node_info)
     ]
-    return min(able, key=lambda machine: _rank(pod, machine), default=None)
+    return min(able, key=lambda node_info: _node_rank(pod, node_info), default=None)
 
 
-def _rank(pod: Pod, machine: Machine) -> tuple[object, ...]:
-    room = added(machine.idle, machine.releasing)
-    needs_gpus = gpus(pod.needs) > 0
+def _node_rank(pod: PodInfo, node_info: NodeInfo) -> tuple[object, ...]:
+    room = added(node_info.idle, node_info.releasing)
+    needs_gpus = gpu_count(pod.requests) > 0
     return (
-        machine.name != pod.nominated,
-        not fits(pod.needs, machine.idle),
-        not needs_gpus and gpus(machine.whole) > 0,
-        max(0, gpus(room) if needs_gpus else room.get("cpu", 0)),
-        machine.name,
+        node_info.name != pod.nominated,
+        not fits(pod.requests, node_info.idle),
+        not needs_gpus and gpu_count(node_info.allocatable) > 0,
+        max(0, gpu_count(room) if needs_gpus else room.get("cpu", 0)),
+        node_info.name,
     )
 
 
-def _put(pod: Pod, machine: Machine) -> None:
-    pod.node = machine.name
-    if fits(pod.needs, machine.idle):
-        machine.idle = subtracted(machine.idle, pod.needs)
-        pod.state = "reserved" if pod.later else "bound"
+def _assign(pod: PodInfo, node_info: NodeInfo) -> None:
+    pod.node = node_info.name
+    if fits(pod.requests, node_info.idle):
+        node_info.idle = subtracted(node_info.idle, pod.requests)
+        pod.state = "reserved" if pod.is_expected else "bound"
     else:
-        machine.releasing = subtracted(machine.releasing, pod.needs)
+        node_info.releasing = subtracted(node_info.releasing, pod.requests)
         pod.state = "nominated"
 
 
-def _nominate_all(cluster: Cluster, pods: list[Pod]) -> None:
-    at = {machine.name: machine for machine in cluster.machines}
+def _nominate_all(cluster: ClusterInfo, pods: list[PodInfo]) -> None:
+    at = {node_info.name: node_info for node_info in cluster.nodes}
     for pod in pods:
         if pod.state in ("bound", "reserved"):
-            machine = at[pod.node]
-            machine.idle = added(machine.idle, pod.needs)
-            machine.releasing = subtracted(machine.releasing, pod.needs)
+            node_info = at[pod.node]
+            node_info.idle = added(node_info.idle, pod.requests)
+            node_info.releasing = subtracted(node_info.releasing, pod.requests)
             pod.state = "nominated"
 
 
-def _undo(before: list[tuple[Machine, Amounts, Amounts]], states: list[tuple[Pod, str]]) -> None:
-    for machine, idle, releasing in before:
-        machine.idle, machine.releasing = idle, releasing
+def _undo(
+    before: list[tuple[NodeInfo, Amounts, Amounts]], states: list[tuple[PodInfo, str]]
+) -> None:
+    for node_info, idle, releasing in before:
+        node_info.idle, node_info.releasing = idle, releasing
     for pod, state in states:
         pod.state, pod.node = state, ""
 
 
-def _verdict(pods: list[Pod], would: list[Machine]) -> str:
+def _unschedulable_reason(pods: list[PodInfo], would: list[NodeInfo]) -> str:
     """Say why, given the nodes that would do for the pod that found none, had they room."""
     if not would:
         return "NoNodeMatches"
     needs: Amounts = {}
     for pod in pods:
-        needs = added(needs, pod.needs)
+        needs = added(needs, pod.requests)
     room: Amounts = {}
-    for machine in would:
-        here = added(machine.idle, machine.releasing)
+    for node_info in would:
+        here = added(node_info.idle, node_info.releasing)
         room = added(room, {name: max(0, amount) for name, amount in here.items()})
     return "Fragmented" if fits(needs, room) else "NoCapacity"

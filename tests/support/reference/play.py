@@ -5,22 +5,22 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from tests.support.reference.amounts import AXES
-from tests.support.reference.ending import take
-from tests.support.reference.evicting import take_back
-from tests.support.reference.moving import move_all
-from tests.support.reference.promised import Held, lateness
-from tests.support.reference.reading import read
-from tests.support.reference.shares import share_out
-from tests.support.reference.things import Cluster, Unit
-from tests.support.reference.trees import can_be, chunk, satisfied
-from tests.support.reference.turns import is_promised, next_unit
+from tests.support.reference.amounts import QUEUE_RESOURCES
+from tests.support.reference.ending import try_allocate
+from tests.support.reference.evicting import reclaim_and_preempt
+from tests.support.reference.moving import consolidate
+from tests.support.reference.promised import NominatedCapacity, nomination_rank
+from tests.support.reference.reading import read_cluster
+from tests.support.reference.shares import set_fair_shares
+from tests.support.reference.things import ClusterInfo, PodGroupInfo
+from tests.support.reference.trees import can_be_satisfied, is_satisfied, tasks_to_allocate
+from tests.support.reference.turns import is_nominated, next_podgroup
 
-__all__ = ["Outcome", "allocate"]
+__all__ = ["CycleResult", "run_cycle"]
 
 
 @dataclass
-class Outcome:
+class CycleResult:
     """What a cycle decided. CPU in thousandths, memory in bytes, GPUs in devices."""
 
     binds: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -32,146 +32,176 @@ class Outcome:
     order: list[tuple[str, str]] = field(default_factory=list)  # of successful attempts
 
 
-def allocate(
+def run_cycle(
     objects: Iterable[Mapping[str, Any]],
     now: str = "",
     then: Sequence[str] = (),
     victims: str = "kai",
     *,
     keeps_budgets: bool = False,
-) -> Outcome:
+) -> CycleResult:
     """Play one cycle at a time in RFC 3339, or at the newest timestamp of the objects.
 
     *then* are further actions, of reclaim and preempt, or consolidation alone; `TooMany` says that
     they are too much work. *victims* is who loses something first; *keeps_budgets* is in reclaim.
     """
-    cluster = read(list(objects), now)
-    cluster.victims, cluster.keeps_budgets = victims, keeps_budgets
-    share_out(cluster)
-    outcome = Outcome()
+    cluster = read_cluster(list(objects), now)
+    cluster.victim_policy, cluster.respects_budgets = victims, keeps_budgets
+    set_fair_shares(cluster)
+    outcome = CycleResult()
     playing = []
-    for unit in cluster.units:
-        verdict = _at_once(cluster, unit)
-        if verdict and unit.waits:
-            outcome.unschedulable[unit.namespace, unit.name] = verdict
-        elif not verdict and (unit.waits or _misses_later_pods(unit)):
-            playing.append(unit)
-    held = Held(cluster)
-    held.hold(playing)
-    before = -2 if held.of else -1  # another round, for there may be more room after this one
+    for podgroup in cluster.podgroups:
+        reason = _prefilter_reason(cluster, podgroup)
+        if reason and podgroup.has_waiting:
+            outcome.unschedulable[podgroup.namespace, podgroup.name] = reason
+        elif not reason and (podgroup.has_waiting or _lacks_expected_pods(podgroup)):
+            playing.append(podgroup)
+    held = NominatedCapacity(cluster)
+    held.reserve(playing)
+    before = (
+        -2 if held.places_by_podgroup else -1
+    )  # another round, for there may be more room after this one
     while playing and len(outcome.order) > before:
         before = len(outcome.order) if before > -2 else -1
-        playing = _round(cluster, playing, outcome, held)
-    _take_back(cluster, playing, outcome, then)
-    for unit in cluster.units:
-        if unit.has_strays:
-            outcome.unschedulable[unit.namespace, unit.name] = "Misconfigured"
-    _write(cluster, outcome)
+        playing = _allocate_round(cluster, playing, outcome, held)
+    _run_eviction_actions(cluster, playing, outcome, then)
+    for podgroup in cluster.podgroups:
+        if podgroup.has_misplaced_waiting:
+            outcome.unschedulable[podgroup.namespace, podgroup.name] = "Misconfigured"
+    _write_result(cluster, outcome)
     return outcome
 
 
-def _round(cluster: Cluster, units: list[Unit], outcome: Outcome, held: Held) -> list[Unit]:
+def _allocate_round(
+    cluster: ClusterInfo,
+    podgroups: list[PodGroupInfo],
+    outcome: CycleResult,
+    held: NominatedCapacity,
+) -> list[PodGroupInfo]:
     """Give turns until nobody is left; return who failed at last, with the verdict told."""
-    playing, failed = list(units), []
-    are_promised = any(is_promised(cluster, unit) for unit in units)
-    early = partial(lateness, cluster, playing) if are_promised else None
+    playing, failed = list(podgroups), []
+    are_promised = any(is_nominated(cluster, podgroup) for podgroup in podgroups)
+    early = partial(nomination_rank, cluster, playing) if are_promised else None
     while playing:
-        unit = next_unit(cluster, playing, early)
-        verdict = _turn(cluster, unit, held)
-        if verdict:
-            outcome.unschedulable[unit.namespace, unit.name] = verdict
-            failed.append(unit)
+        podgroup = next_podgroup(cluster, playing, early)
+        reason = _allocate_one(cluster, podgroup, held)
+        if reason:
+            outcome.unschedulable[podgroup.namespace, podgroup.name] = reason
+            failed.append(podgroup)
         else:
-            outcome.unschedulable.pop((unit.namespace, unit.name), None)
-            outcome.order.append((unit.namespace, unit.name))
-        if verdict or not unit.waits:
-            playing.remove(unit)
+            outcome.unschedulable.pop((podgroup.namespace, podgroup.name), None)
+            outcome.order.append((podgroup.namespace, podgroup.name))
+        if reason or not podgroup.has_waiting:
+            playing.remove(podgroup)
     return failed
 
 
-def _turn(cluster: Cluster, unit: Unit, held: Held) -> str:
+def _allocate_one(cluster: ClusterInfo, podgroup: PodGroupInfo, held: NominatedCapacity) -> str:
     """Try one chunk; if need be where others of the queue were promised room."""
-    held.let_go(unit)
-    unit.awaits_its_own = False
-    verdict = held.over_capacity(unit, chunk(unit.root)) or _attempt(cluster, unit)
-    others = held.may_have(unit)
-    if verdict and others:
-        with held.lifted(others):
-            verdict = held.over_capacity(unit, chunk(unit.root)) or _attempt(cluster, unit)
-    if not verdict and unit.waits:
-        held.hold([unit])
-    return verdict
+    held.release(podgroup)
+    podgroup.awaits_own_release = False
+    reason = held.capacity_failure(podgroup, tasks_to_allocate(podgroup.root)) or _attempt(
+        cluster, podgroup
+    )
+    others = held.may_take_from(podgroup)
+    if reason and others:
+        with held.released(others):
+            reason = held.capacity_failure(podgroup, tasks_to_allocate(podgroup.root)) or _attempt(
+                cluster, podgroup
+            )
+    if not reason and podgroup.has_waiting:
+        held.reserve([podgroup])
+    return reason
 
 
-def _take_back(
-    cluster: Cluster, failed: list[Unit], outcome: Outcome, actions: Sequence[str]
+def _run_eviction_actions(
+    cluster: ClusterInfo, failed: list[PodGroupInfo], outcome: CycleResult, actions: Sequence[str]
 ) -> None:
     """Let those who failed take from others; who got something may grow as far as there is room."""
-    verdicts = {unit: outcome.unschedulable[unit.namespace, unit.name] for unit in failed}
+    reasons = {
+        podgroup: outcome.unschedulable[podgroup.namespace, podgroup.name] for podgroup in failed
+    }
     moves = actions == ("consolidation",)
-    takings = move_all(cluster, verdicts) if moves else take_back(cluster, verdicts, actions)
-    for unit, action, gone in takings:
+    takings = (
+        consolidate(cluster, reasons) if moves else reclaim_and_preempt(cluster, reasons, actions)
+    )
+    for podgroup, action, gone in takings:
         for pod in gone:
             outcome.evictions[pod.namespace, pod.name] = action
-        verdicts.pop(unit)
-        unit.is_held = False
-        del outcome.unschedulable[unit.namespace, unit.name]
-        while unit.waits:
-            verdict = _attempt(cluster, unit)
-            if verdict:
-                outcome.unschedulable[unit.namespace, unit.name] = verdicts[unit] = verdict
+        reasons.pop(podgroup)
+        podgroup.is_delayed = False
+        del outcome.unschedulable[podgroup.namespace, podgroup.name]
+        while podgroup.has_waiting:
+            reason = _attempt(cluster, podgroup)
+            if reason:
+                outcome.unschedulable[podgroup.namespace, podgroup.name] = reasons[podgroup] = (
+                    reason
+                )
                 break
-    for unit in failed:
-        if unit.is_held:
-            outcome.unschedulable[unit.namespace, unit.name] = "PreemptionDelay"
+    for podgroup in failed:
+        if podgroup.is_delayed:
+            outcome.unschedulable[podgroup.namespace, podgroup.name] = "PreemptionDelay"
 
 
-def _at_once(cluster: Cluster, unit: Unit) -> str:
+def _prefilter_reason(cluster: ClusterInfo, podgroup: PodGroupInfo) -> str:
     """Return the verdict that needs no attempt."""
-    way = cluster.way_up(unit.queue)
-    if cluster.is_misconfigured(unit):
+    way = cluster.queue_with_ancestors(podgroup.queue)
+    if cluster.is_misconfigured(podgroup):
         return "Misconfigured"
     if not way or way[-1].parent:
         return "QueueMissing"
-    return "" if can_be(unit.root) and not _is_slots_alone(cluster, unit) else "PodsMissing"
+    return (
+        ""
+        if can_be_satisfied(podgroup.root) and not _reserves_only_expected(cluster, podgroup)
+        else "PodsMissing"
+    )
 
 
-def _is_slots_alone(cluster: Cluster, unit: Unit) -> bool:
+def _reserves_only_expected(cluster: ClusterInfo, podgroup: PodGroupInfo) -> bool:
     """Say whether a unit of which nothing is there, or promised, would take slots alone."""
-    names = {machine.name for machine in cluster.machines}
-    for pod in unit.pods:
+    names = {node_info.name for node_info in cluster.nodes}
+    for pod in podgroup.pods:
         if pod.state == "there" or (pod.state == "waiting" and pod.nominated in names):
             return False
-    some = chunk(unit.root)
+    some = tasks_to_allocate(podgroup.root)
     return bool(some) and all(pod.state == "later" for pod in some)
 
 
-def _misses_later_pods(unit: Unit) -> bool:
+def _lacks_expected_pods(podgroup: PodGroupInfo) -> bool:
     """Say whether a unit that runs could have slots for what it lacks."""
-    runs = any(pod.state == "there" for pod in unit.pods)
-    return runs and not satisfied(unit.root) and bool(chunk(unit.root))
+    runs = any(pod.state == "there" for pod in podgroup.pods)
+    return runs and not is_satisfied(podgroup.root) and bool(tasks_to_allocate(podgroup.root))
 
 
-def _attempt(cluster: Cluster, unit: Unit) -> str:
+def _attempt(cluster: ClusterInfo, podgroup: PodGroupInfo) -> str:
     """Try one chunk; return the verdict if it fails."""
-    pods = chunk(unit.root)
+    pods = tasks_to_allocate(podgroup.root)
     if not pods:
         return "PodsMissing"
-    return take(cluster, unit, pods)
+    return try_allocate(cluster, podgroup, pods)
 
 
-def _write(cluster: Cluster, outcome: Outcome) -> None:
-    for unit in cluster.units:
-        for leaf in unit.leaves:
-            for pod in [*leaf.pods, *leaf.later]:
+def _write_result(cluster: ClusterInfo, outcome: CycleResult) -> None:
+    for podgroup in cluster.podgroups:
+        for podset in podgroup.podsets:
+            for pod in [*podset.pods, *podset.expected]:
                 if pod.state == "bound":
                     outcome.binds[pod.namespace, pod.name] = pod.node
-                elif pod.state == "nominated" and not pod.later:
+                elif pod.state == "nominated" and not pod.is_expected:
                     outcome.nominations[pod.namespace, pod.name] = pod.node
-                elif pod.later and pod.state in ("reserved", "nominated"):
-                    slot = (unit.namespace, unit.name, leaf.name or "default", pod.node)
-                    outcome.reservations[slot] = outcome.reservations.get(slot, 0) + 1
+                elif pod.is_expected and pod.state in ("reserved", "nominated"):
+                    reserved_place = (
+                        podgroup.namespace,
+                        podgroup.name,
+                        podset.name or "default",
+                        pod.node,
+                    )
+                    outcome.reservations[reserved_place] = (
+                        outcome.reservations.get(reserved_place, 0) + 1
+                    )
     for queue in cluster.queues.values():
-        way = cluster.way_up(queue.name)
+        way = cluster.queue_with_ancestors(queue.name)
         if not way[-1].parent:
-            outcome.fair_shares[queue.name] = dict(zip(AXES, queue.fair, strict=True))
+            outcome.fair_shares[queue.name] = dict(
+                zip(QUEUE_RESOURCES, queue.fair_share, strict=True)
+            )

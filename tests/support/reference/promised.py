@@ -4,107 +4,114 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from tests.support.reference.amounts import added, fits, subtracted
-from tests.support.reference.things import Cluster, Machine, Pod, Queue, Unit
-from tests.support.reference.trees import chunk, turn
-from tests.support.reference.turns import is_promised, over_capacity
+from tests.support.reference.things import ClusterInfo, NodeInfo, PodGroupInfo, PodInfo, QueueInfo
+from tests.support.reference.trees import pod_rank, tasks_to_allocate
+from tests.support.reference.turns import capacity_failure, is_nominated
 
-__all__ = ["Held", "lateness"]
+__all__ = ["NominatedCapacity", "nomination_rank"]
 
-Part = list[tuple[Machine, Pod]]  # what is held together
+NominatedPlaces = list[tuple[NodeInfo, PodInfo]]  # what is held together
 
 
-def lateness(cluster: Cluster, units: list[Unit], queue: Queue, best: Unit) -> int:
+def nomination_rank(
+    cluster: ClusterInfo, podgroups: list[PodGroupInfo], queue: QueueInfo, best: PodGroupInfo
+) -> int:
     """Say whether the best unit below a queue was promised something, or another, or none."""
-    if is_promised(cluster, best):
+    if is_nominated(cluster, best):
         return 0
-    below = [one for one in units if queue in cluster.way_up(one.queue)]
-    return 1 if any(is_promised(cluster, one) for one in below) else 2
+    below = [one for one in podgroups if queue in cluster.queue_with_ancestors(one.queue)]
+    return 1 if any(is_nominated(cluster, one) for one in below) else 2
 
 
-class Held:
+class NominatedCapacity:
     """What is held for units until their turn: what is released there is less by it."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self.of: dict[Unit, list[Part]] = {}
+    def __init__(self, cluster: ClusterInfo) -> None:
+        self.places_by_podgroup: dict[PodGroupInfo, list[NominatedPlaces]] = {}
         self._cluster = cluster
 
-    def hold(self, units: Iterable[Unit]) -> None:
+    def reserve(self, podgroups: Iterable[PodGroupInfo]) -> None:
         """Hold what units were promised: what they take next, then the rest pod by pod."""
-        parts: dict[Unit, list[list[Pod]]] = {}
-        for unit in units:
-            if is_promised(self._cluster, unit):
-                first = [pod for pod in chunk(unit.root) if not pod.later]
-                rest = [[pod] for pod in _waiting(unit) if pod not in first]
-                parts[unit] = [first, *rest]
-        self._keep(parts)
+        parts: dict[PodGroupInfo, list[list[PodInfo]]] = {}
+        for podgroup in podgroups:
+            if is_nominated(self._cluster, podgroup):
+                first = [pod for pod in tasks_to_allocate(podgroup.root) if not pod.is_expected]
+                rest = [[pod] for pod in _waiting(podgroup) if pod not in first]
+                parts[podgroup] = [first, *rest]
+        self._reserve_all(parts)
 
-    def let_go(self, unit: Unit) -> list[list[Pod]]:
+    def release(self, podgroup: PodGroupInfo) -> list[list[PodInfo]]:
         """Hold nothing for a unit; return what was."""
-        parts = self.of.pop(unit, [])
+        parts = self.places_by_podgroup.pop(podgroup, [])
         for part in parts:
             self._undo(part)
         return [[pod for _, pod in part] for part in parts]
 
     @contextmanager
-    def lifted(self, units: Iterable[Unit]) -> Iterator[None]:
+    def released(self, podgroups: Iterable[PodGroupInfo]) -> Iterator[None]:
         """Hold nothing for units meanwhile, and then what was held and is still there."""
-        parts = {unit: self.let_go(unit) for unit in units}
+        parts = {podgroup: self.release(podgroup) for podgroup in podgroups}
         yield
-        self._keep(parts)
+        self._reserve_all(parts)
 
-    def may_have(self, unit: Unit) -> list[Unit]:
+    def may_take_from(self, podgroup: PodGroupInfo) -> list[PodGroupInfo]:
         """Return those whose room a unit may have: it could preempt them at once."""
         return [
             one
-            for one in self.of
-            if one.queue == unit.queue
-            and one.priority < unit.priority
+            for one in self.places_by_podgroup
+            if one.queue == podgroup.queue
+            and one.priority < podgroup.priority
             and one.preemptible
-            and not unit.patient
+            and not podgroup.in_preemption_delay
         ]
 
-    def over_capacity(self, unit: Unit, pods: list[Pod]) -> str:
+    def capacity_failure(self, podgroup: PodGroupInfo, pods: list[PodInfo]) -> str:
         """Ask for bounds as if everybody had what is held for him, but for whom it may be had."""
         others = [
             (one, pod)
-            for one, parts in self.of.items()
-            if one not in self.may_have(unit)
+            for one, parts in self.places_by_podgroup.items()
+            if one not in self.may_take_from(podgroup)
             for part in parts
             for _, pod in part
         ]
-        queues = [(it, [*it.allocated], [*it.fixed]) for it in self._cluster.queues.values()]
+        queues = [
+            (it, [*it.allocated], [*it.non_preemptible]) for it in self._cluster.queues.values()
+        ]
         for one, pod in others:
-            self._cluster.hold(one, pod)
-        verdict = over_capacity(self._cluster, unit, pods)
+            self._cluster.charge(one, pod)
+        reason = capacity_failure(self._cluster, podgroup, pods)
         for queue, allocated, fixed in queues:
-            queue.allocated, queue.fixed = allocated, fixed
-        return verdict
+            queue.allocated, queue.non_preemptible = allocated, fixed
+        return reason
 
-    def _keep(self, parts: Mapping[Unit, list[list[Pod]]]) -> None:
+    def _reserve_all(self, parts: Mapping[PodGroupInfo, list[list[PodInfo]]]) -> None:
         """Hold of each part all or nothing, for the oldest unit first."""
-        for unit in sorted(parts, key=lambda it: (it.created, it.uid)):
-            if some := [part for pods in parts[unit] if (part := self._held(pods))]:
-                self.of[unit] = some
+        for podgroup in sorted(parts, key=lambda it: (it.created, it.uid)):
+            if some := [part for pods in parts[podgroup] if (part := self._reserve_places(pods))]:
+                self.places_by_podgroup[podgroup] = some
 
-    def _held(self, pods: list[Pod]) -> Part:
+    def _reserve_places(self, pods: list[PodInfo]) -> NominatedPlaces:
         """Hold the room of all of these pods, or of none."""
-        at = {machine.name: machine for machine in self._cluster.machines}
-        some: Part = []
+        at = {node_info.name: node_info for node_info in self._cluster.nodes}
+        some: NominatedPlaces = []
         for pod in pods:
-            machine = at.get(pod.nominated)
-            if machine is None or not fits(pod.needs, machine.idle, machine.releasing):
+            node_info = at.get(pod.nominated)
+            if node_info is None or not fits(pod.requests, node_info.idle, node_info.releasing):
                 self._undo(some)
                 return []
-            machine.releasing = subtracted(machine.releasing, pod.needs)
-            some.append((machine, pod))
+            node_info.releasing = subtracted(node_info.releasing, pod.requests)
+            some.append((node_info, pod))
         return some
 
-    def _undo(self, some: Part) -> None:
-        for machine, pod in some:
-            machine.releasing = added(machine.releasing, pod.needs)
+    def _undo(self, some: NominatedPlaces) -> None:
+        for node_info, pod in some:
+            node_info.releasing = added(node_info.releasing, pod.requests)
 
 
-def _waiting(unit: Unit) -> list[Pod]:
+def _waiting(podgroup: PodGroupInfo) -> list[PodInfo]:
     return [
-        pod for leaf in unit.leaves for pod in sorted(leaf.pods, key=turn) if pod.state == "waiting"
+        pod
+        for podset in podgroup.podsets
+        for pod in sorted(podset.pods, key=pod_rank)
+        if pod.state == "waiting"
     ]

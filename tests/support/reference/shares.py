@@ -6,13 +6,13 @@ from fractions import Fraction
 from math import floor
 from typing import Any
 
-from tests.support.reference.things import Cluster, Queue
+from tests.support.reference.things import ClusterInfo, QueueInfo
 
-__all__ = ["Claim", "allocatable", "divide", "share_out"]
+__all__ = ["ResourceShare", "allocatable_share", "divide", "set_fair_shares"]
 
 
 @dataclass(frozen=True, eq=False)
-class Claim:
+class ResourceShare:
     """What one queue may say about one resource; numbers may be fractions, -1 is no bound."""
 
     quota: Any
@@ -24,20 +24,21 @@ class Claim:
     uid: str = ""
 
     @property
-    def wanted(self) -> Any:
+    def requestable(self) -> Any:
         """Return what it can use."""
         return self.requested if self.limit == -1 else min(self.limit, self.requested)
 
 
-def divide(total: Any, claims: Sequence[Claim]) -> tuple[list[Any], Any]:
+def divide(total: Any, claims: Sequence[ResourceShare]) -> tuple[list[Any], Any]:
     """Return the share of each claim, and what is left."""
     got = {
-        claim: min(total if claim.quota == -1 else claim.quota, claim.wanted) for claim in claims
+        claim: min(total if claim.quota == -1 else claim.quota, claim.requestable)
+        for claim in claims
     }
     left = total - sum(got.values())
     if left <= 0:
         return [got[claim] for claim in claims], left
-    rests: dict[Claim, Any] = {}
+    rests: dict[ResourceShare, Any] = {}
     priorities = sorted({claim.priority for claim in claims}, reverse=True)
     for priority in priorities:
         alike = [claim for claim in claims if claim.priority == priority]
@@ -54,17 +55,20 @@ def divide(total: Any, claims: Sequence[Claim]) -> tuple[list[Any], Any]:
 
 
 def _round(
-    alike: Sequence[Claim], left: Any, got: dict[Claim, Any], rests: dict[Claim, Any]
+    alike: Sequence[ResourceShare],
+    left: Any,
+    got: dict[ResourceShare, Any],
+    rests: dict[ResourceShare, Any],
 ) -> tuple[bool, Any]:
     """Play one round; return whether another follows, and what is left."""
-    keen = [claim for claim in alike if got[claim] < claim.wanted]
+    keen = [claim for claim in alike if got[claim] < claim.requestable]
     weights = sum(Fraction(claim.weight) for claim in keen)
     if not weights:
         return False, left
     again, at_start = False, left
     for claim in keen:
         offer = at_start * Fraction(claim.weight) / weights
-        want = claim.wanted - got[claim]
+        want = claim.requestable - got[claim]
         if want <= offer:
             give = want
             rests.pop(claim, None)
@@ -78,16 +82,16 @@ def _round(
     return again, left
 
 
-def share_out(cluster: Cluster) -> None:
+def set_fair_shares(cluster: ClusterInfo) -> None:
     """Write the fair share of every queue, from the top down."""
     tops = [queue for queue in cluster.queues.values() if not queue.parent]
     for axis in range(3):
-        _share_among(tops, cluster.total[axis], axis)
+        _divide_among(tops, cluster.total[axis], axis)
 
 
-def _share_among(queues: list[Queue], total: int, axis: int) -> None:
+def _divide_among(queues: list[QueueInfo], total: int, axis: int) -> None:
     claims = [
-        Claim(
+        ResourceShare(
             quota=queue.quota[axis],
             weight=queue.weight[axis],
             requested=queue.requested[axis],
@@ -100,14 +104,14 @@ def _share_among(queues: list[Queue], total: int, axis: int) -> None:
     ]
     shares, _ = divide(total, claims)
     for queue, share in zip(queues, shares, strict=True):
-        queue.fair[axis] = share
-        _share_among(queue.children, share, axis)
+        queue.fair_share[axis] = share
+        _divide_among(queue.children, share, axis)
 
 
-def allocatable(queue: Queue, axis: int) -> Any:
+def allocatable_share(queue: QueueInfo, axis: int) -> Any:
     """Return the allocatable share of a queue; -1 is no bound."""
     quota, limit = queue.quota[axis], queue.limit[axis]
     if quota == -1:
         return limit
-    share = max(quota, queue.fair[axis])
+    share = max(quota, queue.fair_share[axis])
     return share if limit == -1 else min(share, limit)

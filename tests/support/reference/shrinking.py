@@ -2,16 +2,16 @@
 
 from collections.abc import Iterator
 
-from tests.support.reference.things import Leaf, Part, Pod, Unit
-from tests.support.reference.trees import members, part_rank, satisfied, turn
+from tests.support.reference.things import PodGroupInfo, PodInfo, PodSet, SubGroup
+from tests.support.reference.trees import is_satisfied, member_count, pod_rank, subgroup_rank
 
-__all__ = ["steps"]
+__all__ = ["tasks_to_evict"]
 
 
-def steps(unit: Unit) -> list[list[Pod]]:
+def tasks_to_evict(podgroup: PodGroupInfo) -> list[list[PodInfo]]:
     """Return what a unit would lose step by step, before it loses all."""
-    found: list[list[Pod]] = []
-    while some := _shed(unit.root):
+    found: list[list[PodInfo]] = []
+    while some := _next_to_evict(podgroup.root):
         found.append(some)
         for pod in some:
             pod.state = "shed"
@@ -20,25 +20,25 @@ def steps(unit: Unit) -> list[list[Pod]]:
     return found
 
 
-def _shed(part: Part) -> list[Pod]:
+def _next_to_evict(part: SubGroup) -> list[PodInfo]:
     """Return what a part loses next while it keeps what it needs."""
-    if isinstance(part, Leaf):
-        own = sorted((pod for pod in part.pods if pod.state == "there"), key=turn)
-        return own[-1:] if members(part) > part.minimum else []
-    children = sorted(part.children, key=part_rank, reverse=True)
-    kept = [child for child in children if satisfied(child)]
+    if isinstance(part, PodSet):
+        own = sorted((pod for pod in part.pods if pod.state == "there"), key=pod_rank)
+        return own[-1:] if member_count(part) > part.minimum else []
+    children = sorted(part.children, key=subgroup_rank, reverse=True)
+    kept = [child for child in children if is_satisfied(child)]
     for child in kept:
-        if some := _shed(child):
+        if some := _next_to_evict(child):
             return some
     for child in children if len(kept) > part.minimum else ():
-        if any(pod.state == "there" for pod in _all(child)):
-            return [pod for pod in _all(child) if pod.state in ("there", "shed")]
+        if any(pod.state == "there" for pod in _all_pods(child)):
+            return [pod for pod in _all_pods(child) if pod.state in ("there", "shed")]
     return []
 
 
-def _all(part: Part) -> Iterator[Pod]:
-    if isinstance(part, Leaf):
+def _all_pods(part: SubGroup) -> Iterator[PodInfo]:
+    if isinstance(part, PodSet):
         yield from part.pods
     else:
         for child in part.children:
-            yield from _all(child)
+            yield from _all_pods(child)

@@ -4,27 +4,37 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from tests.support.reference.amounts import Amounts, Axes, axes
+from tests.support.reference.amounts import Amounts, QueueAmounts, queue_amounts
 
-__all__ = ["Budget", "Cluster", "Group", "Leaf", "Machine", "Part", "Pod", "Queue", "Unit"]
+__all__ = [
+    "ClusterInfo",
+    "DisruptionBudget",
+    "NodeInfo",
+    "PodGroupInfo",
+    "PodInfo",
+    "PodSet",
+    "QueueInfo",
+    "SubGroup",
+    "SubGroupSet",
+]
 
 
 @dataclass(eq=False)
-class Machine:
+class NodeInfo:
     """A node."""
 
     name: str
     labels: Mapping[str, str]
     taints: list[Mapping[str, str]]
-    usable: bool
-    whole: Amounts
+    is_schedulable: bool
+    allocatable: Amounts
     idle: Amounts
     releasing: Amounts
     is_ready: bool = True
 
 
 @dataclass(eq=False)
-class Pod:
+class PodInfo:
     """A pod, or one that will exist later.
 
     Its state is one of: waiting, gated, there, succeeded, old (there, of an older attempt), other;
@@ -38,40 +48,40 @@ class Pod:
     created: str
     labels: Mapping[str, str]  # of a later one those of its template
     spec: Mapping[str, Any]
-    needs: Amounts
+    requests: Amounts
     state: str
     node: str = ""  # where it is, or was put
     nominated: str = ""
-    going: bool = False
-    releases: bool = False  # it is going, and expected to
-    is_stuck: bool = False  # it is going, and was expected to be gone
-    later: bool = False
+    is_terminating: bool = False
+    is_releasing: bool = False  # it is going, and expected to
+    is_overdue: bool = False  # it is going, and was expected to be gone
+    is_expected: bool = False
 
 
 @dataclass(eq=False)
-class Leaf:
+class PodSet:
     """A sub-group of pods."""
 
     name: str
     minimum: int
-    pods: list[Pod] = field(default_factory=list)
-    later: list[Pod] = field(default_factory=list)
+    pods: list[PodInfo] = field(default_factory=list)
+    expected: list[PodInfo] = field(default_factory=list)
 
 
 @dataclass(eq=False)
-class Group:
+class SubGroupSet:
     """A sub-group of sub-groups."""
 
     name: str
     minimum: int
-    children: list["Part"] = field(default_factory=list)
+    children: list["SubGroup"] = field(default_factory=list)
 
 
-Part: TypeAlias = Leaf | Group
+SubGroup: TypeAlias = PodSet | SubGroupSet
 
 
 @dataclass(eq=False)
-class Unit:
+class PodGroupInfo:
     """What starts together or not at all."""
 
     namespace: str
@@ -81,38 +91,38 @@ class Unit:
     queue: str
     priority: int
     preemptible: bool
-    root: Part
-    broken: bool = False  # its group or sub-groups cannot be meant
-    owner: str = ""  # the JobSet that it is a part of
-    patient: bool = False  # it takes nothing from others yet
-    is_held: bool = False  # that is what keeps it from taking something
-    awaits_its_own: bool = False  # what goes of its queues is in its way
-    stays: bool = False  # another controller looks after its TrainJob
-    is_unevictable: bool = False  # it may be preempted by its word, and cannot be evicted
-    began: str = ""  # when it began to run, where that is known
-    saved: str = ""  # when it saved its work last, where it says so
-    has_strays: bool = False  # pods wait that name a sub-group which it does not have
+    root: SubGroup
+    is_invalid: bool = False  # its group or sub-groups cannot be meant
+    owning_jobset: str = ""  # the JobSet that it is a part of
+    in_preemption_delay: bool = False  # it takes nothing from others yet
+    is_delayed: bool = False  # that is what keeps it from taking something
+    awaits_own_release: bool = False  # what goes of its queues is in its way
+    is_managed_elsewhere: bool = False  # another controller looks after its TrainJob
+    is_non_evictable: bool = False  # it may be preempted by its word, and cannot be evicted
+    started_at: str = ""  # when it began to run, where that is known
+    checkpointed_at: str = ""  # when it saved its work last, where it says so
+    has_misplaced_waiting: bool = False  # pods wait that name a sub-group which it does not have
     # Such pods that do not wait.
-    strays: list[tuple[Mapping[str, Any], Pod]] = field(default_factory=list)
+    misplaced_pods: list[tuple[Mapping[str, Any], PodInfo]] = field(default_factory=list)
 
     @property
-    def leaves(self) -> list[Leaf]:
+    def podsets(self) -> list[PodSet]:
         """Return all its leaves."""
-        return list(_leaves(self.root))
+        return list(_podsets(self.root))
 
     @property
-    def pods(self) -> list[Pod]:
+    def pods(self) -> list[PodInfo]:
         """Return all its pods, later ones too."""
-        return [pod for leaf in self.leaves for pod in [*leaf.pods, *leaf.later]]
+        return [pod for podset in self.podsets for pod in [*podset.pods, *podset.expected]]
 
     @property
-    def waits(self) -> bool:
+    def has_waiting(self) -> bool:
         """Say whether a pod of it waits."""
         return any(pod.state == "waiting" for pod in self.pods)
 
 
 @dataclass(eq=False)
-class Queue:
+class QueueInfo:
     """A queue; each triple is CPU, memory, GPU."""
 
     name: str
@@ -123,73 +133,79 @@ class Queue:
     quota: tuple[Any, ...]
     limit: tuple[Any, ...]
     weight: tuple[Any, ...]
-    children: list["Queue"] = field(default_factory=list)
-    fair: list[int] = field(default_factory=lambda: [0, 0, 0])
+    children: list["QueueInfo"] = field(default_factory=list)
+    fair_share: list[int] = field(default_factory=lambda: [0, 0, 0])
     allocated: list[int] = field(default_factory=lambda: [0, 0, 0])
-    fixed: list[int] = field(default_factory=lambda: [0, 0, 0])
-    unevictable: list[int] = field(default_factory=lambda: [0, 0, 0])  # in fixed, of its own units
+    non_preemptible: list[int] = field(default_factory=lambda: [0, 0, 0])
+    non_evictable: list[int] = field(
+        default_factory=lambda: [0, 0, 0]
+    )  # in fixed, of its own units
     requested: list[int] = field(default_factory=lambda: [0, 0, 0])
-    left: list[int] = field(default_factory=lambda: [0, 0, 0])  # that goes, and nobody waits for
-    left_at: dict[str, list[int]] = field(default_factory=dict)  # of that, by node
-    lost: list[int] = field(default_factory=lambda: [0, 0, 0])  # that goes for somebody
-    goal: str = ""  # of reclaim among those below it
-    preempt_min: str = ""
-    reclaim_min: str = ""
+    unclaimed_release: list[int] = field(
+        default_factory=lambda: [0, 0, 0]
+    )  # that goes, and nobody waits for
+    unclaimed_release_by_node: dict[str, list[int]] = field(
+        default_factory=dict
+    )  # of that, by node
+    evicted: list[int] = field(default_factory=lambda: [0, 0, 0])  # that goes for somebody
+    reclaim_goal: str = ""  # of reclaim among those below it
+    preempt_min_runtime: str = ""
+    reclaim_min_runtime: str = ""
 
 
 @dataclass(eq=False)
-class Budget:
+class DisruptionBudget:
     """Pods of which so many may still go."""
 
-    pods: list[Pod]
-    left: int
+    pods: list[PodInfo]
+    allowed: int
 
 
 @dataclass(eq=False)
-class Cluster:
+class ClusterInfo:
     """All of it."""
 
-    machines: list[Machine]
-    pods: list[Pod]  # everybody's, on a node or not; finished ones are left out
-    units: list[Unit]
-    queues: dict[str, Queue]
-    total: Axes
+    nodes: list[NodeInfo]
+    pods: list[PodInfo]  # everybody's, on a node or not; finished ones are left out
+    podgroups: list[PodGroupInfo]
+    queues: dict[str, QueueInfo]
+    total: QueueAmounts
     now: str
-    victims: str = "kai"
-    budgets: list[Budget] = field(default_factory=list)
-    keeps_budgets: bool = False  # in reclaim as well
+    victim_policy: str = "kai"
+    budgets: list[DisruptionBudget] = field(default_factory=list)
+    respects_budgets: bool = False  # in reclaim as well
 
-    def may_go(self, pods: Iterable[Pod]) -> bool:
+    def may_evict(self, pods: Iterable[PodInfo]) -> bool:
         """Say whether budgets let all of these pods go."""
         gone = set(pods)
-        return all(len(gone.intersection(it.pods)) <= max(it.left, 0) for it in self.budgets)
+        return all(len(gone.intersection(it.pods)) <= max(it.allowed, 0) for it in self.budgets)
 
-    def way_up(self, name: str) -> list[Queue]:
+    def queue_with_ancestors(self, name: str) -> list[QueueInfo]:
         """Return a queue and those above it."""
-        way: list[Queue] = []
+        way: list[QueueInfo] = []
         while name in self.queues and self.queues[name] not in way:
             way.append(self.queues[name])
             name = self.queues[name].parent
         return way
 
-    def is_misconfigured(self, unit: Unit) -> bool:
+    def is_misconfigured(self, podgroup: PodGroupInfo) -> bool:
         """Say whether a unit or its queue cannot be meant."""
-        way = self.way_up(unit.queue)
-        is_inner = unit.queue in self.queues and bool(self.queues[unit.queue].children)
+        way = self.queue_with_ancestors(podgroup.queue)
+        is_inner = podgroup.queue in self.queues and bool(self.queues[podgroup.queue].children)
         is_circle = bool(way) and way[-1].parent in [queue.name for queue in way]
-        return unit.broken or is_inner or is_circle
+        return podgroup.is_invalid or is_inner or is_circle
 
-    def hold(self, unit: Unit, pod: Pod) -> None:
+    def charge(self, podgroup: PodGroupInfo, pod: PodInfo) -> None:
         """Count a pod as allocated, on all levels."""
-        for queue in self.way_up(unit.queue):
-            for i, amount in enumerate(axes(pod.needs)):
+        for queue in self.queue_with_ancestors(podgroup.queue):
+            for i, amount in enumerate(queue_amounts(pod.requests)):
                 queue.allocated[i] += amount
-                queue.fixed[i] += 0 if unit.preemptible else amount
+                queue.non_preemptible[i] += 0 if podgroup.preemptible else amount
 
 
-def _leaves(part: Part) -> Iterator[Leaf]:
-    if isinstance(part, Leaf):
+def _podsets(part: SubGroup) -> Iterator[PodSet]:
+    if isinstance(part, PodSet):
         yield part
     else:
         for child in part.children:
-            yield from _leaves(child)
+            yield from _podsets(child)

@@ -5,24 +5,30 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias
 
-from tests.support.reference.things import Cluster, Pod, Queue, Unit
+from tests.support.reference.things import ClusterInfo, PodGroupInfo, PodInfo, QueueInfo
 
-__all__ = ["began", "is_patient", "is_protected", "saved", "seconds_between"]
+__all__ = [
+    "checkpointed_at",
+    "in_preemption_delay",
+    "is_within_min_runtime",
+    "seconds_between",
+    "started_at",
+]
 
 Obj: TypeAlias = Mapping[str, Any]
 
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours"}
 
 
-def is_patient(group: Obj, now: str) -> bool:
+def in_preemption_delay(group: Obj, now: str) -> bool:
     """Say whether a group takes nothing from others yet."""
     meta, delay = group["metadata"], group["spec"].get("preemptionDelay", "")
     evicted = meta.get("annotations", {}).get("kai.scheduler/last-eviction-timestamp", "")
-    times = [_moment(text) for text in (meta["creationTimestamp"], evicted) if text]
-    return bool(delay) and _moment(now) < max(times) + _length(delay)
+    times = [_parse_time(text) for text in (meta["creationTimestamp"], evicted) if text]
+    return bool(delay) and _parse_time(now) < max(times) + _parse_duration(delay)
 
 
-def began(group: Obj, pods: list[tuple[Obj, Pod]]) -> str:
+def started_at(group: Obj, pods: list[tuple[Obj, PodInfo]]) -> str:
     """Return when a group began to run, or nothing; *pods* are those of it that are there."""
     written = group["metadata"].get("annotations", {}).get("kai.scheduler/last-start-timestamp")
     if not pods or written:
@@ -36,11 +42,11 @@ def began(group: Obj, pods: list[tuple[Obj, Pod]]) -> str:
     return min(placed, default="")
 
 
-def saved(job: Obj) -> str:
+def checkpointed_at(job: Obj) -> str:
     """Return when a TrainJob says that it saved its work, or nothing."""
     text = job["metadata"].get("annotations", {}).get("trainer-kai.dev/last-checkpoint", "")
     try:
-        _moment(text)
+        _parse_time(text)
     except ValueError:
         return ""
     return str(text)
@@ -48,32 +54,36 @@ def saved(job: Obj) -> str:
 
 def seconds_between(one: str, other: str) -> int:
     """Return how many seconds pass from one moment to another."""
-    return int((_moment(other) - _moment(one)).total_seconds())
+    return int((_parse_time(other) - _parse_time(one)).total_seconds())
 
 
-def is_protected(cluster: Cluster, action: str, claimant: Unit, loser: Unit) -> bool:
+def is_within_min_runtime(
+    cluster: ClusterInfo, action: str, claimant: PodGroupInfo, loser: PodGroupInfo
+) -> bool:
     """Say whether a unit may not lose all it has by an action, for it has not run for long."""
-    if not loser.began:
+    if not loser.started_at:
         return False
-    ask = cluster.way_up(loser.queue)
+    ask = cluster.queue_with_ancestors(loser.queue)
     if action == "reclaim":
-        mine = cluster.way_up(claimant.queue)
+        mine = cluster.queue_with_ancestors(claimant.queue)
         common = [queue for queue in ask if queue in mine]
         own = [queue for queue in ask if queue not in mine]
         ask = [*own[-1:], *common]
-    said = [text for queue in ask if (text := _promise(queue, action))]
-    return bool(said) and _moment(cluster.now) < _moment(loser.began) + _length(said[0])
+    output = [text for queue in ask if (text := _min_runtime(queue, action))]
+    return bool(output) and _parse_time(cluster.now) < _parse_time(
+        loser.started_at
+    ) + _parse_duration(output[0])
 
 
-def _promise(queue: Queue, action: str) -> str:
-    return queue.reclaim_min if action == "reclaim" else queue.preempt_min
+def _min_runtime(queue: QueueInfo, action: str) -> str:
+    return queue.reclaim_min_runtime if action == "reclaim" else queue.preempt_min_runtime
 
 
-def _moment(text: str) -> datetime:
+def _parse_time(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
-def _length(text: str) -> timedelta:
+def _parse_duration(text: str) -> timedelta:
     """Read a duration of whole seconds, minutes and hours."""
     parts = re.findall("([0-9]+)([smh])", text)
-    return timedelta(**{_UNITS[unit]: int(number) for number, unit in parts})
+    return timedelta(**{_UNITS[podgroup]: int(number) for number, podgroup in parts})

@@ -2,92 +2,100 @@
 
 from fractions import Fraction
 
-from tests.support.reference.things import Leaf, Part, Pod, Unit
+from tests.support.reference.things import PodGroupInfo, PodInfo, PodSet, SubGroup
 
-__all__ = ["can_be", "chunk", "members", "part_rank", "satisfied", "standing", "turn"]
+__all__ = [
+    "can_be_satisfied",
+    "elasticity_rank",
+    "is_satisfied",
+    "member_count",
+    "pod_rank",
+    "subgroup_rank",
+    "tasks_to_allocate",
+]
 
-_MEMBERS = ("there", "succeeded", "bound", "nominated", "reserved")
+_MEMBER_STATES = ("there", "succeeded", "bound", "nominated", "reserved")
 
 
-def members(leaf: Leaf, without: tuple[str, ...] = ()) -> int:
+def member_count(podset: PodSet, without: tuple[str, ...] = ()) -> int:
     """Return how many members a leaf has."""
-    states = [pod.state for pod in [*leaf.pods, *leaf.later]]
-    return sum(state in _MEMBERS and state not in without for state in states)
+    states = [pod.state for pod in [*podset.pods, *podset.expected]]
+    return sum(state in _MEMBER_STATES and state not in without for state in states)
 
 
-def satisfied(part: Part, without: tuple[str, ...] = ()) -> bool:
+def is_satisfied(part: SubGroup, without: tuple[str, ...] = ()) -> bool:
     """Say whether a part of a unit has what it needs; pods of some states may be left out."""
-    return _count(part, without) >= part.minimum
+    return _satisfied_count(part, without) >= part.minimum
 
 
-def can_be(part: Part) -> bool:
+def can_be_satisfied(part: SubGroup) -> bool:
     """Say whether a part could be satisfied if there were room."""
-    if isinstance(part, Leaf):
-        return members(part) + len(_waiting(part)) + len(_later(part)) >= part.minimum
-    return sum(can_be(child) for child in part.children) >= part.minimum
+    if isinstance(part, PodSet):
+        return member_count(part) + len(_waiting(part)) + len(_expected(part)) >= part.minimum
+    return sum(can_be_satisfied(child) for child in part.children) >= part.minimum
 
 
-def chunk(part: Part) -> list[Pod]:
+def tasks_to_allocate(part: SubGroup) -> list[PodInfo]:
     """Return what one attempt takes of a part."""
-    if isinstance(part, Leaf):
-        lacks = part.minimum - members(part)
+    if isinstance(part, PodSet):
+        lacks = part.minimum - member_count(part)
         if lacks > 0:
-            return [*_waiting(part), *_later(part)][:lacks]
+            return [*_waiting(part), *_expected(part)][:lacks]
         return _waiting(part)[:1]
-    children = sorted(part.children, key=part_rank)
-    if satisfied(part):
-        return next((some for some in map(_whole, children) if some), [])
-    lacking = [child for child in children if not satisfied(child) and can_be(child)]
-    lacks = part.minimum - _count(part)
-    return [pod for child in lacking[:lacks] for pod in chunk(child)]
+    children = sorted(part.children, key=subgroup_rank)
+    if is_satisfied(part):
+        return next((some for some in map(_next_tasks, children) if some), [])
+    lacking = [child for child in children if not is_satisfied(child) and can_be_satisfied(child)]
+    lacks = part.minimum - _satisfied_count(part)
+    return [pod for child in lacking[:lacks] for pod in tasks_to_allocate(child)]
 
 
-def standing(unit: Unit) -> int:
+def elasticity_rank(podgroup: PodGroupInfo) -> int:
     """Return 0 below the minimum, 1 exactly at it, 2 above.
 
     Exactly at it is a unit that could spare nobody.
     """
-    if not satisfied(unit.root):
+    if not is_satisfied(podgroup.root):
         return 0
-    for pod in unit.pods:
-        if pod.state in _MEMBERS:
+    for pod in podgroup.pods:
+        if pod.state in _MEMBER_STATES:
             kept, pod.state = pod.state, "other"
-            spared = satisfied(unit.root)
+            spared = is_satisfied(podgroup.root)
             pod.state = kept
             if spared:
                 return 2
     return 1
 
 
-def _whole(part: Part) -> list[Pod]:
+def _next_tasks(part: SubGroup) -> list[PodInfo]:
     """Return the chunk of a part, if it leads to anything."""
-    return chunk(part) if satisfied(part) or can_be(part) else []
+    return tasks_to_allocate(part) if is_satisfied(part) or can_be_satisfied(part) else []
 
 
-def _count(part: Part, without: tuple[str, ...] = ()) -> int:
-    if isinstance(part, Leaf):
-        return members(part, without)
-    return sum(satisfied(child, without) for child in part.children)
+def _satisfied_count(part: SubGroup, without: tuple[str, ...] = ()) -> int:
+    if isinstance(part, PodSet):
+        return member_count(part, without)
+    return sum(is_satisfied(child, without) for child in part.children)
 
 
-def part_rank(part: Part) -> tuple[object, ...]:
+def subgroup_rank(part: SubGroup) -> tuple[object, ...]:
     """Return what orders the children of a group."""
-    if not satisfied(part):
+    if not is_satisfied(part):
         return (0, 0, 0, part.name)
     if part.minimum > 0:
-        return (1, 0, Fraction(_count(part), part.minimum), part.name)
-    return (1, 1, _count(part), part.name)
+        return (1, 0, Fraction(_satisfied_count(part), part.minimum), part.name)
+    return (1, 1, _satisfied_count(part), part.name)
 
 
-def _later(leaf: Leaf) -> list[Pod]:
-    return [pod for pod in leaf.later if pod.state == "later"]
+def _expected(podset: PodSet) -> list[PodInfo]:
+    return [pod for pod in podset.expected if pod.state == "later"]
 
 
-def _waiting(leaf: Leaf) -> list[Pod]:
-    return sorted((pod for pod in leaf.pods if pod.state == "waiting"), key=turn)
+def _waiting(podset: PodSet) -> list[PodInfo]:
+    return sorted((pod for pod in podset.pods if pod.state == "waiting"), key=pod_rank)
 
 
-def turn(pod: Pod) -> tuple[object, ...]:
+def pod_rank(pod: PodInfo) -> tuple[object, ...]:
     """Return what orders the pods of a leaf."""
     labels = pod.labels
     leads = labels.get("training.kubeflow.org/job-role") in ("master", "launcher")

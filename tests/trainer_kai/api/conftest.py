@@ -3,12 +3,12 @@
 import pytest
 
 from trainer_kai.api import podtext
-from trainer_kai.api.families import Families
+from trainer_kai.api.families import PodTextTemplates
 
 
 @pytest.fixture(autouse=True)
-def families(monkeypatch: pytest.MonkeyPatch) -> Families:
+def templates(monkeypatch: pytest.MonkeyPatch) -> PodTextTemplates:
     """Let each test begin without a family."""
-    known = Families()
-    monkeypatch.setattr(podtext, "FAMILIES", known)
+    known = PodTextTemplates()
+    monkeypatch.setattr(podtext, "TEMPLATES", known)
     return known

@@ -7,9 +7,9 @@ import msgspec
 
 from trainer_kai.api.decode import decode
 from trainer_kai.api.pod import Pod
-from trainer_kai.api.podtext import recognise
+from trainer_kai.api.podtext import read_matching
 
-__all__ = ["LABEL", "compact", "is_recognised", "learn", "parsed"]
+__all__ = ["LABEL", "compact", "is_matched", "learn", "parsed"]
 
 LABEL = "batch.kubernetes.io/job-completion-index"
 
@@ -33,7 +33,7 @@ def compact(obj: Any) -> str:
     return json.dumps(obj, separators=(",", ":"), ensure_ascii=False)
 
 
-def is_recognised(text: str) -> bool:
+def is_matched(text: str) -> bool:
     """Say whether a pod is read by likeness."""
     data = text.encode()
-    return recognise(data, data.find(b"{", 1), len(data) - 1, alone=True) is not None
+    return read_matching(data, data.find(b"{", 1), len(data) - 1, alone=True) is not None

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.case import Case, ids
-from trainer_kai.api.counted import counted_queue, group_warnings
+from trainer_kai.api.counted import effective_queue, podgroup_warnings
 from trainer_kai.api.decode import decode, encode
 from trainer_kai.api.duration import nanoseconds
 from trainer_kai.api.podgroup import PodGroup
@@ -28,15 +28,15 @@ def spec_of(fields: Obj) -> QueueSpec:
     return decode(Queue, encode({"metadata": {"name": "q"}, "spec": fields})).spec
 
 
-def gpu(**share: Any) -> Obj:
+def gpu(**resource: Any) -> Obj:
     """Return a spec that says something of GPUs."""
-    return {"resources": {"gpu": share}}
+    return {"resources": {"gpu": resource}}
 
 
 def counts(field: str, number: int) -> QueueSpec:
     """Return a spec in which one number of GPUs counts."""
-    share = QueueResource(**{field: Decimal(number)})
-    return QueueSpec(resources=QueueResources(gpu=share))
+    resource = QueueResource(**{field: Decimal(number)})
+    return QueueSpec(resources=QueueResources(gpu=resource))
 
 
 # a queue's spec -> as it counts, and its warnings
@@ -93,25 +93,25 @@ QUEUES: list[Case[Obj, tuple[QueueSpec, list[str]]]] = [
 @pytest.mark.parametrize("case", QUEUES, ids=ids)
 def test_what_counts_of_a_queue(case: Case[Obj, tuple[QueueSpec, list[str]]]) -> None:
     """With the field, its value and what is used in its place."""
-    counted, told = counted_queue(spec_of(case.given))
+    effective, warnings = effective_queue(spec_of(case.given))
 
-    assert (counted, [str(it) for it in told]) == case.want
+    assert (effective, [str(it) for it in warnings]) == case.want
 
 
 @given(st.tuples(NUMBER, NUMBER, NUMBER), st.text() | st.none())
 def test_any_number_and_text_counts(numbers: tuple[float, float, float], text: str | None) -> None:
     """Bounds are -1, 0 or more; weights 0 or more; durations 0 or more."""
-    share = dict(zip(("quota", "limit", "overQuotaWeight"), numbers, strict=True))
-    fields = {**gpu(**share), "reclaimMinRuntime": text}
+    resource = dict(zip(("quota", "limit", "overQuotaWeight"), numbers, strict=True))
+    fields = {**gpu(**resource), "reclaimMinRuntime": text}
 
-    counted, told = counted_queue(spec_of(fields))
+    effective, warnings = effective_queue(spec_of(fields))
 
-    assert counted.resources is not None
-    got = counted.resources.gpu
+    assert effective.resources is not None
+    got = effective.resources.gpu
     assert all(number == -1 or number >= 0 for number in (got.quota, got.limit))
     assert got.over_quota_weight >= 0
-    assert not counted.reclaim_min_runtime or nanoseconds(counted.reclaim_min_runtime) >= 0
-    assert bool(told) == (counted != spec_of(fields))
+    assert not effective.reclaim_min_runtime or nanoseconds(effective.reclaim_min_runtime) >= 0
+    assert bool(warnings) == (effective != spec_of(fields))
 
 
 def test_durations_of_a_group() -> None:
@@ -121,8 +121,8 @@ def test_durations_of_a_group() -> None:
         "spec": {"preemptionDelay": "-1m", "stalenessGracePeriod": "a minute"},
     }))  # fmt: skip
 
-    (told,) = group_warnings(group.spec)
+    (warnings,) = podgroup_warnings(group.spec)
 
-    assert told.path == "spec.stalenessGracePeriod"
-    assert told.message.startswith("'a minute' is no duration")
-    assert told.message.endswith(": it counts as if it were absent")
+    assert warnings.path == "spec.stalenessGracePeriod"
+    assert warnings.message.startswith("'a minute' is no duration")
+    assert warnings.message.endswith(": it counts as if it were absent")

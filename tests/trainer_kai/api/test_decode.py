@@ -10,7 +10,7 @@ import pytest
 from tests.support import pods
 from tests.support.case import Case, ids
 from tests.support.documents import documents
-from trainer_kai.api.decode import DecodeError, decode, decode_line, decode_page, encode
+from trainer_kai.api.decode import DecodeError, decode, decode_page, decode_watch_event, encode
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Meta, PartialObject
 from trainer_kai.api.node import Node
@@ -151,7 +151,7 @@ def test_a_fault_in_a_page_is_named_by_its_item(struct: type[Any]) -> None:
 )
 def test_lines_of_a_watch(line: bytes) -> None:
     """However a line is written, its object is cut out of it."""
-    read = decode_line(line)
+    read = decode_watch_event(line)
 
     assert (read.type, read.object) == ("ADDED", b'{"metadata":{"name":"a"}}')
 
@@ -160,7 +160,7 @@ def test_a_line_that_is_none() -> None:
     """Half a line, or another thing than a line, is a decode error."""
     for line in (b"", b"{}", b'{"type":"ADDED","object":{"a":1}', b'{"type":5,"object":{}}'):
         with pytest.raises(DecodeError):
-            decode_line(line)
+            decode_watch_event(line)
 
 
 def test_equal_labels_of_many_objects_are_one_object() -> None:

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from tests.support import pods
 from tests.support.case import Case, ids
 from tests.support.size import examples
-from tests.trainer_kai.api.likeness import LABEL, compact, is_recognised, learn, parsed
+from tests.trainer_kai.api.likeness import LABEL, compact, is_matched, learn, parsed
 from trainer_kai.api import podtext
 from trainer_kai.api.decode import DecodeError, decode
-from trainer_kai.api.families import Families
+from trainer_kai.api.families import PodTextTemplates
 from trainer_kai.api.pod import Pod
 
 TEXTS = [pods.PENDING, pods.RUNNING]
@@ -102,7 +102,7 @@ def contained(value: str) -> Any:
     return {"containers": [{"name": value, "image": "i"}]}
 
 
-LIKE_HOLES: list[Case[Callable[[str], Any], None]] = [
+LOOK_LIKE_HOLES: list[Case[Callable[[str], Any], None]] = [
     Case("a label of nodes", nodes, None),
     Case("a label of nodes alone", lambda value: {"nodeSelector": {"pool": value}}, None),
     Case("a label of neighbours", neighbours, None),
@@ -122,12 +122,12 @@ LIKE_HOLES: list[Case[Callable[[str], Any], None]] = [
 @pytest.mark.parametrize(
     "values", [("kube-api-access-aaaaa", "kube-api-access-bbbbb"), ("w", "x1")]
 )
-@pytest.mark.parametrize("case", LIKE_HOLES, ids=ids)
+@pytest.mark.parametrize("case", LOOK_LIKE_HOLES, ids=ids)
 def test_what_looks_like_a_hole_and_is_read_is_none(
     case: Case[Callable[[str], Any], None], values: tuple[str, str], *, has_host: bool
 ) -> None:
     """Names of tokens and hostnames are passed over only where they reach no field."""
-    first, second = (json.loads(pods.sibling(pods.RUNNING, 6, index)) for index in (0, 1))
+    first, second = (json.loads(pods.similar_pod(pods.RUNNING, 6, index)) for index in (0, 1))
     for pod, value in zip((first, second), values, strict=True):
         if not has_host:
             del pod["spec"]["hostname"]
@@ -148,7 +148,7 @@ def test_what_stands_before_the_labels_is_read(field: str) -> None:
 
     text = moved.replace(f'"{field}":[]', f'"{field}":[{"{}" if field != "finalizers" else 1}]')
     text = text.replace("[1]", '["a"]')
-    assert not is_recognised(text)
+    assert not is_matched(text)
     assert decode(Pod, text.encode()) == parsed(text)
 
 
@@ -211,7 +211,7 @@ def test_a_difference_as_long_as_the_original_is_seen(
     path: tuple[Any, ...], *, has_host: bool
 ) -> None:
     """Wherever it is: nothing moves, so only the comparison can tell."""
-    first, second = (json.loads(pods.sibling(pods.RUNNING, 6, index)) for index in (0, 1))
+    first, second = (json.loads(pods.similar_pod(pods.RUNNING, 6, index)) for index in (0, 1))
     *above, last = path
     if not has_host:
         del first["spec"]["hostname"], second["spec"]["hostname"]
@@ -240,7 +240,7 @@ MARKERS = st.sampled_from(
         "web-22",
     ]
 )
-MARKED: list[Callable[[str], Any]] = [case.given for case in LIKE_HOLES]
+MARKED: list[Callable[[str], Any]] = [case.given for case in LOOK_LIKE_HOLES]
 PAIRS = st.dictionaries(MARKERS, MARKERS, min_size=1, max_size=3)
 
 
@@ -281,7 +281,7 @@ def change(draw: st.DrawFn, pod: Any, path: tuple[Any, ...]) -> None:
 
 
 @st.composite
-def families_of_pods(draw: st.DrawFn) -> list[str]:
+def pods_of_templates(draw: st.DrawFn) -> list[str]:
     """Return a pod, and some that differ from it in a few places."""
     text = draw(st.sampled_from(TEXTS))
     extra = draw(st.none() | marked())
@@ -290,7 +290,7 @@ def families_of_pods(draw: st.DrawFn) -> list[str]:
     common = draw(paths)
     texts = []
     for index in range(draw(st.integers(1, 4))):
-        pod = json.loads(pods.sibling(text, 3, index))
+        pod = json.loads(pods.similar_pod(text, 3, index))
         if not has_host:
             del pod["spec"]["hostname"]
         pod["spec"].update(extra or {})
@@ -303,11 +303,11 @@ def families_of_pods(draw: st.DrawFn) -> list[str]:
 
 
 @settings(max_examples=examples(100))
-@given(families_of_pods())
+@given(pods_of_templates())
 def test_reading_by_likeness_and_parsing_never_differ(texts: list[str]) -> None:
     """Whatever is changed in a pod, and whatever was read before, the answer is the parser's."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(podtext, "FAMILIES", Families())
+        patch.setattr(podtext, "TEMPLATES", PodTextTemplates())
         for text in (texts[0], *texts):
             try:
                 want = parsed(text)

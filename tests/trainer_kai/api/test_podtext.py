@@ -8,9 +8,9 @@ import pytest
 
 from tests.support import pods
 from tests.support.case import Case, ids
-from tests.trainer_kai.api.likeness import LABEL, compact, is_recognised, learn, parsed
+from tests.trainer_kai.api.likeness import LABEL, compact, is_matched, learn, parsed
 from trainer_kai.api.decode import DecodeError, decode, decode_page
-from trainer_kai.api.families import Families
+from trainer_kai.api.families import PodTextTemplates
 from trainer_kai.api.names import COMPLETION_INDEX
 from trainer_kai.api.pod import Pod
 
@@ -23,7 +23,7 @@ def test_siblings_are_recognised_and_read_right(text: str) -> None:
     first, *siblings = pods.pods(text, 200, of_each_job=200)
     learn(first)
 
-    assert all(map(is_recognised, siblings))
+    assert all(map(is_matched, siblings))
     assert [decode(Pod, sibling.encode()) for sibling in siblings] == [*map(parsed, siblings)]
 
 
@@ -33,7 +33,7 @@ def test_a_pod_is_recognised_before_and_after_it_is_bound() -> None:
     del pending["spec"]["nodeName"]
     learn(pods.RUNNING)
 
-    assert is_recognised(compact(pending))
+    assert is_matched(compact(pending))
     assert decode(Pod, compact(pending).encode()) == parsed(compact(pending))
 
 
@@ -67,22 +67,22 @@ SHAPES: list[Case[Callable[[Any], object], bool]] = [
 @pytest.mark.parametrize("text", TEXTS, ids=["pending", "running"])
 def test_pods_of_other_shapes(text: str, case: Case[Callable[[Any], object], bool]) -> None:
     """Whether its likeness helps or not, a pod is read right."""
-    one, two = (json.loads(pods.sibling(text, 4, 1)) for _ in "ab")
+    one, two = (json.loads(pods.similar_pod(text, 4, 1)) for _ in "ab")
     two["metadata"].update(name="two", uid="u")
     case.given(one)
     case.given(two)
 
     for _ in range(2):
         assert decode(Pod, compact(one).encode()) == parsed(compact(one))
-    assert is_recognised(compact(two)) is case.want
+    assert is_matched(compact(two)) is case.want
     assert decode(Pod, compact(two).encode()) == parsed(compact(two))
 
 
 @pytest.mark.parametrize("index", ["ü", "\\", 'a"b', "-1", ""])
 def test_an_index_that_is_no_number_is_parsed(index: str) -> None:
     """What a label may hold is for the API server to say; it is read as it was written."""
-    learn(pods.sibling(pods.PENDING, 5, 0))
-    pod = json.loads(pods.sibling(pods.PENDING, 5, 1))
+    learn(pods.similar_pod(pods.PENDING, 5, 0))
+    pod = json.loads(pods.similar_pod(pods.PENDING, 5, 1))
     pod["metadata"]["labels"][LABEL] = pod["metadata"]["annotations"][LABEL] = index
 
     assert decode(Pod, compact(pod).encode()) == parsed(compact(pod))
@@ -93,14 +93,14 @@ def test_keys_in_another_order_are_read_right() -> None:
     text = json.dumps(json.loads(pods.RUNNING), separators=(",", ":"), sort_keys=True)
 
     for _ in range(2):
-        assert not is_recognised(text)
+        assert not is_matched(text)
         assert decode(Pod, text.encode()) == parsed(text)
 
 
 def test_siblings_share_what_is_equal() -> None:
     """Of two siblings only what differs is in memory twice."""
-    learn(pods.sibling(pods.RUNNING, 1, 2))
-    one, two = (decode(Pod, pods.sibling(pods.RUNNING, 1, index).encode()) for index in (0, 1))
+    learn(pods.similar_pod(pods.RUNNING, 1, 2))
+    one, two = (decode(Pod, pods.similar_pod(pods.RUNNING, 1, index).encode()) for index in (0, 1))
 
     assert one.metadata.owner_references is two.metadata.owner_references
     assert one.metadata.namespace is two.metadata.namespace
@@ -118,8 +118,8 @@ def test_siblings_share_what_is_equal() -> None:
 
 def test_labels_with_an_index_are_a_mapping_like_any_other() -> None:
     """Length, order, absence and equality are those of the dict that was on the wire."""
-    learn(pods.sibling(pods.RUNNING, 2, 0))
-    text = pods.sibling(pods.RUNNING, 2, 5)
+    learn(pods.similar_pod(pods.RUNNING, 2, 0))
+    text = pods.similar_pod(pods.RUNNING, 2, 5)
     labels = decode(Pod, text.encode()).metadata.labels
     want = json.loads(text)["metadata"]["labels"]
 
@@ -134,40 +134,42 @@ def test_labels_with_an_index_are_a_mapping_like_any_other() -> None:
     assert repr(labels) == repr(want)
 
 
-def test_the_families_that_are_kept_are_bounded(
-    monkeypatch: pytest.MonkeyPatch, families: Families
+def test_the_templates_are_bounded(
+    monkeypatch: pytest.MonkeyPatch, templates: PodTextTemplates
 ) -> None:
     """A cluster that runs for a year does not fill the memory with jobs of the past."""
     for bound, most in (("MOST", 40), ("MOST_TEXT_BYTES", 200_000)):
-        monkeypatch.setattr(Families, bound, most)
+        monkeypatch.setattr(PodTextTemplates, bound, most)
         for job in range(100):
-            learn(pods.sibling(pods.PENDING, job, 0))
-            assert is_recognised(pods.sibling(pods.PENDING, 0, 3))  # who is asked for stays
+            learn(pods.similar_pod(pods.PENDING, job, 0))
+            assert is_matched(pods.similar_pod(pods.PENDING, 0, 3))  # who is asked for stays
 
-        assert len(families) <= 40
-        assert families.text_bytes <= Families.MOST_TEXT_BYTES
-        assert is_recognised(pods.sibling(pods.PENDING, 99, 3))
-        assert not is_recognised(pods.sibling(pods.PENDING, 1, 3))
+        assert len(templates) <= 40
+        assert templates.text_bytes <= PodTextTemplates.MOST_TEXT_BYTES
+        assert is_matched(pods.similar_pod(pods.PENDING, 99, 3))
+        assert not is_matched(pods.similar_pod(pods.PENDING, 1, 3))
 
 
-def test_the_members_that_are_kept_are_bounded(
-    monkeypatch: pytest.MonkeyPatch, families: Families
+def test_the_variants_of_templates_are_bounded(
+    monkeypatch: pytest.MonkeyPatch, templates: PodTextTemplates
 ) -> None:
     """Indexes and nodes of all families together, and what is forgotten is made again."""
-    monkeypatch.setattr(Families, "MOST_MEMBERS", 20)
+    monkeypatch.setattr(PodTextTemplates, "MOST_MEMBERS", 20)
     for text in pods.pods(pods.RUNNING, 300, of_each_job=30):
         assert decode(Pod, text.encode()) == parsed(text)
-        kept = [family.members.keys() | family.nodes.keys() for family in families.known()]
-        assert sum(map(len, kept)) <= 20
+        remembered = [
+            template.by_index.keys() | template.by_node.keys() for template in templates.all()
+        ]
+        assert sum(map(len, remembered)) <= 20
 
 
-def test_a_pod_that_is_alone_of_its_kind_is_not_learnt(families: Families) -> None:
+def test_a_pod_that_is_alone_of_its_kind_is_not_learnt(templates: PodTextTemplates) -> None:
     """Learning costs more than parsing: it waits for a second one, and then ever longer."""
     for text in pods.pods(pods.PENDING, 50, of_each_job=1):
         decode(Pod, text.encode())
-    assert len(families) == 0
+    assert len(templates) == 0
 
-    due = [n for n in range(1, 50) if families.is_due(b"mark", 0)]
+    due = [n for n in range(1, 50) if templates.should_learn(b"mark", 0)]
     assert due == [2, 4, 8, 16, 32]
 
 
@@ -176,7 +178,7 @@ def test_pages_of_pods(text: str) -> None:
     """A page is read pod by pod, whether families are known or not."""
     items = list(pods.pods(text, 50))
 
-    page = decode_page(Pod, pods.page(items, "more"))
+    page = decode_page(Pod, pods.pod_list_page(items, "more"))
 
     assert list(page.items) == [*map(parsed, items)]
     assert (page.metadata.resource_version, page.metadata.continue_token) == ("9000", "more")
@@ -204,7 +206,7 @@ def test_what_is_rare_in_a_status_is_read(
     begun = {name: status.pop(name) for name in ("phase", "conditions")}
     pod["status"] = {**begun, **case.given[0], **status, **case.given[1]}
 
-    assert is_recognised(compact(pod))
+    assert is_matched(compact(pod))
     assert decode(Pod, compact(pod).encode()) == parsed(compact(pod))
 
 

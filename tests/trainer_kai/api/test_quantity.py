@@ -12,10 +12,10 @@ from trainer_kai.api.quantity import (
     MAX,
     Quantity,
     QuantityError,
+    canonical_quantity,
+    format_bytes,
+    format_milli,
     milli,
-    respell,
-    spell_bytes,
-    spell_milli,
     whole,
 )
 
@@ -163,7 +163,7 @@ RESPELLINGS: list[Case[Quantity, str]] = [
 @pytest.mark.parametrize("case", RESPELLINGS, ids=ids)
 def test_respelling(case: Case[Quantity, str]) -> None:
     """Canonical as far as Go's own shortcut lets it."""
-    assert respell(case.given) == case.want
+    assert canonical_quantity(case.given) == case.want
 
 
 @pytest.mark.parametrize("case", CASES, ids=ids)
@@ -184,13 +184,13 @@ def test_what_is_no_quantity(case: Case[object, str]) -> None:
 @pytest.mark.parametrize("case", MILLI_SPELLINGS, ids=ids)
 def test_spelling_thousandths(case: Case[int, str]) -> None:
     """Canonical: no fraction, and the largest suffix that loses nothing."""
-    assert spell_milli(case.given) == case.want
+    assert format_milli(case.given) == case.want
 
 
 @pytest.mark.parametrize("case", BYTE_SPELLINGS, ids=ids)
 def test_spelling_bytes(case: Case[int, str]) -> None:
     """Bytes are written in powers of two."""
-    assert spell_bytes(case.given) == case.want
+    assert format_bytes(case.given) == case.want
 
 
 UNITS = {
@@ -222,14 +222,14 @@ def test_quantities_are_what_fractions_say(
         scaled = exact * scale
         away = min(-(-scaled.numerator // scaled.denominator), MAX)
         assert read(text) == (-away if sign == "-" else away)
-        assert read(respell(text)) == read(text)
+        assert read(canonical_quantity(text)) == read(text)
 
 
 @given(st.integers(-MAX, MAX))
 def test_what_is_written_is_read_as_it_was(number: int) -> None:
     """Both spellings lose nothing."""
-    assert milli(spell_milli(number)) == number
-    assert whole(spell_bytes(number)) == number
+    assert milli(format_milli(number)) == number
+    assert whole(format_bytes(number)) == number
 
 
 @given(st.text())

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.case import Case, ids
-from trainer_kai.api.sentence import shortened
+from trainer_kai.api.sentence import truncated_message
 
 MESSAGES: list[Case[str, str]] = [
     Case("short", "x", "x"),
@@ -17,5 +17,5 @@ MESSAGES: list[Case[str, str]] = [
 @pytest.mark.parametrize("case", MESSAGES, ids=ids)
 def test_shortened(case: Case[str, str]) -> None:
     """The limit is in bytes."""
-    assert shortened(case.given) == case.want
-    assert len(shortened(case.given).encode()) <= 1024
+    assert truncated_message(case.given) == case.want
+    assert len(truncated_message(case.given).encode()) <= 1024

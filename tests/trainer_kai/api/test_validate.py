@@ -31,7 +31,7 @@ Obj = dict[str, Any]
 FREE = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
 
 
-def told(faults: tuple[Any, ...]) -> list[str]:
+def fault_texts(faults: tuple[Any, ...]) -> list[str]:
     """Write faults down as people read them."""
     return [str(fault) for fault in faults]
 
@@ -198,7 +198,7 @@ def test_queues(case: Case[Obj, list[str]]) -> None:
     """Bounds are there, and none below zero but -1."""
     queue = decode(Queue, encode({"metadata": {"name": "q"}, "spec": case.given}))
 
-    assert told(queue_faults(queue)) == case.want
+    assert fault_texts(queue_faults(queue)) == case.want
 
 
 @pytest.mark.parametrize("case", GROUP_CASES, ids=ids)
@@ -206,7 +206,7 @@ def test_pod_groups(case: Case[Obj, list[str]]) -> None:
     """Sub-groups are a tree; leaves count pods and inner nodes count children."""
     group = decode(PodGroup, encode({"metadata": {"name": "g"}, "spec": case.given}))
 
-    assert told(podgroup_faults(group)) == case.want
+    assert fault_texts(podgroup_faults(group)) == case.want
 
 
 @pytest.mark.parametrize("case", TOPOLOGY_CASES, ids=ids)
@@ -214,7 +214,7 @@ def test_topologies(case: Case[list[Obj], list[str]]) -> None:
     """Levels are distinct, from the coarsest to the node."""
     topology = decode(Topology, encode({"metadata": {"name": "t"}, "spec": {"levels": case.given}}))
 
-    assert told(topology_faults(topology)) == case.want
+    assert fault_texts(topology_faults(topology)) == case.want
 
 
 def test_a_share_of_a_gpu_stands_alone() -> None:
@@ -225,7 +225,7 @@ def test_a_share_of_a_gpu_stands_alone() -> None:
 
     def faults(annotations: Obj, spec: Obj) -> list[str]:
         obj = {"metadata": {"annotations": annotations}, "spec": spec}
-        return told(pod_faults(decode(Pod, encode(obj))))
+        return fault_texts(pod_faults(decode(Pod, encode(obj))))
 
     together = "cannot be set together with"
     assert faults({}, spec) == []
@@ -266,7 +266,7 @@ def test_amounts_of_a_pod() -> None:
 
     at = "spec.initContainers[0].resources.requests"
     right = 'write one such as "2", "500m", "1.5", "16Gi" or "1e3"'
-    assert told(faults) == [
+    assert fault_texts(faults) == [
         f"{at}[cpu]: '2 cores' is no quantity; {right}",
         f"{at}[memory]: -1Gi must not be negative",
         (

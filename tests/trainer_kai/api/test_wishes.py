@@ -10,7 +10,7 @@ from trainer_kai.api.validate import pod_faults
 PART = "must be a part of one GPU: more than 0 and less than 1, such as '0.5'"
 
 # (labels, annotations) of a pod -> its faults
-WISH_CASES: list[Case[tuple[dict[str, str], dict[str, str]], list[str]]] = [
+CASES: list[Case[tuple[dict[str, str], dict[str, str]], list[str]]] = [
     Case(
         "what KAI documents",
         (
@@ -84,7 +84,7 @@ WISH_CASES: list[Case[tuple[dict[str, str], dict[str, str]], list[str]]] = [
         ],
     ),
 ]
-WISH_CASES += [
+CASES += [
     Case(
         f"a GPU fraction of {text!r}",
         ({}, {"gpu-fraction": text}),
@@ -94,8 +94,8 @@ WISH_CASES += [
 ]
 
 
-@pytest.mark.parametrize("case", WISH_CASES, ids=ids)
-def test_wishes(case: Case[tuple[dict[str, str], dict[str, str]], list[str]]) -> None:
+@pytest.mark.parametrize("case", CASES, ids=ids)
+def test_requested_values(case: Case[tuple[dict[str, str], dict[str, str]], list[str]]) -> None:
     """What labels and annotations ask for can be meant."""
     labels, annotations = case.given
     pod = decode(Pod, encode({"metadata": {"labels": labels, "annotations": annotations}}))

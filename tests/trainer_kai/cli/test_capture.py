@@ -13,7 +13,7 @@ from tests.support.world import bind_request, group, node, pod, queue
 from trainer_kai.api.meta import Key
 from trainer_kai.cli.capture import unpack
 from trainer_kai.cli.documents import read_files
-from trainer_kai.cli.objects import read_objects
+from trainer_kai.cli.objects import read_cluster
 from trainer_kai.errors import ConfigError
 
 
@@ -53,11 +53,11 @@ def test_a_snapshot_is_read_like_files(tmp_path: Path) -> None:
     """Its objects, and what the scheduler was told."""
     (tmp_path / "snapshot.zip").write_bytes(zipped(SNAPSHOT))
 
-    given = read_objects(read_files([str(tmp_path / "snapshot.zip")], unpack))
+    inputs = read_cluster(read_files([str(tmp_path / "snapshot.zip")], unpack))
 
-    assert list(given.cluster.nodes) == ["n"]
-    assert given.cluster.pods[Key("default", "p")].spec.node_name == "n"
-    ((_, config),) = given.configs
+    assert list(inputs.cluster.nodes) == ["n"]
+    assert inputs.cluster.pods[Key("default", "p")].spec.node_name == "n"
+    ((_, config),) = inputs.configs
     on = {name for name, it in config.spec.actions.items() if it.enabled}
     assert on == {"allocate", "reclaim"}
     assert config.spec.only
@@ -65,19 +65,19 @@ def test_a_snapshot_is_read_like_files(tmp_path: Path) -> None:
     assert config.spec.args == {"scheduler-name": "other"}
 
 
-def test_what_the_scheduler_was_not_told_is_as_usual() -> None:
+def test_missing_scheduler_settings_have_their_defaults() -> None:
     """Actions and plugins that are left out are KAI's."""
-    given = read_objects(unpack("a.zip", zipped({"rawObjects": {}})))
+    inputs = read_cluster(unpack("a.zip", zipped({"rawObjects": {}})))
 
-    ((_, config),) = given.configs
+    ((_, config),) = inputs.configs
     assert (config.spec.actions, config.spec.plugins, config.spec.only) == ({}, {}, False)
 
 
-def test_what_else_a_snapshot_holds_is_told() -> None:
+def test_what_else_a_snapshot_holds_is_reported() -> None:
     """A part or a list that is misspelt would be missing without a word."""
     whole: dict[str, Any] = {"confg": {}, "rawObjects": {"podGroup": [], "nodes": None}}
 
-    notes = read_objects(unpack("a.zip", zipped(whole))).notes
+    notes = read_cluster(unpack("a.zip", zipped(whole))).notes
 
     assert notes == ["ignored: snapshot.json confg (1)", "ignored: snapshot.json podGroup (1)"]
 
@@ -95,7 +95,7 @@ BROKEN = [
 
 
 @pytest.mark.parametrize("case", BROKEN, ids=ids)
-def test_what_is_no_snapshot_is_told(case: Case[bytes, str]) -> None:
+def test_what_is_no_snapshot_is_reported(case: Case[bytes, str]) -> None:
     """In plain words, with the name of the file."""
     with pytest.raises(ConfigError, match=case.want) as caught:
         list(unpack("a.zip", case.given, 2 * 1024 * 1024))

@@ -46,7 +46,7 @@ def test_a_share_that_is_none_is_refused(
 
 
 @pytest.mark.parametrize("case", REFUSED, ids=ids)
-def test_what_cannot_be_asked_is_told_in_one_line(
+def test_what_cannot_be_asked_is_reported_in_one_line(
     case: Case[list[str], str],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -56,9 +56,9 @@ def test_what_cannot_be_asked_is_told_in_one_line(
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
 
     assert main(case.given) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    (line,) = said.err.splitlines()
+    output = capsys.readouterr()
+    assert output.out == ""
+    (line,) = output.err.splitlines()
     assert line.startswith(case.want)
 
 
@@ -81,11 +81,13 @@ def test_a_process_takes_its_settings_as_flags(
     assert (wrong.value.code, "flag --mode: 'x'" in capsys.readouterr().err) == (2, True)
 
 
-def test_an_answer_that_finds_no_room_is_told_in_one_line() -> None:
+def test_an_answer_that_finds_no_room_is_reported_in_one_line() -> None:
     """A full disk is no mistake of ours: exit 2, and no traceback, also not at the end."""
     program = "import sys; from trainer_kai.cli.main import main; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", program, "simulate", "-f", str(BORROWED)]
     with Path("/dev/full").open("w") as full:
-        told = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        completed = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
     message = "trainer-kai: the answer could not be written: No space left on device\n"
-    assert (told.returncode, told.stderr) == (2, message)
+    assert (completed.returncode, completed.stderr) == (2, message)

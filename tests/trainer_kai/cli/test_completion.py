@@ -5,15 +5,15 @@ from typing import Any
 import pytest
 
 from scheduler.state.cluster import Cluster
-from scheduler.state.moments import placed_at
+from scheduler.state.moments import scheduled_at
 from scheduler.state.terms import epoch_s
 from tests.support.case import Case, ids
 from tests.support.world import group, pod
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import GPU_GROUP, LAST_START, SELECTED_NODE
-from trainer_kai.cli.completion import Binding, finish, settle
+from trainer_kai.cli.completion import Binding, apply_plan, finish_transitions
 from trainer_kai.cli.documents import Document
-from trainer_kai.cli.objects import read_objects
+from trainer_kai.cli.objects import read_cluster
 
 NOW = "2026-01-05T09:00:00Z"
 P = Key("default", "p")
@@ -21,7 +21,7 @@ P = Key("default", "p")
 
 def cluster(*objects: dict[str, Any]) -> Cluster:
     """Read objects."""
-    return read_objects(Document("a.yaml", it) for it in objects).cluster
+    return read_cluster(Document("a.yaml", it) for it in objects).cluster
 
 
 def state(it: Cluster, key: Key = P) -> tuple[str, str, bool, str]:
@@ -42,7 +42,7 @@ def test_a_bound_pod_runs_on_its_node_with_its_devices() -> None:
     """It waits for nothing any more."""
     it = cluster(nominated("p", "other"))
 
-    settle(it, [Binding(P, "n", ("d",))], [], {}, {}, NOW)
+    apply_plan(it, [Binding(P, "n", ("d",))], [], {}, {}, NOW)
 
     assert state(it) == ("Running", "n", False, "")
     assert it.pods[P].metadata.labels[GPU_GROUP] == "d"
@@ -55,14 +55,14 @@ def test_since_when_a_bound_pod_runs_is_written_on_it() -> None:
     it["status"]["conditions"] = [{"type": "Initialized", "status": "True"}, refused]
     here = cluster(it)
 
-    settle(here, [Binding(P, "n")], [], {}, {}, NOW)
+    apply_plan(here, [Binding(P, "n")], [], {}, {}, NOW)
 
     conditions = here.pods[P].status.conditions
     assert [(one.type, one.status) for one in conditions] == [
         ("Initialized", "True"),
         ("PodScheduled", "True"),
     ]
-    assert placed_at(here.pods[P]) == epoch_s(NOW)
+    assert scheduled_at(here.pods[P]) == epoch_s(NOW)
     assert all(one.message == "" for one in conditions)
 
 
@@ -70,7 +70,7 @@ def test_an_evicted_pod_is_going_until_time_passes() -> None:
     """It still has its node."""
     it = cluster(pod("p", on="n"))
 
-    settle(it, [], [P], {}, {}, NOW)
+    apply_plan(it, [], [P], {}, {}, NOW)
 
     assert state(it) == ("Running", "n", True, "")
 
@@ -79,7 +79,7 @@ def test_a_nominated_pod_is_promised_its_node() -> None:
     """What it waits for is written on it."""
     it = cluster(nominated("p", "old"))
 
-    settle(it, [], [], {P: "n"}, {}, NOW)
+    apply_plan(it, [], [], {P: "n"}, {}, NOW)
 
     assert state(it) == ("Pending", "", False, "n")
 
@@ -87,12 +87,12 @@ def test_a_nominated_pod_is_promised_its_node() -> None:
 def test_groups_are_written_on() -> None:
     """What they hold, or that they hold nothing any more."""
     it = cluster(group("g"))
-    g = Key("default", "g")
+    podgroup = Key("default", "g")
 
-    settle(it, [], [], {}, {g: {LAST_START: NOW, "a": "b"}, P: {"a": "b"}}, NOW)
-    settle(it, [], [], {}, {g: {"a": ""}}, NOW)
+    apply_plan(it, [], [], {}, {podgroup: {LAST_START: NOW, "a": "b"}, P: {"a": "b"}}, NOW)
+    apply_plan(it, [], [], {}, {podgroup: {"a": ""}}, NOW)
 
-    assert it.pod_groups[g].metadata.annotations == {LAST_START: NOW}
+    assert it.pod_groups[podgroup].metadata.annotations == {LAST_START: NOW}
 
 
 def test_claims_follow_their_pods() -> None:
@@ -115,7 +115,7 @@ def test_claims_follow_their_pods() -> None:
     ]
     there = cluster(it, *claims)
 
-    settle(there, [Binding(P, "n")], [], {}, {}, NOW)
+    apply_plan(there, [Binding(P, "n")], [], {}, {}, NOW)
 
     found = {key.name: it.metadata.annotations for key, it in there.claims.items()}
     assert found == {"new": {SELECTED_NODE: "n"}, "old": {}, "p-own": {SELECTED_NODE: "n"}}
@@ -144,7 +144,7 @@ def test_time_passes(case: Case[dict[str, Any], tuple[str, str, bool, str]]) -> 
     """Whoever was going is gone, and comes back under the same name and uid."""
     it = cluster(case.given)
 
-    finish(it, [], {}, recreates=True, finishes=True)
+    finish_transitions(it, [], {}, recreates=True, finishes=True)
 
     assert state(it) == case.want
     assert it.pods[P].metadata.uid == "default.p"
@@ -154,7 +154,7 @@ def test_who_was_going_may_stay() -> None:
     """It keeps its node, and goes on going."""
     it = cluster(pod("p", on="n", **GOING))
 
-    finish(it, [], {}, recreates=True, finishes=False)
+    finish_transitions(it, [], {}, recreates=True, finishes=False)
 
     assert state(it) == ("Running", "n", True, "")
 
@@ -163,23 +163,23 @@ def test_who_was_going_may_stay() -> None:
 def test_an_evicted_pod_comes_back_or_is_gone(finishes: bool) -> None:
     """Whatever becomes of those that were going before; it has given its devices back."""
     it = cluster(pod("p", on="n", labels={GPU_GROUP: "d"}), pod("q", on="n"))
-    settle(it, [], [P], {}, {}, NOW)
-    gone = cluster(pod("p", on="n"))
+    apply_plan(it, [], [P], {}, {}, NOW)
+    evicted_cluster = cluster(pod("p", on="n"))
 
-    finish(it, [P], {}, recreates=True, finishes=finishes)
-    finish(gone, [P], {}, recreates=False, finishes=finishes)
+    finish_transitions(it, [P], {}, recreates=True, finishes=finishes)
+    finish_transitions(evicted_cluster, [P], {}, recreates=False, finishes=finishes)
 
     assert state(it) == WAITING
     assert GPU_GROUP not in it.pods[P].metadata.labels
     assert state(it, Key("default", "q"))[0] == "Running"
-    assert not gone.pods
+    assert not evicted_cluster.pods
 
 
 def test_a_nomination_may_be_kept() -> None:
     """It is that of the last plan: what an earlier one promised is no promise any more."""
     it = cluster(nominated("p", "old"), nominated("q", "old"))
 
-    finish(it, [], {P: "n"}, recreates=True, finishes=True)
+    finish_transitions(it, [], {P: "n"}, recreates=True, finishes=True)
 
     assert state(it) == ("Pending", "", False, "n")
     assert state(it, Key("default", "q")) == WAITING

@@ -8,14 +8,14 @@ import pytest
 
 from tests.support.case import Case, ids
 from tests.support.documents import documents
-from tests.support.schemas import beside, crd_schema
+from tests.support.schemas import crd_schema, unread_properties
 from tests.support.terminal import Terminal
 from tests.support.tree import ROOT
-from tests.support.world import node, pod, queue, shard, trainjob
+from tests.support.world import node, pod, queue, resource_reservation_pod, trainjob
 from trainer_kai.api.resource import Resource
 from trainer_kai.api.resources import PODGROUPS, QUEUES, TOPOLOGIES
 from trainer_kai.cli.documents import Document, read_files
-from trainer_kai.cli.fields import BESIDE, Remarks
+from trainer_kai.cli.fields import UNREAD_FIELDS, UnusedFields
 from trainer_kai.cli.kinds import KINDS
 
 CRDS: Final = ROOT / "manifests" / "base" / "crds"
@@ -27,9 +27,9 @@ def terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Terminal:
     return Terminal("simulate", tmp_path, capsys)
 
 
-def remarks(*documents: Document) -> list[str]:
+def warning_lines(*documents: Document) -> list[str]:
     """Return what is strange about objects."""
-    found = Remarks()
+    found = UnusedFields()
     for document in documents:
         found.add(document, KINDS[document.group, document.kind].resource.struct)
     return list(found.lines())
@@ -65,14 +65,20 @@ STRANGE = [
         "old name", job(podTemplateOverrides=[]), "spec.podTemplateOverrides: is not known and le"
     ),
     Case("room", renamed(node("n"), "allocatable", "allocateable"), "status.allocateable: is not "),
-    Case("case", shard(placementStrategy={"GPU": "spread"}), "spec.placementStrategy.GPU: is not "),
+    Case(
+        "case",
+        resource_reservation_pod(placementStrategy={"GPU": "spread"}),
+        "spec.placementStrategy.GPU: is not ",
+    ),
     Case(
         "inside",
         with_spec(pod("p"), volumes=[VOLUME]),
         "spec.volumes[].persistentVolumeClaim.claim: is ",
     ),
     Case(
-        "a plugin", shard(plugins={"priority": {"enable": False}}), "spec.plugins.priority.enable"
+        "a plugin",
+        resource_reservation_pod(plugins={"priority": {"enable": False}}),
+        "spec.plugins.priority.enable",
     ),
     Case(
         "effect", {**node("n"), "spec": TAINTS}, "spec.taints[].effect: 'NoShedule' is none of No"
@@ -91,15 +97,15 @@ STRANGE = [
 
 
 @pytest.mark.parametrize("case", STRANGE, ids=ids)
-def test_what_is_strange_is_told(case: Case[dict[str, Any], str]) -> None:
+def test_what_is_strange_is_reported(case: Case[dict[str, Any], str]) -> None:
     """By its path, with the nearest name or the words that there are."""
-    lines = remarks(Document("a.yaml", case.given))
+    lines = warning_lines(Document("a.yaml", case.given))
 
     assert case.want in lines[0]
     assert lines[0].startswith(f"a.yaml: {case.given['kind']} ")
 
 
-def test_it_is_told_once_for_each_file_and_field(terminal: Terminal) -> None:
+def test_it_is_reported_once_for_each_file_and_field(terminal: Terminal) -> None:
     """With how many objects have it; nothing is refused for it."""
     nodes = [renamed(node(name), "allocatable", "alocatable") for name in ("b", "a", "c")]
     file, other = terminal.write("1.yaml", *nodes), terminal.write("2.yaml", job(suspended=True))
@@ -115,7 +121,7 @@ def test_it_is_told_once_for_each_file_and_field(terminal: Terminal) -> None:
 
 def test_a_field_that_is_null_is_as_good_as_absent() -> None:
     """Kubernetes writes some of them so."""
-    assert remarks(Document("a.yaml", job(labels=None))) == []
+    assert warning_lines(Document("a.yaml", job(labels=None))) == []
 
 
 def recorded() -> Iterator[Path]:
@@ -130,7 +136,7 @@ def test_what_is_real_is_not_strange() -> None:
     documents = [it for it in read_files(map(str, recorded())) if (it.group, it.kind) in KINDS]
 
     assert len(documents) > 200
-    assert remarks(*documents) == []
+    assert warning_lines(*documents) == []
 
 
 def test_a_real_node_and_claim_are_not_strange() -> None:
@@ -147,7 +153,7 @@ def test_a_real_node_and_claim_are_not_strange() -> None:
     claim |= {"spec": {"volumeMode": "Filesystem", "dataSource": {}, "selector": {}}}
     whole = {**node("n"), "spec": spec, "status": status}
 
-    assert remarks(Document("a", whole), Document("a", claim)) == []
+    assert warning_lines(Document("a", whole), Document("a", claim)) == []
 
 
 @pytest.mark.parametrize("resource", [QUEUES, PODGROUPS, TOPOLOGIES], ids=lambda it: it.kind)
@@ -155,6 +161,6 @@ def test_what_is_known_is_what_our_schemas_have(resource: Resource[Any]) -> None
     """Neither more nor less."""
     [crd] = documents(CRDS / f"{resource.plural}.yaml")
 
-    found = beside(resource.struct, crd_schema(crd, resource.version))
+    found = unread_properties(resource.struct, crd_schema(crd, resource.version))
 
-    assert {name: set(BESIDE[name].split()) for name in found} == found
+    assert {name: set(UNREAD_FIELDS[name].split()) for name in found} == found

@@ -12,11 +12,11 @@ from tests.support.world import pod, trainjob
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import JOB_INDEX, JOBSET_NAME, POD_GROUP, REPLICATED_JOB, SUBGROUP
 from trainer_kai.cli.documents import Document
-from trainer_kai.cli.grouping import group_workloads
-from trainer_kai.cli.objects import Given, read_objects
-from trainer_kai.policy.groups import Rules
+from trainer_kai.cli.grouping import create_missing_objects
+from trainer_kai.cli.objects import InputCluster, read_cluster
+from trainer_kai.policy.groups import GroupingRules
 
-RULES = Rules("bundled", "kai-scheduler", "default-queue")
+RULES = GroupingRules("bundled", "kai-scheduler", "default-queue")
 FOLDER = ROOT / "tests" / "fixtures" / "runtimes"
 
 
@@ -26,21 +26,21 @@ def runtime(name: str) -> dict[str, Any]:
     return found
 
 
-def grouped(*objects: dict[str, Any]) -> Given:
+def grouped(*objects: dict[str, Any]) -> InputCluster:
     """Read objects, and make what is missing."""
-    given = read_objects(Document("a.yaml", it) for it in objects)
-    group_workloads(given, RULES)
-    return given
+    inputs = read_cluster(Document("a.yaml", it) for it in objects)
+    create_missing_objects(inputs, RULES)
+    return inputs
 
 
-def places(given: Given) -> dict[str, tuple[str, str]]:
+def places(inputs: InputCluster) -> dict[str, tuple[str, str]]:
     """Return group and sub-group of each pod."""
     return {
         key.name: (
             it.metadata.annotations.get(POD_GROUP, ""),
             it.metadata.labels.get(SUBGROUP, ""),
         )
-        for key, it in given.cluster.pods.items()
+        for key, it in inputs.cluster.pods.items()
     }
 
 
@@ -66,16 +66,20 @@ def owned(uid: str) -> dict[str, Any]:
 
 def test_a_jobset_is_believed_unless_its_trainjob_has_another_uid() -> None:
     """Files often hold no TrainJob, or none of their uids; one that has another is told."""
-    mine = trainjob("js", "in-no-file")
-    for known in ([], [mine], [{**mine, "metadata": {**mine["metadata"], "uid": "u"}}]):
+    trainjob_of_set = trainjob("js", "in-no-file")
+    for known in (
+        [],
+        [trainjob_of_set],
+        [{**trainjob_of_set, "metadata": {**trainjob_of_set["metadata"], "uid": "u"}}],
+    ):
         assert grouped(owned("u"), *known).cluster.pod_groups
-    other = {**mine, "metadata": {**mine["metadata"], "uid": "another"}}
-    given = grouped(owned("u"), other)
+    other = {**trainjob_of_set, "metadata": {**trainjob_of_set["metadata"], "uid": "another"}}
+    inputs = grouped(owned("u"), other)
 
-    assert not given.cluster.pod_groups
-    assert not given.cluster.pods
-    told = "the TrainJob that it names as its controller has another uid"
-    assert f"JobSet default/js: gets no PodGroup: {told}" in given.notes
+    assert not inputs.cluster.pod_groups
+    assert not inputs.cluster.pods
+    note = "the TrainJob that it names as its controller has another uid"
+    assert f"JobSet default/js: gets no PodGroup: {note}" in inputs.notes
 
 
 def member(name: str) -> dict[str, Any]:
@@ -86,62 +90,62 @@ def member(name: str) -> dict[str, Any]:
 
 def test_the_first_stage_of_a_trainjob_is_made() -> None:
     """Later pods are anticipated by the group."""
-    given = grouped(trainjob("job", "deepspeed-distributed", 3), runtime("deepspeed-distributed"))
+    inputs = grouped(trainjob("job", "deepspeed-distributed", 3), runtime("deepspeed-distributed"))
 
-    assert places(given) == {
+    assert places(inputs) == {
         "job-node-0-0": ("pg-job-UID", "node-replica-0"),
         "job-node-0-1": ("pg-job-UID", "node-replica-0"),
     }
-    (group,) = given.cluster.pod_groups.values()
+    (group,) = inputs.cluster.pod_groups.values()
     assert group.spec.queue == "team-a"
     assert '"launcher-replica-"' in group.metadata.annotations["trainer-kai.dev/anticipated"]
-    assert given.notes == []
+    assert inputs.notes == []
 
 
 @pytest.mark.parametrize("name", RUNTIMES)
 def test_every_shipped_runtime_has_pods_in_groups(name: str) -> None:
     """All pods that are made have a group that is there."""
-    given = grouped(trainjob("job", name), runtime(name))
+    inputs = grouped(trainjob("job", name), runtime(name))
 
-    assert given.cluster.pods
-    for group, sub_group in places(given).values():
-        subs = given.cluster.pod_groups[Key("default", group)].spec.sub_groups
+    assert inputs.cluster.pods
+    for group, sub_group in places(inputs).values():
+        subs = inputs.cluster.pod_groups[Key("default", group)].spec.sub_groups
         assert sub_group in {sub.name for sub in subs}
 
 
 def test_two_trainjobs_are_two_jobsets() -> None:
     """Although neither has a uid yet."""
-    given = grouped(
+    inputs = grouped(
         trainjob("a", "torch-distributed"),
         trainjob("b", "torch-distributed"),
         runtime("torch-distributed"),
     )
 
-    uids = {it.metadata.uid for it in given.cluster.jobsets.values()}
-    owners = {it.metadata.owner_references[0].uid for it in given.cluster.pod_groups.values()}
+    uids = {it.metadata.uid for it in inputs.cluster.jobsets.values()}
+    owners = {it.metadata.owner_references[0].uid for it in inputs.cluster.pod_groups.values()}
     assert uids == owners == {"default.a", "default.b"}
 
 
-def test_a_trainjob_without_its_runtime_is_told() -> None:
+def test_a_trainjob_without_its_runtime_is_reported() -> None:
     """Nobody can know what it is."""
-    given = grouped(trainjob("job", "none"))
+    inputs = grouped(trainjob("job", "none"))
 
-    assert given.notes == [
+    assert inputs.notes == [
         "TrainJob default/job: left out: its ClusterTrainingRuntime none is in no file"
     ]
-    assert not given.cluster.pods
+    assert not inputs.cluster.pods
 
 
-def test_a_trainjob_that_never_runs_is_told() -> None:
+def test_a_trainjob_that_never_runs_is_reported() -> None:
     """With the reason, and it has no pods."""
     job = trainjob("job", "torch-distributed")
     job["spec"]["managedBy"] = "example.org/other"
 
-    given = grouped(job, runtime("torch-distributed"))
+    inputs = grouped(job, runtime("torch-distributed"))
 
-    (note,) = given.notes
+    (note,) = inputs.notes
     assert note.startswith("TrainJob default/job: never runs: spec.managedBy: example.org/other")
-    assert not given.cluster.pods
+    assert not inputs.cluster.pods
 
 
 TORCH = {"runtimeRef": {"name": "torch-distributed"}}
@@ -159,17 +163,17 @@ NOTHING = [
 
 
 @pytest.mark.parametrize("case", NOTHING, ids=ids)
-def test_who_makes_no_pods_is_told(case: Case[dict[str, Any], str]) -> None:
+def test_a_trainjob_without_pods_is_reported(case: Case[dict[str, Any], str]) -> None:
     """With the reason: it would vanish without a word."""
     job = {**trainjob("job", "torch-distributed"), **case.given}
 
-    given = grouped(job, runtime("torch-distributed"))
+    inputs = grouped(job, runtime("torch-distributed"))
 
-    assert not given.cluster.pods
-    assert given.notes == [f"TrainJob default/job: makes no pods: {case.want}"]
+    assert not inputs.cluster.pods
+    assert inputs.notes == [f"TrainJob default/job: makes no pods: {case.want}"]
 
 
-def test_a_trainjob_of_another_scheduler_is_told() -> None:
+def test_a_trainjob_of_another_scheduler_is_reported() -> None:
     """Its runtime asks for it."""
     other = runtime("torch-distributed")
     job = other["spec"]["template"]["spec"]["replicatedJobs"][0]
@@ -185,17 +189,17 @@ def test_a_trainjob_whose_jobset_is_there_is_not_built_again() -> None:
     built = jobset()
     built["metadata"]["name"] = "job"
 
-    given = grouped(trainjob("job", "torch-distributed"), runtime("torch-distributed"), built)
+    inputs = grouped(trainjob("job", "torch-distributed"), runtime("torch-distributed"), built)
 
-    assert list(places(given)) == ["job-node-0-0", "job-node-0-1"]
-    assert list(given.cluster.pod_groups) == [Key("default", f"pg-job-{UID}")]
+    assert list(places(inputs)) == ["job-node-0-0", "job-node-0-1"]
+    assert list(inputs.cluster.pod_groups) == [Key("default", f"pg-job-{UID}")]
 
 
-def test_pods_that_nobody_grouped_are_grouped() -> None:
+def test_pods_that_have_no_podgroup_are_grouped() -> None:
     """They are those that are there; none is made."""
-    given = grouped(jobset(), member("js-node-0-0-x1"))
+    inputs = grouped(jobset(), member("js-node-0-0-x1"))
 
-    assert places(given) == {"js-node-0-0-x1": (f"pg-js-{UID}", "node-replica-0")}
+    assert places(inputs) == {"js-node-0-0-x1": (f"pg-js-{UID}", "node-replica-0")}
 
 
 def test_what_is_grouped_stays() -> None:
@@ -211,10 +215,10 @@ def test_what_is_grouped_stays() -> None:
     own = member("b")
     own["metadata"]["annotations"] = {POD_GROUP: "mine"}
 
-    given = grouped(jobset(), member("a"), own, there)
+    inputs = grouped(jobset(), member("a"), own, there)
 
-    assert given.cluster.pod_groups[key].spec.queue == "other" != group.spec.queue
-    assert places(given) == {"a": (key.name, "node-replica-0"), "b": ("mine", "")}
+    assert inputs.cluster.pod_groups[key].spec.queue == "other" != group.spec.queue
+    assert places(inputs) == {"a": (key.name, "node-replica-0"), "b": ("mine", "")}
 
 
 @pytest.mark.parametrize(
@@ -235,7 +239,7 @@ def test_a_jobset_of_another_scheduler_is_left_alone() -> None:
     """It did not ask for ours, and nobody marked it."""
     other = recorded("torch-distributed")
 
-    given = grouped(other)
+    inputs = grouped(other)
 
-    assert not given.cluster.pods
-    assert not given.cluster.pod_groups
+    assert not inputs.cluster.pods
+    assert not inputs.cluster.pod_groups

@@ -29,7 +29,7 @@ def plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Terminal:
     return Terminal("plan", tmp_path, capsys)
 
 
-def test_a_name_that_nobody_reads_is_told(simulate: Terminal, plan: Terminal) -> None:
+def test_a_name_that_no_process_reads_is_reported(simulate: Terminal, plan: Terminal) -> None:
     """As admission does: with the TrainJob that is planned, and beside a simulation."""
     job = trainjob("job", "torch-plain")
     job["metadata"]["labels"] = {"kai.scheduler/queu": "team-a"}
@@ -55,7 +55,7 @@ def test_a_jobset_is_looked_at_as_its_trainjob_is(simulate: Terminal, plan: Term
     assert (code, err.count(UNREAD)) == (0, 1)
 
 
-def test_notes_of_queues_and_groups_are_told_too(simulate: Terminal, plan: Terminal) -> None:
+def test_notes_of_queues_and_groups_are_reported_too(simulate: Terminal, plan: Terminal) -> None:
     """Those of queues by the scheduler, which tells them in its log as well."""
     one, other = queue("a"), group("g", queue="a")
     one["metadata"]["annotations"] = {"trainer-kai.dev/consolidatoin": "on"}
@@ -78,31 +78,31 @@ def test_what_counts_otherwise_is_not_left_aside(simulate: Terminal) -> None:
 
     code, _, err = simulate.run("-f", simulate.write("a.yaml", one, lost, node("n")))
 
-    told = sorted(err.splitlines())
-    assert (code, len(told)) == (0, 2)
-    assert told[0].startswith("trainer-kai: left aside: queue b has the parent none")
-    assert told[1].startswith("trainer-kai: queue a: spec.resources.gpu.quota is 1e+30")
+    messages = sorted(err.splitlines())
+    assert (code, len(messages)) == (0, 2)
+    assert messages[0].startswith("trainer-kai: left aside: queue b has the parent none")
+    assert messages[1].startswith("trainer-kai: queue a: spec.resources.gpu.quota is 1e+30")
 
 
 def test_what_kai_admits_makes_no_input_unusable(simulate: Terminal, plan: Terminal) -> None:
     """Each value is named with what counts in its place; a parent that cannot be is missing."""
-    odd = queue("odd", -2, limit=-3, weight=-1)
-    odd["spec"] |= {"priority": -5.0, "preemptMinRuntime": "soon", "reclaimMinRuntime": "-1s"}
+    invalid = queue("odd", -2, limit=-3, weight=-1)
+    invalid["spec"] |= {"priority": -5.0, "preemptMinRuntime": "soon", "reclaimMinRuntime": "-1s"}
     lost = queue("lost", parent="No Queue")
     bare = {**queue("bare"), "spec": {}}
     waits = group("g", 0, "odd", preemptionDelay="later", schedulingBackoff=7)
     waits["status"] = {"schedulingConditions": [{"nodePool": "default"}]}
-    objects = (odd, lost, bare, waits, pod("p", "g"), group("l", 1, "lost"), pod("q", "l"))
+    objects = (invalid, lost, bare, waits, pod("p", "g"), group("l", 1, "lost"), pod("q", "l"))
 
     code, out, err = simulate.run("-f", simulate.write("a.yaml", *objects, node("n")))
 
-    told = [
+    messages = [
         line.removeprefix("trainer-kai: ").partition(" it counts as ") for line in err.splitlines()
     ]
     assert code == 0
     assert "bound to n: default/p" in out
     assert "QueueMissing" in next(it for it in out.splitlines() if it.startswith("default/l"))
-    assert [(what.split(": ")[:2], counts) for what, _, counts in told] == [
+    assert [(what.split(": ")[:2], counts) for what, _, counts in messages] == [
         (["queue bare", "spec.resources"], ""),
         (["left aside", "queue lost has the parent No Queue, which does not exist"], ""),
         (["queue odd", "spec.preemptMinRuntime"], "if it were absent"),
@@ -112,11 +112,11 @@ def test_what_kai_admits_makes_no_input_unusable(simulate: Terminal, plan: Termi
         (["queue odd", "spec.resources.gpu.quota"], "-1"),
         (["PodGroup default/g", "spec.preemptionDelay"], "if it were absent"),
     ]
-    job = plan.write("job.yaml", trainjob("job", "torch-plain", queue="odd"), odd)
+    job = plan.write("job.yaml", trainjob("job", "torch-plain", queue="odd"), invalid)
     assert plan.run("-f", job, "-f", RUNTIMES)[2].count("it counts as") == 5
 
 
-def test_a_wish_that_cannot_be_meant_is_told_once(plan: Terminal) -> None:
+def test_an_invalid_annotation_is_reported_once(plan: Terminal) -> None:
     """With the TrainJob, whether it gets as far as its JobSet or not."""
     job = trainjob("job", "torch-plain")
     job["metadata"]["labels"] = {"kai.scheduler/preemptibility": "sometimes"}
@@ -197,8 +197,8 @@ def test_what_is_broken_is_refused(
     for command in (simulate, plan):
         file = command.write(*case.given)
         code, out, err = command.run("-f", file)
-        told = [line.removeprefix(f"trainer-kai: {file}: ") for line in err.splitlines()]
-        assert (code, out, told[: len(case.want)]) == (2, "", case.want)
+        messages = [line.removeprefix(f"trainer-kai: {file}: ") for line in err.splitlines()]
+        assert (code, out, messages[: len(case.want)]) == (2, "", case.want)
 
 
 def test_what_is_merged_may_be_there_before(simulate: Terminal) -> None:
@@ -282,7 +282,7 @@ def test_who_dumps_a_kind_per_file_may(simulate: Terminal, plan: Terminal) -> No
     assert (code, err.count(": no kind in it is known: ")) == (2, len(NEEDLESS))
 
 
-def test_what_is_not_planned_is_told_in_one_line_for_each_kind(plan: Terminal) -> None:
+def test_what_is_not_planned_is_reported_in_one_line_for_each_kind(plan: Terminal) -> None:
     """However many there are."""
     job = trainjob("job", "torch-plain")
     file = plan.write("a.yaml", job, pod("a"), group("g"), pod("b"), pod("c"))
@@ -308,8 +308,8 @@ def test_metadata_is_an_object(metadata: object, kind: str, simulate: Terminal) 
 
     code, out, err = simulate.run("-f", file)
 
-    told = f"trainer-kai: {file}: {kind}: metadata: must be an object with a name\n"
-    assert (code, out, err) == (2, "", told)
+    messages = f"trainer-kai: {file}: {kind}: metadata: must be an object with a name\n"
+    assert (code, out, err) == (2, "", messages)
 
 
 @pytest.mark.parametrize("metadata", [{}, {"metadata": {"creationTimestamp": None}}])
@@ -338,7 +338,7 @@ def test_a_review_needs_no_name(metadata: dict[str, Any], simulate: Terminal) ->
     assert "ForbiddenQueue" in out
 
 
-def test_a_queue_that_cannot_be_is_told_once(simulate: Terminal, plan: Terminal) -> None:
+def test_a_queue_that_cannot_be_is_reported_once(simulate: Terminal, plan: Terminal) -> None:
     """It is not missing as well."""
     job = trainjob("job", "torch-plain", queue="Team_B")
     files = ("-f", plan.write("a.yaml", job, node("n"), queue("a")), "-f", RUNTIMES)
@@ -355,6 +355,8 @@ def test_nobody_makes_more_pods_than_a_cluster_has(simulate: Terminal) -> None:
 
     code, out, err = simulate.run("-f", file, "-f", RUNTIMES)
 
-    told = "TrainJob default/job: it would make 2000000000 pods at once, and 100000 are the most"
+    messages = (
+        "TrainJob default/job: it would make 2000000000 pods at once, and 100000 are the most"
+    )
     assert (code, out) == (2, "")
-    assert f"trainer-kai: {told}: ask for fewer\n" in err
+    assert f"trainer-kai: {messages}: ask for fewer\n" in err

@@ -6,18 +6,26 @@ from typing import Any
 import pytest
 
 from tests.support.case import Case, ids
-from tests.support.world import bind_request, group, node, pod, queue, shard, trainjob
+from tests.support.world import (
+    bind_request,
+    group,
+    node,
+    pod,
+    queue,
+    resource_reservation_pod,
+    trainjob,
+)
 from trainer_kai.api.meta import Key
 from trainer_kai.cli.documents import Document
-from trainer_kai.cli.objects import Given, read_objects
+from trainer_kai.cli.objects import InputCluster, read_cluster
 from trainer_kai.errors import ConfigError
 
 GPU = "nvidia.com/gpu"
 
 
-def read(*objects: dict[str, Any]) -> Given:
+def read(*objects: dict[str, Any]) -> InputCluster:
     """Read objects of one file."""
-    return read_objects(Document("a.yaml", it) for it in objects)
+    return read_cluster(Document("a.yaml", it) for it in objects)
 
 
 def faults(*objects: dict[str, Any]) -> list[str]:
@@ -29,9 +37,9 @@ def faults(*objects: dict[str, Any]) -> list[str]:
 
 def changed(obj: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
     """Return an object with another value somewhere."""
-    *way, last = path.split("/")
+    *order, last = path.split("/")
     at = obj
-    for step in way:
+    for step in order:
         at = at.setdefault(step, {})
     at[last] = value
     return obj
@@ -42,13 +50,13 @@ def test_everything_is_put_where_it_belongs() -> None:
     bare = pod("p", "g")
     del bare["metadata"]["namespace"]
 
-    given = read(node("n"), queue("q"), group("g"), bare)
+    inputs = read(node("n"), queue("q"), group("g"), bare)
 
-    assert list(given.cluster.nodes) == ["n"]
-    assert list(given.cluster.queues) == ["q"]
-    assert list(given.cluster.pod_groups) == [Key("default", "g")]
-    assert given.cluster.pods[Key("default", "p")].metadata.uid == "default.p"
-    assert given.notes == []
+    assert list(inputs.cluster.nodes) == ["n"]
+    assert list(inputs.cluster.queues) == ["q"]
+    assert list(inputs.cluster.pod_groups) == [Key("default", "g")]
+    assert inputs.cluster.pods[Key("default", "p")].metadata.uid == "default.p"
+    assert inputs.notes == []
 
 
 INVALID = [
@@ -98,12 +106,12 @@ INVALID = [
     Case("no metadata", changed(node("n"), "metadata", None), "metadata: must be there"),
     Case(
         "a placement of a plugin",
-        shard(plugins={"nodeplacement": {"arguments": {"gpu": "sprad"}}}),
+        resource_reservation_pod(plugins={"nodeplacement": {"arguments": {"gpu": "sprad"}}}),
         "spec.plugins.nodeplacement.arguments.gpu: 'sprad' must be 'binpack' or 'spread'",
     ),
     Case(
         "shard",
-        shard(placementStrategy={"gpu": "pack"}),
+        resource_reservation_pod(placementStrategy={"gpu": "pack"}),
         "spec.placementStrategy.gpu: 'pack' must be 'binpack' or 'spread'",
     ),
 ]
@@ -120,7 +128,7 @@ def test_an_invalid_object_is_an_error(case: Case[dict[str, Any], str]) -> None:
     assert message in fault
 
 
-def test_every_fault_is_told_at_once() -> None:
+def test_every_fault_is_reported_at_once() -> None:
     """Of all objects, and of each of them all."""
     broken = pod("p", labels={"a": "b c", "d": "e f"})
 
@@ -159,21 +167,21 @@ def test_an_object_is_there_once() -> None:
     documents = [Document("a.yaml", node("n")), Document("b.yaml", node("n"))]
 
     with pytest.raises(ConfigError) as caught:
-        read_objects(documents)
+        read_cluster(documents)
 
     assert str(caught.value) == "b.yaml: Node n: metadata.name: is there twice, first in a.yaml"
 
 
-def test_what_is_not_read_is_told() -> None:
+def test_what_is_not_read_is_reported() -> None:
     """Once for each kind, with a count."""
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}}
     claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "c"}}
 
     typo = {**node("n"), "kind": "node"}
 
-    given = read(secret, {**secret, "metadata": {"name": "t"}}, claim, {"metadata": {}}, typo)
+    inputs = read(secret, {**secret, "metadata": {"name": "t"}}, claim, {"metadata": {}}, typo)
 
-    assert given.notes == [
+    assert inputs.notes == [
         "ignored: an object without a kind (1)",
         "ignored: v1 Secret (2)",
         "ignored: v1 node; there is v1 Node (1)",
@@ -209,7 +217,7 @@ def test_the_newest_time_of_the_input(case: Case[dict[str, Any], int]) -> None:
     """It is whatever an object that is read says of itself, its annotations or its status."""
     obj, newest = case.given, case.want
 
-    assert read(node("other", creationTimestamp="1969-01-01T00:00:00Z"), obj).newest == newest
+    assert read(node("other", creationTimestamp="1969-01-01T00:00:00Z"), obj).latest_time == newest
 
 
 REQUESTS = [
@@ -226,9 +234,9 @@ def test_the_pod_of_a_live_bind_request_is_on_its_node(
     """A failed one is as good as absent."""
     status, expected = case.given, case.want
 
-    given = read(pod("p", "g"), bind_request("p", "n", ["d"], **status))
+    inputs = read(pod("p", "g"), bind_request("p", "n", ["d"], **status))
 
-    found = given.cluster.pods[Key("default", "p")]
+    found = inputs.cluster.pods[Key("default", "p")]
     assert found.spec.node_name == expected
     assert (found.metadata.labels.get("runai-gpu-group") == "d") == bool(expected)
 

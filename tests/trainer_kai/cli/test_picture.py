@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from tests.support.case import Case, ids
-from tests.support.world import group, node, pod, queue, staged, trainjob
+from tests.support.world import group, node, pod, queue, staged_trainjob, trainjob
 from trainer_kai.api.names import JOBSET_NAME
 from trainer_kai.cli.documents import Document
-from trainer_kai.cli.ending import NodeEnd
-from trainer_kai.cli.picture import bar, picture
-from trainer_kai.cli.simulation import Options, Outcome, prepare, run
+from trainer_kai.cli.ending import NodeGpus
+from trainer_kai.cli.picture import as_text, node_bar
+from trainer_kai.cli.simulation import SimulationOptions, SimulationResult, prepare, run
 
 NOW = "2026-01-05T09:00:00Z"
 BUSY = [
@@ -21,7 +21,7 @@ BUSY = [
     queue("team-b", 10, parent="research", limit=12),
     *(node(f"node-{i}", 4) for i in range(1, 5)),
     node("bare", 0),
-    *staged(4),
+    *staged_trainjob(4),
     group("big", 2, "team-b"),
     *(pod(f"big-{i}", "big", 4) for i in range(2)),
     group("old", 1, "team-b"),
@@ -67,9 +67,9 @@ CYCLES 3 to 5   1 reserved, 2 units waiting
 
 def drawn(*objects: dict[str, Any], cycles: int = 1) -> str:
     """Return the picture of some objects."""
-    options = Options(cycles=cycles, actions=("allocate",))
-    scene = prepare((Document("a.yaml", it) for it in objects), options)
-    return picture(run(scene, options))
+    options = SimulationOptions(cycles=cycles, actions=("allocate",))
+    cluster = prepare((Document("a.yaml", it) for it in objects), options)
+    return as_text(run(cluster, options))
 
 
 def test_the_whole_picture() -> None:
@@ -85,7 +85,7 @@ def test_names_are_cut_only_where_there_is_no_room() -> None:
         node(long, 8),
         group(long, 1, long),
         pod(long, long, 1),
-        *staged(),
+        *staged_trainjob(),
     )
 
     assert max(map(len, wide.splitlines())) <= 100
@@ -102,8 +102,8 @@ def test_a_name_that_would_break_its_line_is_written_as_in_python() -> None:
 
 def test_sentences_are_no_wider_than_the_terminal() -> None:
     """Names are not cut for that."""
-    scene = prepare((Document("a.yaml", it) for it in BUSY), Options())
-    text = picture(run(scene, Options()), 60)
+    cluster = prepare((Document("a.yaml", it) for it in BUSY), SimulationOptions())
+    text = as_text(run(cluster, SimulationOptions()), 60)
 
     reasons = [line for line in text.splitlines() if line.startswith("  ") and " GPU" in line]
     assert len(reasons) >= 3
@@ -114,9 +114,9 @@ def test_a_group_without_a_verdict_says_what_it_waits_for() -> None:
     """Its pods come later, or room is being released for them."""
     going = pod("going", gpus=4, on="n", deletionTimestamp=NOW)
     step = {"replicatedJob": "data", "status": "Complete", "subGroupPrefix": "data-replica-"}
-    said = json.dumps({"after": [{**step, "group": "data", "replicas": 1, "count": 1}]})
+    anticipated = json.dumps({"after": [{**step, "group": "data", "replicas": 1, "count": 1}]})
     main = group("main", 1)
-    main["metadata"]["annotations"] = {"trainer-kai.dev/anticipated": said}
+    main["metadata"]["annotations"] = {"trainer-kai.dev/anticipated": anticipated}
 
     text = drawn(
         queue("team-a"),
@@ -136,15 +136,20 @@ def test_a_group_without_a_verdict_says_what_it_waits_for() -> None:
     assert "it has no pods" in lines
 
 
-_TOLD = {"trainJob": "job", "podGroup": "pg-job", "why": "default/b gets its room", "at": NOW}
-_RECORD = {"trainer-kai.dev/evicted-by": json.dumps(_TOLD)}
+_EVICTED_TEXT = {
+    "trainJob": "job",
+    "podGroup": "pg-job",
+    "why": "default/b gets its room",
+    "at": NOW,
+}
+_RECORD = {"trainer-kai.dev/evicted-by": json.dumps(_EVICTED_TEXT)}
 _OF_JOB = {
     "name": "pg-job",
     "namespace": "default",
     "uid": "pg-job",
     "labels": {JOBSET_NAME: "job"},
 }
-_HELD: list[Case[dict[str, Any], str]] = [
+_SUSPENDED: list[Case[dict[str, Any], str]] = [
     Case(
         "by us",
         {"annotations": _RECORD},
@@ -159,8 +164,8 @@ _HELD: list[Case[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize("case", _HELD, ids=ids)
-def test_who_holds_a_trainjob_back_is_told(case: Case[dict[str, Any], str]) -> None:
+@pytest.mark.parametrize("case", _SUSPENDED, ids=ids)
+def test_the_cause_of_a_suspension_is_reported(case: Case[dict[str, Any], str]) -> None:
     """Of its group, which has no pods."""
     job = trainjob("job", "torch")
     job["metadata"] |= {"uid": "job", **case.given}
@@ -172,17 +177,17 @@ def test_who_holds_a_trainjob_back_is_told(case: Case[dict[str, Any], str]) -> N
     others = [group(f"other-{i}") for i in range(60)]
     many = drawn(queue("team-a"), owned, job, *others)
     assert "default/pg-job " in many
-    told = " ".join(text.split())
-    assert f"default/pg-job team-a 0 0 - it is suspended: {case.want}" in told
+    one_line = " ".join(text.split())
+    assert f"default/pg-job team-a 0 0 - it is suspended: {case.want}" in one_line
 
 
-def test_what_is_going_and_what_is_promised_is_told() -> None:
+def test_what_is_going_and_what_is_promised_is_reported() -> None:
     """Neither is placed: the one has its room still, and the other waits for it."""
     borrowed = [group("a"), pod("a-0", "a", 4, on="n"), group("b", queue="team-b"), pod("b-0", "b")]
     objects = [queue("team-a", 0), queue("team-b", 4), node("n", 4), *borrowed]
-    scene = prepare((Document("a.yaml", it) for it in objects), Options(stats=True))
+    cluster = prepare((Document("a.yaml", it) for it in objects), SimulationOptions(stats=True))
 
-    lines = picture(run(scene, Options(stats=True))).splitlines()
+    lines = as_text(run(cluster, SimulationOptions(stats=True))).splitlines()
 
     at = lines.index("default/a   team-a   0        0         -")
     assert lines[at + 1 : at + 4] == [
@@ -213,7 +218,7 @@ def test_of_many_nodes_those_are_counted_that_are_alike() -> None:
     assert text.count("  [") == 2
 
 
-def test_of_many_units_those_are_shown_that_wait_or_move() -> None:
+def test_of_many_podgroups_those_are_shown_that_wait_or_move() -> None:
     """The others are counted."""
     quiet = [it for i in range(60) for it in (group(f"g{i}"), pod(f"p{i}", f"g{i}", on="n"))]
     site = [queue("team-a", 200), node("n", 100)]
@@ -240,48 +245,50 @@ def test_cpus_and_memory_are_shown_where_somebody_bounds_them() -> None:
 
 
 BARS = [
-    Case("idle", NodeEnd("n", 4000, 4000, 0, 0), "[....]"),
-    Case("all marks", NodeEnd("n", 8000, 2000, 3000, 1000), "[##=~~~..]"),
-    Case("a shared device is used", NodeEnd("n", 2000, 1500, 0, 0), "[#.]"),
-    Case("overcommitted", NodeEnd("n", 2000, -1000, -1000, 3000), "[==]"),
-    Case("large", NodeEnd("n", 72000, 10000, 0, 2000), "[60# 2= 10.]"),
-    Case("larger than memory", NodeEnd("n", 10**20, 10**20, 0, 0), "[100000000000000000.]"),
+    Case("idle", NodeGpus("n", 4000, 4000, 0, 0), "[....]"),
+    Case("all marks", NodeGpus("n", 8000, 2000, 3000, 1000), "[##=~~~..]"),
+    Case("a shared device is used", NodeGpus("n", 2000, 1500, 0, 0), "[#.]"),
+    Case("overcommitted", NodeGpus("n", 2000, -1000, -1000, 3000), "[==]"),
+    Case("large", NodeGpus("n", 72000, 10000, 0, 2000), "[60# 2= 10.]"),
+    Case("larger than memory", NodeGpus("n", 10**20, 10**20, 0, 0), "[100000000000000000.]"),
 ]
 
 
 @pytest.mark.parametrize("case", BARS, ids=ids)
-def test_bars(case: Case[NodeEnd, str]) -> None:
+def test_bars(case: Case[NodeGpus, str]) -> None:
     """One mark for each device; counts where there are many."""
-    assert bar(case.given) == case.want
+    assert node_bar(case.given) == case.want
 
 
-def _taken(**began: str) -> Outcome:
+def _taken(**began: str) -> SimulationResult:
     """Return what becomes of groups whose one pod has 4 GPUs, when one with quota needs all 8."""
     objects = [node("n"), queue("team-a", 0), queue("team-b"), *map(group, began)]
     for name, since in began.items():
-        lying = pod(f"{name}-0", name, 4, on="n")
+        running = pod(f"{name}-0", name, 4, on="n")
         condition = {"type": "PodScheduled", "status": "True", "lastTransitionTime": since}
-        lying["status"]["conditions"] = [condition]
-        objects.append(lying)
+        running["status"]["conditions"] = [condition]
+        objects.append(running)
     late = {"creationTimestamp": "2026-01-05T09:30:00Z"}
     objects += [group("c", 2, "team-b"), *(pod(f"c-{i}", "c", 4, **late) for i in range(2))]
-    options = Options()
+    options = SimulationOptions()
     return run(prepare((Document("a.yaml", it) for it in objects), options), options)
 
 
-def test_what_several_lose_for_one_is_told_as_the_loss_of_each() -> None:
+def test_what_several_lose_for_one_is_reported_as_the_loss_of_each() -> None:
     """They share a sentence, and would seem to share the loss; the document names each."""
     outcome = _taken(a=NOW, b=NOW)
 
-    gone = [(it["podGroups"], it["workLost"]) for it in outcome.document["cycles"][0]["evictions"]]
-    assert gone == [(["a"], 7200), (["b"], 7200)]
-    shown = " ".join(picture(outcome).split())
+    evictions = [
+        (it["podGroups"], it["workLost"]) for it in outcome.document["cycles"][0]["evictions"]
+    ]
+    assert evictions == [(["a"], 7200), (["b"], 7200)]
+    shown = " ".join(as_text(outcome).split())
     assert "evicted by reclaim: default/a-0, default/b-0" in shown
     assert "2 GPU-hours since its start are lost (each of 2 loses as much)" in shown
 
 
-def test_who_goes_is_told_in_the_order_of_names() -> None:
+def test_evicted_pods_are_in_the_order_of_names() -> None:
     """And not in that of what is lost, by which the words differ."""
-    words = picture(_taken(a="2026-01-05T08:00:00Z", b=NOW)).split()
+    words = as_text(_taken(a="2026-01-05T08:00:00Z", b=NOW)).split()
 
     assert words.index("default/a-0") < words.index("default/b-0")

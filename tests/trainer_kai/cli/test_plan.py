@@ -57,7 +57,7 @@ def test_every_shipped_runtime_is_planned(name: str, terminal: Terminal) -> None
     assert len(plan["units"]) == len(plan["podGroups"]) == table.count("\n") - 3 > 0
 
 
-def test_stages_and_later_members_are_told(terminal: Terminal) -> None:
+def test_stages_and_later_members_are_reported(terminal: Terminal) -> None:
     """Who comes after whom, who comes later in his own unit, and what all of them need."""
     file = terminal.write("jobs.yaml", trainjob(TORCHTUNE), trainjob(DEEPSPEED))
 
@@ -67,7 +67,7 @@ def test_stages_and_later_members_are_told(terminal: Terminal) -> None:
     assert any("pg-job-UID " in it and "3 node + 1 launcher later" in it for it in lines)
 
 
-def test_a_field_that_nobody_knows_is_told(terminal: Terminal) -> None:
+def test_an_unknown_field_is_reported(terminal: Terminal) -> None:
     """With the nearest name; it is left out, and a missing file hides no other mistake."""
     job = trainjob(DEEPSPEED)
     job["spec"]["trainer"] = {"numNode": 2}
@@ -114,7 +114,7 @@ def test_what_the_trainjob_asks_for_is_in_the_groups(terminal: Terminal) -> None
 
 
 @pytest.mark.parametrize(("mode", "code"), [("bundled", 1), ("external", 0)])
-def test_a_required_topology_is_told(mode: str, code: int, terminal: Terminal) -> None:
+def test_a_required_topology_is_reported(mode: str, code: int, terminal: Terminal) -> None:
     """Such a TrainJob waits where our scheduler places it; KAI does what it asks for."""
     notes = {"kai.scheduler/topology": "rooms", "kai.scheduler/topology-required-placement": "rack"}
     file = terminal.write("job.yaml", trainjob(DEEPSPEED, annotations=notes))
@@ -136,7 +136,7 @@ def test_an_external_scheduler_gets_a_group_for_each_stage(terminal: Terminal) -
     assert [group["spec"]["minMember"] for group in groups] == [3, 1]
 
 
-def test_what_never_runs_is_told_and_is_no_success(terminal: Terminal) -> None:
+def test_what_never_runs_is_reported_and_is_no_success(terminal: Terminal) -> None:
     """A circle, and two schedulers at once: exit code 1, and what to change."""
     jobset = recorded(DEEPSPEED)
     jobset["metadata"]["annotations"] = {"trainer-kai.dev/admitted": "v1"}
@@ -191,7 +191,7 @@ def test_a_namespace_may_be_taken_out(terminal: Terminal) -> None:
         assert ("taken out" in text) == is_out
 
 
-def test_what_was_not_looked_at_is_told(terminal: Terminal) -> None:
+def test_what_was_not_looked_at_is_reported(terminal: Terminal) -> None:
     """The label of a namespace in no file, and objects that nobody can plan."""
     other = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}
     file = terminal.write("job.yaml", trainjob(DEEPSPEED), other)
@@ -300,7 +300,7 @@ MISTAKES: list[Case[str, str]] = [
 
 
 @pytest.mark.parametrize("case", MISTAKES, ids=ids)
-def test_mistakes_are_told_in_plain_words(case: Case[str, str], terminal: Terminal) -> None:
+def test_mistakes_are_reported_in_plain_words(case: Case[str, str], terminal: Terminal) -> None:
     """Exit code 2, the place and what would be right; never a stack trace."""
     code, out, err = terminal.run("-f", terminal.write("file.yaml", case.given))
 
@@ -309,7 +309,7 @@ def test_mistakes_are_told_in_plain_words(case: Case[str, str], terminal: Termin
     assert "Traceback" not in err
 
 
-def test_all_mistakes_are_told_at_once(terminal: Terminal) -> None:
+def test_all_mistakes_are_reported_at_once(terminal: Terminal) -> None:
     """Who fixes one does not have to come back for the next."""
     bad = trainjob("x", labels={"kai.scheduler/queue": "-a-", "priorityClassName": "B!"})
     _, _, err = terminal.run("-f", terminal.write("file.yaml", bad, bad))

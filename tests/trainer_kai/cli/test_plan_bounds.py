@@ -66,15 +66,15 @@ BOUNDS: list[Case[list[dict[str, Any]], tuple[int, list[str]]]] = [
 
 
 @pytest.mark.parametrize("case", BOUNDS, ids=ids)
-def test_what_can_never_start_is_told(
+def test_what_can_never_start_is_reported(
     case: Case[list[dict[str, Any]], tuple[int, list[str]]], terminal: Terminal
 ) -> None:
     """With the field that says so; of what no file has nothing is said."""
     code, text, err = terminal.run(
         "-f", terminal.write("job.yaml", trainjob(), *case.given), "-f", RUNTIME
     )
-    told = text.splitlines()[4:]
+    lines = text.splitlines()[4:]
 
     expected, beginnings = case.want
-    assert (code, err, len(told)) == (expected, "", len(beginnings))
-    assert all(line.startswith(it) for line, it in zip(told, beginnings, strict=True))
+    assert (code, err, len(lines)) == (expected, "", len(beginnings))
+    assert all(line.startswith(it) for line, it in zip(lines, beginnings, strict=True))

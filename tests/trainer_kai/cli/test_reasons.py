@@ -8,13 +8,13 @@ import pytest
 
 from tests.support.case import Case, ids
 from tests.support.jobsets import UID
-from tests.trainer_kai.cli.scenes import ROOM, Scene, without_room
+from tests.trainer_kai.cli.scenes import NO_ROOM_REASONS, TrainJobCluster, without_capacity
 from trainer_kai.api.meta import Key
 from trainer_kai.api.resources import JOBSETS, LEASES, PODGROUPS, QUEUES
-from trainer_kai.cli.answer import State
+from trainer_kai.cli.answer import WorkloadState
 
-Change: TypeAlias = Callable[[Scene], None]
-Told: TypeAlias = tuple[str, ...]
+Change: TypeAlias = Callable[[TrainJobCluster], None]
+Expected: TypeAlias = tuple[str, ...]
 
 GROUP: Final = f"pg-job-{UID}"
 NODE: Final = {"nodeName": "node-1"}
@@ -23,139 +23,142 @@ RESUMED = "It goes on by itself, unless its user has suspended it, too"
 _RECORD = "trainer-kai.dev/evicted-by"
 
 
-def by_another(scene: Scene) -> None:
+def by_another(cluster: TrainJobCluster) -> None:
     """Have pods that wait for KAI."""
-    scene.pods("node", 4)
-    scene.said(("OverLimit", "team-a is over"), message="x")
+    cluster.pods("node", 4)
+    cluster.condition(("OverLimit", "team-a is over"), message="x")
 
 
-def paused(scene: Scene) -> None:
+def paused(cluster: TrainJobCluster) -> None:
     """Have our scheduler paused after it found no room."""
-    without_room(scene)
-    (older,) = scene.groups[""]["status"]["schedulingConditions"]
-    said = {"reason": "SchedulerPaused", "message": PAUSED}
-    scene.groups[""]["status"] = {
-        "schedulingConditions": [older, {**said, "type": "SchedulerPaused", "reasons": [said]}]
+    without_capacity(cluster)
+    (older,) = cluster.groups[""]["status"]["schedulingConditions"]
+    message = {"reason": "SchedulerPaused", "message": PAUSED}
+    cluster.groups[""]["status"] = {
+        "schedulingConditions": [
+            older,
+            {**message, "type": "SchedulerPaused", "reasons": [message]},
+        ]
     }
-    scene.change()
+    cluster.change()
 
 
-def pulling(scene: Scene) -> None:
+def pulling(cluster: TrainJobCluster) -> None:
     """Have all pods on nodes, one of which cannot get its image."""
     image = {"state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}
-    scene.running("node", 3)
-    scene.pods("node", spec=NODE, status={"containerStatuses": [image]})
+    cluster.running("node", 3)
+    cluster.pods("node", spec=NODE, status={"containerStatuses": [image]})
 
 
-def started_again(scene: Scene) -> None:
+def started_again(cluster: TrainJobCluster) -> None:
     """Have pods of an attempt that is over beside those of the next one."""
-    scene.running("node", 4)
-    scene.pods("node", 4, labels={"jobset.sigs.k8s.io/restart-attempt": "1"})
-    scene.said(*ROOM)
+    cluster.running("node", 4)
+    cluster.pods("node", 4, labels={"jobset.sigs.k8s.io/restart-attempt": "1"})
+    cluster.condition(*NO_ROOM_REASONS)
 
 
-def evicted(scene: Scene) -> None:
+def evicted(cluster: TrainJobCluster) -> None:
     """Have it suspended by us, as its group says."""
-    told = {"trainJob": "uid-job", "podGroup": "uid-pg", "why": "pods are lost"}
-    scene.groups[""]["metadata"]["uid"] = "uid-pg"
-    scene.groups[""]["metadata"]["annotations"] |= {_RECORD: json.dumps(told)}
-    scene.change(suspend=True)
+    report = {"trainJob": "uid-job", "podGroup": "uid-pg", "why": "pods are lost"}
+    cluster.groups[""]["metadata"]["uid"] = "uid-pg"
+    cluster.groups[""]["metadata"]["annotations"] |= {_RECORD: json.dumps(report)}
+    cluster.change(suspend=True)
 
 
-def forged(scene: Scene) -> None:
+def forged(cluster: TrainJobCluster) -> None:
     """Have it suspended by its user, with the annotation that we write."""
-    scene.trainjob["metadata"]["annotations"] = {_RECORD: '{"why": "pods are lost"}'}
-    scene.change(suspend=True)
+    cluster.trainjob["metadata"]["annotations"] = {_RECORD: '{"why": "pods are lost"}'}
+    cluster.change(suspend=True)
 
 
-def not_resumed(scene: Scene) -> None:
+def not_resumed(cluster: TrainJobCluster) -> None:
     """Have its JobSet suspended, as nobody wishes any more."""
-    scene.jobset["spec"]["suspend"] = True
-    scene.change(suspend=False)
+    cluster.jobset["spec"]["suspend"] = True
+    cluster.change(suspend=False)
 
 
-def of_kueue(scene: Scene) -> None:
+def of_kueue(cluster: TrainJobCluster) -> None:
     """Have it suspended by Kueue."""
-    scene.trainjob["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "lab"}
-    scene.change(suspend=True)
+    cluster.trainjob["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "lab"}
+    cluster.change(suspend=True)
 
 
-def without_jobset(scene: Scene) -> None:
+def without_jobset(cluster: TrainJobCluster) -> None:
     """Have nothing but the TrainJob."""
-    scene.shelf.take(JOBSETS, Key("default", "job"))
-    for group in scene.groups.values():
-        scene.shelf.take(PODGROUPS, Key("default", group["metadata"]["name"]))
+    cluster.store.remove(JOBSETS, Key("default", "job"))
+    for group in cluster.groups.values():
+        cluster.store.remove(PODGROUPS, Key("default", group["metadata"]["name"]))
 
 
-def without_groups(scene: Scene) -> None:
+def without_groups(cluster: TrainJobCluster) -> None:
     """Have pods and no groups."""
-    scene.shelf.take(PODGROUPS, Key("default", GROUP))
-    scene.pods("node", 4)
+    cluster.store.remove(PODGROUPS, Key("default", GROUP))
+    cluster.pods("node", 4)
 
 
-def webhook_down(scene: Scene) -> None:
+def webhook_down(cluster: TrainJobCluster) -> None:
     """Have Trainer say that the webhook does not answer."""
-    without_jobset(scene)
-    said = 'failed calling webhook "jobset-create.trainer-kai.dev"'
-    scene.event("TrainJob job", "TrainJobResourcesCreationFailed", said)
+    without_jobset(cluster)
+    message = 'failed calling webhook "jobset-create.trainer-kai.dev"'
+    cluster.event("TrainJob job", "TrainJobResourcesCreationFailed", message)
 
 
-def broken(scene: Scene) -> None:
+def incomplete(cluster: TrainJobCluster) -> None:
     """Have three that run, and a fourth that does not find its room again."""
-    scene.running("node", 3)
-    scene.pods("node")
+    cluster.running("node", 3)
+    cluster.pods("node")
 
 
-def promised(scene: Scene) -> None:
+def nominated(cluster: TrainJobCluster) -> None:
     """Have pods wait for a node that others leave."""
-    scene.pods("node", 4, status={"nominatedNodeName": "node-7"})
+    cluster.pods("node", 4, status={"nominatedNodeName": "node-7"})
 
 
-def elsewhere(scene: Scene) -> None:
+def for_another_scheduler(cluster: TrainJobCluster) -> None:
     """Have pods that ask another scheduler."""
-    told = {"type": "PodScheduled", "status": "False", "message": "0/8 nodes are available"}
+    report = {"type": "PodScheduled", "status": "False", "message": "0/8 nodes are available"}
     spec = {"schedulerName": "default-scheduler"}
-    scene.pods("node", 4, spec=spec, status={"conditions": [told]}, grouped=False)
+    cluster.pods("node", 4, spec=spec, status={"conditions": [report]}, grouped=False)
 
 
-def marked(scene: Scene) -> None:
+def explained_on_pods(cluster: TrainJobCluster) -> None:
     """Have what the scheduler says on pods alone, for somebody who may not read groups."""
     text = "NoCapacity: 0 of 4 pods have room"
-    told = {"type": "PodScheduled", "status": "False", "message": text}
-    scene.pods("node", 4, status={"conditions": [told]})
-    scene.shelf.forbidden = {"podgroups"}
+    report = {"type": "PodScheduled", "status": "False", "message": text}
+    cluster.pods("node", 4, status={"conditions": [report]})
+    cluster.store.forbidden = {"podgroups"}
 
 
-def lost_queue(scene: Scene) -> None:
+def lost_queue(cluster: TrainJobCluster) -> None:
     """Have the queue away, before anybody has said so."""
-    scene.pods("node", 4)
-    scene.shelf.take(QUEUES, Key("", "team-a"))
+    cluster.pods("node", 4)
+    cluster.store.remove(QUEUES, Key("", "team-a"))
 
 
-def silent(age_s: int, holder: str = "kai-0_x") -> Change:
+def lease_expired(age_s: int, holder: str = "kai-0_x") -> Change:
     """Return a change: nobody leads for so long."""
 
-    def change(scene: Scene) -> None:
-        without_room(scene)
-        scene.lease(age_s, holder)
+    def change(cluster: TrainJobCluster) -> None:
+        without_capacity(cluster)
+        cluster.lease(age_s, holder)
 
     return change
 
 
-def never_led(scene: Scene) -> None:
+def never_led(cluster: TrainJobCluster) -> None:
     """Have no Lease."""
-    scene.pods("node", 4)
-    scene.shelf.take(LEASES, Key("trainer-kai", "trainer-kai-scheduler"))
+    cluster.pods("node", 4)
+    cluster.store.remove(LEASES, Key("trainer-kai", "trainer-kai-scheduler"))
 
 
-WAITS: Final = State.WAITS
-RUNS: Final = State.RUNS
+WAITS: Final = WorkloadState.WAITS
+RUNS: Final = WorkloadState.RUNS
 
 # what is so -> the state, and what is said of the whole and of its unit
-CASES: Final[list[Case[Change, Told]]] = [
+CASES: Final[list[Case[Change, Expected]]] = [
     Case(
         "the scheduler's verdict is told, not KAI's reason beside it",
-        without_room,
+        without_capacity,
         (WAITS, "NoCapacity: 0 of 4 pods have room. It can."),
     ),
     Case(
@@ -184,7 +187,7 @@ CASES: Final[list[Case[Change, Told]]] = [
         "nobody has suspended it but a user",
         lambda it: it.change(suspend=True),
         (
-            State.SUSPENDED,
+            WorkloadState.SUSPENDED,
             "Suspended: somebody has suspended it. It goes on when spec.suspend is false",
         ),
     ),
@@ -192,7 +195,7 @@ CASES: Final[list[Case[Change, Told]]] = [
         "Trainer did not resume it yet",
         not_resumed,
         (
-            State.SUSPENDED,
+            WorkloadState.SUSPENDED,
             (
                 "Suspended: its JobSet is suspended, though spec.suspend of job is false. "
                 "It goes on when Trainer resumes it; if that fails an event of the job says why"
@@ -202,13 +205,16 @@ CASES: Final[list[Case[Change, Told]]] = [
     Case(
         "it was evicted",
         evicted,
-        (State.SUSPENDED, f"Suspended: it was taken off its nodes: pods are lost. {RESUMED}"),
+        (
+            WorkloadState.SUSPENDED,
+            f"Suspended: it was taken off its nodes: pods are lost. {RESUMED}",
+        ),
     ),
     Case(
         "only it says itself that it was evicted",
         forged,
         (
-            State.SUSPENDED,
+            WorkloadState.SUSPENDED,
             (
                 f"Suspended: no PodGroup of it says that it was evicted: its annotation {_RECORD} "
                 "is not the scheduler's, or out of date. It goes on when spec.suspend is false"
@@ -219,7 +225,7 @@ CASES: Final[list[Case[Change, Told]]] = [
         "Kueue holds it",
         of_kueue,
         (
-            State.SUSPENDED,
+            WorkloadState.SUSPENDED,
             "Suspended: Kueue has not admitted it (queue lab). It goes on when Kueue does",
         ),
     ),
@@ -268,7 +274,7 @@ CASES: Final[list[Case[Change, Told]]] = [
     ),
     Case(
         "pods ask another scheduler",
-        elsewhere,
+        for_another_scheduler,
         (
             WAITS,
             "LeftToOthers: 4 pods wait for default-scheduler, not for us: 0/8 nodes are available",
@@ -284,7 +290,7 @@ CASES: Final[list[Case[Change, Told]]] = [
     ),
     Case(
         "pods have the promise of a node",
-        promised,
+        nominated,
         (
             WAITS,
             "WaitingForVictims: 4 pods have the promise of node-7, and can start when others left",
@@ -303,12 +309,12 @@ CASES: Final[list[Case[Change, Told]]] = [
     ),
     Case(
         "a leader that was silent a moment is one",
-        silent(100),
+        lease_expired(100),
         (WAITS, "NoCapacity: 0 of 4 pods have room. It can."),
     ),
     Case(
         "a leader that is silent for long is none, and what it said is old",
-        silent(3600),
+        lease_expired(3600),
         (
             WAITS,
             (
@@ -321,7 +327,7 @@ CASES: Final[list[Case[Change, Told]]] = [
     ),
     Case(
         "a scheduler that ended in order holds its Lease no more",
-        silent(5, ""),
+        lease_expired(5, ""),
         (
             WAITS,
             (
@@ -344,7 +350,7 @@ CASES: Final[list[Case[Change, Told]]] = [
     ),
     Case(
         "a unit has begun and lost a pod",
-        broken,
+        incomplete,
         (
             WAITS,
             (
@@ -366,19 +372,21 @@ CASES: Final[list[Case[Change, Told]]] = [
     ),
     Case(
         "pods say it where groups may not be read",
-        marked,
+        explained_on_pods,
         (WAITS, "NoCapacity: 0 of 4 pods have room"),
     ),
 ]
 
 
 @pytest.mark.parametrize("case", CASES, ids=ids)
-async def test_the_reason(case: Case[Change, Told]) -> None:
+async def test_the_reason(case: Case[Change, Expected]) -> None:
     """There is one, it has its numbers, and it says what would change it."""
-    scene = Scene()
-    case.given(scene)
+    cluster = TrainJobCluster()
+    case.given(cluster)
 
-    told = await scene.why()
+    report = await cluster.why()
 
-    reasons = [it for it in (told.reason, *(unit.reason for unit in told.units)) if it]
-    assert (told.state, *(f"{it.title}: {it.sentence}" for it in reasons)) == case.want
+    reasons = [
+        it for it in (report.reason, *(podgroup.reason for podgroup in report.podgroups)) if it
+    ]
+    assert (report.state, *(f"{it.title}: {it.message}" for it in reasons)) == case.want

@@ -6,57 +6,57 @@ from typing import Final, TypeAlias
 import pytest
 
 from tests.support.case import Case, ids
-from tests.trainer_kai.cli.scenes import Scene
-from trainer_kai.cli.answer import State
+from tests.trainer_kai.cli.scenes import TrainJobCluster
+from trainer_kai.cli.answer import WorkloadState
 
-Change: TypeAlias = Callable[[Scene], None]
-Told: TypeAlias = tuple[str, ...]
+Change: TypeAlias = Callable[[TrainJobCluster], None]
+Expected: TypeAlias = tuple[str, ...]
 
-WAITS: Final = State.WAITS
+WAITS: Final = WorkloadState.WAITS
 
 
-def over_quota(scene: Scene) -> None:
+def over_quota(cluster: TrainJobCluster) -> None:
     """Have a Job whose pods are refused."""
-    scene.pods("node", 1)
-    scene.event("Job job-node-0", "FailedCreate", 'pods "x" is forbidden: exceeded quota')
-    scene.event("Job other-node-0", "FailedCreate", "not ours", 2027)
+    cluster.pods("node", 1)
+    cluster.event("Job job-node-0", "FailedCreate", 'pods "x" is forbidden: exceeded quota')
+    cluster.event("Job other-node-0", "FailedCreate", "not ours", 2027)
 
 
-def counted_and_refused(scene: Scene) -> None:
+def counted_and_refused(cluster: TrainJobCluster) -> None:
     """Have the scheduler count them, too."""
-    over_quota(scene)
-    scene.said(("PodsMissing", "1 of 4 exist"))
+    over_quota(cluster)
+    cluster.condition(("PodsMissing", "1 of 4 exist"))
 
 
-def told_by_the_scheduler(scene: Scene) -> None:
+def explained_by_the_scheduler(cluster: TrainJobCluster) -> None:
     """Have no pods at all, and a scheduler that has heard why."""
-    scene.event("Job job-node-0", "FailedCreate", "violates PodSecurity, in other words")
-    scene.said(
+    cluster.event("Job job-node-0", "FailedCreate", "violates PodSecurity, in other words")
+    cluster.condition(
         ("PodsMissing", "0 of 4 exist. Job job-node-0 cannot make them: violates PodSecurity")
     )
 
 
-def refused_long_ago(scene: Scene) -> None:
+def refused_long_ago(cluster: TrainJobCluster) -> None:
     """Have a word that its Job would have repeated since."""
-    scene.pods("node", 1)
-    scene.event("Job job-node-0", "FailedCreate", "exceeded quota", 2025)
+    cluster.pods("node", 1)
+    cluster.event("Job job-node-0", "FailedCreate", "exceeded quota", 2025)
 
 
-def made_since(scene: Scene) -> None:
+def created_since(cluster: TrainJobCluster) -> None:
     """Have a pod that was made after others were refused."""
     labels = {"batch.kubernetes.io/job-name": "job-node-0"}
     meta = {"creationTimestamp": "2026-01-01T00:00:00Z"}
-    scene.pods("node", 1, labels=labels, meta=meta)
-    scene.event("Job job-node-0", "FailedCreate", "exceeded quota", 2026)
+    cluster.pods("node", 1, labels=labels, meta=meta)
+    cluster.event("Job job-node-0", "FailedCreate", "exceeded quota", 2026)
 
 
-def without_a_look_at_jobsets(scene: Scene) -> None:
+def without_a_look_at_jobsets(cluster: TrainJobCluster) -> None:
     """Have the same, asked by somebody with fewer rights."""
-    over_quota(scene)
-    scene.shelf.forbidden = {"jobsets"}
+    over_quota(cluster)
+    cluster.store.forbidden = {"jobsets"}
 
 
-CASES: list[Case[Change, Told]] = [
+CASES: list[Case[Change, Expected]] = [
     Case(
         "pods that were not made say why",
         over_quota,
@@ -81,7 +81,7 @@ CASES: list[Case[Change, Told]] = [
     ),
     Case(
         "what the scheduler says of it is enough",
-        told_by_the_scheduler,
+        explained_by_the_scheduler,
         (
             WAITS,
             (
@@ -97,7 +97,7 @@ CASES: list[Case[Change, Told]] = [
     ),
     Case(
         "a refusal is over when a pod was made after it",
-        made_since,
+        created_since,
         (WAITS, "PodsMissing: pods are missing: 1 of 4 exist. Their Jobs make the others"),
     ),
     Case(
@@ -115,12 +115,14 @@ CASES: list[Case[Change, Told]] = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=ids)
-async def test_the_reason(case: Case[Change, Told]) -> None:
+async def test_the_reason(case: Case[Change, Expected]) -> None:
     """It is what the Job was refused for, as long as that holds."""
-    scene = Scene()
-    case.given(scene)
+    cluster = TrainJobCluster()
+    case.given(cluster)
 
-    told = await scene.why()
+    report = await cluster.why()
 
-    reasons = [it for it in (told.reason, *(unit.reason for unit in told.units)) if it]
-    assert (told.state, *(f"{it.title}: {it.sentence}" for it in reasons)) == case.want
+    reasons = [
+        it for it in (report.reason, *(podgroup.reason for podgroup in report.podgroups)) if it
+    ]
+    assert (report.state, *(f"{it.title}: {it.message}" for it in reasons)) == case.want

@@ -15,7 +15,15 @@ import yaml
 from tests.support.case import Case, ids
 from tests.support.terminal import Terminal
 from tests.support.tree import ROOT
-from tests.support.world import group, node, pod, queue, shard, staged, trainjob
+from tests.support.world import (
+    group,
+    node,
+    pod,
+    queue,
+    resource_reservation_pod,
+    staged_trainjob,
+    trainjob,
+)
 from trainer_kai.api.names import ACCESS
 
 SITE = [
@@ -54,7 +62,7 @@ def test_standard_output_holds_one_document(terminal: Terminal) -> None:
     assert err.splitlines() == ["trainer-kai: ignored: v1 Secret (1)"]
 
 
-def test_nothing_is_told_where_there_is_nothing_to_tell(terminal: Terminal) -> None:
+def test_nothing_is_reported_where_there_is_nothing_to_tell(terminal: Terminal) -> None:
     """All actions that were asked for are built."""
     file = terminal.write("a.yaml", *SITE, *WORK)
 
@@ -135,12 +143,12 @@ def test_what_is_refused(case: Case[tuple[str, str], str], terminal: Terminal) -
     assert err.startswith(f"trainer-kai: {case.want}")
 
 
-def test_every_mistake_is_told_at_once(terminal: Terminal) -> None:
+def test_every_mistake_is_reported_at_once(terminal: Terminal) -> None:
     """One line for each, with file, kind, name, field and reason."""
     broken = pod("p", labels={"a": "b c"})
     missing = str(terminal.folder / "missing.yaml")
     one = terminal.write("1.yaml", broken, group("g", -2))
-    other = terminal.write("2.yaml", broken, shard(placementStrategy={"gpu": 1}))
+    other = terminal.write("2.yaml", broken, resource_reservation_pod(placementStrategy={"gpu": 1}))
 
     wrong = ("--cycles", "0", "--actions", "allocat")
     code, out, err = terminal.run("-f", missing, "-f", one, "-f", other, *wrong)
@@ -222,14 +230,14 @@ def test_standard_input_may_be_anything(
     assert "standard input" in err
 
 
-def test_what_is_left_aside_is_told_once(terminal: Terminal) -> None:
+def test_what_is_left_aside_is_reported_once(terminal: Terminal) -> None:
     """Both queues are above themselves, by the same way."""
     circle = terminal.write("a.yaml", queue("a", parent="b"), queue("b", parent="a"), node("n"))
 
     assert terminal.run("-f", circle)[2].count("queue a is above itself") == 1
 
 
-def test_what_is_not_looked_at_is_told(terminal: Terminal) -> None:
+def test_what_is_not_looked_at_is_reported(terminal: Terminal) -> None:
     """Whoever asks for it would otherwise take the answer for a promise."""
     near = {"topology": "racks", "preferredTopologyLevel": "rack"}
     pooled = group("pooled")
@@ -240,14 +248,16 @@ def test_what_is_not_looked_at_is_told(terminal: Terminal) -> None:
 
     lines = terminal.run("-f", file)[2].splitlines()
 
-    who = "default/above and 1 more"
-    assert lines[0].endswith(f" has no effect yet: nothing keeps the pods of {who} together")
+    podgroups_text = "default/above and 1 more"
+    assert lines[0].endswith(
+        f" has no effect yet: nothing keeps the pods of {podgroups_text} together"
+    )
     assert lines[1].endswith("node-pool is not looked at: all nodes count for default/pooled")
 
 
 def test_a_required_topology_waits(terminal: Terminal) -> None:
     """As its TrainJob asks for it; nothing is bound, though there is room."""
-    job, runtime = staged()
+    job, runtime = staged_trainjob()
     job["metadata"]["annotations"] = {
         "kai.scheduler/topology": "dc",
         "kai.scheduler/topology-required-placement": "rack",
@@ -267,27 +277,27 @@ def test_a_required_topology_waits(terminal: Terminal) -> None:
 CLASS: dict[str, Any] = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
 
 
-def test_a_priority_class_that_nobody_knows_is_told(terminal: Terminal) -> None:
+def test_a_priority_class_that_is_unknown_is_reported(terminal: Terminal) -> None:
     """With what is assumed: of groups, and of pods on their own, but not of other schedulers'."""
     known = {**CLASS, "metadata": {"name": "known"}, "value": 70, "globalDefault": True}
     alone, other = pod("alone"), pod("other")
     alone["spec"]["priorityClassName"] = other["spec"]["priorityClassName"] = "high"
     other["spec"]["schedulerName"] = "default-scheduler"
     groups = [group("a", priorityClassName="high"), group("b", priorityClassName="known")]
-    train = group("c", priorityClassName="train")
+    class_name = group("c", priorityClassName="train")
 
-    def told(*objects: Any) -> list[str]:
+    def message(*objects: Any) -> list[str]:
         file = terminal.write("a.yaml", *SITE, *objects)
         lines = terminal.run("-f", file, "--actions", "allocate")[2].splitlines()
         return [line.removeprefix("trainer-kai: PriorityClass ") for line in lines]
 
-    high, trains = told(known, *groups, alone, other, train)
+    high, class_note = message(known, *groups, alone, other, class_name)
     assert high == (
         "high is in no file: the priority of default/a and 1 more is taken to be 70, "
         "but a cluster without it refuses such pods"
     )
-    assert trains == "train is in no file: the priority of default/c is taken to be 70"
-    assert told(train) == []  # KAI's own, and the one of who names none
+    assert class_note == "train is in no file: the priority of default/c is taken to be 70"
+    assert message(class_name) == []  # KAI's own, and the one of who names none
 
 
 def test_a_terminal_that_cannot_show_a_name_is_no_failure(terminal: Terminal) -> None:
@@ -302,9 +312,9 @@ def test_a_terminal_that_cannot_show_a_name_is_no_failure(terminal: Terminal) ->
     assert b"ppp?" in found.stdout
 
 
-def test_pods_of_groups_that_are_left_to_others_are_told(terminal: Terminal) -> None:
+def test_pods_of_groups_that_are_left_to_others_are_reported(terminal: Terminal) -> None:
     """Else they look like some of ours that nobody says anything of."""
-    theirs, bound, alone, nobodys = (
+    theirs, bound, alone, unknown_class = (
         pod("b", "a"),
         pod("c", "a", on="node-1"),
         pod("d"),
@@ -312,8 +322,10 @@ def test_pods_of_groups_that_are_left_to_others_are_told(terminal: Terminal) -> 
     )
     for it in (theirs, bound, alone):
         it["spec"]["schedulerName"] = "kai-sched"
-    del nobodys["spec"]["schedulerName"]
-    file = terminal.write("a.yaml", *SITE, group("a"), pod("a", "a"), theirs, bound, alone, nobodys)
+    del unknown_class["spec"]["schedulerName"]
+    file = terminal.write(
+        "a.yaml", *SITE, group("a"), pod("a", "a"), theirs, bound, alone, unknown_class
+    )
 
     lines = terminal.run("-f", file, "--actions", "allocate")[2].splitlines()
 
@@ -323,7 +335,7 @@ def test_pods_of_groups_that_are_left_to_others_are_told(terminal: Terminal) -> 
     ]
 
 
-def test_without_allocate_simulate_says_that_units_with_room_are_not_bound(
+def test_without_allocate_simulate_says_that_podgroups_with_room_are_not_bound(
     terminal: Terminal,
 ) -> None:
     """A unit that there is room for has no verdict then."""
@@ -338,17 +350,17 @@ def test_without_allocate_simulate_says_that_units_with_room_are_not_bound(
     assert terminal.run("-f", file, "--actions", "allocate,reclaim")[2] == ""
 
 
-def test_a_wish_that_cannot_be_meant_stops_nobody(terminal: Terminal) -> None:
+def test_an_invalid_annotation_stops_no_plan(terminal: Terminal) -> None:
     """As in a cluster: it is told, and harms who wishes it; an empty queue label names none."""
-    odd = {"kai.scheduler/preemptibility": "sometimes", "kai.scheduler/queue": ""}
+    invalid = {"kai.scheduler/preemptibility": "sometimes", "kai.scheduler/queue": ""}
     jobs = [trainjob(name, "plain") for name in ("a", "b")]
     for job in jobs:
-        job["metadata"]["labels"] = odd
+        job["metadata"]["labels"] = invalid
     lost = pod("lost")
     lost["metadata"]["labels"] = {"kai.scheduler/queue": "Team_B"}
     theirs = group("theirs", queue="Team_C")
     file = terminal.write(
-        "a.yaml", *SITE, *WORK, *staged(), *jobs, lost, theirs, pod("t", "theirs")
+        "a.yaml", *SITE, *WORK, *staged_trainjob(), *jobs, lost, theirs, pod("t", "theirs")
     )
 
     code, out, err = terminal.run("-f", file, "--actions", "allocate")
@@ -362,11 +374,11 @@ def test_a_wish_that_cannot_be_meant_stops_nobody(terminal: Terminal) -> None:
     assert "queue Team_C does not exist; there are team-a, team-b" in out
 
 
-def test_what_the_site_is_told(terminal: Terminal) -> None:
+def test_the_flags_of_the_site(terminal: Terminal) -> None:
     """Its queue for who names none, and the name of its scheduler."""
-    mine, theirs = pod("mine"), pod("theirs")
-    mine["spec"]["schedulerName"] = "ours"
-    file = terminal.write("a.yaml", *SITE, mine, theirs)
+    own_pods, theirs = pod("mine"), pod("theirs")
+    own_pods["spec"]["schedulerName"] = "ours"
+    file = terminal.write("a.yaml", *SITE, own_pods, theirs)
     site = ("--default-queue", "team-b", "--scheduler-name", "ours")
 
     found = json.loads(terminal.run("-f", file, "-o", "json", *site)[1])
@@ -375,17 +387,17 @@ def test_what_the_site_is_told(terminal: Terminal) -> None:
     assert {it["queue"] for it in found["podGroups"]} == {"team-b"}
 
 
-def test_a_node_that_is_in_no_file_is_told(terminal: Terminal) -> None:
+def test_a_node_that_is_in_no_file_is_reported(terminal: Terminal) -> None:
     """Once, with who is there; who is over is nowhere."""
     pods = [pod("a", "g", on="far"), pod("b", "g", on="away"), pod("c", on="c", phase="Failed")]
 
     err = terminal.run("-f", terminal.write("a.yaml", *SITE, group("g"), *pods))[2]
 
-    told = "Node away and 1 more are in no file, though pods run there: default/a and 1 more"
-    assert err.splitlines()[0] == f"trainer-kai: {told}"
+    message = "Node away and 1 more are in no file, though pods run there: default/a and 1 more"
+    assert err.splitlines()[0] == f"trainer-kai: {message}"
 
 
-def test_a_closed_queue_that_no_file_grants_is_told(terminal: Terminal) -> None:
+def test_a_closed_queue_that_no_file_grants_is_reported(terminal: Terminal) -> None:
     """What is in no file keeps no unit back; an answer does, where the queue is closed."""
     closed, free = ({ACCESS: it} for it in ("closed", "open"))
     site = [node("node-1"), queue("team-a", annotations=closed), queue("b", annotations=free)]

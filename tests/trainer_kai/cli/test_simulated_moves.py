@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.terminal import Terminal
 from tests.support.world import group, node, pod, queue
-from trainer_kai.cli.simulation import Options, simulate
+from trainer_kai.cli.simulation import SimulationOptions, simulate
 
 Document = dict[str, Any]
 SITE = [queue("team-a"), node("n1", 4), node("n2", 4)]
@@ -26,7 +26,7 @@ def fragmented(gpus: int = 4) -> list[Document]:
 
 def test_who_is_moved_comes_back_elsewhere_and_that_is_all() -> None:
     """The slot is held while its pod is going, and nobody moves again."""
-    document = simulate(fragmented(), Options(cycles=4))
+    document = simulate(fragmented(), SimulationOptions(cycles=4))
 
     (moved,) = document["cycles"][0]["evictions"]
     assert (moved["pod"], moved["action"]) == ("old-0", "consolidation")
@@ -35,8 +35,12 @@ def test_who_is_moved_comes_back_elsewhere_and_that_is_all() -> None:
         == "default/want gets its room: default/old moves, and a place elsewhere is kept for it"
     )
     assert at(document, "nominations") == {"want-0": "n1"}
-    (slot,) = document["cycles"][0]["reservations"]
-    assert (slot["podGroup"], slot["node"], slot["cause"]) == ("old", "n2", "move")
+    (reserved_place,) = document["cycles"][0]["reservations"]
+    assert (reserved_place["podGroup"], reserved_place["node"], reserved_place["cause"]) == (
+        "old",
+        "n2",
+        "move",
+    )
     assert at(document, "binds", 1) == {"old-0": "n2", "want-0": "n1"}
     assert document["cycles"][1]["reservations"] == []
     for cycle in document["cycles"][2:]:
@@ -57,9 +61,9 @@ def test_nobody_is_moved_unasked_if_that_is_wanted(
     assert ("only TrainJobs whose queue offers it" in err) == (moves == "any")
 
 
-def test_the_slots_of_who_moves_are_taken_at_the_end_of_the_plan() -> None:
+def test_reserved_places_of_moved_pods_are_taken_at_the_end_of_the_plan() -> None:
     """As those of everybody else; and one that never comes back has none."""
-    document = simulate(fragmented(), Options(evicted_pods="vanish", cycles=2))
+    document = simulate(fragmented(), SimulationOptions(evicted_pods="vanish", cycles=2))
 
     assert [it["idleGpus"] for it in simulate(fragmented())["nodes"]] == [0, 2]
     assert [it["idleGpus"] for it in document["nodes"]] == [0, 3]

@@ -7,13 +7,21 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.decision import Admission, Placing, Plan
+from scheduler.core.decision import Plan, PodGroupAllocation, PodPlacement
 from scheduler.core.model import NONE, Snapshot
 from scheduler.core.plan import plan
 from scheduler.core.policy import Policies
 from scheduler.policies.registry import ACTIONS
-from tests.support.world import bind_request, group, node, pod, queue, shard, staged
-from trainer_kai.cli.simulation import Options, simulate
+from tests.support.world import (
+    bind_request,
+    group,
+    node,
+    pod,
+    queue,
+    resource_reservation_pod,
+    staged_trainjob,
+)
+from trainer_kai.cli.simulation import SimulationOptions, simulate
 
 NOW = "2026-01-05T09:00:00Z"
 GOING: dict[str, Any] = {"deletionTimestamp": NOW}
@@ -29,7 +37,7 @@ def gang(name: str, members: int, gpus: int = 1, queue: str = "team-a") -> list[
 
 
 SITE = [queue("team-a", creationTimestamp=NOW), node("n1", 4), node("n2", 4)]
-HELD = pod("old", "g", 4, on="n1", **GOING)
+RESERVED = pod("old", "g", 4, on="n1", **GOING)
 
 
 def bound(document: Document, cycle: int = 0) -> dict[str, str]:
@@ -37,7 +45,7 @@ def bound(document: Document, cycle: int = 0) -> dict[str, str]:
     return {it["pod"]: it["node"] for it in document["cycles"][cycle]["binds"]}
 
 
-def promised(document: Document, cycle: int = 0) -> dict[str, str]:
+def nominated(document: Document, cycle: int = 0) -> dict[str, str]:
     """Return the node that each pod waits for."""
     return {it["pod"]: it["node"] for it in document["cycles"][cycle]["nominations"]}
 
@@ -113,12 +121,19 @@ def test_the_whole_document() -> None:
 
 def test_the_order_of_objects_changes_no_byte() -> None:
     """Neither of files nor of lists."""
-    objects = [*SITE, *gang("a", 2, 3), *gang("b", 4), HELD, bind_request("b-1", "n2"), shard()]
-    first = json.dumps(simulate(objects, Options(cycles=2)))
+    objects = [
+        *SITE,
+        *gang("a", 2, 3),
+        *gang("b", 4),
+        RESERVED,
+        bind_request("b-1", "n2"),
+        resource_reservation_pod(),
+    ]
+    first = json.dumps(simulate(objects, SimulationOptions(cycles=2)))
 
     for seed in range(5):
         other = random.Random(seed).sample(objects, len(objects))
-        assert json.dumps(simulate(other, Options(cycles=2))) == first
+        assert json.dumps(simulate(other, SimulationOptions(cycles=2))) == first
 
 
 def test_objects_are_left_as_they_are() -> None:
@@ -132,7 +147,7 @@ def test_objects_are_left_as_they_are() -> None:
 
 def test_later_cycles_of_a_stable_cluster_are_quiet() -> None:
     """Nothing is bound, evicted or nominated twice."""
-    document = simulate([*SITE, *gang("a", 2, 3), *gang("b", 9)], Options(cycles=4))
+    document = simulate([*SITE, *gang("a", 2, 3), *gang("b", 9)], SimulationOptions(cycles=4))
 
     assert bound(document)
     for cycle in document["cycles"][1:]:
@@ -142,29 +157,29 @@ def test_later_cycles_of_a_stable_cluster_are_quiet() -> None:
 
 def test_who_was_going_is_gone_and_comes_back() -> None:
     """The nominated pod is bound in the next cycle, and the other waits in its place."""
-    objects = [queue("team-a"), node("n1", 4), group("g"), HELD, *gang("a", 1, 4)]
+    objects = [queue("team-a"), node("n1", 4), group("g"), RESERVED, *gang("a", 1, 4)]
 
-    document = simulate(objects, Options(cycles=2))
+    document = simulate(objects, SimulationOptions(cycles=2))
 
-    assert promised(document) == {"a-0": "n1"}
+    assert nominated(document) == {"a-0": "n1"}
     assert bound(document, 1) in ({"a-0": "n1"}, {"old": "n1"})
     assert {state(document, name)["phase"] for name in ("a-0", "old")} == {"Running", "Pending"}
 
 
 def test_who_was_going_may_stay() -> None:
     """Then it is Releasing, and who waits for it goes on waiting."""
-    objects = [queue("team-a"), node("n1", 4), group("g"), HELD, *gang("a", 1, 4)]
+    objects = [queue("team-a"), node("n1", 4), group("g"), RESERVED, *gang("a", 1, 4)]
 
-    document = simulate(objects, Options(cycles=2, terminating_pods="keep"))
+    document = simulate(objects, SimulationOptions(cycles=2, terminating_pods="keep"))
 
-    assert promised(document) == promised(document, 1) == {"a-0": "n1"}
+    assert nominated(document) == nominated(document, 1) == {"a-0": "n1"}
     assert state(document, "old") == {"phase": "Releasing", "node": "n1", "gpuGroups": []}
     assert state(document, "a-0") == {"phase": "Pending", "node": "", "gpuGroups": []}
 
 
 def test_nodes_and_queues_are_those_of_the_end_of_the_last_cycle() -> None:
     """Before anything has come to pass: who is nominated takes from what is being released."""
-    objects = [queue("team-a"), node("n1", 4), group("g"), HELD, *gang("a", 1, 3)]
+    objects = [queue("team-a"), node("n1", 4), group("g"), RESERVED, *gang("a", 1, 3)]
 
     document = simulate(objects)
 
@@ -185,24 +200,24 @@ def test_who_is_nominated_to_idle_room_too_takes_both() -> None:
     assert left(3) == [{"name": "n1", "idleGpus": 1, "releasingGpus": 0}]
 
 
-def test_a_slot_takes_what_is_being_released_before_it_is_below_zero() -> None:
+def test_a_reserved_place_takes_what_is_being_released_before_it_is_below_zero() -> None:
     """The launcher's, beside workers that are nominated."""
     going = pod("old", "g", 4, on="n1", **GOING)
 
-    document = simulate([queue("team-a"), node("n1", 4), group("g"), going, *staged()])
+    document = simulate([queue("team-a"), node("n1", 4), group("g"), going, *staged_trainjob()])
 
     assert document["cycles"][0]["reservations"]
     assert document["nodes"] == [{"name": "n1", "idleGpus": 0, "releasingGpus": 0}]
 
 
-def test_slots_of_who_is_nominated_are_held_too() -> None:
+def test_reserved_places_of_nominated_podgroups_are_held_too() -> None:
     """Until the nomination is dropped: then they are written down no more."""
     objects = [queue("team-a"), node("n1", 4), group("g"), pod("old", "g", 1, on="n1", **GOING)]
-    options = Options(cycles=2, terminating_pods="keep")
+    options = SimulationOptions(cycles=2, terminating_pods="keep")
 
-    document = simulate([*objects, node("n0", 0), *staged()], options)
+    document = simulate([*objects, node("n0", 0), *staged_trainjob()], options)
 
-    assert promised(document) == promised(document, 1) != {}
+    assert nominated(document) == nominated(document, 1) != {}
     for cycle in document["cycles"]:
         assert [(it["node"], it["count"]) for it in cycle["reservations"]] == [("n1", 1)]
     assert document["queues"][0]["allocated"]["gpu"] == 1
@@ -212,13 +227,13 @@ class Watcher:
     """A planner that notes which nodes pods were promised before each plan."""
 
     def __init__(self) -> None:
-        self.promised: list[int] = []
+        self.nominated: list[int] = []
 
     def __call__(self, snapshot: Snapshot, policies: Policies) -> Plan:
         """Note it, and plan."""
-        rows = snapshot.pods.shape[snapshot.pods.unit != NONE]
-        shapes = [snapshot.shapes[shape] for shape in rows]
-        self.promised.append(sum(shape.nominated >= 0 for shape in shapes))
+        rows = snapshot.pods.signature[snapshot.pods.podgroup != NONE]
+        signatures = [snapshot.signatures[signature] for signature in rows]
+        self.nominated.append(sum(signature.nominated_node >= 0 for signature in signatures))
         return plan(snapshot, policies)
 
 
@@ -226,12 +241,12 @@ class Watcher:
 def test_a_nomination_leaves_nothing_behind_unless_it_is_kept(option: Any, seen: list[int]) -> None:
     """Kept it is what production keeps: an input of the next plan."""
     watcher = Watcher()
-    objects = [queue("team-a"), node("n1", 4), group("g"), HELD, *gang("a", 1, 4)]
-    options = Options(cycles=2, nominations=option, terminating_pods="keep")
+    objects = [queue("team-a"), node("n1", 4), group("g"), RESERVED, *gang("a", 1, 4)]
+    options = SimulationOptions(cycles=2, nominations=option, terminating_pods="keep")
 
     simulate(objects, options, watcher)
 
-    assert watcher.promised == seen
+    assert watcher.nominated == seen
 
 
 def test_another_planner_may_decide() -> None:
@@ -239,7 +254,9 @@ def test_another_planner_may_decide() -> None:
 
     def onto_the_last(snapshot: Snapshot, policies: Policies) -> Plan:
         nothing = plan(snapshot, policies)
-        there = Admission(0, binds=(Placing(0, len(snapshot.nodes.names) - 1),), is_start=True)
+        there = PodGroupAllocation(
+            0, binds=(PodPlacement(0, len(snapshot.nodes.names) - 1),), is_start=True
+        )
         return Plan((there,), (), nothing.fair_share)
 
     document = simulate([*SITE, *gang("a", 1)], planner=onto_the_last)
@@ -248,11 +265,11 @@ def test_another_planner_may_decide() -> None:
     assert document["podGroups"][0]["lastStartTimestamp"] == NOW
 
 
-def test_slots_are_held_for_pods_that_come_later() -> None:
+def test_reserved_places_are_held_for_pods_that_come_later() -> None:
     """In this cycle and in all that follow, as long as nobody comes for them."""
-    document = simulate([*SITE, *staged()], Options(cycles=3))
+    document = simulate([*SITE, *staged_trainjob()], SimulationOptions(cycles=3))
 
-    held = {
+    reserved = {
         "namespace": "default",
         "podGroup": "pg-job-UID",
         "subGroup": "launcher-replica-0",
@@ -261,16 +278,16 @@ def test_slots_are_held_for_pods_that_come_later() -> None:
     }
     assert len(bound(document)) == 3
     for cycle in document["cycles"]:
-        (slot,) = cycle["reservations"]
-        assert slot.pop("node") in {"n1", "n2"}
-        assert slot == held
+        (reserved_place,) = cycle["reservations"]
+        assert reserved_place.pop("node") in {"n1", "n2"}
+        assert reserved_place == reserved
     assert sum(it["idleGpus"] for it in document["nodes"]) == 4
     assert document["queues"][0]["allocated"]["gpu"] == 4
 
 
 def test_a_trainjob_without_room_waits_whole() -> None:
     """Its launcher counts although it does not exist."""
-    document = simulate([queue("team-a"), node("n1", 3), *staged()])
+    document = simulate([queue("team-a"), node("n1", 3), *staged_trainjob()])
 
     assert not bound(document)
     (waits,) = document["cycles"][0]["unschedulable"]
@@ -305,19 +322,19 @@ PHASES: Sequence[tuple[Document, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("given", "phase"), PHASES)
-def test_phases(given: Document, phase: str) -> None:
+@pytest.mark.parametrize(("result", "phase"), PHASES)
+def test_phases(result: Document, phase: str) -> None:
     """As a pod is after the last cycle; the group has no queue here, so nobody is bound."""
-    document = simulate([node("n1"), group("g", 1, "none"), given])
+    document = simulate([node("n1"), group("g", 1, "none"), result])
 
     assert state(document, "p")["phase"] == phase
 
 
 def test_the_clock_is_that_of_the_input_and_stands_still() -> None:
     """Unless another time is given."""
-    given = simulate([*SITE, *gang("a", 1)], Options(now=0, cycles=2))
+    result = simulate([*SITE, *gang("a", 1)], SimulationOptions(now=0, cycles=2))
 
-    assert given["podGroups"][0]["lastStartTimestamp"] == "1970-01-01T00:00:00Z"
+    assert result["podGroups"][0]["lastStartTimestamp"] == "1970-01-01T00:00:00Z"
 
 
 def test_who_is_whole_is_not_noted_as_short_any_more() -> None:
@@ -329,36 +346,38 @@ def test_who_is_whole_is_not_noted_as_short_any_more() -> None:
 
     lost = simulate([*SITE, short, there])
     going = simulate([*SITE, node("bare", 0), short, there, pod("old", "g", on="n1", **GOING)])
-    later = simulate([*SITE, short, there, pod("old", "g", 9, on="n1", **GOING)], Options(cycles=3))
+    next_document = simulate(
+        [*SITE, short, there, pod("old", "g", 9, on="n1", **GOING)], SimulationOptions(cycles=3)
+    )
 
     assert [it["pod"] for it in lost["cycles"][0]["evictions"]] == ["there"]
     assert (
         "it has lacked some of its pods for too long" in lost["cycles"][0]["evictions"][0]["reason"]
     )
     assert going["cycles"][0]["evictions"] == []
-    assert [cycle["evictions"] for cycle in later["cycles"]] == [[], [], []]
+    assert [cycle["evictions"] for cycle in next_document["cycles"]] == [[], [], []]
 
 
 def test_stuck_pods_release_nothing() -> None:
     """The threshold is an option."""
-    late = Options(now=1767603600 + 200)
-    objects = [queue("team-a"), node("n1", 4), group("g"), HELD, *gang("a", 1, 4)]
+    late = SimulationOptions(now=1767603600 + 200)
+    objects = [queue("team-a"), node("n1", 4), group("g"), RESERVED, *gang("a", 1, 4)]
 
-    assert not promised(simulate(objects, late))
-    patient = Options(now=1767603600 + 200, stuck_in_releasing_s=300)
-    assert promised(simulate(objects, patient))
+    assert not nominated(simulate(objects, late))
+    patient = SimulationOptions(now=1767603600 + 200, stuck_in_releasing_s=300)
+    assert nominated(simulate(objects, patient))
 
 
 def test_nobody_waits_for_a_pod_longer_than_is_allowed() -> None:
     """Whatever it asks for: by default for an hour after its deletion was asked for."""
     slow = {**GOING, "deletionGracePeriodSeconds": 7200}
-    held = pod("held", "g", on="n1", gpus=4, **slow)
-    objects = [queue("team-a"), node("n1", 4), group("g"), held, *gang("a", 1, 4)]
+    reserved = pod("held", "g", on="n1", gpus=4, **slow)
+    objects = [queue("team-a"), node("n1", 4), group("g"), reserved, *gang("a", 1, 4)]
 
     in_time, late = (1767603600 + more for more in (-3600 + 120, -3600 + 121))
-    assert promised(simulate(objects, Options(now=in_time)))
-    assert not promised(simulate(objects, Options(now=late)))
-    assert promised(simulate(objects, Options(now=late, max_termination_grace_s=3601)))
+    assert nominated(simulate(objects, SimulationOptions(now=in_time)))
+    assert not nominated(simulate(objects, SimulationOptions(now=late)))
+    assert nominated(simulate(objects, SimulationOptions(now=late, max_termination_grace_s=3601)))
 
 
 def lost(document: Document) -> dict[str, str]:
@@ -376,17 +395,17 @@ def borrowed(idle: int) -> list[Document]:
 @pytest.mark.parametrize("actions", [("reclaim",), ("reclaim", "preempt"), ("preempt", "reclaim")])
 def test_without_allocate_others_still_give_back(actions: tuple[str, ...]) -> None:
     """Whatever order the actions are named in."""
-    both = simulate(borrowed(2), Options(actions=("allocate", *actions)))
+    both = simulate(borrowed(2), SimulationOptions(actions=("allocate", *actions)))
 
-    found = simulate(borrowed(2), Options(actions=actions))
+    found = simulate(borrowed(2), SimulationOptions(actions=actions))
 
     assert lost(found) == {"g2-0": "reclaim", "g3-0": "reclaim"}
     assert found == both
 
 
-def test_without_allocate_a_unit_that_there_is_room_for_takes_nothing() -> None:
+def test_without_allocate_a_podgroup_that_there_is_room_for_takes_nothing() -> None:
     """Nothing is evicted for it, and it is not bound."""
-    cycle = simulate(borrowed(4), Options(actions=("reclaim",)))["cycles"][0]
+    cycle = simulate(borrowed(4), SimulationOptions(actions=("reclaim",)))["cycles"][0]
 
     assert {name: cycle[name] for name in ("binds", "evictions", "nominations")} == {
         "binds": [],
@@ -395,16 +414,18 @@ def test_without_allocate_a_unit_that_there_is_room_for_takes_nothing() -> None:
     }
 
 
-def test_without_allocate_it_is_said_why_units_wait() -> None:
+def test_without_allocate_it_is_reported_why_podgroups_wait() -> None:
     """As with it."""
-    cycle = simulate([*SITE, *gang("a", 3, 4)], Options(actions=("preempt",)))["cycles"][0]
+    cycle = simulate([*SITE, *gang("a", 3, 4)], SimulationOptions(actions=("preempt",)))["cycles"][
+        0
+    ]
 
     assert [it["reason"] for it in cycle["unschedulable"]] == ["NoCapacity"]
 
 
 def test_stats_are_there_only_if_asked_for() -> None:
     """They are what differs from one run to the next."""
-    document = simulate([*SITE, *gang("a", 1)], Options(cycles=2, stats=True))
+    document = simulate([*SITE, *gang("a", 1)], SimulationOptions(cycles=2, stats=True))
 
     stats = document["stats"]
     assert set(stats) == {"load_s", "cycles"}

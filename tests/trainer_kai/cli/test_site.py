@@ -7,10 +7,10 @@ import pytest
 from scheduler.core.policy import MinRuntime, Policies
 from scheduler.policies.registry import ACTIONS
 from tests.support.case import Case, ids
-from tests.support.world import shard
+from tests.support.world import resource_reservation_pod
 from trainer_kai.cli.documents import Document
-from trainer_kai.cli.objects import Given, read_objects
-from trainer_kai.cli.site import Site, site_of
+from trainer_kai.cli.objects import InputCluster, read_cluster
+from trainer_kai.cli.site import SchedulerConfig, scheduler_config
 from trainer_kai.errors import ConfigError
 
 
@@ -24,28 +24,30 @@ def config(**spec: Any) -> dict[str, Any]:
     }
 
 
-def given(*objects: dict[str, Any]) -> Given:
+def inputs(*objects: dict[str, Any]) -> InputCluster:
     """Read objects."""
-    return read_objects(Document("a.yaml", it) for it in objects)
+    return read_cluster(Document("a.yaml", it) for it in objects)
 
 
-def site(*objects: dict[str, Any], actions: tuple[str, ...] = ("allocate",)) -> Site:
+def config_of(
+    *objects: dict[str, Any], actions: tuple[str, ...] = ("allocate",)
+) -> SchedulerConfig:
     """Return what was chosen."""
-    return site_of(given(*objects), actions)
+    return scheduler_config(inputs(*objects), actions)
 
 
 def policies(*objects: dict[str, Any]) -> Policies:
     """Return the policies that were chosen."""
-    return site(*objects).policies
+    return config_of(*objects).policies
 
 
 def test_the_defaults_are_those_of_kai() -> None:
     """All plugins, all actions."""
-    chosen = site(actions=())
+    chosen = config_of(actions=())
 
     assert chosen.policies.actions == ACTIONS
     assert chosen.scheduler_name == "kai-scheduler"
-    assert chosen.policies.most_moved == 16
+    assert chosen.policies.max_relocated == 16
     assert chosen.notes == ()
 
 
@@ -54,8 +56,10 @@ def test_a_shard_promises_minimum_run_times() -> None:
     lasting = {"reclaimMinRuntime": "10m"}
     both = {"minruntime": {"arguments": {"defaultPreemptMinRuntime": "1m"}}}
 
-    assert policies(shard(minRuntime=lasting)).min_runtime == MinRuntime(reclaim_s=600)
-    chosen = policies(shard(minRuntime=lasting, plugins=both))
+    assert policies(resource_reservation_pod(minRuntime=lasting)).min_runtime == MinRuntime(
+        reclaim_s=600
+    )
+    chosen = policies(resource_reservation_pod(minRuntime=lasting, plugins=both))
     assert chosen.min_runtime == MinRuntime(preempt_s=60)
 
 
@@ -63,18 +67,22 @@ def test_a_shard_overrides_them() -> None:
     """Plugins, their arguments and placement."""
     plugins = {"priority": {"enabled": False}}
 
-    chosen = policies(shard(plugins=plugins, placementStrategy={"gpu": "spread"}))
+    chosen = policies(
+        resource_reservation_pod(plugins=plugins, placementStrategy={"gpu": "spread"})
+    )
 
-    assert len(chosen.unit_order) == len(policies().unit_order) - 1
+    assert len(chosen.podgroup_order) == len(policies().podgroup_order) - 1
     assert chosen.scores != policies().scores
-    assert policies(shard(plugins={"proportion": {"enabled": False}})).quotas == ()
+    assert (
+        policies(resource_reservation_pod(plugins={"proportion": {"enabled": False}})).quotas == ()
+    )
 
 
-@pytest.mark.parametrize(("said", "keeps"), [("best-effort", False), ("always", True)])
-def test_what_budgets_mean_is_chosen(*, said: str, keeps: bool) -> None:
+@pytest.mark.parametrize(("arguments", "keeps"), [("best-effort", False), ("always", True)])
+def test_what_budgets_mean_is_chosen(*, arguments: str, keeps: bool) -> None:
     """As the setting of the scheduler has it."""
-    chosen = site_of(given(), (), disruption_budgets=said)
-    assert chosen.policies.keeps_budgets is keeps
+    chosen = scheduler_config(inputs(), (), disruption_budgets=arguments)
+    assert chosen.policies.is_budget_strict is keeps
 
 
 def test_of_a_snapshot_plugins_count_that_are_named() -> None:
@@ -82,54 +90,63 @@ def test_of_a_snapshot_plugins_count_that_are_named() -> None:
     only: dict[str, Any] = {"proportion": {}}
     snapshot = config(plugins=only, only=True, args={"scheduler-name": "other"})
 
-    assert policies(snapshot).unit_order == ()
+    assert policies(snapshot).podgroup_order == ()
     assert len(policies(snapshot).quotas) == 3
-    assert len(policies(snapshot, shard(plugins={"priority": {"enabled": True}})).unit_order) == 1
-    assert site(snapshot).scheduler_name == "other"
+    assert (
+        len(
+            policies(
+                snapshot, resource_reservation_pod(plugins={"priority": {"enabled": True}})
+            ).podgroup_order
+        )
+        == 1
+    )
+    assert config_of(snapshot).scheduler_name == "other"
 
 
 def test_an_action_can_be_switched_off() -> None:
     """Then nothing happens."""
     off = {name: {"enabled": False} for name in ACTIONS}
-    assert site(shard(actions=off), actions=()).policies.actions == ()
+    assert config_of(resource_reservation_pod(actions=off), actions=()).policies.actions == ()
 
 
 def test_spreading_pods_leaves_consolidation_out() -> None:
     """As KAI has it: it packs. Who asks for it all the same gets it."""
-    spread = shard(placementStrategy={"cpu": "spread"})
-    asked = shard(placementStrategy={"cpu": "spread"}, actions={"consolidation": {"enabled": True}})
+    spread = resource_reservation_pod(placementStrategy={"cpu": "spread"})
+    asked = resource_reservation_pod(
+        placementStrategy={"cpu": "spread"}, actions={"consolidation": {"enabled": True}}
+    )
 
-    assert "consolidation" not in site(spread, actions=()).policies.actions
-    assert "consolidation" in site(asked, actions=()).policies.actions
+    assert "consolidation" not in config_of(spread, actions=()).policies.actions
+    assert "consolidation" in config_of(asked, actions=()).policies.actions
 
 
-@pytest.mark.parametrize(("said", "most"), [("3", 3), ("-1", -1), ("", 16), ("many", 16)])
-def test_how_many_consolidation_looks_at(said: str, most: int) -> None:
+@pytest.mark.parametrize(("arguments", "most"), [("3", 3), ("-1", -1), ("", 16), ("many", 16)])
+def test_how_many_consolidation_looks_at(arguments: str, most: int) -> None:
     """By the name that KAI's scheduler has for it."""
-    args = {"max-consolidation-preemptees": said}
+    args = {"max-consolidation-preemptees": arguments}
 
-    assert policies(shard(args=args)).most_moved == most
+    assert policies(resource_reservation_pod(args=args)).max_relocated == most
 
 
 @pytest.mark.parametrize(
-    "said", [{"kValue": 2}, {"plugins": {"proportion": {"arguments": {"kValue": "2"}}}}]
+    "arguments", [{"kValue": 2}, {"plugins": {"proportion": {"arguments": {"kValue": "2"}}}}]
 )
-def test_a_k_value_is_accepted_and_warned_about(said: dict[str, Any]) -> None:
+def test_a_k_value_is_accepted_and_warned_about(arguments: dict[str, Any]) -> None:
     """In either place where a shard may have it: the queues of KAI's users stay as they are."""
-    assert site(shard(**said)).notes == (
+    assert config_of(resource_reservation_pod(**arguments)).notes == (
         "kValue has no effect: fair share over time (past use) is not built yet",
     )
 
 
-def test_an_unknown_plugin_is_told() -> None:
+def test_an_unknown_plugin_is_reported() -> None:
     """With those that there are."""
-    (note,) = site(shard(plugins={"priorty": {"enabled": True}})).notes
+    (note,) = config_of(resource_reservation_pod(plugins={"priorty": {"enabled": True}})).notes
 
     assert note.startswith("plugin 'priorty' is unknown; there are")
     assert "priority" in note
 
 
-IN_VAIN = [
+UNKNOWN_ARGUMENTS = [
     Case("no switch", {"predicates": {"enabled": False}}, "plugin 'predicates' is always on"),
     Case(
         "no such argument",
@@ -144,23 +161,26 @@ IN_VAIN = [
 ]
 
 
-@pytest.mark.parametrize("case", IN_VAIN, ids=ids)
-def test_what_is_said_to_a_plugin_in_vain_is_told(case: Case[dict[str, Any], str]) -> None:
+@pytest.mark.parametrize("case", UNKNOWN_ARGUMENTS, ids=ids)
+def test_plugin_arguments_without_effect_are_reported(case: Case[dict[str, Any], str]) -> None:
     """What is always on cannot be switched off, and an argument must be one of its own."""
-    assert site(shard(plugins=case.given)).notes == (case.want,)
-    assert site(config(plugins={"proportion": {}}, only=True)).notes == ()
+    assert config_of(resource_reservation_pod(plugins=case.given)).notes == (case.want,)
+    assert config_of(config(plugins={"proportion": {}}, only=True)).notes == ()
 
 
 REFUSED = [
     Case("unknown", ((), ("allocat",)), "--actions: 'allocat' is unknown; there are allocate, "),
     Case(
         "unknown to a shard",
-        ((shard(actions={"x": {"enabled": True}}),), ()),
+        ((resource_reservation_pod(actions={"x": {"enabled": True}}),), ()),
         "a.yaml: SchedulingShard default: spec.actions: 'x' is unknown",
     ),
     Case(
         "two shards",
-        ((shard(), {**shard(), "metadata": {"name": "b"}}), ()),
+        (
+            (resource_reservation_pod(), {**resource_reservation_pod(), "metadata": {"name": "b"}}),
+            (),
+        ),
         "a.yaml: SchedulingShard default: there can be only one: there is a.yaml: Sched",
     ),
 ]
@@ -174,6 +194,6 @@ def test_what_is_refused(
     objects, actions = case.given
 
     with pytest.raises(ConfigError) as caught:
-        site(*objects, actions=actions)
+        config_of(*objects, actions=actions)
 
     assert case.want in str(caught.value)

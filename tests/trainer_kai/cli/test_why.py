@@ -4,15 +4,15 @@ from typing import Final
 
 import pytest
 
-from scheduler.core.model import Verdict
+from scheduler.core.model import UnschedulableReason
 from tests.support.jobsets import UID
-from tests.trainer_kai.cli.scenes import ROOM, Scene, without_room
+from tests.trainer_kai.cli.scenes import NO_ROOM_REASONS, TrainJobCluster, without_capacity
 from trainer_kai.api.meta import Key
 from trainer_kai.api.resources import LEASES, TRAINJOBS
-from trainer_kai.cli.answer import State
-from trainer_kai.cli.parts import Heads
+from trainer_kai.cli.answer import WorkloadState
+from trainer_kai.cli.parts import PodCounts
 from trainer_kai.cli.telling import as_json, as_text
-from trainer_kai.cli.titles import VERDICTS, Title
+from trainer_kai.cli.titles import SCHEDULER_REASONS, ReasonName
 from trainer_kai.errors import ConfigError
 from trainer_kai.kube.errors import Forbidden
 
@@ -21,13 +21,15 @@ GROUP: Final = f"pg-job-{UID}"
 
 async def test_a_scheduler_in_another_namespace_is_believed() -> None:
     """Where there is no Lease of ours, and somebody has said why."""
-    scene = Scene()
-    without_room(scene)
-    scene.shelf.take(LEASES, Key("trainer-kai", "trainer-kai-scheduler"))
+    cluster = TrainJobCluster()
+    without_capacity(cluster)
+    cluster.store.remove(LEASES, Key("trainer-kai", "trainer-kai-scheduler"))
 
-    told = await scene.why()
+    report = await cluster.why()
 
-    assert [unit.reason.title for unit in told.units if unit.reason] == ["NoCapacity"]
+    assert [podgroup.reason.title for podgroup in report.podgroups if podgroup.reason] == [
+        "NoCapacity"
+    ]
 
 
 TUNE: Final = "torchtune-llama3.2-1b"
@@ -35,12 +37,12 @@ TUNE: Final = "torchtune-llama3.2-1b"
 
 async def test_stages_as_people_read_them() -> None:
     """Each unit has a row as in a plan; who waits has his reason below."""
-    scene = Scene(TUNE)
-    scene.running("dataset-initializer", group="dataset-initializer")
-    scene.pods("model-initializer", group="model-initializer")
-    scene.said(*ROOM, group="model-initializer")
+    cluster = TrainJobCluster(TUNE)
+    cluster.running("dataset-initializer", group="dataset-initializer")
+    cluster.pods("model-initializer", group="model-initializer")
+    cluster.condition(*NO_ROOM_REASONS, group="model-initializer")
 
-    text = as_text(await scene.why(), 100)
+    text = as_text(await cluster.why(), 100)
 
     short = [" ".join(line.split()) for line in text.splitlines()]
     assert short == [
@@ -63,33 +65,37 @@ async def test_stages_as_people_read_them() -> None:
 
 async def test_who_goes_on_stage_by_stage_does_not_wait() -> None:
     """All is as it should be: a script that looks at the exit code goes on as well."""
-    scene = Scene(TUNE)
-    scene.running("dataset-initializer", group="dataset-initializer")
-    scene.running("model-initializer", group="model-initializer")
+    cluster = TrainJobCluster(TUNE)
+    cluster.running("dataset-initializer", group="dataset-initializer")
+    cluster.running("model-initializer", group="model-initializer")
 
-    told = await scene.why()
+    report = await cluster.why()
 
-    assert [unit.state for unit in told.units] == [State.RUNS, State.RUNS, State.WAITS]
-    assert (told.state, told.waits) == (State.RUNS, False)
+    assert [podgroup.state for podgroup in report.podgroups] == [
+        WorkloadState.RUNS,
+        WorkloadState.RUNS,
+        WorkloadState.WAITS,
+    ]
+    assert (report.state, report.waits) == (WorkloadState.RUNS, False)
 
 
-async def test_a_label_that_does_not_count_yet_is_told() -> None:
+async def test_a_label_that_does_not_count_yet_is_reported() -> None:
     """Whoever is told of a queue that is missing names another one, and nothing happens."""
-    scene = Scene()
-    scene.pods("node", 4)
-    before = await scene.why()
-    scene.trainjob["metadata"]["labels"] = {"kai.scheduler/queue": "team-b"}
-    scene.shelf.put(TRAINJOBS, scene.trainjob)
+    cluster = TrainJobCluster()
+    cluster.pods("node", 4)
+    before = await cluster.why()
+    cluster.trainjob["metadata"]["labels"] = {"kai.scheduler/queue": "team-b"}
+    cluster.store.put(TRAINJOBS, cluster.trainjob)
 
-    after = await scene.why()
+    after = await cluster.why()
 
-    scene.trainjob["spec"]["suspend"] = True
-    scene.shelf.put(TRAINJOBS, scene.trainjob)
-    suspended = await scene.why()
-    over = {"type": "Complete", "status": "True", "reason": "Why", "message": "so"}
-    scene.trainjob["status"] = {"conditions": [over]}
-    scene.shelf.put(TRAINJOBS, scene.trainjob)
-    done = await scene.why("job-node-0-1")
+    cluster.trainjob["spec"]["suspend"] = True
+    cluster.store.put(TRAINJOBS, cluster.trainjob)
+    suspended = await cluster.why()
+    finished = {"type": "Complete", "status": "True", "reason": "Why", "message": "so"}
+    cluster.trainjob["status"] = {"conditions": [finished]}
+    cluster.store.put(TRAINJOBS, cluster.trainjob)
+    done = await cluster.why("job-node-0-1")
 
     note = "its label names queue team-b now; that counts once it is"
     assert (before.notes, after.queue) == ((), "team-a")
@@ -100,129 +106,137 @@ async def test_a_label_that_does_not_count_yet_is_told() -> None:
 
 async def test_a_stage_that_is_over_waits_for_nothing() -> None:
     """Its pods may be gone, and those of the next one run."""
-    scene = Scene(TUNE)
-    scene.counted(dataset_initializer=1, model_initializer=1)
-    scene.running("node", 4, group="node")
+    cluster = TrainJobCluster(TUNE)
+    cluster.counted(dataset_initializer=1, model_initializer=1)
+    cluster.running("node", 4, group="node")
 
-    told = await scene.why()
+    report = await cluster.why()
 
-    assert [unit.state for unit in told.units] == [State.COMPLETE, State.COMPLETE, State.RUNS]
-    assert not told.waits
+    assert [podgroup.state for podgroup in report.podgroups] == [
+        WorkloadState.COMPLETE,
+        WorkloadState.COMPLETE,
+        WorkloadState.RUNS,
+    ]
+    assert not report.waits
 
 
 @pytest.mark.parametrize("forbidden", [set[str](), {"jobsets"}])
 async def test_who_comes_later_is_not_waited_for(forbidden: set[str]) -> None:
     """The launcher of DeepSpeed, whether the JobSet may be read or only the group."""
-    scene = Scene("deepspeed-distributed")
-    scene.shelf.forbidden = forbidden
-    scene.running("node", 3)
-    early = await scene.why()
-    scene.pods("launcher", spec={"nodeName": ""})
-    late = await scene.why()
+    cluster = TrainJobCluster("deepspeed-distributed")
+    cluster.store.forbidden = forbidden
+    cluster.running("node", 3)
+    early = await cluster.why()
+    cluster.pods("launcher", spec={"nodeName": ""})
+    late = await cluster.why()
 
-    assert [(it.state, it.note) for it in early.units] == [
-        (State.RUNS, "launcher comes when the others are Ready")
+    assert [(it.state, it.note) for it in early.podgroups] == [
+        (WorkloadState.RUNS, "launcher comes when the others are Ready")
     ]
-    assert [it.state for it in late.units] == [State.WAITS]
+    assert [it.state for it in late.podgroups] == [WorkloadState.WAITS]
     assert early.unknown == ()
 
 
 async def test_stages_are_known_from_groups_alone() -> None:
     """Most users may not read JobSets."""
-    scene = Scene(TUNE)
-    scene.shelf.forbidden = {"jobsets", "leases"}
-    scene.running("dataset-initializer", group="dataset-initializer")
-    over = {"nodeName": "node-1"}
-    scene.pods(
-        "model-initializer", 1, "model-initializer", spec=over, status={"phase": "Succeeded"}
+    cluster = TrainJobCluster(TUNE)
+    cluster.store.forbidden = {"jobsets", "leases"}
+    cluster.running("dataset-initializer", group="dataset-initializer")
+    finished = {"nodeName": "node-1"}
+    cluster.pods(
+        "model-initializer", 1, "model-initializer", spec=finished, status={"phase": "Succeeded"}
     )
 
-    told = await scene.why()
+    report = await cluster.why()
 
-    assert [(it.part.stage, it.state) for it in told.units] == [
-        ("1/2", State.RUNS),
-        ("1/2", State.COMPLETE),
-        ("2/2", State.WAITS),
+    assert [(it.podgroup.stage, it.state) for it in report.podgroups] == [
+        ("1/2", WorkloadState.RUNS),
+        ("1/2", WorkloadState.COMPLETE),
+        ("2/2", WorkloadState.WAITS),
     ]
-    assert told.units[2].reason is not None
-    assert told.units[2].reason.sentence == (
+    assert report.podgroups[2].reason is not None
+    assert report.podgroups[2].reason.message == (
         "dataset-initializer is not Complete: 0 of 1 of its pods are. Its pods are made afterwards"
     )
 
 
 async def test_an_external_scheduler_has_groups_of_its_own() -> None:
     """One for each stage; our Lease says nothing about it."""
-    scene = Scene("deepspeed-distributed", "external")
-    scene.pods("node", 3, "node")
-    scene.said(("OverLimit", "team-a has all it may have"), group="node")
-    scene.lease(3600)
+    cluster = TrainJobCluster("deepspeed-distributed", "external")
+    cluster.pods("node", 3, "node")
+    cluster.condition(("OverLimit", "team-a has all it may have"), group="node")
+    cluster.lease(3600)
 
-    told = await scene.why()
+    report = await cluster.why()
 
-    titles = [unit.reason.title for unit in told.units if unit.reason]
+    titles = [podgroup.reason.title for podgroup in report.podgroups if podgroup.reason]
     assert titles == ["OverLimit", "WaitingForStage"]
 
 
-async def test_a_pod_is_answered_for_by_its_unit() -> None:
+async def test_a_pod_is_answered_for_by_its_podgroup() -> None:
     """Of the other units nothing is told, nor does it matter that they wait."""
-    scene = Scene(TUNE)
-    scene.running("dataset-initializer", group="dataset-initializer")
+    cluster = TrainJobCluster(TUNE)
+    cluster.running("dataset-initializer", group="dataset-initializer")
 
-    told = await scene.why("job-dataset-initializer-0-1")
+    report = await cluster.why("job-dataset-initializer-0-1")
 
-    assert [unit.part.names for unit in told.units] == [{"dataset-initializer"}]
-    assert (told.waits, told.kind, told.key.name) == (False, "TrainJob", "job")
+    assert [podgroup.podgroup.replicated_jobs for podgroup in report.podgroups] == [
+        {"dataset-initializer"}
+    ]
+    assert (report.waits, report.kind, report.key.name) == (False, "TrainJob", "job")
 
 
 async def test_a_pod_of_no_jobset_is_asked_about_itself() -> None:
     """Its group says why."""
-    scene = Scene()
-    scene.pods("node", labels={"jobset.sigs.k8s.io/jobset-name": ""})
-    scene.said(*ROOM)
+    cluster = TrainJobCluster()
+    cluster.pods("node", labels={"jobset.sigs.k8s.io/jobset-name": ""})
+    cluster.condition(*NO_ROOM_REASONS)
 
-    told = await scene.why("job-node-0-1")
+    report = await cluster.why("job-node-0-1")
 
-    assert [unit.reason.title for unit in told.units if unit.reason] == ["NoCapacity"]
-    assert told.kind == "Pod"
+    assert [podgroup.reason.title for podgroup in report.podgroups if podgroup.reason] == [
+        "NoCapacity"
+    ]
+    assert report.kind == "Pod"
 
 
 @pytest.mark.parametrize("name", ["Complete", "Failed"])
 async def test_of_what_is_over_nothing_more_is_asked(name: str) -> None:
     """One request, and nothing waits; of a pod that is left one more."""
-    scene = Scene()
-    scene.pods("node")
-    over = {"type": name, "status": "True", "reason": "Why", "message": "so"}
-    scene.trainjob["status"] = {"conditions": [over]}
-    scene.shelf.put(TRAINJOBS, scene.trainjob)
+    cluster = TrainJobCluster()
+    cluster.pods("node")
+    finished = {"type": name, "status": "True", "reason": "Why", "message": "so"}
+    cluster.trainjob["status"] = {"conditions": [finished]}
+    cluster.store.put(TRAINJOBS, cluster.trainjob)
 
-    told = await scene.why()
+    report = await cluster.why()
 
-    assert (told.state.value, told.waits) == (name.lower(), False)
-    assert len(scene.shelf.asked) == 1
-    assert await scene.why("job-node-0-1") == told
-    assert len(scene.shelf.asked) == 3
+    assert (report.state.value, report.waits) == (name.lower(), False)
+    assert len(cluster.store.requests) == 1
+    assert await cluster.why("job-node-0-1") == report
+    assert len(cluster.store.requests) == 3
 
 
 async def test_few_questions_are_asked() -> None:
     """TrainJob, JobSet, groups, pods; and of what waits the Lease."""
-    scene = Scene()
-    scene.running("node", 4)
-    await scene.why()
-    assert len(scene.shelf.asked) == 4
+    cluster = TrainJobCluster()
+    cluster.running("node", 4)
+    await cluster.why()
+    assert len(cluster.store.requests) == 4
 
-    scene = Scene()
-    without_room(scene)
-    await scene.why()
-    assert len(scene.shelf.asked) == 5
+    cluster = TrainJobCluster()
+    without_capacity(cluster)
+    await cluster.why()
+    assert len(cluster.store.requests) == 5
 
 
 async def test_a_program_gets_plain_values() -> None:
     """All that people are told, and no name cut short."""
-    scene = Scene()
-    without_room(scene)
-    scene.shelf.forbidden = {"leases"}
+    cluster = TrainJobCluster()
+    without_capacity(cluster)
+    cluster.store.forbidden = {"leases"}
 
-    assert as_json(await scene.why()) == {
+    assert as_json(await cluster.why()) == {
         "schema": "trainer-kai/why/v1",
         "kind": "TrainJob",
         "namespace": "default",
@@ -241,12 +255,12 @@ async def test_a_program_gets_plain_values() -> None:
                 "state": "waits",
                 "reason": {
                     "title": "NoCapacity",
-                    "message": ROOM[1][1],
+                    "message": NO_ROOM_REASONS[1][1],
                     "since": "2025-12-31T23:58:00+00:00",
                 },
                 "note": None,
                 "needs": 4,
-                "pods": dict.fromkeys(Heads._fields, 0) | {"waiting": 4},
+                "pods": dict.fromkeys(PodCounts._fields, 0) | {"waiting": 4},
             }
         ],
         "notes": [],
@@ -254,13 +268,13 @@ async def test_a_program_gets_plain_values() -> None:
     }
 
 
-async def test_what_may_not_be_read_is_told_in_one_line() -> None:
+async def test_what_may_not_be_read_is_reported_in_one_line() -> None:
     """It is no error."""
-    scene = Scene()
-    scene.pods("node", 4)
-    scene.shelf.forbidden = {"jobsets", "leases", "podgroups", "trainjobs"}
+    cluster = TrainJobCluster()
+    cluster.pods("node", 4)
+    cluster.store.forbidden = {"jobsets", "leases", "podgroups", "trainjobs"}
 
-    *_, last = as_text(await scene.why(), 100).splitlines()
+    *_, last = as_text(await cluster.why(), 100).splitlines()
 
     unknown = "jobsets, leases, podgroups, trainjobs"
     assert last == f"not known, for it may not be read by you: {unknown}"
@@ -268,40 +282,40 @@ async def test_what_may_not_be_read_is_told_in_one_line() -> None:
 
 async def test_nothing_is_concluded_from_what_may_not_be_read() -> None:
     """A JobSet may be there all the same."""
-    scene = Scene()
-    scene.shelf.forbidden = {"jobsets", "podgroups"}
+    cluster = TrainJobCluster()
+    cluster.store.forbidden = {"jobsets", "podgroups"}
 
-    told = await scene.why()
+    report = await cluster.why()
 
-    assert told.reason is not None
-    assert (told.reason.title, told.unknown) == ("PodsMissing", ("jobsets", "podgroups"))
+    assert report.reason is not None
+    assert (report.reason.title, report.unknown) == ("PodsMissing", ("jobsets", "podgroups"))
 
 
-async def test_who_may_read_nothing_is_told_so() -> None:
+async def test_without_any_read_permission_that_is_reported() -> None:
     """There is no answer then."""
-    scene = Scene()
-    scene.shelf.forbidden = {"jobsets", "podgroups", "pods", "trainjobs"}
+    cluster = TrainJobCluster()
+    cluster.store.forbidden = {"jobsets", "podgroups", "pods", "trainjobs"}
 
     with pytest.raises(Forbidden):
-        await scene.why()
+        await cluster.why()
 
 
 @pytest.mark.parametrize("pod", ["", "nobody"])
-async def test_what_is_not_there_is_told_by_name(pod: str) -> None:
+async def test_what_does_not_exist_is_named(pod: str) -> None:
     """With its kind, and where it was looked for."""
-    scene = Scene()
-    scene.shelf.take(TRAINJOBS, Key("default", "job"))
+    cluster = TrainJobCluster()
+    cluster.store.remove(TRAINJOBS, Key("default", "job"))
 
     with pytest.raises(ConfigError, match=r"^(trainjob/job|pod/nobody): is not in namespace def"):
-        await scene.why(pod)
+        await cluster.why(pod)
 
 
 def test_the_verdicts_are_those_of_the_scheduler() -> None:
     """They are spelt twice, and mean the same."""
-    assert {verdict.title for verdict in Verdict} == VERDICTS
-    shared = {Title.PODS_MISSING, Title.QUEUE_MISSING}
-    shared |= {Title.WAITING_FOR_STAGE, Title.WAITING_FOR_VICTIMS}
-    assert {title for title in Title if title in VERDICTS} == shared
+    assert {verdict.title for verdict in UnschedulableReason} == SCHEDULER_REASONS
+    shared = {ReasonName.PODS_MISSING, ReasonName.QUEUE_MISSING}
+    shared |= {ReasonName.WAITING_FOR_STAGE, ReasonName.WAITING_FOR_VICTIMS}
+    assert {title for title in ReasonName if title in SCHEDULER_REASONS} == shared
 
 
 _EVICTED = "kai.scheduler/last-eviction-timestamp"
@@ -310,41 +324,41 @@ _THEN, _LATER = "2025-12-31T23:00:00+00:00", "2025-12-31T23:30:00+00:00"
 
 
 @pytest.mark.parametrize("is_known", [True, False], ids=["by an event", "that is gone"])
-async def test_who_waits_since_it_was_evicted_is_told_so(*, is_known: bool) -> None:
+async def test_an_eviction_is_reported_while_the_podgroup_waits(*, is_known: bool) -> None:
     """When, and for whom as long as there is an event that says so; not after another start."""
-    scene = Scene()
-    scene.groups[""]["metadata"]["annotations"] = {_EVICTED: _THEN}
-    scene.said(*ROOM)
-    scene.pods("node", 4)
+    cluster = TrainJobCluster()
+    cluster.groups[""]["metadata"]["annotations"] = {_EVICTED: _THEN}
+    cluster.condition(*NO_ROOM_REASONS)
+    cluster.pods("node", 4)
     if is_known:
-        scene.event(f"PodGroup {GROUP}", "Evict", "default/b gets its room")
+        cluster.event(f"PodGroup {GROUP}", "Evict", "default/b gets its room")
 
-    told = await scene.why()
+    report = await cluster.why()
 
     more = ": default/b gets its room" if is_known else ""
-    assert told.notes == (f"it was evicted at {_THEN}{more}",)
-    scene.groups[""]["metadata"]["annotations"] = {_EVICTED: _THEN, _STARTED: _LATER}
-    scene.said(*ROOM)
-    assert (await scene.why()).notes == ()
+    assert report.notes == (f"it was evicted at {_THEN}{more}",)
+    cluster.groups[""]["metadata"]["annotations"] = {_EVICTED: _THEN, _STARTED: _LATER}
+    cluster.condition(*NO_ROOM_REASONS)
+    assert (await cluster.why()).notes == ()
 
 
-async def test_who_runs_again_is_not_told_that_it_was_evicted() -> None:
+async def test_an_eviction_is_not_reported_once_the_podgroup_runs_again() -> None:
     """It has what it wants."""
-    scene = Scene()
-    scene.groups[""]["metadata"]["annotations"] = {_EVICTED: _THEN}
-    scene.said(*ROOM)
-    scene.running("node", 4)
+    cluster = TrainJobCluster()
+    cluster.groups[""]["metadata"]["annotations"] = {_EVICTED: _THEN}
+    cluster.condition(*NO_ROOM_REASONS)
+    cluster.running("node", 4)
 
-    assert (await scene.why()).notes == ()
+    assert (await cluster.why()).notes == ()
 
 
 @pytest.mark.parametrize(("verdict", "promised"), [("NoCapacity", 0), ("WaitingForVictims", 4)])
 async def test_a_promise_that_was_taken_back_is_none(verdict: str, promised: int) -> None:
     """It stays on the pods until they get another; the verdict says whether it still counts."""
-    scene = Scene()
-    scene.pods("node", 4, status={"nominatedNodeName": "node-a"})
-    scene.said((verdict, "so it is"))
+    cluster = TrainJobCluster()
+    cluster.pods("node", 4, status={"nominatedNodeName": "node-a"})
+    cluster.condition((verdict, "so it is"))
 
-    (unit,) = (await scene.why()).units
+    (podgroup,) = (await cluster.why()).podgroups
 
-    assert (unit.heads.promised, unit.heads.waiting) == (promised, 4 - promised)
+    assert (podgroup.counts.promised, podgroup.counts.waiting) == (promised, 4 - promised)

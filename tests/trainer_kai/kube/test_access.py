@@ -8,8 +8,15 @@ import pytest
 
 from tests.support.clock import VirtualClock
 from trainer_kai.errors import ConfigError
-from trainer_kai.kube.access import Access, Basic, Certificate, Token, TokenFile, Trust
-from trainer_kai.kube.kubeconfig import Entry, Selected
+from trainer_kai.kube.access import (
+    BasicAuth,
+    ClientCertificate,
+    RestConfig,
+    ServerTrust,
+    StaticToken,
+    TokenFile,
+)
+from trainer_kai.kube.kubeconfig import KubeconfigEntry, SelectedContext
 
 SECRET: Final = "s3cret"
 
@@ -31,19 +38,19 @@ def file(tmp_path: Path) -> Path:
 
 async def test_a_token_stays_as_it_is() -> None:
     """There is no other to try."""
-    assert await Token("t").authorization() == "Bearer t"
-    assert await Token("").authorization() == ""
-    assert not await Token("t").renew()
+    assert await StaticToken("t").authorization() == "Bearer t"
+    assert await StaticToken("").authorization() == ""
+    assert not await StaticToken("t").renew()
 
 
 async def test_a_password_is_encoded() -> None:
     """Any characters but a colon in the name, and no line break in a long one."""
-    header = await Basic("jörg", "pass:" * 40).authorization()
+    header = await BasicAuth("jörg", "pass:" * 40).authorization()
 
     kind, _, pair = header.partition(" ")
     assert (kind, base64.b64decode(pair).decode()) == ("Basic", "jörg:" + "pass:" * 40)
     assert "\n" not in header
-    assert not await Basic("a", "b").renew()
+    assert not await BasicAuth("a", "b").renew()
 
 
 async def test_a_file_is_read_again_each_minute(file: Path) -> None:
@@ -102,12 +109,18 @@ async def test_a_file_that_never_was_good(tmp_path: Path, content: bytes | None,
 
 def test_no_secret_is_shown() -> None:
     """Whatever of this gets into a log or a traceback."""
-    certificate = Certificate(b"chain", SECRET.encode())
-    user = Entry("u", Path("f"), {"token": SECRET})
+    certificate = ClientCertificate(b"chain", SECRET.encode())
+    user = KubeconfigEntry("u", Path("f"), {"token": SECRET})
     shown = [
-        Access("https://h", Token(SECRET), Trust(), certificate, proxy=f"http://u:{SECRET}@p"),
-        Access("https://h", Basic("u", SECRET), Trust(SECRET)),
-        Selected(user, user, user),
+        RestConfig(
+            "https://h",
+            StaticToken(SECRET),
+            ServerTrust(),
+            certificate,
+            proxy=f"http://u:{SECRET}@p",
+        ),
+        RestConfig("https://h", BasicAuth("u", SECRET), ServerTrust(SECRET)),
+        SelectedContext(user, user, user),
         certificate,
     ]
 

@@ -5,32 +5,32 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from tests.support.apiserver import Transcript, told
+from tests.support.apiserver import RecordingTransport, json_answer
 from tests.support.case import Case, ids
 from tests.support.clock import VirtualClock
 from trainer_kai.api.meta import Key
-from trainer_kai.kube.access import Access, Token
+from trainer_kai.kube.access import RestConfig, StaticToken
 from trainer_kai.kube.actions import (
-    Question,
-    Verdict,
+    AccessDecision,
+    AccessRequest,
     bind,
-    is_allowed,
+    review_access,
 )
-from trainer_kai.kube.answer import Answer
-from trainer_kai.kube.client import Client, Unobserved
+from trainer_kai.kube.answer import ApiResponse
+from trainer_kai.kube.client import Client, NoRequestObserver
 from trainer_kai.kube.errors import Garbled
 
 POD: Final = Key("a", "b")
 
 
-def client(*answers: Answer) -> tuple[Client, Transcript]:
+def client(*answers: ApiResponse) -> tuple[Client, RecordingTransport]:
     """Return a client, and what it asks."""
-    transcript = Transcript(*answers)
-    access = Access("https://h", Token(""))
-    return Client(access, transcript, VirtualClock(), Unobserved()), transcript
+    transcript = RecordingTransport(*answers)
+    rest_config = RestConfig("https://h", StaticToken(""))
+    return Client(rest_config, transcript, VirtualClock(), NoRequestObserver()), transcript
 
 
-class Done(NamedTuple):
+class SentRequest(NamedTuple):
     """A request that was made."""
 
     path: str
@@ -40,11 +40,11 @@ class Done(NamedTuple):
 
 BINDING: Final = {"apiVersion": "v1", "kind": "Binding"}
 NODE: Final = {"apiVersion": "v1", "kind": "Node", "name": "n"}
-ACTIONS: list[Case[Callable[[Client], Awaitable[object]], Done]] = [
+ACTIONS: list[Case[Callable[[Client], Awaitable[object]], SentRequest]] = [
     Case(
         "bind this very pod, and write something onto it",
         lambda it: bind(it, POD, "n", uid="u", annotations={"k": "v"}),
-        Done(
+        SentRequest(
             "/api/v1/namespaces/a/pods/b/binding",
             {
                 **BINDING,
@@ -56,7 +56,7 @@ ACTIONS: list[Case[Callable[[Client], Awaitable[object]], Done]] = [
     Case(
         "bind a pod as it was in one version",
         lambda it: bind(it, POD, "n", uid="u", version="7"),
-        Done(
+        SentRequest(
             "/api/v1/namespaces/a/pods/b/binding",
             {
                 **BINDING,
@@ -75,42 +75,42 @@ ACTIONS: list[Case[Callable[[Client], Awaitable[object]], Done]] = [
 
 
 @pytest.mark.parametrize("case", ACTIONS, ids=ids)
-async def test_an_action(case: Case[Callable[[Client], Awaitable[object]], Done]) -> None:
+async def test_an_action(case: Case[Callable[[Client], Awaitable[object]], SentRequest]) -> None:
     """It is posted once; that it was accepted is all there is to know."""
-    the, transcript = client(Answer(201, b"a Status that nobody reads"))
+    the, transcript = client(ApiResponse(201, b"a Status that nobody reads"))
 
     assert await case.given(the) is None
 
-    (asked,) = transcript.asked
-    done = Done(asked.path, transcript.bodies[0], asked.repeatable)
+    (asked,) = transcript.requests
+    done = SentRequest(asked.path, transcript.bodies[0], asked.repeatable)
     assert (asked.method, done) == ("POST", case.want)
 
 
 @pytest.mark.parametrize("pod", [Key("a", ""), Key("", "b"), Key("a", "..")])
 async def test_a_pod_must_be_named(pod: Key) -> None:
     """Nothing is sent to a path that leads elsewhere."""
-    the, transcript = client(Answer(201, b""))
+    the, transcript = client(ApiResponse(201, b""))
     with pytest.raises(ValueError, match=r"is no name|needs a namespace"):
         await bind(the, pod, "n", uid="u")
 
-    assert transcript.asked == []
+    assert transcript.requests == []
 
 
-ASKED: Final = Question("create", "g", "r", "n", "a", "u", ("x", "y"))
-VERDICTS: list[Case[object, Verdict]] = [
-    Case("yes", {"status": {"allowed": True, "reason": "RBAC"}}, Verdict(True, "RBAC")),
-    Case("no", {"status": {"allowed": False}}, Verdict()),
-    Case("null is nothing", {"status": {"allowed": True, "reason": None}}, Verdict(True)),
+ASKED: Final = AccessRequest("create", "g", "r", "n", "a", "u", ("x", "y"))
+VERDICTS: list[Case[object, AccessDecision]] = [
+    Case("yes", {"status": {"allowed": True, "reason": "RBAC"}}, AccessDecision(True, "RBAC")),
+    Case("no", {"status": {"allowed": False}}, AccessDecision()),
+    Case("null is nothing", {"status": {"allowed": True, "reason": None}}, AccessDecision(True)),
 ]
 
 
 @pytest.mark.parametrize("case", VERDICTS, ids=ids)
-async def test_a_question(case: Case[object, Verdict]) -> None:
+async def test_a_question(case: Case[object, AccessDecision]) -> None:
     """All of it is asked, and it may be asked twice."""
-    the, transcript = client(told(case.given, 201))
+    the, transcript = client(json_answer(case.given, 201))
 
-    assert await is_allowed(the, ASKED) == case.want
-    (asked,), (body,) = transcript.asked, transcript.bodies
+    assert await review_access(the, ASKED) == case.want
+    (asked,), (body,) = transcript.requests, transcript.bodies
     assert (asked.path, asked.repeatable) == (
         "/apis/authorization.k8s.io/v1/subjectaccessreviews",
         True,
@@ -135,6 +135,6 @@ async def test_a_question(case: Case[object, Verdict]) -> None:
 @pytest.mark.parametrize("answer", [b"{}", b"hello", b'{"status":{"allowed":"yes"}}'])
 async def test_an_answer_that_cannot_be_read(answer: bytes) -> None:
     """It is an error of ours, not one of a library."""
-    the, _ = client(Answer(201, answer))
+    the, _ = client(ApiResponse(201, answer))
     with pytest.raises(Garbled):
-        await is_allowed(the, ASKED)
+        await review_access(the, ASKED)

@@ -7,12 +7,12 @@ import msgspec
 import pytest
 
 from tests.support.case import Case, ids
-from trainer_kai.kube.answer import Answer, check, error_of_line
+from trainer_kai.kube.answer import ApiResponse, body_or_error, error_of_watch_event
 from trainer_kai.kube.errors import (
     AlreadyExists,
     ApiError,
     Conflict,
-    Refusal,
+    ErrorDetails,
     Throttled,
     Unavailable,
     WatchExpired,
@@ -37,128 +37,144 @@ def status(**fields: Any) -> bytes:
     return json.dumps({"kind": "Status", "apiVersion": "v1", "metadata": {}, **fields}).encode()
 
 
-def refused(code: int, reason: str, message: str, wait_s: float | None = None) -> Refusal:
+def error_details(
+    code: int, reason: str, message: str, wait_s: float | None = None
+) -> ErrorDetails:
     """Return what is known of a refusal."""
-    return Refusal("GET /x", code, reason, message, wait_s)
+    return ErrorDetails("GET /x", code, reason, message, wait_s)
 
 
 @pytest.mark.parametrize("code", [200, 201, 202, 204])
 def test_what_is_no_refusal_is_a_body(code: int) -> None:
     """Its bytes are not looked at."""
-    assert check(ASKED, Answer(code, b"\xff")) == b"\xff"
+    assert body_or_error(ASKED, ApiResponse(code, b"\xff")) == b"\xff"
 
 
-REFUSALS: list[Case[Answer, tuple[type[ApiError], Refusal]]] = [
+REFUSALS: list[Case[ApiResponse, tuple[type[ApiError], ErrorDetails]]] = [
     Case(
         "a Status is told in its words",
-        Answer(409, status(code=409, reason="AlreadyExists", message="it is there")),
-        (AlreadyExists, refused(409, "AlreadyExists", "it is there")),
+        ApiResponse(409, status(code=409, reason="AlreadyExists", message="it is there")),
+        (AlreadyExists, error_details(409, "AlreadyExists", "it is there")),
     ),
     Case(
         "fields that are null are fields that are not there",
-        Answer(409, b'{"reason":null,"message":"m","details":null,"code":null}'),
-        (Conflict, refused(409, "", "m")),
+        ApiResponse(409, b'{"reason":null,"message":"m","details":null,"code":null}'),
+        (Conflict, error_details(409, "", "m")),
     ),
     Case(
         "the status of the answer counts, not the one written in it",
-        Answer(503, status(code=200, message="m")),
-        (Unavailable, refused(503, "", "m")),
+        ApiResponse(503, status(code=200, message="m")),
+        (Unavailable, error_details(503, "", "m")),
     ),
     Case(
         "a Status without a message is told whole",
-        Answer(500, b'{"reason":"Odd"}'),
-        (Unavailable, refused(500, "Odd", '{"reason":"Odd"}')),
+        ApiResponse(500, b'{"reason":"Odd"}'),
+        (Unavailable, error_details(500, "Odd", '{"reason":"Odd"}')),
     ),
     Case(
         "JSON of somebody else is told whole",
-        Answer(502, b'{"error":"no route"}'),
-        (Unavailable, refused(502, "", '{"error":"no route"}')),
+        ApiResponse(502, b'{"error":"no route"}'),
+        (Unavailable, error_details(502, "", '{"error":"no route"}')),
     ),
-    Case("JSON that is no object", Answer(502, b'["x"]'), (Unavailable, refused(502, "", '["x"]'))),
+    Case(
+        "JSON that is no object",
+        ApiResponse(502, b'["x"]'),
+        (Unavailable, error_details(502, "", '["x"]')),
+    ),
     Case(
         "a field of another type",
-        Answer(502, b'{"message":7}'),
-        (Unavailable, refused(502, "", '{"message":7}')),
+        ApiResponse(502, b'{"message":7}'),
+        (Unavailable, error_details(502, "", '{"message":7}')),
     ),
     Case(
         "the text of a proxy",
-        Answer(502, b" <h1>Bad\n Gateway</h1>\n"),
-        (Unavailable, refused(502, "", "<h1>Bad\n Gateway</h1>")),
+        ApiResponse(502, b" <h1>Bad\n Gateway</h1>\n"),
+        (Unavailable, error_details(502, "", "<h1>Bad\n Gateway</h1>")),
     ),
-    Case("a long text is cut", Answer(500, b"x" * 999), (Unavailable, refused(500, "", "x" * 300))),
+    Case(
+        "a long text is cut",
+        ApiResponse(500, b"x" * 999),
+        (Unavailable, error_details(500, "", "x" * 300)),
+    ),
     Case(
         "bytes that are no text",
-        Answer(500, b"\xff!"),
-        (Unavailable, refused(500, "", "\N{REPLACEMENT CHARACTER}!")),
+        ApiResponse(500, b"\xff!"),
+        (Unavailable, error_details(500, "", "\N{REPLACEMENT CHARACTER}!")),
     ),
     Case(
         "text that is none within JSON",
-        Answer(500, b'{"message":"\xff"}'),
-        (Unavailable, refused(500, "", '{"message":"\N{REPLACEMENT CHARACTER}"}')),
+        ApiResponse(500, b'{"message":"\xff"}'),
+        (Unavailable, error_details(500, "", '{"message":"\N{REPLACEMENT CHARACTER}"}')),
     ),
-    Case("nothing", Answer(503, b""), (Unavailable, refused(503, "", "no reason was given"))),
+    Case(
+        "nothing",
+        ApiResponse(503, b""),
+        (Unavailable, error_details(503, "", "no reason was given")),
+    ),
     Case(
         "the header says when",
-        Answer(429, b"x", "7"),
-        (Throttled, refused(429, "", "x", 7.0)),
+        ApiResponse(429, b"x", "7"),
+        (Throttled, error_details(429, "", "x", 7.0)),
     ),
     Case(
         "the details say when",
-        Answer(429, status(**LATER)),
-        (Throttled, refused(429, "TooManyRequests", "m", 3)),
+        ApiResponse(429, status(**LATER)),
+        (Throttled, error_details(429, "TooManyRequests", "m", 3)),
     ),
     Case(
         "the header says it first",
-        Answer(429, status(**LATER), "7"),
-        (Throttled, refused(429, "TooManyRequests", "m", 7.0)),
+        ApiResponse(429, status(**LATER), "7"),
+        (Throttled, error_details(429, "TooManyRequests", "m", 7.0)),
     ),
     Case(
         "a header with a date says nothing",
-        Answer(503, b"x", "Fri, 31 Dec 1999 23:59:59 GMT"),
-        (Unavailable, refused(503, "", "x")),
+        ApiResponse(503, b"x", "Fri, 31 Dec 1999 23:59:59 GMT"),
+        (Unavailable, error_details(503, "", "x")),
     ),
     Case(
         "a negative header says nothing",
-        Answer(429, b"x", "-1"),
-        (Throttled, refused(429, "", "x")),
+        ApiResponse(429, b"x", "-1"),
+        (Throttled, error_details(429, "", "x")),
     ),
     Case(
         "a version from the future is one that is gone",
-        Answer(504, status(**FUTURE)),
-        (WatchExpired, refused(410, "ResourceVersionTooLarge", FUTURE["message"], 1)),
+        ApiResponse(504, status(**FUTURE)),
+        (WatchExpired, error_details(410, "ResourceVersionTooLarge", FUTURE["message"], 1)),
     ),
 ]
 
 
 @pytest.mark.parametrize("case", REFUSALS, ids=ids)
-def test_a_refusal_is_an_error_of_ours(case: Case[Answer, tuple[type[ApiError], Refusal]]) -> None:
+def test_a_refusal_is_an_error_of_ours(
+    case: Case[ApiResponse, tuple[type[ApiError], ErrorDetails]],
+) -> None:
     """With the words of whoever refused."""
     with pytest.raises(ApiError) as raised:
-        check(ASKED, case.given)
+        body_or_error(ASKED, case.given)
 
-    assert (type(raised.value), raised.value.refusal) == case.want
+    assert (type(raised.value), raised.value.details) == case.want
 
 
-LINES: list[Case[dict[str, Any], tuple[type[ApiError], Refusal]]] = [
+LINES: list[Case[dict[str, Any], tuple[type[ApiError], ErrorDetails]]] = [
     Case(
         "the code of the line counts",
         {"code": 410, "reason": "Expired", "message": "too old"},
-        (WatchExpired, refused(410, "Expired", "too old")),
+        (WatchExpired, error_details(410, "Expired", "too old")),
     ),
-    Case("a line without a code", {"message": "m"}, (Unavailable, refused(500, "", "m"))),
+    Case("a line without a code", {"message": "m"}, (Unavailable, error_details(500, "", "m"))),
     Case(
         "a version from the future",
         FUTURE,
-        (WatchExpired, refused(410, "ResourceVersionTooLarge", FUTURE["message"], 1)),
+        (WatchExpired, error_details(410, "ResourceVersionTooLarge", FUTURE["message"], 1)),
     ),
 ]
 
 
 @pytest.mark.parametrize("case", LINES, ids=ids)
 def test_a_watch_is_told_an_error_in_its_stream(
-    case: Case[dict[str, Any], tuple[type[ApiError], Refusal]],
+    case: Case[dict[str, Any], tuple[type[ApiError], ErrorDetails]],
 ) -> None:
     """The same errors, though the answer as a whole was a good one."""
-    error = error_of_line(ASKED, msgspec.Raw(status(**case.given)))
+    error = error_of_watch_event(ASKED, msgspec.Raw(status(**case.given)))
 
-    assert (type(error), error.refusal) == case.want
+    assert (type(error), error.details) == case.want

@@ -7,7 +7,7 @@ import pytest
 from tests.support.case import Case, ids
 from tests.support.clock import VirtualClock
 from tests.support.leases import TIMING, Host, LeaseServer, Network
-from trainer_kai.kube.claim import Claim
+from trainer_kai.kube.claim import LeaseClient
 from trainer_kai.kube.errors import Unavailable
 from trainer_kai.kube.lease import LeaseRecord
 
@@ -39,16 +39,16 @@ def test_entry(case: Case[LeaseRecord | None, LeaseRecord]) -> None:
     """Taking it counts and has a time of its own; going on keeps both."""
     host = Host(LeaseServer(), VirtualClock())
 
-    assert Claim(host, "me", TIMING, host).entry(case.given) == case.want
+    assert LeaseClient(host, "me", TIMING, host).next_record(case.given) == case.want
 
 
 async def test_nobody_waits_longer_than_was_said() -> None:
     """The request is given up; that it was carried out is found out by reading."""
     clock, server = VirtualClock(), LeaseServer()
     host = Host(server, clock)
-    claim = Claim(host, "me", TIMING, host)
-    host.network = Network(there_s=1, back_s=9)
-    writing = asyncio.create_task(claim.write(None, claim.entry(None), 5))
+    lease_client = LeaseClient(host, "me", TIMING, host)
+    host.network = Network(request_delay_s=1, answer_delay_s=9)
+    writing = asyncio.create_task(lease_client.write(None, lease_client.next_record(None), 5))
 
     await clock.advance(4.9)
     early = writing.done()
@@ -64,10 +64,10 @@ async def test_a_write_was_sent_before_it_was_answered() -> None:
     """It is the sending that counts."""
     clock, server = VirtualClock(), LeaseServer()
     host = Host(server, clock)
-    claim = Claim(host, "me", TIMING, host)
-    host.network = Network(there_s=1, back_s=2)
+    lease_client = LeaseClient(host, "me", TIMING, host)
+    host.network = Network(request_delay_s=1, answer_delay_s=2)
     await clock.advance(10)
-    writing = asyncio.create_task(claim.write(None, claim.entry(None), 5))
+    writing = asyncio.create_task(lease_client.write(None, lease_client.next_record(None), 5))
     await clock.advance(5)
 
     written = await writing
@@ -80,9 +80,9 @@ async def test_a_release_leaves_nobody() -> None:
     """The next one may take it at once, and sees that somebody had it."""
     clock, server = VirtualClock(), LeaseServer()
     host = Host(server, clock)
-    claim = Claim(host, "me", TIMING, host)
-    written = await claim.write(None, claim.entry(None), 5)
+    lease_client = LeaseClient(host, "me", TIMING, host)
+    written = await lease_client.write(None, lease_client.next_record(None), 5)
 
-    await claim.release(written.record)
+    await lease_client.release(written.record)
 
     assert server.record == LeaseRecord("", 1, NOW, "2026-01-01T00:00:00.000001Z", 0, "2")

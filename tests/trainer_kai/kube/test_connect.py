@@ -15,9 +15,9 @@ from tests.support.authority import server_tls
 from tests.support.clock import VirtualClock
 from tests.support.tree import ROOT
 from tests.support.ways import access_to
-from tests.support.wire import Wire, answering
+from tests.support.wire import RawHttpServer, always_answer
 from trainer_kai.errors import ConfigError
-from trainer_kai.kube.client import Patience
+from trainer_kai.kube.client import RetryPolicy
 from trainer_kai.kube.connect import command_client, process_client
 from trainer_kai.kube.errors import Unavailable
 from trainer_kai.kube.request import Request
@@ -49,12 +49,12 @@ def environ() -> Iterator[None]:
     os.environ.update(before)
 
 
-def kubeconfig(file: Path, wire: Wire, **cluster: object) -> str:
+def kubeconfig(file: Path, wire: RawHttpServer, **cluster: object) -> str:
     """Write how a server is reached."""
-    access = access_to(wire)
+    rest_config = access_to(wire)
     authority = file.with_name("ca.crt")
-    authority.write_text(access.trust.authority)
-    fields = {"server": access.server, "certificate-authority": "ca.crt", **cluster}
+    authority.write_text(rest_config.trust.authority)
+    fields = {"server": rest_config.server, "certificate-authority": "ca.crt", **cluster}
     content = {
         "current-context": "c",
         "clusters": [{"name": "c", "cluster": fields}],
@@ -86,47 +86,50 @@ def test_nothing_slow_is_loaded_beforehand() -> None:
 
 async def test_a_command_loads_nothing_slow(tmp_path: Path) -> None:
     """Not even while it asks."""
-    async with Wire.open(answering(200, b"v1"), server_tls()) as wire:
+    async with RawHttpServer.open(always_answer(200, b"v1"), server_tls()) as wire:
         file = kubeconfig(tmp_path / "config", wire)
         assert await asyncio.to_thread(loaded, ASKS, file) == ("v1", [])
 
 
 async def test_a_process_asks() -> None:
     """Its connections are closed behind it."""
-    async with Wire.open(answering(200, b"v1"), server_tls()) as wire:
+    async with RawHttpServer.open(always_answer(200, b"v1"), server_tls()) as wire:
         async with process_client(access_to(wire), VirtualClock()) as client:
             assert await client.send(GET) == b"v1"
-        await wire.lines[0].until_over()
+        await wire.connections[0].until_closed()
 
 
 @pytest.mark.usefixtures("environ")
 @pytest.mark.parametrize("cluster", [{}, {"tls-server-name": "localhost"}], ids=["plain", "named"])
 async def test_a_command_asks(tmp_path: Path, cluster: dict[str, object]) -> None:
     """Straight, or over the pool when there is more to the way."""
-    async with Wire.open(answering(200, b"v1"), server_tls()) as wire:
+    async with RawHttpServer.open(always_answer(200, b"v1"), server_tls()) as wire:
         file = kubeconfig(tmp_path / "config", wire, **cluster)
         async with command_client(kubeconfig=file) as client:
             assert await client.send(GET) == b"v1"
-        await wire.lines[0].until_over()
+        await wire.connections[0].until_closed()
 
 
 @pytest.mark.usefixtures("environ")
 async def test_a_command_through_a_proxy(tmp_path: Path) -> None:
     """The single connection knows no proxy, so the pool is taken."""
-    async with Wire.open(answering(200), server_tls()) as wire, Wire.open(answering(407)) as proxy:
+    async with (
+        RawHttpServer.open(always_answer(200), server_tls()) as wire,
+        RawHttpServer.open(always_answer(407)) as proxy,
+    ):
         address = f"http://127.0.0.1:{proxy.port}"
         file = kubeconfig(tmp_path / "config", wire, **{"proxy-url": address})
         async with command_client(kubeconfig=file) as client:
             with pytest.raises(Unavailable, match="the proxy answers 407"):
-                await client.send(GET, patience=Patience(total_s=0))
+                await client.send(GET, retry_policy=RetryPolicy(total_s=0))
 
-    assert [asked.method for asked in proxy.asked] == ["CONNECT"]
-    assert wire.asked == []
+    assert [asked.method for asked in proxy.requests] == ["CONNECT"]
+    assert wire.requests == []
 
 
 async def test_a_context_can_be_named(tmp_path: Path) -> None:
     """A wrong one is told as any other fault."""
-    async with Wire.open(answering(200), server_tls()) as wire:
+    async with RawHttpServer.open(always_answer(200), server_tls()) as wire:
         file = kubeconfig(tmp_path / "config", wire)
     with pytest.raises(ConfigError, match="there is no context 'x'; there is: c"):
         async with command_client(kubeconfig=file, context="x"):

@@ -4,14 +4,14 @@ from typing import Any, Final
 
 import pytest
 
-from tests.support.apiserver import Transcript, told
+from tests.support.apiserver import RecordingTransport, json_answer
 from tests.support.case import Case, ids
 from tests.support.clock import VirtualClock
 from trainer_kai.api.meta import PartialObject
 from trainer_kai.api.resource import Resource
-from trainer_kai.kube.access import Access, Token
-from trainer_kai.kube.answer import Answer
-from trainer_kai.kube.client import Client, Patience, Unobserved
+from trainer_kai.kube.access import RestConfig, StaticToken
+from trainer_kai.kube.answer import ApiResponse
+from trainer_kai.kube.client import Client, NoRequestObserver, RetryPolicy
 from trainer_kai.kube.discovery import Discovery
 from trainer_kai.kube.errors import Forbidden, Garbled
 
@@ -30,12 +30,14 @@ def kind(plural: str, name: str, *short: str, scope: str = "Namespaced") -> dict
 
 def group(name: str, **versions: list[dict[str, Any]]) -> dict[str, Any]:
     """Return a group; the version the API server prefers comes first."""
-    told = [{"version": version, "resources": listed} for version, listed in versions.items()]
-    return {"metadata": {"name": name} if name else {}, "versions": told}
+    listed_versions = [
+        {"version": version, "resources": listed} for version, listed in versions.items()
+    ]
+    return {"metadata": {"name": name} if name else {}, "versions": listed_versions}
 
 
 NODES: Final = {**kind("nodes", "Node", scope="Cluster"), "singularResource": ""}
-CORE: Final = told({"items": [group("", v1=[kind("pods", "Pod", "po"), NODES])]})
+CORE: Final = json_answer({"items": [group("", v1=[kind("pods", "Pod", "po"), NODES])]})
 KAI: Final = group(
     "scheduling.run.ai",
     v2alpha2=[kind("podgroups", "PodGroup", "pg")],
@@ -44,27 +46,31 @@ KAI: Final = group(
 OTHER: Final = group(
     "scheduling.k8s.io", v1=[kind("podgroups", "PodGroup", "xpg"), kind("pods", "Pod")]
 )
-GROUPS: Final = told({"items": [KAI, OTHER]})
+GROUPS: Final = json_answer({"items": [KAI, OTHER]})
 NEXT: Final = group("scheduling.run.ai", v3=[kind("podgroups", "PodGroup"), kind("news", "New")])
-MORE: Final = told({"items": [NEXT]})
+MORE: Final = json_answer({"items": [NEXT]})
 
 
-class Run:
+class DiscoveryHarness:
     """A discovery, and what it asked."""
 
-    def __init__(self, *answers: Answer) -> None:
+    def __init__(self, *answers: ApiResponse) -> None:
         self.clock = VirtualClock()
-        self.transcript = Transcript(*answers)
-        access = Access("https://h", Token(""))
+        self.transcript = RecordingTransport(*answers)
+        rest_config = RestConfig("https://h", StaticToken(""))
         client = Client(
-            access, self.transcript, self.clock, Unobserved(), patience=Patience(total_s=0)
+            rest_config,
+            self.transcript,
+            self.clock,
+            NoRequestObserver(),
+            retry_policy=RetryPolicy(total_s=0),
         )
         self.discovery = Discovery(client)
 
     @property
     def asked(self) -> list[str]:
         """Return the paths."""
-        return [request.path for request in self.transcript.asked]
+        return [request.path for request in self.transcript.requests]
 
 
 def resource(api_version: str, plural: str, kind: str) -> Resource[PartialObject]:
@@ -103,24 +109,24 @@ NAMES: list[Case[str, Resource[PartialObject] | None]] = [
 @pytest.mark.parametrize("case", NAMES, ids=ids)
 async def test_what_people_mean(case: Case[str, Resource[PartialObject] | None]) -> None:
     """Any name of a kind, with its group or without."""
-    assert await Run(CORE, GROUPS).discovery.find(case.given) == case.want
+    assert await DiscoveryHarness(CORE, GROUPS).discovery.find(case.given) == case.want
 
 
 async def test_it_is_asked_once() -> None:
     """All groups at once, as newer API servers answer."""
-    run = Run(CORE, GROUPS)
+    run = DiscoveryHarness(CORE, GROUPS)
     for name in ("pods", "podgroups", "nodes"):
         assert await run.discovery.find(name)
 
     assert run.asked == ["/api", "/apis"]
-    assert {request.accept for request in run.transcript.asked} == {
+    assert {request.accept for request in run.transcript.requests} == {
         "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
     }
 
 
 async def test_a_missing_kind_is_asked_for_again() -> None:
     """Not more often than every few seconds; it may have come since."""
-    run = Run(CORE, GROUPS, CORE, MORE)
+    run = DiscoveryHarness(CORE, GROUPS, CORE, MORE)
     assert await run.discovery.find("news") is None
     await run.clock.advance(5)
     assert await run.discovery.find("news") is None
@@ -135,7 +141,7 @@ async def test_a_missing_kind_is_asked_for_again() -> None:
 
 async def test_whether_a_version_is_served() -> None:
     """Exactly that one: another version of the kind does not count, but may be joined by it."""
-    run = Run(CORE, GROUPS, CORE, MORE)
+    run = DiscoveryHarness(CORE, GROUPS, CORE, MORE)
     new = resource("scheduling.run.ai/v3", "podgroups", "PodGroup")
 
     assert await run.discovery.serves(POD)
@@ -148,7 +154,7 @@ async def test_whether_a_version_is_served() -> None:
 
 async def test_a_failure_is_not_an_answer() -> None:
     """Nobody is told that a kind is not served because nobody could be asked."""
-    run = Run(CORE, Answer(403, b""), CORE, GROUPS)
+    run = DiscoveryHarness(CORE, ApiResponse(403, b""), CORE, GROUPS)
     with pytest.raises(Forbidden):
         await run.discovery.find("podgroups")
 
@@ -157,7 +163,7 @@ async def test_a_failure_is_not_an_answer() -> None:
 
 async def test_a_failure_forgets_nothing() -> None:
     """What was known stays known."""
-    run = Run(CORE, GROUPS, CORE, Answer(403, b""))
+    run = DiscoveryHarness(CORE, GROUPS, CORE, ApiResponse(403, b""))
     await run.discovery.find("pods")
     with pytest.raises(Forbidden):
         await run.discovery.refresh()
@@ -167,13 +173,13 @@ async def test_a_failure_forgets_nothing() -> None:
 
 async def test_an_answer_of_the_past() -> None:
     """An API server that cannot answer for all groups at once serves nothing we need."""
-    old = told({"kind": "APIGroupList", "groups": [{"name": "batch"}]})
+    old = json_answer({"kind": "APIGroupList", "groups": [{"name": "batch"}]})
 
-    assert await Run(old).discovery.find("jobs") is None
+    assert await DiscoveryHarness(old).discovery.find("jobs") is None
 
 
 @pytest.mark.parametrize("answer", [b"", b"[]", b'{"items":[{"metadata":{},"versions":7}]}'])
 async def test_an_answer_that_cannot_be_read(answer: bytes) -> None:
     """It is an error of ours, not one of a library."""
     with pytest.raises(Garbled):
-        await Run(Answer(200, answer)).discovery.find("pods")
+        await DiscoveryHarness(ApiResponse(200, answer)).discovery.find("pods")

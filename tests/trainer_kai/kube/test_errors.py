@@ -8,10 +8,10 @@ from trainer_kai.kube.errors import (
     AlreadyExists,
     ApiError,
     Conflict,
+    ErrorDetails,
     Forbidden,
     Invalid,
     NotFound,
-    Refusal,
     Throttled,
     Unauthorized,
     Unavailable,
@@ -53,7 +53,7 @@ def test_a_status_is_an_error_of_ours(
     """Exactly this class, and nothing that only is one of it."""
     status, reason = case.given
 
-    error = error_for(Refusal("GET /x", status, reason, "why", 2.0))
+    error = error_for(ErrorDetails("GET /x", status, reason, "why", 2.0))
 
     assert (type(error), is_retryable(error)) == case.want
     assert error.retry_after_s == 2.0
@@ -68,36 +68,38 @@ def test_one_tree() -> None:
 @pytest.mark.parametrize("was_sent", [True, False])
 def test_without_an_answer_it_is_worth_another_try(was_sent: bool) -> None:
     """Whether it is safe as well is for the client to say."""
-    assert is_retryable(Unavailable(Refusal("GET /x", 0, "", ""), was_sent=was_sent))
+    assert is_retryable(Unavailable(ErrorDetails("GET /x", 0, "", ""), was_sent=was_sent))
 
 
 MESSAGES: list[Case[ApiError, str]] = [
     Case(
         "request, status, reason and message",
-        Conflict(Refusal("PUT /x", 409, "Conflict", "it changed")),
+        Conflict(ErrorDetails("PUT /x", 409, "Conflict", "it changed")),
         "PUT /x: 409 Conflict: it changed",
     ),
-    Case("no reason", ApiError(Refusal("GET /x", 418, "", "tea")), "GET /x: 418: tea"),
-    Case("no message", NotFound(Refusal("GET /x", 404, "NotFound", "")), "GET /x: 404 NotFound"),
+    Case("no reason", ApiError(ErrorDetails("GET /x", 418, "", "tea")), "GET /x: 418: tea"),
+    Case(
+        "no message", NotFound(ErrorDetails("GET /x", 404, "NotFound", "")), "GET /x: 404 NotFound"
+    ),
     Case(
         "no answer",
-        Unavailable(Refusal("GET /x", 0, "", "it broke")),
+        Unavailable(ErrorDetails("GET /x", 0, "", "it broke")),
         "GET /x: no answer: it broke",
     ),
     Case(
         "lines are folded, and a terminal takes no orders",
-        Invalid(Refusal("PUT /x", 422, "Invalid", " a:\n\t* b\r\n* c\x1b[2J\u2028d ")),
+        Invalid(ErrorDetails("PUT /x", 422, "Invalid", " a:\n\t* b\r\n* c\x1b[2J\u2028d ")),
         "PUT /x: 422 Invalid: a: * b * c [2J d",
     ),
     Case(
         "who lacks rights is told who gives them",
-        Forbidden(Refusal("GET /x", 403, "Forbidden", "no")),
+        Forbidden(ErrorDetails("GET /x", 403, "Forbidden", "no")),
         "GET /x: 403 Forbidden: no: if this is allowed to nobody yet, a role and its binding have"
         " to grant it",
     ),
     Case(
         "who is not known is told to renew",
-        Unauthorized(Refusal("GET /x", 401, "Unauthorized", "who?")),
+        Unauthorized(ErrorDetails("GET /x", 401, "Unauthorized", "who?")),
         "GET /x: 401 Unauthorized: who?: the token or certificate is not accepted (any more):"
         " renew it, or log in again",
     ),

@@ -7,17 +7,17 @@ from contextlib import AbstractAsyncContextManager, suppress
 
 import pytest
 
-from tests.support.answers import ScriptedWire, refused
+from tests.support.answers import ScriptedTransport, error_answer
 from tests.support.case import Case, ids
 from tests.support.clock import VirtualClock
 from trainer_kai.api.meta import Key
 from trainer_kai.api.resources import LEASES
-from trainer_kai.kube.access import Access, Token
-from trainer_kai.kube.actions import Question, bind, is_allowed
-from trainer_kai.kube.answer import Answer
-from trainer_kai.kube.client import Client, Unobserved
+from trainer_kai.kube.access import RestConfig, StaticToken
+from trainer_kai.kube.actions import AccessRequest, bind, review_access
+from trainer_kai.kube.answer import ApiResponse
+from trainer_kai.kube.client import Client, NoRequestObserver
 from trainer_kai.kube.errors import ApiError, Unavailable
-from trainer_kai.kube.lease import Fence, LeaseLost, LeaseRecord, Term
+from trainer_kai.kube.lease import Fence, LeaderTerm, LeaseLost, LeaseRecord
 from trainer_kai.kube.request import Request
 from trainer_kai.kube.transport import Transport
 
@@ -26,28 +26,32 @@ KEY = Key("kai", "scheduler")
 
 def leading(clock: VirtualClock, wire: Transport) -> tuple[Client, Fence]:
     """Return a client whose writes are let through for ten seconds."""
-    term = Term(LeaseRecord("me", 15, "", "", 0), 10)
+    term = LeaderTerm(LeaseRecord("me", 15, "", "", 0), 10)
     fence = Fence(term, 4, clock.monotonic_s)
-    access = Access("https://fake", Token(""))
-    return Client(access, wire, clock, Unobserved()).behind(fence), fence
+    rest_config = RestConfig("https://fake", StaticToken(""))
+    return Client(rest_config, wire, clock, NoRequestObserver()).with_fence(fence), fence
 
 
 async def test_after_the_fence_fell_only_reads_go_through() -> None:
     """A write is not sent, and says why."""
-    clock, wire = VirtualClock(), ScriptedWire({"metadata": {}}, {"metadata": {}})
+    clock, wire = VirtualClock(), ScriptedTransport({"metadata": {}}, {"metadata": {}})
     client, _ = leading(clock, wire)
-    await client.merge(LEASES, KEY, {})
+    await client.merge_patch(LEASES, KEY, {})
     await clock.advance(10)
     await client.get(LEASES, KEY)
 
     with pytest.raises(LeaseLost):
-        await client.merge(LEASES, KEY, {})
-    assert [request.method for request in wire.asked] == ["PATCH", "GET"]
+        await client.merge_patch(LEASES, KEY, {})
+    assert [request.method for request in wire.requests] == ["PATCH", "GET"]
 
 
 # a POST -> whether it is sent after the fence fell
 POSTS: list[Case[Callable[[Client], Awaitable[object]], bool]] = [
-    Case("may they", lambda it: is_allowed(it, Question("get", "", "pods", user="a")), want=True),
+    Case(
+        "may they",
+        lambda it: review_access(it, AccessRequest("get", "", "pods", user="a")),
+        want=True,
+    ),
     Case("an object", lambda it: it.create(LEASES, "kai", {}), want=False),
     Case("a binding", lambda it: bind(it, KEY, "node", uid="1"), want=False),
 ]
@@ -56,34 +60,34 @@ POSTS: list[Case[Callable[[Client], Awaitable[object]], bool]] = [
 @pytest.mark.parametrize("case", POSTS, ids=ids)
 async def test_questions_are_reads(case: Case[Callable[[Client], Awaitable[object]], bool]) -> None:
     """What is posted and changes nothing needs no lease."""
-    clock, wire = VirtualClock(), ScriptedWire({"status": {"token": "t"}})
+    clock, wire = VirtualClock(), ScriptedTransport({"status": {"token": "t"}})
     client, _ = leading(clock, wire)
     await clock.advance(10)
     with suppress(LeaseLost):
         await case.given(client)
 
-    assert bool(wire.asked) is case.want
+    assert bool(wire.requests) is case.want
 
 
 @pytest.mark.parametrize("status", [429, 503])
 async def test_a_repetition_asks_again(status: int) -> None:
     """The client waits for as long as it is told to; the fence falls meanwhile."""
-    busy = refused(status)._replace(retry_after="12")
-    clock, wire = VirtualClock(), ScriptedWire(busy, {"metadata": {}})
+    busy = error_answer(status)._replace(retry_after="12")
+    clock, wire = VirtualClock(), ScriptedTransport(busy, {"metadata": {}})
     client, _ = leading(clock, wire)
-    writing = asyncio.create_task(client.merge(LEASES, KEY, {}))
+    writing = asyncio.create_task(client.merge_patch(LEASES, KEY, {}))
 
     await clock.advance(20)
 
     with pytest.raises(LeaseLost):
         await writing
-    assert len(wire.asked) == 1
+    assert len(wire.requests) == 1
 
 
 class Silent:
     """A wire that never answers."""
 
-    async def send(self, request: Request, timeout_s: float) -> Answer:  # noqa: ARG002
+    async def send(self, request: Request, timeout_s: float) -> ApiResponse:  # noqa: ARG002
         """Wait for ever."""
         raise await asyncio.get_running_loop().create_future()
 
@@ -103,28 +107,28 @@ async def test_no_write_is_under_way_for_longer_than_allowed() -> None:
     client, fence = leading(clock, Silent())
     writing = asyncio.create_task(client.create(LEASES, "kai", {}))
     await clock.advance(3.9)
-    done, on_the_way = writing.done(), fence.quiet_s
+    done, on_the_way = writing.done(), fence.writes_end_s
     await clock.advance(0.1)
 
     with pytest.raises(Unavailable, match="no answer within 4 s"):
         await writing
     assert (done, on_the_way) == (False, 4)  # whoever gives the Lease back has to wait for it
-    assert fence.quiet_s == 4
+    assert fence.writes_end_s == 4
 
 
 # an answer -> from when on that write, sent at 0 s, is certainly over
-ANSWERS: list[Case[Answer, float]] = [
-    Case("done", Answer(200, b"{}"), -math.inf),
-    Case("refused", refused(409), -math.inf),
-    Case("given up by the API server, which may still do it", refused(504), 4),
+ANSWERS: list[Case[ApiResponse, float]] = [
+    Case("done", ApiResponse(200, b"{}"), -math.inf),
+    Case("refused", error_answer(409), -math.inf),
+    Case("given up by the API server, which may still do it", error_answer(504), 4),
 ]
 
 
 @pytest.mark.parametrize("case", ANSWERS, ids=ids)
-async def test_an_answered_write_is_not_waited_for(case: Case[Answer, float]) -> None:
+async def test_an_answered_write_is_not_waited_for(case: Case[ApiResponse, float]) -> None:
     """It can do nothing any more, unless the answer is that nobody knows."""
-    client, fence = leading(VirtualClock(), ScriptedWire(case.given))
+    client, fence = leading(VirtualClock(), ScriptedTransport(case.given))
     with suppress(ApiError):
         await client.create(LEASES, "kai", {})
 
-    assert fence.quiet_s == case.want
+    assert fence.writes_end_s == case.want

@@ -8,8 +8,8 @@ import pytest
 from tests.support.case import Case, ids
 from tests.support.clock import VirtualClock
 from trainer_kai.errors import ConfigError
-from trainer_kai.kube.access import Trust
-from trainer_kai.kube.incluster import in_cluster, is_in_cluster
+from trainer_kai.kube.access import ServerTrust
+from trainer_kai.kube.incluster import in_cluster_config, is_in_cluster
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_the_address(account: Path, case: Case[Mapping[str, str], str]) -> None:
     environ = {f"KUBERNETES_SERVICE_{name}": value for name, value in case.given.items()}
 
     assert is_in_cluster(environ)
-    assert in_cluster(environ, VirtualClock(), account).server == case.want
+    assert in_cluster_config(environ, VirtualClock(), account).server == case.want
 
 
 @pytest.mark.parametrize("environ", [{}, {"KUBERNETES_SERVICE_HOST": ""}])
@@ -46,12 +46,12 @@ def test_elsewhere_there_is_no_pod(environ: Mapping[str, str]) -> None:
 
 async def test_the_account(account: Path) -> None:
     """Its token, its authority, its namespace; without TLS tricks and without proxy."""
-    access = in_cluster({"KUBERNETES_SERVICE_HOST": "h"}, VirtualClock(), account)
+    rest_config = in_cluster_config({"KUBERNETES_SERVICE_HOST": "h"}, VirtualClock(), account)
 
-    assert await access.credentials.authorization() == "Bearer t"
-    assert access.trust == Trust("ca")
-    assert (access.namespace, access.proxy, access.certificate) == ("n", "", None)
-    assert access.origin == "the service account of the pod"
+    assert await rest_config.credentials.authorization() == "Bearer t"
+    assert rest_config.trust == ServerTrust("ca")
+    assert (rest_config.namespace, rest_config.proxy, rest_config.certificate) == ("n", "", None)
+    assert rest_config.origin == "the service account of the pod"
 
 
 @pytest.mark.parametrize("name", ["ca.crt", "namespace"])
@@ -60,13 +60,13 @@ def test_an_account_that_is_not_mounted(account: Path, name: str) -> None:
     (account / name).unlink()
 
     with pytest.raises(ConfigError, match=f"^{account / name}: No such file.*automountService"):
-        in_cluster({"KUBERNETES_SERVICE_HOST": "h"}, VirtualClock(), account)
+        in_cluster_config({"KUBERNETES_SERVICE_HOST": "h"}, VirtualClock(), account)
 
 
 def test_an_empty_namespace_is_the_default_one(account: Path) -> None:
     """A file that is empty names none."""
     (account / "namespace").write_text("\n")
 
-    access = in_cluster({"KUBERNETES_SERVICE_HOST": "h"}, VirtualClock(), account)
+    rest_config = in_cluster_config({"KUBERNETES_SERVICE_HOST": "h"}, VirtualClock(), account)
 
-    assert access.namespace == "default"
+    assert rest_config.namespace == "default"

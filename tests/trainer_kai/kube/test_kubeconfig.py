@@ -14,8 +14,8 @@ from tests.support.case import Case, ids
 from tests.support.clock import VirtualClock
 from tests.support.size import examples
 from trainer_kai.errors import ConfigError
-from trainer_kai.kube.access import Access, Certificate, Trust
-from trainer_kai.kube.kubeconfig import load_access, read_files, select
+from trainer_kai.kube.access import ClientCertificate, RestConfig, ServerTrust
+from trainer_kai.kube.kubeconfig import load_rest_config, read_files, select_context
 
 Config: TypeAlias = dict[str, Any]
 Change: TypeAlias = Callable[[Config], object]
@@ -42,9 +42,9 @@ def write(file: Path, content: Config | str) -> Path:
     return file
 
 
-def load(*files: Path, context: str = "") -> Access:
+def load(*files: Path, context: str = "") -> RestConfig:
     """Return the access that some files give together."""
-    return load_access(select(read_files(files), context), VirtualClock())
+    return load_rest_config(select_context(read_files(files), context), VirtualClock())
 
 
 def encoded(text: str | bytes) -> str:
@@ -99,11 +99,11 @@ def test_paths_start_where_their_file_stands(tmp_path: Path) -> None:
     whole["users"][0]["user"]["client-key"] = str(key)
     write(files[2], {"users": whole["users"]})
 
-    access = load(*files)
+    rest_config = load(*files)
 
-    assert access.trust == Trust("the authority")
-    assert access.certificate == Certificate(b"the chain", b"the key")
-    assert access.origin == f"context a of {files[0]}"
+    assert rest_config.trust == ServerTrust("the authority")
+    assert rest_config.certificate == ClientCertificate(b"the chain", b"the key")
+    assert rest_config.origin == f"context a of {files[0]}"
 
 
 # One file
@@ -122,11 +122,11 @@ def test_a_context_with_everything(tmp_path: Path) -> None:
     }
     whole["contexts"][0]["context"]["namespace"] = "n"
 
-    access = load(write(tmp_path / "config", whole))
+    rest_config = load(write(tmp_path / "config", whole))
 
-    assert access.server == f"{SERVER}/k8s/clusters/c-1"
-    assert access.trust == Trust("ca", insecure=True, server_name="inside")
-    assert (access.namespace, access.proxy) == ("n", "http://p:1")
+    assert rest_config.server == f"{SERVER}/k8s/clusters/c-1"
+    assert rest_config.trust == ServerTrust("ca", insecure=True, server_name="inside")
+    assert (rest_config.namespace, rest_config.proxy) == ("n", "http://p:1")
 
 
 def test_a_context_with_next_to_nothing(tmp_path: Path) -> None:
@@ -134,19 +134,19 @@ def test_a_context_with_next_to_nothing(tmp_path: Path) -> None:
     bare = config()
     del bare["users"], bare["contexts"][0]["context"]["user"]
 
-    access = load(write(tmp_path / "config", bare))
+    rest_config = load(write(tmp_path / "config", bare))
 
-    assert (access.trust, access.certificate) == (Trust(), None)
-    assert (access.namespace, access.proxy) == ("default", "")
+    assert (rest_config.trust, rest_config.certificate) == (ServerTrust(), None)
+    assert (rest_config.namespace, rest_config.proxy) == ("default", "")
 
 
 def test_data_may_be_broken_into_lines(tmp_path: Path) -> None:
     """As openssl and base64 write it."""
     broken = config(**{"client-certificate-data": "Y2hh\naW4=\n", "client-key-data": "a2V5"})
 
-    access = load(write(tmp_path / "config", broken))
+    rest_config = load(write(tmp_path / "config", broken))
 
-    assert access.certificate == Certificate(b"chain", b"key")
+    assert rest_config.certificate == ClientCertificate(b"chain", b"key")
 
 
 USERS: list[Case[str, str]] = [
@@ -381,8 +381,8 @@ def test_no_document_is_more_than_a_fault(
         file = tmp_path / "config"
         file.write_bytes(text.encode())
         try:
-            access = load(file)
+            rest_config = load(file)
         except ConfigError as error:
             assert str(error).startswith(str(file))  # noqa: PT017 - it need not be raised
         else:
-            assert access.server == SERVER or document
+            assert rest_config.server == SERVER or document

@@ -8,10 +8,10 @@ import structlog
 from tests.support.case import Case, ids
 from tests.support.clock import VirtualClock
 from tests.support.leases import TIMING, Host, LeaseServer, Network
-from trainer_kai.kube.claim import Claim
-from trainer_kai.kube.leader import Elector
+from trainer_kai.kube.claim import LeaseClient
+from trainer_kai.kube.leader import LeaderElector
 from trainer_kai.kube.lease import Fence, LeaseRecord, LeaseTiming
-from trainer_kai.kube.queue import QueueSettings, WorkQueue
+from trainer_kai.kube.queue import WorkQueue, WorkQueueSettings
 
 # how short a Lease is -> how often its holder leads when it is lost and found again
 TIMINGS: list[Case[LeaseTiming, int]] = [
@@ -33,20 +33,20 @@ async def test_a_call_without_an_answer_ends_with_the_term(case: Case[LeaseTimin
 
     async def work(fence: Fence) -> None:
         terms.append(fence)
-        queue = WorkQueue(never, QueueSettings("calls"), clock, log)
+        queue = WorkQueue(never, WorkQueueSettings("calls"), clock, log)
         queue.add("one")
         await queue.run()
 
-    elector = Elector(Claim(host, "a", case.given, host), log, jitter=lambda: 0.0)
+    elector = LeaderElector(LeaseClient(host, "a", case.given, host), log, jitter=lambda: 0.0)
     leading = asyncio.create_task(elector.lead(work))
     await clock.advance(1)
     host.network = Network(refuse=True)
     await clock.advance(case.given.lease_s)
-    assert not terms[0].lets_through
+    assert not terms[0].is_open
     host.network = Network()
     await clock.advance(3 * case.given.lease_s)
 
-    assert (leading.done(), len(terms), terms[-1].lets_through) == (False, case.want, True)
+    assert (leading.done(), len(terms), terms[-1].is_open) == (False, case.want, True)
     leading.cancel()
     await clock.advance(case.given.lease_s)
     assert leading.cancelled()

@@ -8,8 +8,15 @@ import pytest
 
 from tests.support.case import Case, ids
 from trainer_kai.errors import ConfigError
-from trainer_kai.kube.errors import Conflict, Refusal, Unavailable
-from trainer_kai.kube.lease import Fence, LeaseLost, LeaseRecord, LeaseTiming, Term, micro_time
+from trainer_kai.kube.errors import Conflict, ErrorDetails, Unavailable
+from trainer_kai.kube.lease import (
+    Fence,
+    LeaderTerm,
+    LeaseLost,
+    LeaseRecord,
+    LeaseTiming,
+    micro_time,
+)
 
 RECORD = LeaseRecord("a", 15, "then", "now", 1, "7")
 
@@ -85,48 +92,48 @@ TERMS: list[Case[tuple[float | None, list[tuple[float, float]]], list[int]]] = [
 def test_a_term(case: Case[tuple[float | None, list[tuple[float, float]]], list[int]]) -> None:
     """Nothing but renewals that were answered in time make it longer."""
     ripe_s, renewals = case.given
-    term = Term(RECORD, 10, ripe_s)
+    term = LeaderTerm(RECORD, 10, ripe_s)
     allowed = []
     for now_s in (0, 5, 9.9, 10, 14.9, 25):
         while renewals and renewals[0][1] <= now_s:
             sent_s, answered_s = renewals[0]
             renewals = renewals[1:]
-            term.renewed(RECORD, sent_s, 10, answered_s)
-        allowed.append(int(term.allows(now_s)))
+            term.extend(RECORD, sent_s, 10, answered_s)
+        allowed.append(int(term.allows_write(now_s)))
 
     assert allowed == case.want
 
 
 def test_doubt_makes_an_unsettled_term_wait_longer() -> None:
     """A settled one has nothing to wait for."""
-    young, settled = Term(RECORD, 10, 3), Term(RECORD, 10)
+    young, settled = LeaderTerm(RECORD, 10, 3), LeaderTerm(RECORD, 10)
     for term in (young, settled):
-        term.doubt(6)
-        term.renewed(RECORD, 4, 10, 5)
+        term.restart_settling(6)
+        term.extend(RECORD, 4, 10, 5)
 
     assert (young.is_settled, settled.is_settled) == (False, True)
 
 
 def test_what_is_over_stays_over() -> None:
     """An answer that comes afterwards changes nothing."""
-    term = Term(RECORD, 10)
+    term = LeaderTerm(RECORD, 10)
     term.end()
-    term.renewed(RECORD, 5, 10, 6)
+    term.extend(RECORD, 5, 10, 6)
 
-    assert (term.allows(7), term.left_s(7)) == (False, 0)
+    assert (term.allows_write(7), term.remaining_s(7)) == (False, 0)
 
 
-def refusal(status: int) -> Refusal:
+def details(status: int) -> ErrorDetails:
     """Write what the API server answered."""
-    return Refusal("PUT", status, "", "no")
+    return ErrorDetails("PUT", status, "", "no")
 
 
 # how a write ends that is let through at 3 s -> from when on nothing is under way, with write_s = 4
 WRITES: list[Case[BaseException | None, float]] = [
     Case("answered", None, float("-inf")),
-    Case("refused is answered", Conflict(refusal(409)), float("-inf")),
-    Case("never sent", Unavailable(refusal(0), was_sent=False), float("-inf")),
-    Case("no answer", Unavailable(refusal(0)), 7),
+    Case("refused is answered", Conflict(details(409)), float("-inf")),
+    Case("never sent", Unavailable(details(0), was_sent=False), float("-inf")),
+    Case("no answer", Unavailable(details(0)), 7),
     Case("cancelled", asyncio.CancelledError(), 7),
 ]
 
@@ -134,22 +141,22 @@ WRITES: list[Case[BaseException | None, float]] = [
 @pytest.mark.parametrize("case", WRITES, ids=ids)
 def test_writes_under_way(case: Case[BaseException | None, float]) -> None:
     """What was not answered may still be carried out, for as long as a write may take."""
-    fence = Fence(Term(RECORD, 10), 4, lambda: 3)
+    fence = Fence(LeaderTerm(RECORD, 10), 4, lambda: 3)
     with suppress(BaseException), fence.write():  # it is the fence that is looked at
         if case.given is not None:
             raise case.given
 
-    assert fence.quiet_s == case.want
+    assert fence.writes_end_s == case.want
 
 
 def test_to_show_a_fence_is_no_write() -> None:
     """It is shut from the end of its term on."""
     now_s = 3.0
-    fence = Fence(Term(RECORD, 10), 4, lambda: now_s)
-    shown = fence.lets_through, fence.quiet_s
+    fence = Fence(LeaderTerm(RECORD, 10), 4, lambda: now_s)
+    shown = fence.is_open, fence.writes_end_s
     now_s = 10.0
 
     assert shown == (True, float("-inf"))
-    assert (fence.lets_through, fence.quiet_s) == (False, float("-inf"))
+    assert (fence.is_open, fence.writes_end_s) == (False, float("-inf"))
     with pytest.raises(LeaseLost, match="ran out"), fence.write():
         pytest.fail("a write was let through")

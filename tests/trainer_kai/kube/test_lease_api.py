@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.answers import ScriptedWire, refused
+from tests.support.answers import ScriptedTransport, error_answer
 from tests.support.clock import VirtualClock
 from trainer_kai.api.meta import Key
-from trainer_kai.kube.access import Access, Token
-from trainer_kai.kube.client import Client, Unobserved
+from trainer_kai.kube.access import RestConfig, StaticToken
+from trainer_kai.kube.client import Client, NoRequestObserver
 from trainer_kai.kube.errors import Forbidden
 from trainer_kai.kube.lease import LeaseRecord
 from trainer_kai.kube.lease_api import LeaseApi
@@ -28,15 +28,19 @@ LEASE: dict[str, Any] = {
 }
 
 
-def api(wire: ScriptedWire) -> LeaseApi:
+def api(wire: ScriptedTransport) -> LeaseApi:
     """Return the store under test."""
-    access = Access("https://fake", Token(""))
-    return LeaseApi(Client(access, wire, VirtualClock(), Unobserved()), Key("kai", "scheduler"))
+    rest_config = RestConfig("https://fake", StaticToken(""))
+    return LeaseApi(
+        Client(rest_config, wire, VirtualClock(), NoRequestObserver()), Key("kai", "scheduler")
+    )
 
 
 async def test_it_is_read_with_its_version() -> None:
     """All that we go by is there; one that was never held has empty fields; none is None."""
-    wire = ScriptedWire(LEASE, {"metadata": {"resourceVersion": "1"}, "spec": {}}, refused(404))
+    wire = ScriptedTransport(
+        LEASE, {"metadata": {"resourceVersion": "1"}, "spec": {}}, error_answer(404)
+    )
     store = api(wire)
 
     got = [await store.read() for _ in range(3)]
@@ -48,7 +52,7 @@ async def test_it_is_read_with_its_version() -> None:
 
 async def test_it_is_made_whole() -> None:
     """With all our fields at once."""
-    wire = ScriptedWire(LEASE)
+    wire = ScriptedTransport(LEASE)
 
     assert await api(wire).create(RECORD) == RECORD._replace(version="7")
     named = {"namespace": "kai", "name": "scheduler"}
@@ -58,7 +62,7 @@ async def test_it_is_made_whole() -> None:
 
 async def test_an_update_is_for_one_version() -> None:
     """What is not ours is not sent; what was never written stays unwritten."""
-    wire = ScriptedWire(LEASE)
+    wire = ScriptedTransport(LEASE)
     released = RECORD._replace(holder="", acquired="")
 
     await api(wire).update(released, "6")
@@ -70,12 +74,12 @@ async def test_an_update_is_for_one_version() -> None:
 
 async def test_who_may_not_lead_is_told_what_is_missing() -> None:
     """RBAC says who may not do what; we say which rule helps."""
-    wire = ScriptedWire(refused(403, 'User "x" cannot get', "Forbidden"))
+    wire = ScriptedTransport(error_answer(403, 'User "x" cannot get', "Forbidden"))
 
     with pytest.raises(Forbidden) as raised:
         await api(wire).read()
 
-    assert raised.value.refusal.message == (
+    assert raised.value.details.message == (
         'User "x" cannot get; leading needs get, create and patch on leases.coordination.k8s.io '
         "in namespace kai, at least for scheduler"
     )

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 
 from tests.support.case import Case, ids
-from trainer_kai.kube.lines import Lines
+from trainer_kai.kube.lines import LineSplitter
 
 CASES = [
     Case("a line in one piece", [b"one\n"], [b"one"]),
@@ -20,7 +20,7 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=ids)
 def test_lines(case: Case[list[bytes], list[bytes]]) -> None:
     """Lines come out as soon as they are whole."""
-    lines = Lines()
+    lines = LineSplitter()
 
     assert [line for piece in case.given for line in lines.feed(piece)] == case.want
 
@@ -29,7 +29,7 @@ def test_lines(case: Case[list[bytes], list[bytes]]) -> None:
 def test_it_does_not_matter_where_a_stream_is_cut(whole: list[bytes], data: st.DataObject) -> None:
     """The same bytes give the same lines, however they arrive."""
     rest = b"".join(line + b"\n" for line in whole)
-    lines, found = Lines(), []
+    lines, found = LineSplitter(), []
     while rest:
         size = data.draw(st.integers(1, len(rest)))
         found += lines.feed(rest[:size])

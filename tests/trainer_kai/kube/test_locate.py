@@ -9,8 +9,8 @@ import pytest
 from tests.support.case import Case, ids
 from tests.support.clock import VirtualClock
 from trainer_kai.errors import ConfigError
-from trainer_kai.kube.access import Access
-from trainer_kai.kube.locate import find_access, kubeconfig_files
+from trainer_kai.kube.access import RestConfig
+from trainer_kai.kube.locate import find_rest_config, kubeconfig_files
 
 POD: Final = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
 
@@ -37,9 +37,9 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-async def find(environ: dict[str, str], **named: str) -> Access:
+async def find_config(environ: dict[str, str], **named: str) -> RestConfig:
     """Look for an access."""
-    return await find_access(environ, VirtualClock(), **named)
+    return await find_rest_config(environ, VirtualClock(), **named)
 
 
 # the environment and what is named -> the server; H is the home
@@ -65,15 +65,15 @@ async def test_where_it_is(
     environ = {key: text.replace("H/", f"{home}/") for key, text in environ.items()}
     named = {key: text.replace("H/", f"{home}/") for key, text in named.items()}
 
-    access = await find({"HOME": str(home), **environ}, **named)
+    rest_config = await find_config({"HOME": str(home), **environ}, **named)
 
-    assert access.server == f"https://{case.want}"
+    assert rest_config.server == f"https://{case.want}"
 
 
 async def test_in_a_pod_it_is_the_account(home: Path) -> None:
     """Before home, which an image may have; here there is no account to read."""
     with pytest.raises(ConfigError, match="automountServiceAccountToken"):
-        await find({"HOME": str(home), **POD})
+        await find_config({"HOME": str(home), **POD})
 
 
 def test_a_home_that_is_not_known() -> None:
@@ -88,17 +88,17 @@ async def test_nothing_is_there(tmp_path: Path) -> None:
         " name a kubeconfig with --kubeconfig or $KUBECONFIG"
     )
     with pytest.raises(ConfigError) as raised:
-        await find({"HOME": str(tmp_path)})
+        await find_config({"HOME": str(tmp_path)})
     assert str(raised.value) == message
 
     with pytest.raises(ConfigError, match=f"no such file: {tmp_path}/a, {tmp_path}/b;"):
-        await find({"KUBECONFIG": f"{tmp_path}/a:{tmp_path}/b"})
+        await find_config({"KUBECONFIG": f"{tmp_path}/a:{tmp_path}/b"})
 
 
 async def test_a_name_that_no_file_can_have() -> None:
     """It is told in the system's words, not thrown at people."""
     with pytest.raises(ConfigError, match="File name too long"):
-        await find({"KUBECONFIG": "x" * 5000})
+        await find_config({"KUBECONFIG": "x" * 5000})
 
 
 # The proxy
@@ -109,9 +109,9 @@ async def test_the_environment_names_a_proxy(home: Path) -> None:
     environ = {"HOME": str(home), "HTTPS_PROXY": "proxy:3128", "NO_PROXY": "two"}
     own = write(home / "own", "own", **{"proxy-url": "http://other:1"})
 
-    assert (await find(environ)).proxy == "http://proxy:3128"
-    assert (await find(environ, kubeconfig=str(own))).proxy == "http://other:1"
-    assert (await find(environ, kubeconfig=str(home / "two"))).proxy == ""
+    assert (await find_config(environ)).proxy == "http://proxy:3128"
+    assert (await find_config(environ, kubeconfig=str(own))).proxy == "http://other:1"
+    assert (await find_config(environ, kubeconfig=str(home / "two"))).proxy == ""
 
 
 async def test_a_proxy_of_the_kubeconfig_that_cannot_be(tmp_path: Path) -> None:
@@ -119,4 +119,4 @@ async def test_a_proxy_of_the_kubeconfig_that_cannot_be(tmp_path: Path) -> None:
     file = write(tmp_path / "config", "a", **{"proxy-url": "socks5://p"})
 
     with pytest.raises(ConfigError, match=rf"^{file}: clusters\[a\]\.cluster\.proxy-url: must be"):
-        await find({}, kubeconfig=str(file))
+        await find_config({}, kubeconfig=str(file))

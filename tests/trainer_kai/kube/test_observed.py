@@ -7,49 +7,51 @@ from tests.support.case import Case, ids
 from trainer_kai.api.decode import DecodeError
 from trainer_kai.api.meta import Meta
 from trainer_kai.errors import FieldError
-from trainer_kai.kube.errors import ApiError, Refusal, Unavailable, WatchExpired
-from trainer_kai.kube.observed import About, Observed, about
-from trainer_kai.kube.reading import Unreadable
+from trainer_kai.kube.errors import ApiError, ErrorDetails, Unavailable, WatchExpired
+from trainer_kai.kube.observed import ClientObserver, RequestInfo, request_info
+from trainer_kai.kube.reading import UnreadableObject
 from trainer_kai.kube.request import Request
 from trainer_kai.metrics import Metrics
 
-ABOUT = [
-    Case("an object", ("GET", "/api/v1/namespaces/a/pods/p"), About("get", "pods")),
-    Case("a list in a namespace", ("GET", "/api/v1/namespaces/a/pods"), About("list", "pods")),
-    Case("a list of all", ("GET", "/api/v1/pods"), About("list", "pods")),
-    Case("a namespace", ("GET", "/api/v1/namespaces/a"), About("get", "namespaces")),
-    Case("all namespaces", ("GET", "/api/v1/namespaces"), About("list", "namespaces")),
+REQUEST_INFOS = [
+    Case("an object", ("GET", "/api/v1/namespaces/a/pods/p"), RequestInfo("get", "pods")),
+    Case(
+        "a list in a namespace", ("GET", "/api/v1/namespaces/a/pods"), RequestInfo("list", "pods")
+    ),
+    Case("a list of all", ("GET", "/api/v1/pods"), RequestInfo("list", "pods")),
+    Case("a namespace", ("GET", "/api/v1/namespaces/a"), RequestInfo("get", "namespaces")),
+    Case("all namespaces", ("GET", "/api/v1/namespaces"), RequestInfo("list", "namespaces")),
     Case(
         "a binding",
         ("POST", "/api/v1/namespaces/a/pods/p/binding"),
-        About("create", "pods/binding"),
+        RequestInfo("create", "pods/binding"),
     ),
     Case(
         "an object of a group",
         ("PATCH", "/apis/scheduling.run.ai/v2/queues/q"),
-        About("patch", "queues"),
+        RequestInfo("patch", "queues"),
     ),
-    Case("a replacement", ("PUT", "/api/v1/nodes/n"), About("update", "nodes")),
-    Case("a deletion", ("DELETE", "/api/v1/nodes/n"), About("delete", "nodes")),
-    Case("discovery", ("GET", "/apis"), About("get", "")),
+    Case("a replacement", ("PUT", "/api/v1/nodes/n"), RequestInfo("update", "nodes")),
+    Case("a deletion", ("DELETE", "/api/v1/nodes/n"), RequestInfo("delete", "nodes")),
+    Case("discovery", ("GET", "/apis"), RequestInfo("get", "")),
 ]
 
 
-@pytest.mark.parametrize("case", ABOUT, ids=ids)
-def test_requests_are_named_in_the_words_of_rbac(case: Case[tuple[str, str], About]) -> None:
+@pytest.mark.parametrize("case", REQUEST_INFOS, ids=ids)
+def test_requests_are_named_in_the_words_of_rbac(case: Case[tuple[str, str], RequestInfo]) -> None:
     """A path has few forms, and none of them lets a name of an object into a label."""
-    assert about(Request(*case.given)) == case.want
+    assert request_info(Request(*case.given)) == case.want
 
 
 def test_a_watch_is_a_verb_of_its_own() -> None:
     """It looks like a list but for a parameter."""
-    assert about(Request("GET", "/api/v1/pods", (("watch", "true"),))).verb == "watch"
+    assert request_info(Request("GET", "/api/v1/pods", (("watch", "true"),))).verb == "watch"
 
 
 def test_answers_are_counted_by_their_class() -> None:
     """No answer is one too, and so is asking again."""
     metrics = Metrics()
-    observed = Observed(metrics)
+    observed = ClientObserver(metrics)
     asked = Request("GET", "/api/v1/pods")
     for status in (200, 201, 404, 0):
         observed.answered(asked, status, 0.1)
@@ -67,13 +69,13 @@ def test_answers_are_counted_by_their_class() -> None:
 
 
 def _down(message: str) -> ApiError:
-    return Unavailable(Refusal("GET /api/v1/pods", 0, "", message))
+    return Unavailable(ErrorDetails("GET /api/v1/pods", 0, "", message))
 
 
 def test_an_outage_is_logged_when_it_begins_changes_and_ends() -> None:
     """What stays the same is not said again, and having had one's time is not said at all."""
-    observed = Observed(Metrics())
-    with capture_logs() as told:
+    observed = ClientObserver(Metrics())
+    with capture_logs() as logged:
         observed.watch_ended("pods", "", None)
         for message in ("refused", "refused", "refused", "timed out"):
             observed.watch_ended("pods", message, _down(message))
@@ -82,7 +84,7 @@ def test_an_outage_is_logged_when_it_begins_changes_and_ends() -> None:
         observed.watch_read("pods", "ADDED")
         observed.watch_ended("pods", "refused", _down("refused"))
 
-    assert [(line["event"], line.get("trouble")) for line in told] == [
+    assert [(line["event"], line.get("trouble")) for line in logged] == [
         ("watch interrupted", "refused"),
         ("watch interrupted", "timed out"),
         ("watch goes on", None),
@@ -93,11 +95,15 @@ def test_an_outage_is_logged_when_it_begins_changes_and_ends() -> None:
 def test_restarts_are_counted_by_their_cause() -> None:
     """Lists that had to be read again are counted beside them."""
     metrics = Metrics()
-    observed = Observed(metrics)
+    observed = ClientObserver(metrics)
     observed.watch_ended("pods", "", None)
-    with capture_logs() as told:
-        observed.watch_ended("pods", "gone", WatchExpired(Refusal("GET", 410, "Expired", "gone")))
-    assert [(line["event"], line["log_level"]) for line in told] == [("watch lists again", "info")]
+    with capture_logs() as logged:
+        observed.watch_ended(
+            "pods", "gone", WatchExpired(ErrorDetails("GET", 410, "Expired", "gone"))
+        )
+    assert [(line["event"], line["log_level"]) for line in logged] == [
+        ("watch lists again", "info")
+    ]
 
     value = metrics.registry.get_sample_value
     restarts = [
@@ -111,12 +117,12 @@ def test_restarts_are_counted_by_their_cause() -> None:
 def test_an_unreadable_object_is_named() -> None:
     """With the field that is not what it should be."""
     error = DecodeError(FieldError("spec.priority", "Expected `int`, got `str`"))
-    with capture_logs() as told:
-        Observed(Metrics()).watch_skipped(
-            "queues", Unreadable(Meta(namespace="a", name="q"), error)
+    with capture_logs() as logged:
+        ClientObserver(Metrics()).watch_skipped(
+            "queues", UnreadableObject(Meta(namespace="a", name="q"), error)
         )
 
-    assert told == [
+    assert logged == [
         {
             "event": "object left out",
             "log_level": "warning",

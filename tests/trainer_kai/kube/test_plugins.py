@@ -10,8 +10,8 @@ import pytest
 from tests.support.case import Case, ids
 from tests.support.clock import VirtualClock
 from trainer_kai.errors import ConfigError
-from trainer_kai.kube.access import Access, Certificate
-from trainer_kai.kube.locate import find_access
+from trainer_kai.kube.access import ClientCertificate, RestConfig
+from trainer_kai.kube.locate import find_rest_config
 
 API: Final = "client.authentication.k8s.io/v1"
 
@@ -25,14 +25,14 @@ class Plugin:
         self.program = folder / "bin" / "plugin"
         self.program.parent.mkdir()
         self.script('echo run >> "$HERE/runs"\ncat "$HERE/says"\n')
-        self.says({"token": "one"})
+        self.will_print({"token": "one"})
 
     def script(self, lines: str) -> None:
         """Write the program anew; it knows its folder."""
         self.program.write_text(f"#!/bin/sh\nHERE='{self.folder}'\n{lines}")
         self.program.chmod(0o755)
 
-    def says(self, status: object, **fields: object) -> None:
+    def will_print(self, status: object, **fields: object) -> None:
         """Answer this from now on."""
         document = {"apiVersion": API, "kind": "ExecCredential", "status": status, **fields}
         (self.folder / "says").write_text(json.dumps(document))
@@ -48,12 +48,12 @@ class Plugin:
         """Return where the kubeconfig is."""
         return self.folder / "config"
 
-    async def find(self, **fields: Any) -> Access:
+    async def find_config(self, **fields: Any) -> RestConfig:
         """Return the access of a user with this plugin."""
         plugin = {"apiVersion": API, "command": "bin/plugin", **fields}
         return await self.find_user({"exec": plugin})
 
-    async def find_user(self, user: object) -> Access:
+    async def find_user(self, user: object) -> RestConfig:
         """Return the access of any user."""
         content = {
             "current-context": "c",
@@ -62,7 +62,7 @@ class Plugin:
             "users": [{"name": "me", "user": user}],
         }
         self.kubeconfig.write_text(json.dumps(content))
-        return await find_access({}, self.clock, kubeconfig=str(self.kubeconfig))
+        return await find_rest_config({}, self.clock, kubeconfig=str(self.kubeconfig))
 
 
 @pytest.fixture
@@ -77,21 +77,21 @@ def in_s(plugin: Plugin, seconds: float) -> str:
     return f"{plugin.clock.now().fromtimestamp(moment):%Y-%m-%dT%H:%M:%SZ}"
 
 
-async def header(access: Access) -> str:
+async def header(rest_config: RestConfig) -> str:
     """Return what is sent."""
-    return await access.credentials.authorization()
+    return await rest_config.credentials.authorization()
 
 
 async def test_a_token_without_an_end_is_kept(plugin: Plugin) -> None:
     """Until somebody refuses it; then it is worth another try if the next one differs."""
-    access = await plugin.find()
+    rest_config = await plugin.find_config()
     await plugin.clock.advance(1e6)
-    assert (await header(access), plugin.runs) == ("Bearer one", 1)
+    assert (await header(rest_config), plugin.runs) == ("Bearer one", 1)
 
-    assert not await access.credentials.renew()
-    plugin.says({"token": "two"})
-    assert await access.credentials.renew()
-    assert (await header(access), plugin.runs) == ("Bearer two", 3)
+    assert not await rest_config.credentials.renew()
+    plugin.will_print({"token": "two"})
+    assert await rest_config.credentials.renew()
+    assert (await header(rest_config), plugin.runs) == ("Bearer two", 3)
 
 
 @pytest.mark.parametrize(("lives_s", "kept_s"), [(600, 540), (60, 30)])
@@ -99,49 +99,49 @@ async def test_a_token_is_replaced_before_it_ends(
     plugin: Plugin, lives_s: float, kept_s: float
 ) -> None:
     """A minute before, or after half of a short life; not for every request."""
-    plugin.says({"token": "one", "expirationTimestamp": in_s(plugin, lives_s)})
-    access = await plugin.find()
-    plugin.says({"token": "two", "expirationTimestamp": in_s(plugin, 2 * lives_s)})
+    plugin.will_print({"token": "one", "expirationTimestamp": in_s(plugin, lives_s)})
+    rest_config = await plugin.find_config()
+    plugin.will_print({"token": "two", "expirationTimestamp": in_s(plugin, 2 * lives_s)})
 
     await plugin.clock.advance(kept_s - 0.001)
-    assert (await header(access), plugin.runs) == ("Bearer one", 1)
+    assert (await header(rest_config), plugin.runs) == ("Bearer one", 1)
     await plugin.clock.advance(0.001)
-    assert (await header(access), plugin.runs) == ("Bearer two", 2)
+    assert (await header(rest_config), plugin.runs) == ("Bearer two", 2)
 
 
 async def test_a_program_that_fails_once_is_run_again_while_the_token_lasts(
     plugin: Plugin,
 ) -> None:
     """A minute is left when the next token is asked for, and that is enough for another try."""
-    plugin.says({"token": "one", "expirationTimestamp": in_s(plugin, 600)})
-    access = await plugin.find()
+    plugin.will_print({"token": "one", "expirationTimestamp": in_s(plugin, 600)})
+    rest_config = await plugin.find_config()
     good = plugin.program.read_text()
     plugin.script("exit 1\n")
     await plugin.clock.advance(540)
-    assert await header(access) == "Bearer one"
+    assert await header(rest_config) == "Bearer one"
 
     plugin.program.write_text(good)
-    plugin.says({"token": "two", "expirationTimestamp": in_s(plugin, 1200)})
+    plugin.will_print({"token": "two", "expirationTimestamp": in_s(plugin, 1200)})
     await plugin.clock.advance(5)
-    assert await header(access) == "Bearer two"
+    assert await header(rest_config) == "Bearer two"
 
     plugin.script("exit 1\n")
     await plugin.clock.advance(1200)
     with pytest.raises(ConfigError):
-        await header(access)
+        await header(rest_config)
 
 
 async def test_one_run_is_enough_for_all(plugin: Plugin) -> None:
     """Many requests find out at once that a token ends, or that it is refused."""
-    plugin.says({"token": "one", "expirationTimestamp": in_s(plugin, 600)})
-    access = await plugin.find()
-    plugin.says({"token": "two"})
+    plugin.will_print({"token": "one", "expirationTimestamp": in_s(plugin, 600)})
+    rest_config = await plugin.find_config()
+    plugin.will_print({"token": "two"})
     await plugin.clock.advance(600)
 
-    assert set(await asyncio.gather(*(header(access) for _ in range(5)))) == {"Bearer two"}
+    assert set(await asyncio.gather(*(header(rest_config) for _ in range(5)))) == {"Bearer two"}
     assert plugin.runs == 2
-    plugin.says({"token": "three"})
-    assert all(await asyncio.gather(*(access.credentials.renew() for _ in range(5))))
+    plugin.will_print({"token": "three"})
+    assert all(await asyncio.gather(*(rest_config.credentials.renew() for _ in range(5))))
     assert plugin.runs == 3
 
 
@@ -150,19 +150,21 @@ async def test_one_run_is_enough_for_all(plugin: Plugin) -> None:
 )
 async def test_a_certificate(plugin: Plugin, token: str | None, sent: str) -> None:
     """A plugin may give one instead of a token, or beside it."""
-    plugin.says({"clientCertificateData": "chain", "clientKeyData": "key", "token": token})
+    plugin.will_print({"clientCertificateData": "chain", "clientKeyData": "key", "token": token})
 
-    access = await plugin.find()
+    rest_config = await plugin.find_config()
 
-    assert access.certificate == Certificate(b"chain", b"key")
-    assert await header(access) == sent
+    assert rest_config.certificate == ClientCertificate(b"chain", b"key")
+    assert await header(rest_config) == sent
 
 
 async def test_what_a_program_is_given(plugin: Plugin) -> None:
     """Arguments and variables of the kubeconfig, and what the protocol says."""
     plugin.script('echo "$* $NAME $KUBERNETES_EXEC_INFO" > "$HERE/given"\ncat "$HERE/says"\n')
 
-    await plugin.find(args=["a", "b"], env=[{"name": "NAME", "value": "v"}], installHint=None)
+    await plugin.find_config(
+        args=["a", "b"], env=[{"name": "NAME", "value": "v"}], installHint=None
+    )
 
     words, _, about = (plugin.folder / "given").read_text().partition(" v ")
     assert (words, json.loads(about)["apiVersion"]) == ("a b", API)
@@ -171,7 +173,7 @@ async def test_what_a_program_is_given(plugin: Plugin) -> None:
 @pytest.mark.parametrize("fields", [{"args": None, "env": None}, {"args": [], "env": []}])
 async def test_nothing_may_be_given(plugin: Plugin, fields: dict[str, Any]) -> None:
     """As kubectl writes it."""
-    assert await header(await plugin.find(**fields)) == "Bearer one"
+    assert await header(await plugin.find_config(**fields)) == "Bearer one"
 
 
 # the fields of the plugin -> what is told after the field
@@ -200,7 +202,7 @@ FIELDS: list[Case[dict[str, Any], str]] = [
 async def test_a_plugin_that_cannot_be_run(plugin: Plugin, case: Case[dict[str, Any], str]) -> None:
     """The file, the user and the field are named."""
     with pytest.raises(ConfigError) as raised:
-        await plugin.find(**case.given)
+        await plugin.find_config(**case.given)
 
     assert str(raised.value) == f"{plugin.kubeconfig}: users[me].user.exec: {case.want}"
 
@@ -225,7 +227,7 @@ async def test_a_program_that_fails(plugin: Plugin, case: Case[str, str]) -> Non
     plugin.script(case.given + "\n")
 
     with pytest.raises(ConfigError, match=case.want) as raised:
-        await plugin.find()
+        await plugin.find_config()
 
     assert str(raised.value).startswith(f"{plugin.kubeconfig}: users[me].user.exec: ")
     assert "\n" not in str(raised.value)
@@ -247,30 +249,30 @@ STATUSES: list[Case[object, str]] = [
 @pytest.mark.parametrize("case", STATUSES, ids=ids)
 async def test_a_status_that_says_too_little(plugin: Plugin, case: Case[object, str]) -> None:
     """The protocol has been kept, and still there is no way in."""
-    plugin.says(case.given)
+    plugin.will_print(case.given)
 
     with pytest.raises(ConfigError, match=f": {case.want}$"):
-        await plugin.find()
+        await plugin.find_config()
 
 
 async def test_a_plugin_that_gives_no_token_any_more(plugin: Plugin) -> None:
     """Later it is told as well as at the start."""
-    access = await plugin.find()
-    plugin.says({})
+    rest_config = await plugin.find_config()
+    plugin.will_print({})
 
     with pytest.raises(ConfigError, match=r"the plugin gave no token any more$"):
-        await access.credentials.renew()
+        await rest_config.credentials.renew()
 
 
 async def test_a_date_without_a_zone_is_one_of_utc(plugin: Plugin) -> None:
     """There are plugins that leave it out."""
     until = in_s(plugin, 600).rstrip("Z")
-    plugin.says({"token": "one", "expirationTimestamp": until})
+    plugin.will_print({"token": "one", "expirationTimestamp": until})
 
-    access = await plugin.find()
+    rest_config = await plugin.find_config()
 
     await plugin.clock.advance(539)
-    assert (await header(access), plugin.runs) == ("Bearer one", 1)
+    assert (await header(rest_config), plugin.runs) == ("Bearer one", 1)
 
 
 @pytest.mark.parametrize("given", ["bin/plugin", ["bin/plugin"]])

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.case import Case, ids
 from trainer_kai.errors import ConfigError
-from trainer_kai.kube.proxies import check_proxy, proxy_for
+from trainer_kai.kube.proxies import check_proxy, proxy_for_server
 
 PROXY = "http://proxy:3128"
 
@@ -35,7 +35,7 @@ FOUND: list[Case[tuple[str, Mapping[str, str]], str]] = [
 @pytest.mark.parametrize("case", FOUND, ids=ids)
 def test_which_proxy(case: Case[tuple[str, Mapping[str, str]], str]) -> None:
     """By the scheme of the server."""
-    assert proxy_for(*case.given) == case.want
+    assert proxy_for_server(*case.given) == case.want
 
 
 # the server and NO_PROXY -> whether the way is straight
@@ -73,7 +73,7 @@ def test_who_is_reached_without(case: Case[tuple[str, str], bool], name: str) ->
     """Names, addresses, networks and ports."""
     server, excepted = case.given
 
-    found = proxy_for(server, {"HTTPS_PROXY": PROXY, name: excepted})
+    found = proxy_for_server(server, {"HTTPS_PROXY": PROXY, name: excepted})
 
     assert found == ("" if case.want else PROXY)
 
@@ -94,4 +94,4 @@ def test_a_proxy_that_we_cannot_speak_to(proxy: str) -> None:
 def test_the_variable_is_named() -> None:
     """Whoever set it must find it."""
     with pytest.raises(ConfigError, match=r"^\$https_proxy: must be"):
-        proxy_for("https://h", {"https_proxy": "socks5://p"})
+        proxy_for_server("https://h", {"https_proxy": "socks5://p"})

@@ -7,7 +7,7 @@ import pytest
 
 from trainer_kai.api.decode import DecodeError
 from trainer_kai.api.meta import Meta
-from trainer_kai.kube.reading import Unreadable, read_object, read_page
+from trainer_kai.kube.reading import UnreadableObject, read_object, read_page
 
 
 class Sized(msgspec.Struct, frozen=True):
@@ -42,7 +42,7 @@ def test_an_unreadable_object_is_set_aside() -> None:
     first, second, third = read.items
     assert isinstance(first, Sized)
     assert isinstance(third, Sized)
-    assert isinstance(second, Unreadable)
+    assert isinstance(second, UnreadableObject)
     assert second.metadata.name == "b"
     assert second.error.fault.path == "size"
 

@@ -10,13 +10,13 @@ from tests.support.case import Case, ids
 from trainer_kai.api.meta import Key, PartialObject
 from trainer_kai.api.resource import Resource
 from trainer_kai.kube.request import (
-    Deletion,
+    DeleteOptions,
+    ListTarget,
     Patch,
     PatchKind,
     Request,
     Selection,
-    Target,
-    Write,
+    WriteOptions,
     create,
     delete,
     get,
@@ -38,7 +38,7 @@ QUEUES: Final = Resource("scheduling.run.ai", "v2", "queues", "Queue", False, Pa
 POD: Final = Key("a", "b")
 METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-WHOLE: Final = Write(field_manager="me", dry_run=True, force=True, strict=True)
+WHOLE: Final = WriteOptions(field_manager="me", dry_run=True, force=True, strict=True)
 WHOLE_QUERY: Final = "fieldManager=me&dryRun=All&force=true&fieldValidation=Strict"
 
 
@@ -84,7 +84,7 @@ def test_a_path(case: Case[tuple[Resource[Any], str, str, str], str]) -> None:
 
 
 OPTIONS: Final = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
-SOME: Final = Target(PODS, "a", Selection("app=x,tier in (y)", "spec.nodeName=n"))
+SOME: Final = ListTarget(PODS, "a", Selection("app=x,tier in (y)", "spec.nodeName=n"))
 SOME_QUERY: Final = "labelSelector=app%3Dx%2Ctier+in+%28y%29&fieldSelector=spec.nodeName%3Dn"
 JSON_PATCH: Final = [{"op": "test", "path": "/a", "value": 1}]
 
@@ -102,7 +102,7 @@ REQUESTS: list[Case[Request, Sent]] = [
     ),
     Case(
         "the next page, of all namespaces, only metadata",
-        list_page(Target(PODS, only_metadata=True), 7, "a+b/c="),
+        list_page(ListTarget(PODS, only_metadata=True), 7, "a+b/c="),
         Sent("GET /api/v1/pods?limit=7&continue=a%2Bb%2Fc%3D", accept=METADATA_LIST),
     ),
     Case(
@@ -115,7 +115,7 @@ REQUESTS: list[Case[Request, Sent]] = [
     ),
     Case(
         "watch only metadata: its objects come one by one",
-        watch(Target(NODES, only_metadata=True), "1", 2),
+        watch(ListTarget(NODES, only_metadata=True), "1", 2),
         Sent(
             "GET /api/v1/nodes"
             "?watch=true&allowWatchBookmarks=true&resourceVersion=1&timeoutSeconds=2",
@@ -136,7 +136,7 @@ REQUESTS: list[Case[Request, Sent]] = [
     Case("post a question", post("/x", {}, repeatable=True), Sent("POST /x", {})),
     Case(
         "replace a part",
-        replace(PODS, POD, {"a": 1}, Write(subresource="status")),
+        replace(PODS, POD, {"a": 1}, WriteOptions(subresource="status")),
         Sent("PUT /api/v1/namespaces/a/pods/b/status", {"a": 1}, repeatable=False),
     ),
     Case(
@@ -165,17 +165,17 @@ REQUESTS: list[Case[Request, Sent]] = [
     ),
     Case(
         "delete whatever has that name",
-        delete(PODS, POD, Deletion()),
+        delete(PODS, POD, DeleteOptions()),
         Sent("DELETE /api/v1/namespaces/a/pods/b", OPTIONS, repeatable=False),
     ),
     Case(
         "delete this very object",
-        delete(PODS, POD, Deletion(uid="u")),
+        delete(PODS, POD, DeleteOptions(uid="u")),
         Sent("DELETE /api/v1/namespaces/a/pods/b", {**OPTIONS, "preconditions": {"uid": "u"}}),
     ),
     Case(
         "delete with everything",
-        delete(NODES, Key("", "n"), Deletion("u", "7", "Foreground", 0, True)),
+        delete(NODES, Key("", "n"), DeleteOptions("u", "7", "Foreground", 0, True)),
         Sent(
             "DELETE /api/v1/nodes/n",
             {
@@ -200,7 +200,7 @@ BUILDERS: Final[dict[str, Callable[[Key], Request]]] = {
     "get": lambda key: get(PODS, key),
     "replace": lambda key: replace(PODS, key, {}),
     "patch": lambda key: patch(PODS, key, Patch(PatchKind.MERGE, {})),
-    "delete": lambda key: delete(PODS, key, Deletion(uid="u")),
+    "delete": lambda key: delete(PODS, key, DeleteOptions(uid="u")),
 }
 
 

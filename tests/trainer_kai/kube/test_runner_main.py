@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from tests.support.case import Case, ids
 from tests.support.clock import VirtualClock
 from trainer_kai.errors import ConfigError, FieldError, InvariantError
-from trainer_kai.kube.errors import Forbidden, Refusal, Unauthorized
+from trainer_kai.kube.errors import ErrorDetails, Forbidden, Unauthorized
 from trainer_kai.kube.runner import Program, Runner, main
 
 
@@ -27,7 +27,7 @@ async def nothing(_: Runner) -> None:
     """Do nothing."""
 
 
-REFUSAL = Refusal("GET /x", 403, "Forbidden", "no")
+ERROR_DETAILS = ErrorDetails("GET /x", 403, "Forbidden", "no")
 
 # a program -> its exit code, and what is logged: the event, and whether a traceback is shown
 ENDS: list[Case[Program, tuple[int, list[tuple[str, bool]]]]] = [
@@ -39,22 +39,26 @@ ENDS: list[Case[Program, tuple[int, list[tuple[str, bool]]]]] = [
     ),
     Case(
         "credentials",
-        raising(Unauthorized(REFUSAL._replace(status=401))),
+        raising(Unauthorized(ERROR_DETAILS._replace(status=401))),
         (1, [("credentials refused", False), ("process ends", False)]),
     ),
     Case(
         "another refusal",
-        raising(Forbidden(REFUSAL)),
+        raising(Forbidden(ERROR_DETAILS)),
         (1, [("request failed for good", False), ("process ends", False)]),
     ),
     Case(
         "a refusal in a group, from two tasks",
-        raising(ExceptionGroup("", [Forbidden(REFUSAL), ExceptionGroup("", [Forbidden(REFUSAL)])])),
+        raising(
+            ExceptionGroup(
+                "", [Forbidden(ERROR_DETAILS), ExceptionGroup("", [Forbidden(ERROR_DETAILS)])]
+            )
+        ),
         (1, [("request failed for good", False), ("process ends", False)]),
     ),
     Case(
         "credentials in a group",
-        raising(ExceptionGroup("", [Unauthorized(REFUSAL._replace(status=401))])),
+        raising(ExceptionGroup("", [Unauthorized(ERROR_DETAILS._replace(status=401))])),
         (1, [("credentials refused", False), ("process ends", False)]),
     ),
     Case(

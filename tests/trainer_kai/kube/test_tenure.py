@@ -21,14 +21,14 @@ CALM_S = 2 * TIMING.lease_s + 6 * TIMING.retry_s  # the old leader's lease, and 
 
 
 @dataclass(frozen=True)
-class Pass:
+class TimePasses:
     """Time passes."""
 
     seconds: float
 
 
 @dataclass(frozen=True)
-class Happens:
+class Disturbance:
     """Something happens to one of the candidates, or to the Lease."""
 
     what: str
@@ -40,23 +40,23 @@ class Happens:
 DELAYS_S = st.sampled_from([0.0, 0.1, 1.5, 4.0, 9.5, 20.0])
 NETWORKS = st.builds(
     Network,
-    there_s=DELAYS_S,
-    back_s=DELAYS_S,
+    request_delay_s=DELAYS_S,
+    answer_delay_s=DELAYS_S,
     lose_requests=st.booleans(),
     lose_answers=st.booleans(),
     refuse=st.booleans(),
 )
-WHO = st.integers(0, 2)
+CANDIDATES = st.integers(0, 2)
 STEPS = st.one_of(
-    st.builds(Pass, st.sampled_from([0.5, 1.0, 2.5, 5.0, 9.5, 10.5, 16.0, 20.0])),
-    st.builds(Happens, st.sampled_from(["freeze", "thaw", "thaw", "kill", "stop"]), WHO),
-    st.builds(Happens, st.just("network"), WHO, NETWORKS | st.just(Network())),
-    st.builds(Happens, st.just("jump"), WHO, hours=st.sampled_from([-1, 1, 1000])),
-    st.builds(Happens, st.sampled_from(["delete", "touch"])),
+    st.builds(TimePasses, st.sampled_from([0.5, 1.0, 2.5, 5.0, 9.5, 10.5, 16.0, 20.0])),
+    st.builds(Disturbance, st.sampled_from(["freeze", "thaw", "thaw", "kill", "stop"]), CANDIDATES),
+    st.builds(Disturbance, st.just("network"), CANDIDATES, NETWORKS | st.just(Network())),
+    st.builds(Disturbance, st.just("jump"), CANDIDATES, hours=st.sampled_from([-1, 1, 1000])),
+    st.builds(Disturbance, st.sampled_from(["delete", "touch"])),
 )
 
 
-class Weather:
+class DisturbedElection:
     """Three candidates, whoever replaces those that end, and what must never be."""
 
     def __init__(self, *, has_past: bool) -> None:
@@ -65,26 +65,26 @@ class Weather:
         if has_past:
             self.server.create(LeaseRecord("", 1, "", "2025-12-31T00:00:00.000000Z", 3))
         self._names = itertools.count()
-        self.all: list[Candidate] = []
-        self.now = [self._enter() for _ in range(3)]
+        self.all_candidates: list[Candidate] = []
+        self.candidates = [self._add_candidate() for _ in range(3)]
         self.leaders: list[str] = []  # when time last passed
 
-    def _enter(self) -> Candidate:
+    def _add_candidate(self) -> Candidate:
         candidate = Candidate(f"c{next(self._names)}", self.server, self.clock, TIMING)
-        candidate.act_s = TIMING.write_s
-        self.all.append(candidate)
+        candidate.write_s = TIMING.write_s
+        self.all_candidates.append(candidate)
         return candidate
 
-    async def take(self, steps: Sequence[Pass | Happens]) -> None:
+    async def run_steps(self, steps: Sequence[TimePasses | Disturbance]) -> None:
         """Let it all happen."""
         for step in steps:
-            if isinstance(step, Pass):
+            if isinstance(step, TimePasses):
                 await self.pass_time(step.seconds)
             else:
-                self._happen(step)
+                self._disturb(step)
 
-    def _happen(self, step: Happens) -> None:
-        candidate = self.now[step.to]
+    def _disturb(self, step: Disturbance) -> None:
+        candidate = self.candidates[step.to]
         match step.what:
             case "freeze":
                 candidate.host.freeze()
@@ -96,10 +96,10 @@ class Weather:
                 candidate.host.date_jump += timedelta(hours=step.hours)
             case "kill":
                 candidate.kill()
-                self.now[step.to] = self._enter()
+                self.candidates[step.to] = self._add_candidate()
             case "stop":
                 candidate.running.cancel()
-                self.now[step.to] = self._enter()
+                self.candidates[step.to] = self._add_candidate()
             case "delete":
                 self.server.delete()
             case "touch":
@@ -115,17 +115,17 @@ class Weather:
     @property
     def holders(self) -> list[str]:
         """Return who could write now."""
-        return [candidate.name for candidate in self.all if candidate.holds]
+        return [candidate.name for candidate in self.all_candidates if candidate.holds]
 
     def check_acts(self) -> None:
         """Each act was over before anyone else sent one."""
-        acts = sorted((*act, c.name) for c in self.all for act in c.acts)
+        acts = sorted((*act, c.name) for c in self.all_candidates for act in c.writes)
         for (_, over_s, name), (sent_s, _, next_name) in itertools.pairwise(acts):
             assert name == next_name or over_s <= sent_s
 
-    async def clear_up(self) -> None:
+    async def recover(self) -> None:
         """Let the sun shine."""
-        for candidate in self.now:
+        for candidate in self.candidates:
             candidate.host.network = Network()
             candidate.host.thaw()
         await self.pass_time(20)  # what is still under way
@@ -133,30 +133,44 @@ class Weather:
 
     async def end(self) -> None:
         """Clean up."""
-        for candidate in self.all:
+        for candidate in self.all_candidates:
             candidate.running.cancel()
             candidate.host.thaw()
         await self.clock.advance(100)
-        for candidate in self.all:
+        for candidate in self.all_candidates:
             await candidate.end()
 
 
 @given(st.lists(STEPS, max_size=30), st.booleans())
-@example([Pass(3), Happens("freeze", 0), Pass(20), Happens("thaw", 0), Pass(5)], True)
-@example([Pass(3), Happens("delete"), Pass(0.5), Happens("delete"), Pass(20)], True)
-@example([Pass(3), Happens("stop", 0), Pass(5)], True)
+@example(
+    [
+        TimePasses(3),
+        Disturbance("freeze", 0),
+        TimePasses(20),
+        Disturbance("thaw", 0),
+        TimePasses(5),
+    ],
+    True,
+)
+@example(
+    [TimePasses(3), Disturbance("delete"), TimePasses(0.5), Disturbance("delete"), TimePasses(20)],
+    True,
+)
+@example([TimePasses(3), Disturbance("stop", 0), TimePasses(5)], True)
 @settings(max_examples=examples(15))
-async def test_never_two_and_in_the_end_one(steps: list[Pass | Happens], has_past: bool) -> None:
+async def test_never_two_and_in_the_end_one(
+    steps: list[TimePasses | Disturbance], has_past: bool
+) -> None:
     """Whatever happens in whatever order: no two fences hold, no write is late, one leads."""
-    weather = Weather(has_past=has_past)
+    election = DisturbedElection(has_past=has_past)
     try:
-        await weather.take(steps)
-        await weather.clear_up()
-        leaders = weather.holders
-        await weather.pass_time(TIMING.lease_s)
+        await election.run_steps(steps)
+        await election.recover()
+        leaders = election.holders
+        await election.pass_time(TIMING.lease_s)
     finally:
-        await weather.end()
+        await election.end()
 
     assert len(leaders) == 1
-    assert weather.leaders == leaders
-    weather.check_acts()
+    assert election.leaders == leaders
+    election.check_acts()

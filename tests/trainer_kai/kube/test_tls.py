@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 from e2e.cluster.certificates import Authority
 from tests.support.case import Case, ids
 from trainer_kai.errors import ConfigError
-from trainer_kai.kube.access import Access, Certificate, Token, Trust
+from trainer_kai.kube.access import ClientCertificate, RestConfig, ServerTrust, StaticToken
 from trainer_kai.kube.tls import tls_context
 
 NO_CERTIFICATE: Final = "the test: client-certificate: is no certificate in PEM with the key"
@@ -57,20 +57,20 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def made(
-    trust: Trust, certificate: Certificate | None = None, server: str = "https://h"
+    trust: ServerTrust, certificate: ClientCertificate | None = None, server: str = "https://h"
 ) -> ssl.SSLContext | None:
     """Make a context."""
-    return tls_context(Access(server, Token(""), trust, certificate, origin="the test"))
+    return tls_context(RestConfig(server, StaticToken(""), trust, certificate, origin="the test"))
 
 
 def test_without_tls_there_is_none() -> None:
     """Whatever else is given."""
-    assert made(Trust("no certificate"), server="http://h") is None
+    assert made(ServerTrust("no certificate"), server="http://h") is None
 
 
 def test_an_authority_is_the_only_one(pair: Pair) -> None:
     """What the machine trusts does not count then."""
-    context = made(Trust(pair.authority))
+    context = made(ServerTrust(pair.authority))
 
     assert context is not None
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
@@ -80,7 +80,7 @@ def test_an_authority_is_the_only_one(pair: Pair) -> None:
 
 def test_an_authority_may_be_commented(pair: Pair) -> None:
     """In any language: what stands around a certificate is nothing."""
-    context = made(Trust(f"# Behörde für Tests\n{pair.authority}# Ende\n"))
+    context = made(ServerTrust(f"# Behörde für Tests\n{pair.authority}# Ende\n"))
 
     assert context is not None
     assert len(context.get_ca_certs()) == 1
@@ -88,7 +88,7 @@ def test_an_authority_may_be_commented(pair: Pair) -> None:
 
 def test_nobody_is_checked_who_need_not_be() -> None:
     """An authority is not even read then."""
-    context = made(Trust("no certificate", insecure=True))
+    context = made(ServerTrust("no certificate", insecure=True))
 
     assert context is not None
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_NONE, False)
@@ -96,7 +96,7 @@ def test_nobody_is_checked_who_need_not_be() -> None:
 
 def test_authorities_without_key_identifiers_are_trusted(pair: Pair) -> None:
     """Newer Pythons are strict about them, clusters are not."""
-    context = made(Trust(pair.authority))
+    context = made(ServerTrust(pair.authority))
 
     assert context is not None
     assert not context.verify_flags & getattr(ssl, "VERIFY_X509_STRICT", 0)
@@ -109,12 +109,12 @@ def test_authorities_without_key_identifiers_are_trusted(pair: Pair) -> None:
 def test_an_authority_that_is_none(authority: str) -> None:
     """Where it was given, and what to do."""
     with pytest.raises(ConfigError, match="certificate-authority: holds no certificate in PEM"):
-        made(Trust(authority))
+        made(ServerTrust(authority))
 
 
 def test_a_certificate_leaves_no_file(pair: Pair, folder: Path) -> None:
     """OpenSSL reads it from one; the key must not stay there."""
-    assert made(Trust(), Certificate(pair.chain, pair.key)) is not None
+    assert made(ServerTrust(), ClientCertificate(pair.chain, pair.key)) is not None
     assert [*folder.iterdir()] == []
 
 
@@ -134,7 +134,7 @@ def test_a_certificate_that_does_not_fit(
     chain, key = (getattr(pair, name) for name in case.given)
 
     with pytest.raises(ConfigError, match=case.want) as raised:
-        made(Trust(), Certificate(chain, key))
+        made(ServerTrust(), ClientCertificate(chain, key))
 
     assert "\n" not in str(raised.value)
     assert [*folder.iterdir()] == []
@@ -144,4 +144,4 @@ def test_a_certificate_that_does_not_fit(
 def test_a_certificate_that_is_none(chain: bytes, key: bytes) -> None:
     """Any bytes are a fault and no more."""
     with pytest.raises(ConfigError, match=NO_CERTIFICATE):
-        made(Trust(), Certificate(chain, key))
+        made(ServerTrust(), ClientCertificate(chain, key))

@@ -6,8 +6,24 @@ from typing import Final
 import pytest
 
 from tests.support.case import Case, ids
-from tests.support.ways import BOTH, GET, LONG_S, Kind, Way, close, half, never, way
-from tests.support.wire import Asked, Line, Reply, answering, reply
+from tests.support.ways import (
+    BOTH_TRANSPORTS,
+    GET,
+    LONG_S,
+    ConnectedTransport,
+    TransportFactory,
+    close_connection,
+    connected,
+    half_answer,
+    never_answer,
+)
+from tests.support.wire import (
+    Answerer,
+    ReceivedRequest,
+    ServerConnection,
+    always_answer,
+    http_answer,
+)
 from trainer_kai.kube.errors import NotFound, Throttled, Unavailable
 from trainer_kai.kube.transport import Transport
 
@@ -18,41 +34,41 @@ async def read(transport: Transport, silence_s: float = LONG_S) -> bytes:
         return b"".join([piece async for piece in pieces])
 
 
-def pieces_of(*pieces: bytes) -> Reply:
+def pieces_of(*pieces: bytes) -> Answerer:
     """Begin an answer, and leave it open."""
 
-    async def answer(_asked: Asked, line: Line) -> None:
-        await line.send(reply(200, b"", "Transfer-Encoding: chunked"))
+    async def answer(_asked: ReceivedRequest, line: ServerConnection) -> None:
+        await line.send(http_answer(200, b"", "Transfer-Encoding: chunked"))
         for piece in pieces:
             await line.send(b"%x\r\n%s\r\n" % (len(piece), piece))
-        await line.is_over.wait()
+        await line.is_closed.wait()
 
     return answer
 
 
-@BOTH
-async def test_a_stream_comes_as_it_is_written(kind: Kind) -> None:
+@BOTH_TRANSPORTS
+async def test_a_stream_comes_as_it_is_written(kind: TransportFactory) -> None:
     """What is there is read before the rest is written, to the end."""
     more = asyncio.Event()
 
-    async def answer(_asked: Asked, line: Line) -> None:
-        await line.send(reply(200, b"1\r\na\r\n", "Transfer-Encoding: chunked"))
+    async def answer(_asked: ReceivedRequest, line: ServerConnection) -> None:
+        await line.send(http_answer(200, b"1\r\na\r\n", "Transfer-Encoding: chunked"))
         await more.wait()
         await line.send(b"2\r\nbc\r\n0\r\n\r\n")
 
-    async with way(kind, answer) as the, the.transport.stream(GET, LONG_S) as pieces:
+    async with connected(kind, answer) as the, the.transport.stream(GET, LONG_S) as pieces:
         assert await anext(pieces) == b"a"
         more.set()
         assert b"".join([piece async for piece in pieces]) == b"bc"
 
 
-@BOTH
-async def test_a_refused_stream(kind: Kind) -> None:
+@BOTH_TRANSPORTS
+async def test_a_refused_stream(kind: TransportFactory) -> None:
     """It is an error of ours before anything is read, with the words of the server."""
-    async with way(kind, answering(404, b'{"reason":"NotFound","message":"m"}')) as the:
+    async with connected(kind, always_answer(404, b'{"reason":"NotFound","message":"m"}')) as the:
         with pytest.raises(NotFound, match="GET /api/v1/pods: 404 NotFound: m"):
             await read(the.transport)
-        the.wire.answer = answering(429, b"", "Retry-After: 3")
+        the.server.answer = always_answer(429, b"", "Retry-After: 3")
         with pytest.raises(Throttled) as raised:
             await read(the.transport)
 
@@ -60,69 +76,69 @@ async def test_a_refused_stream(kind: Kind) -> None:
 
 
 SILENT: Final = "did not answer in time"
-SILENCES: list[Case[Reply, str]] = [
-    Case("nothing at all", never, SILENT),
+SILENCES: list[Case[Answerer, str]] = [
+    Case("nothing at all", never_answer, SILENT),
     Case("nothing more", pieces_of(b"a"), SILENT),
-    Case("closed before the answer", close, "broke"),
-    Case("reset within the answer", half, "broke"),
+    Case("closed before the answer", close_connection, "broke"),
+    Case("reset within the answer", half_answer, "broke"),
 ]
 
 
-@BOTH
+@BOTH_TRANSPORTS
 @pytest.mark.parametrize("case", SILENCES, ids=ids)
-async def test_a_stream_that_breaks(kind: Kind, case: Case[Reply, str]) -> None:
+async def test_a_stream_that_breaks(kind: TransportFactory, case: Case[Answerer, str]) -> None:
     """Whoever reads is told, as of a request; it was sent once."""
-    async with way(kind, case.given) as the:
+    async with connected(kind, case.given) as the:
         with pytest.raises(Unavailable, match=case.want):
             await read(the.transport, 0.05 if case.want == SILENT else LONG_S)
 
-        assert len(the.wire.asked) == 1
+        assert len(the.server.requests) == 1
 
 
-@BOTH
+@BOTH_TRANSPORTS
 @pytest.mark.parametrize("error", [TimeoutError("mine"), ValueError("mine"), OSError("mine")])
-async def test_errors_of_the_reader_are_its_own(kind: Kind, error: Exception) -> None:
+async def test_errors_of_the_reader_are_its_own(kind: TransportFactory, error: Exception) -> None:
     """They come out as they are, and the connection is closed."""
 
-    async def fail(the: Way) -> None:
+    async def fail(the: ConnectedTransport) -> None:
         async with the.transport.stream(GET, LONG_S) as pieces:
             assert await anext(pieces) == b"a"
             raise error
 
-    async with way(kind, pieces_of(b"a")) as the:
+    async with connected(kind, pieces_of(b"a")) as the:
         with pytest.raises(type(error)) as raised:
             await fail(the)
 
         assert raised.value is error
-        await the.wire.lines[0].until_over()
+        await the.server.connections[0].until_closed()
 
 
-@BOTH
-async def test_who_leaves_early_closes_the_connection(kind: Kind) -> None:
+@BOTH_TRANSPORTS
+async def test_who_leaves_early_closes_the_connection(kind: TransportFactory) -> None:
     """The server need not write to nobody."""
-    async with way(kind, pieces_of(b"a")) as the:
+    async with connected(kind, pieces_of(b"a")) as the:
         async with the.transport.stream(GET, LONG_S) as pieces:
             await anext(pieces)
 
-        await the.wire.lines[0].until_over()
+        await the.server.connections[0].until_closed()
 
 
-@BOTH
-async def test_a_stream_that_is_cancelled(kind: Kind) -> None:
+@BOTH_TRANSPORTS
+async def test_a_stream_that_is_cancelled(kind: TransportFactory) -> None:
     """The connection is closed at once."""
-    async with way(kind, pieces_of(b"a")) as the:
+    async with connected(kind, pieces_of(b"a")) as the:
         reading = asyncio.create_task(read(the.transport))
-        await the.wire.until_asked(1)
+        await the.server.until_requests(1)
         reading.cancel()
         with pytest.raises(asyncio.CancelledError):
             await reading
-        await the.wire.lines[0].until_over()
+        await the.server.connections[0].until_closed()
 
 
-@BOTH
-async def test_closing_cuts_off_what_still_streams(kind: Kind) -> None:
+@BOTH_TRANSPORTS
+async def test_closing_cuts_off_what_still_streams(kind: TransportFactory) -> None:
     """Whoever reads is told."""
-    async with way(kind, pieces_of(b"a")) as the, the.transport.stream(GET, LONG_S) as pieces:
+    async with connected(kind, pieces_of(b"a")) as the, the.transport.stream(GET, LONG_S) as pieces:
         await anext(pieces)
         await the.transport.close()
         with pytest.raises(Unavailable, match="broke"):

@@ -12,15 +12,15 @@ from hypothesis import given
 
 from tests.support.clock import VirtualClock
 from tests.support.fakekube import FakeKube
-from tests.support.heard import Heard
+from tests.support.heard import WatchRecorder
 from trainer_kai.api.meta import Meta
 from trainer_kai.api.resource import Resource
-from trainer_kai.kube.access import Access, Token
-from trainer_kai.kube.client import Client, Unobserved
+from trainer_kai.kube.access import RestConfig, StaticToken
+from trainer_kai.kube.client import Client, NoRequestObserver
 from trainer_kai.kube.errors import Unauthorized
-from trainer_kai.kube.known import Change, What
-from trainer_kai.kube.request import Target
-from trainer_kai.kube.watch import Pace, Watch
+from trainer_kai.kube.known import Delta, DeltaType
+from trainer_kai.kube.request import ListTarget
+from trainer_kai.kube.watch import Watch, WatchTiming
 
 
 class Thing(msgspec.Struct, frozen=True):
@@ -31,41 +31,43 @@ class Thing(msgspec.Struct, frozen=True):
 
 
 THINGS: Final = Resource("example.com", "v1", "things", "Thing", True, Thing)
-PACE: Final = Pace(page_items=3, first_wait_s=0.1, longest_wait_s=30.0)
+TIMING: Final = WatchTiming(page_items=3, first_wait_s=0.1, longest_wait_s=30.0)
 LONG_S: Final = 3600.0  # longer than any failure lasts
 
 Step: TypeAlias = Callable[[FakeKube], None]
 
 
-class Run:
+class WatchHarness:
     """A watch of the fake, and all that it told."""
 
-    def __init__(self, kube: FakeKube, heard: Heard[Thing]) -> None:
+    def __init__(self, kube: FakeKube, consumer: WatchRecorder[Thing]) -> None:
         self.kube = kube
         self.clock = VirtualClock()
-        self.heard = heard
-        access = Access("https://fake", Token(""), origin="the test")
-        client = Client(access, kube, self.clock, Unobserved())
-        target = Target(THINGS, "default")
-        self.watch = Watch(client, target, self.heard, pace=PACE, jitter=lambda: 0.5)
+        self.consumer = consumer
+        rest_config = RestConfig("https://fake", StaticToken(""), origin="the test")
+        client = Client(rest_config, kube, self.clock, NoRequestObserver())
+        target = ListTarget(THINGS, "default")
+        self.watch = Watch(client, target, self.consumer, timing=TIMING, jitter=lambda: 0.5)
 
     @property
-    def told(self) -> list[tuple[What, str]]:
+    def reported(self) -> list[tuple[DeltaType, str]]:
         """Return what became of whom."""
-        return [(change.what, change.key.name) for change in self.heard.changes]
+        return [(change.type, change.key.name) for change in self.consumer.changes]
 
     @property
     def state(self) -> dict[str, str]:
         """Return name and version of every object, as the consumer knows them."""
-        found = self.heard.state.items()
+        found = self.consumer.state.items()
         return {key.name: thing.metadata.resource_version for key, thing in found}
 
 
 @asynccontextmanager
-async def _running(kube: FakeKube, heard: Heard[Thing] | None = None) -> AsyncIterator[Run]:
+async def _running(
+    kube: FakeKube, consumer: WatchRecorder[Thing] | None = None
+) -> AsyncIterator[WatchHarness]:
     """Follow the fake; what the watch raises is raised here."""
-    run = Run(kube, heard or Heard())
-    task = asyncio.create_task(run.watch.run(run.heard.change, run.heard.has_synced))
+    run = WatchHarness(kube, consumer or WatchRecorder())
+    task = asyncio.create_task(run.watch.run(run.consumer.change, run.consumer.has_synced))
     await run.clock.advance(0)
     try:
         yield run
@@ -83,9 +85,9 @@ async def test_a_list_comes_first() -> None:
         kube.put(f"t-{number}")
 
     async with _running(kube) as run:
-        assert run.told == [(What.ADDED, f"t-{number}") for number in range(7)]
-        assert run.heard.reads == ["PAGE"] * 3
-        assert run.heard.synced == 1
+        assert run.reported == [(DeltaType.ADDED, f"t-{number}") for number in range(7)]
+        assert run.consumer.reads == ["PAGE"] * 3
+        assert run.consumer.synced == 1
         assert run.watch.synced
 
 
@@ -95,21 +97,21 @@ async def test_deletions_in_a_gap_are_told_without_a_state() -> None:
     for name in ("stays", "goes", "returns"):
         kube.put(name)
     async with _running(kube) as run:
-        since = len(run.heard.changes)
+        since = len(run.consumer.changes)
         kube.break_streams()
         kube.delete("goes")
         kube.delete("returns")
         kube.put("returns")
-        kube.forget()
+        kube.compact()
         await run.clock.advance(LONG_S)
 
-        assert run.told[since:] == [
-            (What.DELETED, "returns"),
-            (What.ADDED, "returns"),
-            (What.DELETED, "goes"),
+        assert run.reported[since:] == [
+            (DeltaType.DELETED, "returns"),
+            (DeltaType.ADDED, "returns"),
+            (DeltaType.DELETED, "goes"),
         ]
-        assert run.heard.changes[since].object is None
-        assert run.heard.synced == 2
+        assert run.consumer.changes[since].object is None
+        assert run.consumer.synced == 2
 
 
 async def test_a_watch_told_in_its_stream_that_it_lags_lists_again() -> None:
@@ -120,11 +122,11 @@ async def test_a_watch_told_in_its_stream_that_it_lags_lists_again() -> None:
         kube.expire_streams()
         await run.clock.advance(LONG_S)
 
-        assert run.told == [(What.ADDED, "a")]
-        assert run.heard.synced == 2
+        assert run.reported == [(DeltaType.ADDED, "a")]
+        assert run.consumer.synced == 2
 
 
-class _Forgetful(Heard[Thing]):
+class _Forgetful(WatchRecorder[Thing]):
     """A consumer during whose first page the list expires."""
 
     def __init__(self, kube: FakeKube) -> None:
@@ -135,7 +137,7 @@ class _Forgetful(Heard[Thing]):
         """Change and forget, once."""
         if not self.reads:
             self._kube.put("meanwhile")
-            self._kube.forget()
+            self._kube.compact()
         super().watch_read(resource, event)
 
 
@@ -147,9 +149,9 @@ async def test_an_expired_page_begins_the_list_anew() -> None:
     async with _running(kube, _Forgetful(kube)) as run:
         await run.clock.advance(LONG_S)
 
-        assert run.state == kube.truth
-        assert [dict(asked.query).get("limit") for asked in kube.asked] == ["3", "3", "12", None]
-        assert run.heard.synced == 1
+        assert run.state == kube.versions
+        assert [dict(asked.query).get("limit") for asked in kube.requests] == ["3", "3", "12", None]
+        assert run.consumer.synced == 1
 
 
 async def test_a_watch_continues_from_the_last_thing_it_told() -> None:
@@ -164,10 +166,10 @@ async def test_a_watch_continues_from_the_last_thing_it_told() -> None:
         kube.break_streams(after_bytes=20)
         await run.clock.advance(LONG_S)
 
-        assert run.told == [(What.ADDED, "a"), (What.ADDED, "b")]
-        versions = [dict(asked.query).get("resourceVersion") for asked in kube.asked]
+        assert run.reported == [(DeltaType.ADDED, "a"), (DeltaType.ADDED, "b")]
+        versions = [dict(asked.query).get("resourceVersion") for asked in kube.requests]
         assert versions == [None, "0", "1"]
-        assert run.heard.synced == 1
+        assert run.consumer.synced == 1
 
 
 async def test_failures_are_waited_out_longer_each_time() -> None:
@@ -193,12 +195,12 @@ async def test_a_version_that_is_gone_is_no_reason_to_wait_on() -> None:
         kube.refuse(*[0] * 8)
         kube.break_streams()
         kube.put("a")
-        kube.forget()
+        kube.compact()
         waits = await _waits(run, 10)
         await run.clock.advance(0)
 
         assert waits[-2:] == pytest.approx([0.075 * 2**8, 0.075])
-        assert run.told == [(What.ADDED, "a")]
+        assert run.reported == [(DeltaType.ADDED, "a")]
 
 
 async def test_lists_that_lead_nowhere_are_read_ever_less_often() -> None:
@@ -206,12 +208,12 @@ async def test_lists_that_lead_nowhere_are_read_ever_less_often() -> None:
     kube = FakeKube()
     kube.put("a")
     async with _running(kube) as run:
-        kube.lags = True
+        kube.is_behind = True
         kube.break_streams()
         await run.clock.advance(600)
 
-        assert len(kube.asked) < 2 * 35  # after a minute it is one list in half a minute
-        assert run.told == [(What.ADDED, "a")]
+        assert len(kube.requests) < 2 * 35  # after a minute it is one list in half a minute
+        assert run.reported == [(DeltaType.ADDED, "a")]
 
 
 async def test_an_api_server_that_is_away_at_the_start_is_told_at_once() -> None:
@@ -219,13 +221,13 @@ async def test_an_api_server_that_is_away_at_the_start_is_told_at_once() -> None
     kube = FakeKube()
     kube.refuse(503, 503)
     async with _running(kube) as run:
-        assert "503" in run.watch.missing()
-        assert len(run.heard.troubles) == 1
+        assert "503" in run.watch.not_synced_reason()
+        assert len(run.consumer.failures) == 1
         await run.clock.advance(LONG_S)
-        assert run.watch.missing() == ""
+        assert run.watch.not_synced_reason() == ""
 
 
-async def _waits(run: Run, count: int) -> list[float]:
+async def _waits(run: WatchHarness, count: int) -> list[float]:
     """Return how long the watch waits, each time anew."""
     waits = []
     for _ in range(count):
@@ -245,7 +247,7 @@ async def test_a_stream_that_ends_at_once_is_not_asked_for_at_once() -> None:
             await run.clock.advance(0)
             assert len(run.clock.waits_s) == 1
             await run.clock.advance(run.clock.waits_s[0])
-        assert len(kube.asked) == 5
+        assert len(kube.requests) == 5
 
 
 async def test_an_unreadable_object_is_not_there() -> None:
@@ -254,14 +256,14 @@ async def test_an_unreadable_object_is_not_there() -> None:
     kube.put("a", size="many")
     kube.put("b")
     async with _running(kube) as run:
-        assert run.told == [(What.ADDED, "b")]
+        assert run.reported == [(DeltaType.ADDED, "b")]
         kube.put("b", size="many")
         kube.put("a", size=1)
         await run.clock.advance(0)
 
-        assert run.told[1:] == [(What.DELETED, "b"), (What.ADDED, "a")]
-        assert [skipped.metadata.name for skipped in run.heard.skipped] == ["a", "b"]
-        assert run.heard.troubles == []
+        assert run.reported[1:] == [(DeltaType.DELETED, "b"), (DeltaType.ADDED, "a")]
+        assert [skipped.metadata.name for skipped in run.consumer.skipped] == ["a", "b"]
+        assert run.consumer.failures == []
 
 
 async def test_refused_credentials_end_the_watch() -> None:
@@ -273,11 +275,11 @@ async def test_refused_credentials_end_the_watch() -> None:
         kube.break_streams()
 
     with pytest.raises(Unauthorized, match="renew it, or log in again"):
-        await _follow(kube, Heard(), act)
+        await _follow(kube, WatchRecorder(), act)
 
 
-class _Raising(Heard[Thing]):
-    def change(self, change: Change[Thing]) -> None:
+class _Raising(WatchRecorder[Thing]):
+    def change(self, change: Delta[Thing]) -> None:
         raise ValueError(change.key.name)
 
 
@@ -288,8 +290,10 @@ async def test_what_the_consumer_raises_ends_the_watch() -> None:
         await _follow(kube, _Raising(), lambda: kube.put("a"))
 
 
-async def _follow(kube: FakeKube, heard: Heard[Thing], act: Callable[[], object]) -> None:
-    async with _running(kube, heard) as run:
+async def _follow(
+    kube: FakeKube, consumer: WatchRecorder[Thing], act: Callable[[], object]
+) -> None:
+    async with _running(kube, consumer) as run:
         act()
         await run.clock.advance(LONG_S)
 
@@ -304,7 +308,7 @@ STEPS: Final[st.SearchStrategy[Step]] = st.one_of(
         lambda statuses: lambda kube: kube.refuse(*statuses)
     ),
     st.sampled_from(
-        [FakeKube.bookmark, FakeKube.forget, FakeKube.end_streams, FakeKube.expire_streams]
+        [FakeKube.bookmark, FakeKube.compact, FakeKube.end_streams, FakeKube.expire_streams]
     ),
 )
 
@@ -329,7 +333,9 @@ def test_every_net_change_is_told_exactly_once(
                 step(kube)
                 await run.clock.advance(pause_s)
             await run.clock.advance(LONG_S)
-            readable = {n: v for n, v in kube.truth.items() if kube.fields(n).get("size") != "many"}
+            readable = {
+                n: v for n, v in kube.versions.items() if kube.fields(n).get("size") != "many"
+            }
             assert run.state == readable
 
     asyncio.run(live())

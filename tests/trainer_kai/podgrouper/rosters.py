@@ -8,27 +8,27 @@ from trainer_kai.api.decode import decode, encode
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key, PartialObject
 from trainer_kai.api.names import DEFAULT_QUEUE, SCHEDULER_NAME
-from trainer_kai.podgrouper.roster import Roster
-from trainer_kai.podgrouper.seen import FIELD_MANAGER, WatchedGroup
-from trainer_kai.policy.groups import Fields, Rules
+from trainer_kai.podgrouper.roster import PodgrouperStore
+from trainer_kai.podgrouper.seen import FIELD_MANAGER, WatchedPodGroup
+from trainer_kai.policy.groups import GroupingRules, ManifestFields
 
-__all__ = ["BUNDLED", "EXTERNAL", "applied", "job_of", "known", "trainjob_of"]
+__all__ = ["BUNDLED", "EXTERNAL", "applied", "job_for", "store_with", "trainjob_for"]
 
-BUNDLED = Rules("bundled", SCHEDULER_NAME, DEFAULT_QUEUE)
-EXTERNAL = Rules("external", SCHEDULER_NAME, DEFAULT_QUEUE)
+BUNDLED = GroupingRules("bundled", SCHEDULER_NAME, DEFAULT_QUEUE)
+EXTERNAL = GroupingRules("external", SCHEDULER_NAME, DEFAULT_QUEUE)
 
 
-def known(jobset: JobSet, *, counts: bool = False) -> Roster:
+def store_with(jobset: JobSet, *, counts: bool = False) -> PodgrouperStore:
     """Return a roster that knows a JobSet, its TrainJob and its Jobs."""
-    roster = Roster(counts=counts)
-    roster.trainjob_changed(*trainjob_of(jobset))
-    roster.jobset_changed(jobset.metadata.key, jobset)
+    store = PodgrouperStore(counts=counts)
+    store.trainjob_changed(*trainjob_for(jobset))
+    store.jobset_changed(jobset.metadata.key, jobset)
     for job in jobset.spec.replicated_jobs:
-        roster.job_changed(*job_of(jobset, job.name))
-    return roster
+        store.job_changed(*job_for(jobset, job.name))
+    return store
 
 
-def trainjob_of(jobset: JobSet, uid: str = "") -> tuple[Key, PartialObject]:
+def trainjob_for(jobset: JobSet, uid: str = "") -> tuple[Key, PartialObject]:
     """Return the TrainJob that a JobSet names, or another one of that name."""
     (owner,) = jobset.metadata.owner_references
     key = Key(jobset.metadata.namespace, owner.name)
@@ -36,7 +36,7 @@ def trainjob_of(jobset: JobSet, uid: str = "") -> tuple[Key, PartialObject]:
     return key, decode(PartialObject, encode({"metadata": metadata}))
 
 
-def job_of(jobset: JobSet, name: str, owner: str = "") -> tuple[Key, PartialObject]:
+def job_for(jobset: JobSet, name: str, owner: str = "") -> tuple[Key, PartialObject]:
     """Return the first Job of a replicatedJob, controlled by the JobSet or somebody else."""
     meta = jobset.metadata
     reference = {
@@ -56,7 +56,7 @@ def job_of(jobset: JobSet, name: str, owner: str = "") -> tuple[Key, PartialObje
     return key, decode(PartialObject, encode({"metadata": metadata}))
 
 
-def applied(fields: Fields, *, version: int = 1, more: Any = None) -> WatchedGroup:
+def applied(fields: ManifestFields, *, version: int = 1, more: Any = None) -> WatchedPodGroup:
     """Return a group as the API server has it after an apply; *more* is what others wrote."""
     meta = fields["metadata"]
     managed = {
@@ -81,7 +81,7 @@ def applied(fields: Fields, *, version: int = 1, more: Any = None) -> WatchedGro
         },
         "spec": {**fields["spec"], **(more or {}).get("spec", {})},
     }
-    return decode(WatchedGroup, encode(stored))
+    return decode(WatchedPodGroup, encode(stored))
 
 
 def _owned(fields: dict[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.case import Case, ids
 from tests.support.jobsets import RUNTIMES, UID, admitted, jobset, pod, recorded
-from tests.trainer_kai.podgrouper.rosters import BUNDLED, EXTERNAL, applied, job_of, known
+from tests.trainer_kai.podgrouper.rosters import BUNDLED, EXTERNAL, applied, job_for, store_with
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import (
     ADMITTED,
@@ -23,9 +23,9 @@ from trainer_kai.api.names import (
     TOPOLOGY,
     TOPOLOGY_REQUIRED,
 )
-from trainer_kai.podgrouper.plan import Known, Plan, plan
-from trainer_kai.podgrouper.roster import Roster
-from trainer_kai.policy.groups import Rules
+from trainer_kai.podgrouper.plan import GroupingPlan, ObservedState, plan
+from trainer_kai.podgrouper.roster import PodgrouperStore
+from trainer_kai.policy.groups import GroupingRules
 from trainer_kai.policy.units import MOST_SUB_GROUPS
 
 TORCH = "torch-distributed"
@@ -34,33 +34,33 @@ NAME = f"pg-job-{UID}"
 OTHER_RULES = {"annotations": {ADMITTED: "v2"}}
 
 
-def look(roster: Roster, rules: Rules = BUNDLED) -> Plan:
+def next_plan(store: PodgrouperStore, rules: GroupingRules = BUNDLED) -> GroupingPlan:
     """Plan for the one JobSet of a roster."""
-    (found,) = roster.jobsets.values()
-    is_of = roster.has_trainjob(found)
-    there = Known(roster.groups(found.metadata.uid), has_trainjob=is_of)
-    return plan(found, there, roster.members(found), rules)
+    (found,) = store.jobsets.values()
+    is_of = store.has_trainjob(found)
+    there = ObservedState(store.groups(found.metadata.uid), has_trainjob=is_of)
+    return plan(found, there, store.members(found), rules)
 
 
-def carry_out(roster: Roster, rules: Rules = BUNDLED, **more: Any) -> Plan:
+def apply_plan(store: PodgrouperStore, rules: GroupingRules = BUNDLED, **more: Any) -> GroupingPlan:
     """Do what the plan says, as the API server would."""
-    steps = look(roster, rules)
+    steps = next_plan(store, rules)
     for fields in steps.apply:
         key = Key(fields["metadata"]["namespace"], fields["metadata"]["name"])
-        roster.group_changed(key, applied(fields, more=more))
+        store.group_changed(key, applied(fields, more=more))
     return steps
 
 
 @pytest.mark.parametrize("rules", [BUNDLED, EXTERNAL], ids=["bundled", "external"])
 @pytest.mark.parametrize("runtime", RUNTIMES)
-def test_groups_are_made_once(runtime: str, rules: Rules) -> None:
+def test_groups_are_made_once(runtime: str, rules: GroupingRules) -> None:
     """Each unit gets its group before any pod exists, and then nothing is left to do."""
-    roster = known(admitted(recorded(runtime), staged=rules is EXTERNAL))
+    store = store_with(admitted(recorded(runtime), staged=rules is EXTERNAL))
 
-    first = carry_out(roster, rules)
+    first = apply_plan(store, rules)
     assert first.is_first
-    assert len(first.apply) == len(first.outline.units) > 0
-    assert look(roster, rules) == Plan(outline=first.outline)
+    assert len(first.apply) == len(first.outline.podgroups) > 0
+    assert next_plan(store, rules) == GroupingPlan(outline=first.outline)
 
 
 def suspended(obj: dict[str, Any]) -> None:
@@ -96,10 +96,10 @@ def test_nothing_is_written(case: Case[Any, None]) -> None:
     obj = recorded(TORCH)
     admitted(obj)
     case.given(obj)
-    roster = known(jobset(obj))
-    roster.pod_changed(Key("default", "a"), pod("a", "node"))
+    store = store_with(jobset(obj))
+    store.pod_changed(Key("default", "a"), pod("a", "node"))
 
-    assert look(roster)[:2] == ((), ())
+    assert next_plan(store)[:2] == ((), ())
 
 
 # what somebody did to a group -> whether it is brought in line
@@ -116,18 +116,18 @@ DRIFTS: list[Case[dict[str, Any], bool]] = [
 
 
 @pytest.mark.parametrize("case", DRIFTS, ids=ids)
-def test_drift_is_told_from_the_work_of_others(case: Case[dict[str, Any], bool]) -> None:
+def test_drift_is_distinguished_from_the_work_of_others(case: Case[dict[str, Any], bool]) -> None:
     """Fields that are ours are put right, all of them at once; fields of others stay."""
-    roster = known(admitted(recorded(TORCH)))
-    carry_out(roster, **case.given)
+    store = store_with(admitted(recorded(TORCH)))
+    apply_plan(store, **case.given)
 
-    again = look(roster)
+    again = next_plan(store)
     assert bool(again.apply) is case.want
     assert not again.is_first
 
 
 # what a JobSet asked for when its group was made, and no longer asks for
-WISHES: list[Case[tuple[str, dict[str, str]], None]] = [
+WITHDRAWN_REQUESTS: list[Case[tuple[str, dict[str, str]], None]] = [
     Case("preemptibility", ("labels", {PREEMPTIBILITY: "preemptible"}), None),
     Case("a node pool", ("labels", {NODE_POOL: "pool-a"}), None),
     Case("a topology", ("annotations", {TOPOLOGY: "t", TOPOLOGY_REQUIRED: "rack"}), None),
@@ -135,45 +135,45 @@ WISHES: list[Case[tuple[str, dict[str, str]], None]] = [
 ]
 
 
-@pytest.mark.parametrize("case", WISHES, ids=ids)
-def test_a_wish_that_is_taken_back_is_applied(case: Case[tuple[str, dict[str, str]], None]) -> None:
+@pytest.mark.parametrize("case", WITHDRAWN_REQUESTS, ids=ids)
+def test_a_withdrawn_request_is_applied(case: Case[tuple[str, dict[str, str]], None]) -> None:
     """What was ours and is wanted no more is noticed, although all that is wanted is there."""
     obj = recorded(DEEPSPEED)
     where, wish = case.given
     obj["metadata"].setdefault(where, {}).update(wish)
-    roster = known(admitted(obj))
-    carry_out(roster)
-    assert not look(roster).apply
+    store = store_with(admitted(obj))
+    apply_plan(store)
+    assert not next_plan(store).apply
 
     for name in wish:
         del obj["metadata"][where][name]
-    roster.jobset_changed(Key("default", "job"), jobset(obj))
-    assert len(look(roster).apply) == 1
+    store.jobset_changed(Key("default", "job"), jobset(obj))
+    assert len(next_plan(store).apply) == 1
 
 
 def test_the_queue_follows_the_jobset_when_it_is_resumed() -> None:
     """While it is suspended the group keeps its queue; it asks for nothing there."""
     obj = recorded(TORCH)
-    roster = known(admitted(obj))
-    carry_out(roster)
+    store = store_with(admitted(obj))
+    apply_plan(store)
     obj["metadata"]["labels"][QUEUE] = "team-b"
 
     suspended(obj)
-    roster.jobset_changed(Key("default", "job"), jobset(obj))
-    assert not look(roster).apply
+    store.jobset_changed(Key("default", "job"), jobset(obj))
+    assert not next_plan(store).apply
     obj["spec"]["suspend"] = False
-    roster.jobset_changed(Key("default", "job"), jobset(obj))
-    (fields,) = look(roster).apply
+    store.jobset_changed(Key("default", "job"), jobset(obj))
+    (fields,) = next_plan(store).apply
     assert fields["metadata"]["name"] == NAME
     assert (fields["spec"]["queue"], fields["metadata"]["labels"][QUEUE]) == ("team-b", "team-b")
 
 
 def test_a_pod_that_admission_missed_is_assigned() -> None:
     """It is told group and sub-group, by its uid."""
-    roster = known(admitted(recorded(DEEPSPEED)))
-    roster.pod_changed(Key("default", "a"), pod("a", "launcher"))
+    store = store_with(admitted(recorded(DEEPSPEED)))
+    store.pod_changed(Key("default", "a"), pod("a", "launcher"))
 
-    (assign,) = look(roster).assign
+    (assign,) = next_plan(store).assign
     assert assign.key == Key("default", "a")
     assert assign.fields["metadata"] == {
         "uid": "uid-a",
@@ -184,10 +184,10 @@ def test_a_pod_that_admission_missed_is_assigned() -> None:
 
 def test_for_an_external_scheduler_a_pod_has_no_sub_group() -> None:
     """Its groups are flat, one for each stage."""
-    roster = known(admitted(recorded(DEEPSPEED), staged=True), counts=True)
-    roster.pod_changed(Key("default", "a"), pod("a", "launcher"))
+    store = store_with(admitted(recorded(DEEPSPEED), staged=True), counts=True)
+    store.pod_changed(Key("default", "a"), pod("a", "launcher"))
 
-    (assign,) = look(roster, EXTERNAL).assign
+    (assign,) = next_plan(store, EXTERNAL).assign
     assert assign.fields["metadata"] == {
         "uid": "uid-a",
         "annotations": {POD_GROUP: f"{NAME}-launcher"},
@@ -209,7 +209,7 @@ FORGED: list[Case[dict[str, Any], None]] = [
 @pytest.mark.parametrize("case", FORGED, ids=ids)
 def test_forged_pods_never_count(case: Case[dict[str, Any], None]) -> None:
     """Labels alone make nobody a member."""
-    roster = known(admitted(recorded(TORCH)), counts=True)
+    store = store_with(admitted(recorded(TORCH)), counts=True)
     true = pod("a", "node")
     meta = true.metadata
     if "labels" in case.given:
@@ -223,75 +223,77 @@ def test_forged_pods_never_count(case: Case[dict[str, Any], None]) -> None:
             forged = {"api_version" if k == "apiVersion" else k: v for k, v in case.given.items()}
             owners = [msgspec.structs.replace(meta.owner_references[0], **forged)]
         meta = msgspec.structs.replace(meta, owner_references=tuple(owners))
-    roster.pod_changed(Key("default", "a"), msgspec.structs.replace(true, metadata=meta))
+    store.pod_changed(Key("default", "a"), msgspec.structs.replace(true, metadata=meta))
 
-    (found,) = roster.jobsets.values()
-    assert list(roster.members(found)) == []
+    (found,) = store.jobsets.values()
+    assert list(store.members(found)) == []
 
 
 def test_a_job_that_somebody_else_controls_brings_no_members() -> None:
     """A Job may carry the labels of a JobSet; its controller says whose it is."""
     ours = admitted(recorded(TORCH))
-    roster = Roster(counts=True)
-    roster.jobset_changed(Key("default", "job"), ours)
-    roster.job_changed(*job_of(ours, "node", owner="another-jobset"))
-    roster.pod_changed(Key("default", "a"), pod("a", "node"))
+    store = PodgrouperStore(counts=True)
+    store.jobset_changed(Key("default", "job"), ours)
+    store.job_changed(*job_for(ours, "node", owner="another-jobset"))
+    store.pod_changed(Key("default", "a"), pod("a", "node"))
 
-    assert list(roster.members(ours)) == []
+    assert list(store.members(ours)) == []
 
 
 def test_an_external_minimum_sinks_only_for_a_pod_that_waits() -> None:
     """Beside members that are done, one that is made again must not wait for them."""
-    roster = known(admitted(recorded(TORCH), staged=True), counts=True)
-    carry_out(roster, EXTERNAL)
+    store = store_with(admitted(recorded(TORCH), staged=True), counts=True)
+    apply_plan(store, EXTERNAL)
     for i, phase in enumerate(["Succeeded", "Succeeded", "Running", "Running"]):
         seen = pod(f"p{i}", "node", phase=phase, node="n", group=NAME)
-        roster.pod_changed(Key("default", f"p{i}"), seen)
-    assert not look(roster, EXTERNAL).apply
+        store.pod_changed(Key("default", f"p{i}"), seen)
+    assert not next_plan(store, EXTERNAL).apply
 
-    roster.pod_changed(Key("default", "p3"), pod("p3", "node", phase="Failed", group=NAME))
-    roster.pod_changed(Key("default", "p4"), pod("p4", "node", group=NAME))
-    (fields,) = carry_out(roster, EXTERNAL).apply
+    store.pod_changed(Key("default", "p3"), pod("p3", "node", phase="Failed", group=NAME))
+    store.pod_changed(Key("default", "p4"), pod("p4", "node", group=NAME))
+    (fields,) = apply_plan(store, EXTERNAL).apply
     assert fields["spec"]["minMember"] == 2
 
     seen = pod("p4", "node", phase="Running", node="n", group=NAME)
-    roster.pod_changed(Key("default", "p4"), seen)
-    assert not look(roster, EXTERNAL).apply  # nobody waits: nobody is helped by raising it again
+    store.pod_changed(Key("default", "p4"), seen)
+    assert not next_plan(
+        store, EXTERNAL
+    ).apply  # nobody waits: nobody is helped by raising it again
 
 
 def test_a_field_that_a_definition_does_not_have_is_not_missed() -> None:
     """An older KAI drops what it does not know; to apply it again would change nothing."""
-    roster = known(admitted(recorded(TORCH), staged=True), counts=True)
-    (found,) = roster.jobsets.values()
-    (fields,) = look(roster, EXTERNAL).apply
+    store = store_with(admitted(recorded(TORCH), staged=True), counts=True)
+    (found,) = store.jobsets.values()
+    (fields,) = next_plan(store, EXTERNAL).apply
     known_there = {k: it for k, it in fields["spec"].items() if k != "stalenessGracePeriod"}
-    roster.group_changed(Key("default", NAME), applied({**fields, "spec": known_there}))
+    store.group_changed(Key("default", NAME), applied({**fields, "spec": known_there}))
 
-    groups = roster.groups(UID)
-    assert plan(found, Known(groups), (), EXTERNAL).apply
-    assert not plan(found, Known(groups, {"stalenessGracePeriod"}), (), EXTERNAL).apply
+    groups = store.groups(UID)
+    assert plan(found, ObservedState(groups), (), EXTERNAL).apply
+    assert not plan(found, ObservedState(groups, {"stalenessGracePeriod"}), (), EXTERNAL).apply
 
 
-def test_what_cannot_be_read_is_said_and_hurts_nobody() -> None:
+def test_an_unreadable_jobset_is_reported_and_hurts_no_other() -> None:
     """A quantity that nobody can read is told; there is no group, and no crash."""
     obj = recorded(DEEPSPEED)
     pod_spec = obj["spec"]["replicatedJobs"][1]["template"]["spec"]["template"]["spec"]
     pod_spec["containers"][0]["resources"] = {"limits": {"cpu": "many"}}
 
-    steps = look(known(admitted(obj)))
+    steps = next_plan(store_with(admitted(obj)))
     assert steps.apply == ()
     (finding,) = steps.outline.findings
     assert finding.message.startswith("cannot be planned: 'many' is no quantity; write one such as")
 
 
-def test_a_unit_that_no_group_can_hold_is_said() -> None:
+def test_a_unit_too_large_for_a_group_is_reported() -> None:
     """A definition allows so many sub-groups; beyond that nothing is built, and nothing applied."""
     obj = recorded(TORCH)
     marked = admitted(obj)
     (job,) = marked.spec.replicated_jobs
     jobs = (msgspec.structs.replace(job, replicas=MOST_SUB_GROUPS),)
     spec = msgspec.structs.replace(marked.spec, replicated_jobs=jobs)
-    steps = look(known(msgspec.structs.replace(marked, spec=spec)))
+    steps = next_plan(store_with(msgspec.structs.replace(marked, spec=spec)))
 
     assert steps.apply == ()
     assert "3001 sub-groups" in steps.outline.findings[0].message
@@ -300,23 +302,23 @@ def test_a_unit_that_no_group_can_hold_is_said() -> None:
 def test_a_namesake_has_groups_of_its_own() -> None:
     """A JobSet made again under its name does not take over what belonged to the one before."""
     obj = recorded(TORCH)
-    roster = known(admitted(obj))
-    carry_out(roster)
+    store = store_with(admitted(obj))
+    apply_plan(store)
 
     obj["metadata"]["uid"] = "another"
-    roster.jobset_changed(Key("default", "job"), jobset(obj))
-    (fields,) = look(roster).apply
+    store.jobset_changed(Key("default", "job"), jobset(obj))
+    (fields,) = next_plan(store).apply
     assert fields["metadata"]["name"] == "pg-job-another"
     assert fields["metadata"]["ownerReferences"][0]["uid"] == "another"
 
 
 def test_a_group_that_was_deleted_comes_back() -> None:
     """Who deletes a group does not end the gang."""
-    roster = known(admitted(recorded(TORCH)))
-    (made,) = carry_out(roster).apply
+    store = store_with(admitted(recorded(TORCH)))
+    (made,) = apply_plan(store).apply
 
     key = Key("default", NAME)
-    assert roster.group_gone(key, "the uid of the one before") is None
-    assert look(roster).apply == ()
-    assert roster.group_gone(key, f"uid-{NAME}") == Key("default", "job")
-    assert look(roster).apply == (made,)
+    assert store.group_deleted(key, "the uid of the one before") is None
+    assert next_plan(store).apply == ()
+    assert store.group_deleted(key, f"uid-{NAME}") == Key("default", "job")
+    assert next_plan(store).apply == (made,)

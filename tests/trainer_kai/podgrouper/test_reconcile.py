@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 import structlog
 
-from tests.support.answers import refused
+from tests.support.answers import error_answer
 from tests.support.jobsets import admitted, recorded
-from tests.trainer_kai.podgrouper.rosters import BUNDLED, job_of
+from tests.trainer_kai.podgrouper.rosters import BUNDLED, job_for
 from trainer_kai.clock import SystemClock
 from trainer_kai.health import Health
-from trainer_kai.kube.access import Access, Token
-from trainer_kai.kube.answer import Answer
-from trainer_kai.kube.client import Client, Unobserved
-from trainer_kai.kube.observed import Observed
+from trainer_kai.kube.access import RestConfig, StaticToken
+from trainer_kai.kube.answer import ApiResponse
+from trainer_kai.kube.client import Client, NoRequestObserver
+from trainer_kai.kube.observed import ClientObserver
 from trainer_kai.kube.request import Request
 from trainer_kai.kube.runner import Runner
-from trainer_kai.kube.standard import recorder
+from trainer_kai.kube.standard import event_recorder
 from trainer_kai.metrics import Metrics
 from trainer_kai.podgrouper.reconcile import Podgrouper
 
@@ -33,40 +33,40 @@ def trainjob(uid: str = "trainjob-1") -> dict[str, Any]:
     return {"metadata": {**name, "uid": uid, "resourceVersion": "4"}}
 
 
-class Cluster:
+class FakeApiServer:
     """An API server that has some objects, and writes down what is asked of it."""
 
-    def __init__(self, *refusals: Answer) -> None:
+    def __init__(self, *refusals: ApiResponse) -> None:
         kinds = ("jobsets", "jobs", "pods", "podgroups", "priorityclasses")
         self.lists: dict[str, list[Any]] = {"trainjobs": [trainjob()], **{it: [] for it in kinds}}
         self.writes: list[tuple[Request, Any]] = []
-        self.news = asyncio.Event()
+        self.written = asyncio.Event()
         self.failing: dict[str, list[int]] = {}  # which writes of a kind are refused, from 1 on
-        self.held: asyncio.Event | None = None  # until then nobody is shown any group
-        self.late: asyncio.Event | None = None  # until then no write of a group is answered
+        self.hold_lists: asyncio.Event | None = None  # until then nobody is shown any group
+        self.hold_answers: asyncio.Event | None = None  # until then no write of a group is answered
         self.lines: dict[str, asyncio.Queue[bytes]] = {kind: asyncio.Queue() for kind in self.lists}
         self._refusals = list(refusals)
 
-    async def send(self, request: Request, timeout_s: float) -> Answer:
+    async def send(self, request: Request, timeout_s: float) -> ApiResponse:
         """Show what there is, take what is written."""
         assert timeout_s > 0
         if request.method == "GET":
-            if self.held and request.path.endswith("/podgroups"):
-                await self.held.wait()
+            if self.hold_lists and request.path.endswith("/podgroups"):
+                await self.hold_lists.wait()
             items = self.lists[request.path.rpartition("/")[2]]
             body = {"metadata": {"resourceVersion": "10"}, "items": items}
-            return Answer(200, json.dumps(body).encode())
+            return ApiResponse(200, json.dumps(body).encode())
         assert request.body is not None
         self.writes.append((request, json.loads(request.body)))
-        self.news.set()
-        if len(self.of("podgroups")) in self.failing.get("/podgroups/", ()):
+        self.written.set()
+        if len(self.writes_of("podgroups")) in self.failing.get("/podgroups/", ()):
             self.failing = {}
-            return refused(422, "no", "Invalid")
-        if self.late and "/podgroups/" in request.path:
-            await self.late.wait()
+            return error_answer(422, "no", "Invalid")
+        if self.hold_answers and "/podgroups/" in request.path:
+            await self.hold_answers.wait()
         if "/pods/" in request.path and self._refusals:
             return self._refusals.pop(0)
-        return Answer(200, request.body)
+        return ApiResponse(200, request.body)
 
     @asynccontextmanager
     async def stream(
@@ -79,20 +79,20 @@ class Cluster:
     async def close(self) -> None:
         """Have nothing to close."""
 
-    def tell(self, kind: str, what: str, obj: Any) -> None:
+    def send_event(self, kind: str, what: str, obj: Any) -> None:
         """Send an event to whoever follows."""
         self.lines[kind].put_nowait(json.dumps({"type": what, "object": obj}).encode() + b"\n")
 
-    def of(self, kind: str) -> list[tuple[Request, Any]]:
+    def writes_of(self, kind: str) -> list[tuple[Request, Any]]:
         """Return the writes of one kind of object."""
         return [it for it in self.writes if f"/{kind}" in it[0].path]
 
     async def until(self, kind: str, count: int) -> None:
         """Wait until so many of a kind were written."""
         async with asyncio.timeout(PATIENCE_S):
-            while len(self.of(kind)) < count:
-                self.news.clear()
-                await self.news.wait()
+            while len(self.writes_of(kind)) < count:
+                self.written.clear()
+                await self.written.wait()
 
     async def _follow(self, lines: "asyncio.Queue[bytes]") -> AsyncIterator[bytes]:
         while True:
@@ -100,16 +100,18 @@ class Cluster:
 
 
 @asynccontextmanager
-async def grouping(cluster: Cluster, *, leads: bool = True) -> AsyncIterator[Health]:
+async def grouping(cluster: FakeApiServer, *, leads: bool = True) -> AsyncIterator[Health]:
     """Run a podgrouper on a cluster."""
     clock, metrics, log, health = SystemClock(), Metrics(), structlog.get_logger(), Health()
-    client = Client(Access("https://nowhere", Token("")), cluster, clock, Unobserved())
-    events = recorder(client, "test", metrics, log)
+    client = Client(
+        RestConfig("https://nowhere", StaticToken("")), cluster, clock, NoRequestObserver()
+    )
+    events = event_recorder(client, "test", metrics, log)
     grouper = Podgrouper(BUNDLED, events, metrics, log)
     run = Runner(clock, log)
 
     async def program(run: Runner) -> None:
-        grouper.follow(run, client, Observed(metrics), health)
+        grouper.start_watches(run, client, ClientObserver(metrics), health)
         run.start("events", events.run)
         if leads:
             run.start("lead", lambda: grouper.lead(client))
@@ -135,7 +137,7 @@ def jobset(runtime: str = "torch-distributed") -> tuple[dict[str, Any], dict[str
         "controller": True,
     }
     obj["metadata"] |= {"resourceVersion": "5", "ownerReferences": [owner]}
-    key, job = job_of(known, "node")
+    key, job = job_for(known, "node")
     own = job.metadata.owner_references[0]
     reference = {"apiVersion": own.api_version, "kind": own.kind, "name": own.name, "uid": own.uid}
     metadata = {
@@ -171,9 +173,9 @@ def straggler(name: str, job: dict[str, Any]) -> dict[str, Any]:
     return {"metadata": metadata, "spec": {}, "status": {"phase": "Pending"}}
 
 
-async def test_a_group_is_applied_once_and_told_once() -> None:
+async def test_a_group_is_applied_once_with_one_event() -> None:
     """Forced, under our name; further events of the JobSet cost no write, nor does its echo."""
-    cluster = Cluster()
+    cluster = FakeApiServer()
     obj, job = jobset()
     cluster.lists |= {"jobsets": [obj], "jobs": [job]}
     async with grouping(cluster):
@@ -181,17 +183,17 @@ async def test_a_group_is_applied_once_and_told_once() -> None:
         await cluster.until("events", 1)
         for version in ("11", "12"):
             obj["metadata"]["resourceVersion"] = version
-            cluster.tell("jobsets", "MODIFIED", obj)
+            cluster.send_event("jobsets", "MODIFIED", obj)
         await asyncio.sleep(0.1)  # what is written is known from its answer, not from its echo
-        stored = {**cluster.of("podgroups")[0][1]}
+        stored = {**cluster.writes_of("podgroups")[0][1]}
         stored["metadata"] = {**stored["metadata"], "uid": "g", "resourceVersion": "13"}
-        cluster.tell("podgroups", "ADDED", stored)
+        cluster.send_event("podgroups", "ADDED", stored)
         await asyncio.sleep(0.1)
 
     assert len(cluster.writes) == 2
-    request, _ = cluster.of("podgroups")[0]
+    request, _ = cluster.writes_of("podgroups")[0]
     assert dict(request.query) == {"fieldManager": "trainer-kai-podgrouper", "force": "true"}
-    (_, event) = cluster.of("events")[0]
+    (_, event) = cluster.writes_of("events")[0]
     assert event["involvedObject"]["kind"] == "TrainJob"
     assert event["involvedObject"]["uid"] == "trainjob-1"
     assert event["message"] == "Queue team-a: 4 node (1/1)"
@@ -199,17 +201,17 @@ async def test_a_group_is_applied_once_and_told_once() -> None:
 
 async def test_a_group_that_is_gone_before_the_answer_comes_is_made_again() -> None:
     """The answer says that it is there, and the watch has told by then that it is not."""
-    cluster = Cluster()
+    cluster = FakeApiServer()
     obj, job = jobset()
     cluster.lists |= {"jobsets": [obj], "jobs": [job]}
-    cluster.late = late = asyncio.Event()
+    cluster.hold_answers = late = asyncio.Event()
     async with grouping(cluster):
         await cluster.until("podgroups", 1)
-        stored = {**cluster.of("podgroups")[0][1]}
+        stored = {**cluster.writes_of("podgroups")[0][1]}
         stored["metadata"] = {**stored["metadata"], "uid": "g", "resourceVersion": "13"}
-        cluster.tell("podgroups", "ADDED", stored)
+        cluster.send_event("podgroups", "ADDED", stored)
         gone = {**stored, "metadata": {**stored["metadata"], "resourceVersion": "14"}}
-        cluster.tell("podgroups", "DELETED", gone)
+        cluster.send_event("podgroups", "DELETED", gone)
         await asyncio.sleep(0.1)
         late.set()
         await cluster.until("podgroups", 2)
@@ -217,26 +219,26 @@ async def test_a_group_that_is_gone_before_the_answer_comes_is_made_again() -> N
 
 async def test_a_group_waits_for_its_trainjob() -> None:
     """Watches are not in step; one of another uid is none, and the right one is enough."""
-    cluster = Cluster()
+    cluster = FakeApiServer()
     obj, job = jobset()
     cluster.lists |= {"jobsets": [obj], "jobs": [job], "trainjobs": [trainjob("another")]}
     async with grouping(cluster):
         await asyncio.sleep(0.1)
         assert cluster.writes == []
-        cluster.tell("trainjobs", "MODIFIED", trainjob())
+        cluster.send_event("trainjobs", "MODIFIED", trainjob())
         await cluster.until("podgroups", 1)
 
 
 async def test_nobody_writes_but_the_leader() -> None:
     """A follower knows everything, and does nothing about it."""
-    cluster = Cluster()
+    cluster = FakeApiServer()
     obj, job = jobset()
     cluster.lists |= {"jobsets": [obj], "jobs": [job], "pods": [straggler("a", job)]}
     async with grouping(cluster, leads=False) as health:
         async with asyncio.timeout(PATIENCE_S):
             while any(health.readiness().values()):
                 await asyncio.sleep(0.01)
-        cluster.tell("jobsets", "MODIFIED", obj)
+        cluster.send_event("jobsets", "MODIFIED", obj)
         await asyncio.sleep(0.1)
 
     assert cluster.writes == []
@@ -244,12 +246,12 @@ async def test_nobody_writes_but_the_leader() -> None:
 
 @pytest.mark.parametrize(
     "refusal",
-    [refused(404, reason="NotFound"), refused(409, reason="Conflict")],
+    [error_answer(404, reason="NotFound"), error_answer(409, reason="Conflict")],
     ids=["gone", "another of its name"],
 )
-async def test_a_pod_that_is_gone_keeps_nobody_waiting(refusal: Answer) -> None:
+async def test_a_pod_that_is_gone_keeps_nobody_waiting(refusal: ApiResponse) -> None:
     """The others are assigned all the same, each by its uid."""
-    cluster = Cluster(refusal)
+    cluster = FakeApiServer(refusal)
     obj, job = jobset()
     pods = [straggler(name, job) for name in ("a", "b")]
     cluster.lists |= {"jobsets": [obj], "jobs": [job], "pods": pods}
@@ -257,15 +259,15 @@ async def test_a_pod_that_is_gone_keeps_nobody_waiting(refusal: Answer) -> None:
         await cluster.until("pods", 2)
         await asyncio.sleep(0.05)
 
-    assert [body["metadata"]["uid"] for _, body in cluster.of("pods")] == ["uid-a", "uid-b"]
+    assert [body["metadata"]["uid"] for _, body in cluster.writes_of("pods")] == ["uid-a", "uid-b"]
 
 
 async def test_nothing_is_written_before_everything_is_known() -> None:
     """A group that exists and was not listed yet would be applied for nothing."""
-    cluster = Cluster()
+    cluster = FakeApiServer()
     obj, job = jobset()
     cluster.lists |= {"jobsets": [obj], "jobs": [job]}
-    cluster.held = held = asyncio.Event()
+    cluster.hold_lists = held = asyncio.Event()
     async with grouping(cluster):
         await asyncio.sleep(0.1)
         assert cluster.writes == []
@@ -275,7 +277,7 @@ async def test_nothing_is_written_before_everything_is_known() -> None:
 
 async def test_what_never_runs_is_a_warning() -> None:
     """People look at the TrainJob; there it is said."""
-    cluster = Cluster()
+    cluster = FakeApiServer()
     obj, job = jobset("deepspeed-distributed")
     first, second = obj["spec"]["replicatedJobs"]
     third = {**second, "name": "never", "dependsOn": [{"name": "nobody", "status": "Ready"}]}
@@ -284,69 +286,69 @@ async def test_what_never_runs_is_a_warning() -> None:
     async with grouping(cluster):
         await cluster.until("events", 2)
 
-    warnings = [body for _, body in cluster.of("events") if body["type"] == "Warning"]
+    warnings = [body for _, body in cluster.writes_of("events") if body["type"] == "Warning"]
     assert [warning["reason"] for warning in warnings] == ["CannotRun"]
     assert "'nobody'" in warnings[0]["message"]
 
 
-async def test_it_is_said_also_when_nothing_at_all_runs() -> None:
+async def test_the_warning_comes_also_when_nothing_at_all_runs() -> None:
     """The worst case has no group to go with it, and is said once all the same."""
-    cluster = Cluster()
+    cluster = FakeApiServer()
     obj, job = jobset()
     obj["spec"]["replicatedJobs"][0]["dependsOn"] = [{"name": "nobody", "status": "Ready"}]
     cluster.lists |= {"jobsets": [obj], "jobs": [job]}
     async with grouping(cluster):
         await cluster.until("events", 1)
         obj["metadata"]["resourceVersion"] = "11"
-        cluster.tell("jobsets", "MODIFIED", obj)
+        cluster.send_event("jobsets", "MODIFIED", obj)
         await asyncio.sleep(0.1)
 
     assert [body["reason"] for _, body in cluster.writes] == ["CannotRun"]
 
 
-async def test_a_wish_that_cannot_be_meant_is_told() -> None:
+async def test_an_invalid_request_gets_an_event() -> None:
     """Admission's warnings end with Trainer; these are where people look, once for each JobSet."""
-    cluster = Cluster()
+    cluster = FakeApiServer()
     obj, job = jobset()
     obj["metadata"]["labels"] |= {"kai.scheduler/queue": "A_b", "kai.scheduler/preemptibility": "x"}
     cluster.lists |= {"jobsets": [obj], "jobs": [job]}
     async with grouping(cluster):
         await cluster.until("events", 3)
         obj["metadata"]["resourceVersion"] = "11"
-        cluster.tell("jobsets", "MODIFIED", obj)
+        cluster.send_event("jobsets", "MODIFIED", obj)
         await asyncio.sleep(0.1)
 
-    told = sorted(
+    report = sorted(
         (body["reason"], body["type"], body["message"].partition(": ")[0])
-        for _, body in cluster.of("events")
+        for _, body in cluster.writes_of("events")
     )
-    assert told == [
+    assert report == [
         ("CannotRun", "Warning", "metadata.labels[kai.scheduler/queue]"),
         ("Noted", "Warning", "metadata.labels[kai.scheduler/preemptibility]"),
         ("PodGroupsCreated", "Normal", "Queue A_b"),
     ]
 
 
-async def test_a_new_queue_is_told() -> None:
+async def test_a_new_queue_gets_an_event() -> None:
     """Whoever resumed a TrainJob sees that it went where he wanted."""
-    cluster = Cluster()
+    cluster = FakeApiServer()
     obj, job = jobset()
     cluster.lists |= {"jobsets": [obj], "jobs": [job]}
     async with grouping(cluster):
         await cluster.until("events", 1)
         obj["metadata"]["labels"]["kai.scheduler/queue"] = "team-b"
         obj["metadata"]["resourceVersion"] = "11"
-        cluster.tell("jobsets", "MODIFIED", obj)
+        cluster.send_event("jobsets", "MODIFIED", obj)
         await cluster.until("events", 2)
 
-    (_, event) = cluster.of("events")[1]
+    (_, event) = cluster.writes_of("events")[1]
     assert event["reason"] == "QueueChanged"
     assert event["message"] == "Queue team-a before, now team-b"
 
 
-async def test_a_new_queue_is_told_although_a_write_fails() -> None:
+async def test_a_new_queue_gets_an_event_although_a_write_fails() -> None:
     """One of two groups moves at the second try only; that is told all the same, once."""
-    cluster = Cluster()
+    cluster = FakeApiServer()
     obj, job = jobset("torch-distributed-with-cache")
     cluster.lists |= {"jobsets": [obj], "jobs": [job]}
     async with grouping(cluster):
@@ -355,17 +357,17 @@ async def test_a_new_queue_is_told_although_a_write_fails() -> None:
         cluster.failing = {"/podgroups/": [4]}
         obj["metadata"]["labels"]["kai.scheduler/queue"] = "team-b"
         obj["metadata"]["resourceVersion"] = "11"
-        cluster.tell("jobsets", "MODIFIED", obj)
+        cluster.send_event("jobsets", "MODIFIED", obj)
         await cluster.until("podgroups", 5)
         await cluster.until("events", 2)
 
-    told = [(body["reason"], body["message"]) for _, body in cluster.of("events")[1:]]
-    assert told == [("QueueChanged", "Queue team-a before, now team-b")]
+    report = [(body["reason"], body["message"]) for _, body in cluster.writes_of("events")[1:]]
+    assert report == [("QueueChanged", "Queue team-a before, now team-b")]
 
 
 async def test_the_event_does_not_depend_on_every_write() -> None:
     """One of two groups fails at first; what was planned is told all the same, once."""
-    cluster = Cluster()
+    cluster = FakeApiServer()
     obj, job = jobset("torch-distributed-with-cache")
     cluster.lists |= {"jobsets": [obj], "jobs": [job]}
     cluster.failing = {"/podgroups/": [2]}
@@ -373,4 +375,4 @@ async def test_the_event_does_not_depend_on_every_write() -> None:
         await cluster.until("podgroups", 3)
         await cluster.until("events", 1)
 
-    assert [body["reason"] for _, body in cluster.of("events")] == ["PodGroupsCreated"]
+    assert [body["reason"] for _, body in cluster.writes_of("events")] == ["PodGroupsCreated"]

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from tests.support.tree import ROOT
-from trainer_kai.policy.anticipated import Anticipated
+from trainer_kai.policy.anticipated import AnticipatedAnnotation
 
 __all__ = ["PATH", "schema"]
 
@@ -15,7 +15,7 @@ PATH: Final = ROOT / "trainer_kai" / "policy" / "anticipated.schema.json"
 
 def schema() -> str:
     """Return the schema as it is written."""
-    return json.dumps(msgspec.json.schema(Anticipated), indent=2, sort_keys=True) + "\n"
+    return json.dumps(msgspec.json.schema(AnticipatedAnnotation), indent=2, sort_keys=True) + "\n"
 
 
 if __name__ == "__main__":

@@ -81,8 +81,8 @@ def _fields(draw: st.DrawFn) -> Obj:
         "scheduler": draw(st.sampled_from(["kai-scheduler"] * 4 + ["", "default-scheduler"])),
         "minimum": draw(st.sampled_from([None] * 4 + ["1", "2", "9", "0", "x"])),
     }
-    is_list = draw(st.integers(0, 3)) == 0
-    if is_list or fields["completions"] is None:
+    is_work_queue = draw(st.integers(0, 3)) == 0
+    if is_work_queue or fields["completions"] is None:
         fields["mode"] = "NonIndexed"
     if fields["completions"] is None:
         fields["minimum"] = None  # what was asked for cannot come again after the first success

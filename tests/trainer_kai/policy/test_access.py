@@ -6,64 +6,86 @@ import pytest
 
 from tests.support.case import Case, ids
 from trainer_kai.policy.access import (
-    Access,
-    Said,
+    EffectiveQueueAccess,
+    QueueAccessMode,
     close_command,
+    closed_reason,
+    effective_queue_access,
     grant_command,
     is_closed,
-    said_of,
-    why_closed,
 )
 
-OPEN, CLOSED = Access.OPEN, Access.CLOSED
+OPEN, CLOSED = QueueAccessMode.OPEN, QueueAccessMode.CLOSED
 PARENTS = {"leaf": "team", "team": "top", "top": "", "round": "about", "about": "round"}
 
-CASES: list[Case[tuple[str, dict[str, str]], Said]] = [
-    Case("no queue says anything", ("leaf", {}), Said(None)),
-    Case("the queue itself", ("leaf", {"leaf": "closed"}), Said(CLOSED, "leaf")),
-    Case("its parent", ("leaf", {"team": "closed"}), Said(CLOSED, "team")),
-    Case("the one above that", ("leaf", {"top": "open"}), Said(OPEN, "top")),
-    Case("the nearest", ("leaf", {"team": "open", "top": "closed"}), Said(OPEN, "team")),
-    Case("a child says nothing for its parent", ("top", {"leaf": "closed"}), Said(None)),
-    Case("another value", ("leaf", {"leaf": "Open", "top": "open"}), Said(CLOSED, "leaf")),
-    Case("an empty value", ("leaf", {"leaf": ""}), Said(CLOSED, "leaf")),
-    Case("a queue above itself", ("round", {}), Said(None)),
-    Case("a queue above itself that says it", ("round", {"about": "open"}), Said(OPEN, "about")),
-    Case("a queue that does not exist", ("else", {"top": "closed"}), Said(None)),
-    Case("no queue", ("", {"": "closed"}), Said(None)),
+CASES: list[Case[tuple[str, dict[str, str]], EffectiveQueueAccess]] = [
+    Case("no queue says anything", ("leaf", {}), EffectiveQueueAccess(None)),
+    Case("the queue itself", ("leaf", {"leaf": "closed"}), EffectiveQueueAccess(CLOSED, "leaf")),
+    Case("its parent", ("leaf", {"team": "closed"}), EffectiveQueueAccess(CLOSED, "team")),
+    Case("the one above that", ("leaf", {"top": "open"}), EffectiveQueueAccess(OPEN, "top")),
+    Case(
+        "the nearest",
+        ("leaf", {"team": "open", "top": "closed"}),
+        EffectiveQueueAccess(OPEN, "team"),
+    ),
+    Case(
+        "a child says nothing for its parent",
+        ("top", {"leaf": "closed"}),
+        EffectiveQueueAccess(None),
+    ),
+    Case(
+        "another value",
+        ("leaf", {"leaf": "Open", "top": "open"}),
+        EffectiveQueueAccess(CLOSED, "leaf"),
+    ),
+    Case("an empty value", ("leaf", {"leaf": ""}), EffectiveQueueAccess(CLOSED, "leaf")),
+    Case("a queue above itself", ("round", {}), EffectiveQueueAccess(None)),
+    Case(
+        "a queue above itself that says it",
+        ("round", {"about": "open"}),
+        EffectiveQueueAccess(OPEN, "about"),
+    ),
+    Case("a queue that does not exist", ("else", {"top": "closed"}), EffectiveQueueAccess(None)),
+    Case("no queue", ("", {"": "closed"}), EffectiveQueueAccess(None)),
 ]
 
 
 @pytest.mark.parametrize("case", CASES, ids=ids)
 def test_the_nearest_queue_that_says_anything_decides(
-    case: Case[tuple[str, dict[str, str]], Said],
+    case: Case[tuple[str, dict[str, str]], EffectiveQueueAccess],
 ) -> None:
     """Whatever does not say open is closed: a slip lets no namespace in."""
-    queue, said = case.given
+    queue, effective = case.given
 
-    assert said_of(queue, lambda name: PARENTS.get(name, ""), said.get) == case.want
+    assert (
+        effective_queue_access(queue, lambda name: PARENTS.get(name, ""), effective.get)
+        == case.want
+    )
 
 
 @pytest.mark.parametrize(
-    ("said", "unannotated", "want"),
+    ("effective", "unannotated", "want"),
     [
-        (Said(None), "open", False),
-        (Said(None), "closed", True),
-        (Said(OPEN, "q"), "closed", False),
-        (Said(CLOSED, "q"), "open", True),
+        (EffectiveQueueAccess(None), "open", False),
+        (EffectiveQueueAccess(None), "closed", True),
+        (EffectiveQueueAccess(OPEN, "q"), "closed", False),
+        (EffectiveQueueAccess(CLOSED, "q"), "open", True),
     ],
 )
 def test_a_site_decides_of_queues_that_say_nothing(
-    said: Said, unannotated: str, want: bool
+    effective: EffectiveQueueAccess, unannotated: str, want: bool
 ) -> None:
     """And of no others."""
-    assert is_closed(said, unannotated) is want
+    assert is_closed(effective, unannotated) is want
 
 
 def test_by_what_a_queue_is_closed() -> None:
     """So that its owner knows what to change."""
-    assert why_closed(Said(CLOSED, "team")) == "annotation trainer-kai.dev/access of queue team"
-    assert why_closed(Said(None)) == (
+    assert (
+        closed_reason(EffectiveQueueAccess(CLOSED, "team"))
+        == "annotation trainer-kai.dev/access of queue team"
+    )
+    assert closed_reason(EffectiveQueueAccess(None)) == (
         "queue_access.unannotated is closed, and it has no annotation"
     )
 

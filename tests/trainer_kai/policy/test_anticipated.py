@@ -14,15 +14,15 @@ from tests.trainer_kai.policy.schema import PATH, schema
 from tests.trainer_kai.policy.specs import any_jobset, jobset, rjob
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.policy.anticipated import (
-    After,
-    Anticipated,
-    HostPort,
-    Later,
-    anticipated,
+    AnticipatedAnnotation,
+    AnticipatedHostPort,
+    AnticipatedPods,
+    StageDependency,
+    anticipated_annotation,
     read_anticipated,
 )
-from trainer_kai.policy.groups import Rules, groups
-from trainer_kai.policy.units import outline
+from trainer_kai.policy.groups import GroupingRules, podgroup_manifests
+from trainer_kai.policy.units import plan_podgroups
 
 OURS = "kai-scheduler"
 README = ROOT / "trainer_kai" / "policy" / "README.md"
@@ -57,7 +57,7 @@ STAGED = jobset(
 
 # What the nodes of it wait for.
 AFTER = (
-    After(
+    StageDependency(
         replicated_job="data",
         status="Complete",
         group="pg-data",
@@ -66,7 +66,7 @@ AFTER = (
         count=5,
         before=("node-replica-",),
     ),
-    After(
+    StageDependency(
         replicated_job="queue",
         status="Complete",
         group="pg-queue",
@@ -75,7 +75,7 @@ AFTER = (
         count=1,
         before=("node-replica-",),
     ),
-    After(
+    StageDependency(
         replicated_job="other",
         status="Ready",
         sub_group_prefix="other-replica-",
@@ -88,26 +88,29 @@ AFTER = (
 
 def texts(of: JobSet) -> dict[str, str]:
     """Return what each unit says, by its suffix."""
-    plan = outline(of, OURS)
+    plan = plan_podgroups(of, OURS)
     jobs = {job.name: job for job in of.spec.replicated_jobs}
 
     def group_of(name: str) -> str:
-        unit = plan.unit_of(name)
-        return f"pg-{unit.suffix}" if unit else ""
+        podgroup = plan.podgroup_of(name)
+        return f"pg-{podgroup.suffix}" if podgroup else ""
 
-    return {unit.suffix: anticipated(unit, jobs, group_of) for unit in plan.units}
+    return {
+        podgroup.suffix: anticipated_annotation(podgroup, jobs, group_of)
+        for podgroup in plan.podgroups
+    }
 
 
-def test_what_is_over_before_and_what_comes_later_is_said() -> None:
+def test_stage_dependencies_and_anticipated_pods_are_written() -> None:
     """With all that a scheduler needs to find room, and to see that it may begin."""
     spec = STAGED.spec.replicated_jobs[4].template.spec.template.spec
 
-    said = {suffix: read_anticipated(text) for suffix, text in texts(STAGED).items()}
+    text_read = {suffix: read_anticipated(text) for suffix, text in texts(STAGED).items()}
 
-    assert said["data"] == said["queue"] == Anticipated()
-    assert said["node"].after == AFTER
-    assert said["node"].later == (
-        Later(
+    assert text_read["data"] == text_read["queue"] == AnticipatedAnnotation()
+    assert text_read["node"].after == AFTER
+    assert text_read["node"].later == (
+        AnticipatedPods(
             sub_group_prefix="launcher-replica-",
             replicas=2,
             count=2,
@@ -118,22 +121,22 @@ def test_what_is_over_before_and_what_comes_later_is_said() -> None:
             priority_class_name="high",
         ),
     )
-    assert said["node"].later[0].sub_groups == ("launcher-replica-0", "launcher-replica-1")
-    assert said["node"].after[0].sub_groups == ("data-replica-0", "data-replica-1")
+    assert text_read["node"].later[0].podset_names == ("launcher-replica-0", "launcher-replica-1")
+    assert text_read["node"].after[0].podset_names == ("data-replica-0", "data-replica-1")
 
 
-def test_a_part_of_a_gpu_is_said_as_the_pod_says_it() -> None:
+def test_a_gpu_fraction_is_written_as_the_pod_has_it() -> None:
     """It asks for it by annotations, so no request shows it."""
     annotations = {"gpu-fraction": "0.5", "note": "x"}
-    later = rjob("b", "a Ready")
-    later["template"]["spec"]["template"]["metadata"] = {"annotations": annotations}
+    anticipated_pods = rjob("b", "a Ready")
+    anticipated_pods["template"]["spec"]["template"]["metadata"] = {"annotations": annotations}
 
-    [text] = texts(jobset(rjob("a"), later)).values()
+    [text] = texts(jobset(rjob("a"), anticipated_pods)).values()
 
     assert read_anticipated(text).later[0].sharing == {"gpu-fraction": "0.5"}
 
 
-def test_what_neighbours_must_know_is_said() -> None:
+def test_inter_pod_constraints_are_written() -> None:
     """Labels, spread, ports of the node and claims: who is not there has them too."""
     spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
     ports = [{"containerPort": 80}, {"hostPort": 22, "containerPort": 22, "protocol": "TCP"}]
@@ -148,20 +151,20 @@ def test_what_neighbours_must_know_is_said() -> None:
             {"name": "none", "emptyDir": {}},
         ],
     }
-    later = rjob("b", "a Ready", pod=pod)
-    later["template"]["spec"]["template"]["metadata"] = {"labels": {"app": "b"}}
+    anticipated_pods = rjob("b", "a Ready", pod=pod)
+    anticipated_pods["template"]["spec"]["template"]["metadata"] = {"labels": {"app": "b"}}
 
-    [text] = texts(jobset(rjob("a"), later)).values()
+    [text] = texts(jobset(rjob("a"), anticipated_pods)).values()
 
-    (said,) = read_anticipated(text).later
-    assert said.labels == {"app": "b"}
-    assert [one.topology_key for one in said.topology_spread_constraints] == ["zone"]
-    assert said.host_ports == (
-        HostPort(port=9, host_ip="10.0.0.1"),
-        HostPort(port=22),
-        HostPort(port=53, protocol="UDP"),
+    (text_read,) = read_anticipated(text).later
+    assert text_read.labels == {"app": "b"}
+    assert [one.topology_key for one in text_read.topology_spread_constraints] == ["zone"]
+    assert text_read.host_ports == (
+        AnticipatedHostPort(port=9, host_ip="10.0.0.1"),
+        AnticipatedHostPort(port=22),
+        AnticipatedHostPort(port=53, protocol="UDP"),
     )
-    assert [one.name for one in said.volumes] == ["data"]
+    assert [one.name for one in text_read.volumes] == ["data"]
     assert json.loads(text)["later"][0]["hostPorts"][1] == {"port": 22}
 
 
@@ -171,20 +174,20 @@ def test_in_the_network_of_the_node_every_port_is_one_of_the_node() -> None:
 
     [text] = texts(jobset(rjob("a"), rjob("b", "a Ready", pod=pod))).values()
 
-    assert read_anticipated(text).later[0].host_ports == (HostPort(port=80),)
+    assert read_anticipated(text).later[0].host_ports == (AnticipatedHostPort(port=80),)
 
 
-def test_what_there_is_not_is_not_said() -> None:
+def test_empty_fields_are_not_written() -> None:
     """A text of an earlier version is still the right one."""
     [text] = texts(jobset(rjob("a"), rjob("b", "a Ready"))).values()
 
     assert set(json.loads(text)["later"][0]) == {"subGroupPrefix", "replicas", "count"}
 
 
-def test_who_has_nothing_to_say_says_nothing() -> None:
+def test_without_anticipated_pods_there_is_no_annotation() -> None:
     """An empty text means: nothing before, nothing later."""
     assert texts(jobset(rjob("a"), rjob("b"))) == {"Main": ""}
-    assert read_anticipated("") == Anticipated()
+    assert read_anticipated("") == AnticipatedAnnotation()
 
 
 @pytest.mark.parametrize(
@@ -198,7 +201,7 @@ def test_what_is_none_is_refused(text: str) -> None:
 
 def test_what_a_later_version_adds_is_skipped() -> None:
     """A reader may be older than who wrote."""
-    assert read_anticipated('{"later": [], "until": "noon"}') == Anticipated()
+    assert read_anticipated('{"later": [], "until": "noon"}') == AnticipatedAnnotation()
 
 
 def test_its_size_does_not_grow_with_the_jobset() -> None:
@@ -237,17 +240,17 @@ UNREAD: list[Case[tuple[list[tuple[int, int]], int], str]] = [
 @pytest.mark.parametrize("case", UNREAD, ids=ids)
 def test_what_says_too_much_is_none(case: Case[tuple[list[tuple[int, int]], int], str]) -> None:
     """Of whatever version, and by hand: a reader may count on the bounds."""
-    (later, after), prefix = case.given, {"subGroupPrefix": "a-"}
+    (anticipated_pods, after), prefix = case.given, {"subGroupPrefix": "a-"}
     text = json.dumps(
         {
             "after": [
                 {**prefix, "replicatedJob": "a", "status": "Ready", "replicas": after, "count": 1}
             ],
-            "later": [{**prefix, "replicas": it, "count": count} for it, count in later],
+            "later": [{**prefix, "replicas": it, "count": count} for it, count in anticipated_pods],
         }
     )
     if not case.want:
-        assert len(read_anticipated(text).later) == len(later)
+        assert len(read_anticipated(text).later) == len(anticipated_pods)
         return
     with pytest.raises(msgspec.ValidationError) as caught:
         read_anticipated(text)
@@ -285,15 +288,15 @@ def test_pods_that_say_something_of_others_are_fewer(case: Case[dict[str, Any], 
     first = {"subGroupPrefix": "a-", "replicas": 1, "count": 5000, **case.given}
     plain = {"subGroupPrefix": "b-", "replicas": 1, "count": 90_000}
     assert read_anticipated(json.dumps({"later": [first, plain]})).later
-    said = json.dumps({"later": [{**first, "count": 5001}, plain]})
+    text_read = json.dumps({"later": [{**first, "count": 5001}, plain]})
     pod = {"containers": [{}], **case.given}
-    large = outline(jobset(rjob("a"), rjob("b", "a Ready", parallelism=5001, pod=pod)), OURS)
-    assert (large.left_out == ("a", "b")) == case.want
+    large = plan_podgroups(jobset(rjob("a"), rjob("b", "a Ready", parallelism=5001, pod=pod)), OURS)
+    assert (large.too_large == ("a", "b")) == case.want
     if not case.want:
-        assert read_anticipated(said).later
+        assert read_anticipated(text_read).later
         return
     with pytest.raises(msgspec.ValidationError) as caught:
-        read_anticipated(said)
+        read_anticipated(text_read)
     assert str(caught.value) == (
         "later: 5001 pods with affinity, spread or ports are expected, and 5000 of one PodGroup"
         " are the most"
@@ -307,8 +310,10 @@ def test_host_ports_are_such_a_thing() -> None:
     assert read_anticipated(json.dumps({"later": [{**one, "count": 5000}]})).later
     with pytest.raises(msgspec.ValidationError, match="5001 pods with affinity, spread or ports"):
         read_anticipated(json.dumps({"later": [{**one, "count": 5001}]}))
-    large = outline(jobset(rjob("a"), rjob("b", "a Ready", parallelism=5001, pod=ports)), OURS)
-    assert large.left_out == ("a", "b")
+    large = plan_podgroups(
+        jobset(rjob("a"), rjob("b", "a Ready", parallelism=5001, pod=ports)), OURS
+    )
+    assert large.too_large == ("a", "b")
 
 
 def test_the_schema_is_that_of_the_code() -> None:
@@ -324,9 +329,11 @@ def test_the_example_in_the_readme_is_what_a_group_says() -> None:
         rjob("node", "data Complete", parallelism=3),
         rjob("launcher", "node Ready", pod=pod),
     )
-    _, group = groups(of, outline(of, OURS), Rules("bundled", OURS, "default-queue"))
+    _, group = podgroup_manifests(
+        of, plan_podgroups(of, OURS), GroupingRules("bundled", OURS, "default-queue")
+    )
 
     example = README.read_text().split("```json\n")[1].split("```")[0]
 
-    said = group["metadata"]["annotations"]["trainer-kai.dev/anticipated"]
-    assert json.loads(said) == json.loads(example)
+    text_read = group["metadata"]["annotations"]["trainer-kai.dev/anticipated"]
+    assert json.loads(text_read) == json.loads(example)

@@ -8,15 +8,15 @@ from tests.support.documents import documents
 from tests.support.size import examples
 from tests.support.tree import ROOT
 from tests.trainer_kai.policy.specs import any_jobset, jobset, rjob
-from tests.trainer_kai.policy.world import OURS, played
+from tests.trainer_kai.policy.world import OURS, simulate_jobset
 from trainer_kai.api.decode import decode, encode
 from trainer_kai.api.jobset import JobSet
-from trainer_kai.policy.groups import Rules
+from trainer_kai.policy.groups import GroupingRules
 from trainer_kai.policy.names import MAIN
-from trainer_kai.policy.units import Outline, Unit, outline
+from trainer_kai.policy.units import PlannedPodGroup, PodGroupPlan, plan_podgroups
 
-BUNDLED = Rules("bundled", OURS, "default-queue")
-EXTERNAL = Rules("external", OURS, "default-queue")
+BUNDLED = GroupingRules("bundled", OURS, "default-queue")
+EXTERNAL = GroupingRules("external", OURS, "default-queue")
 RECORDED = sorted((ROOT / "tests" / "fixtures" / "jobsets").rglob("*.yaml"))
 
 DEEPSPEED = jobset(
@@ -39,51 +39,57 @@ MIXED = [
 ]
 
 
-def together(of: JobSet) -> Outline:
+def one_podgroup(of: JobSet) -> PodGroupPlan:
     """Return the plan of who knows no order: one group with everything in it."""
-    units = outline(of, OURS).units
-    members = tuple(member._replace(is_later=False) for unit in units for member in unit.members)
-    return Outline((Unit(MAIN, members, len(members), ()),))
+    podgroups = plan_podgroups(of, OURS).podgroups
+    subgroups = tuple(
+        subgroup._replace(is_anticipated=False)
+        for podgroup in podgroups
+        for subgroup in podgroup.subgroups
+    )
+    return PodGroupPlan((PlannedPodGroup(MAIN, subgroups, len(subgroups), ()),))
 
 
 @settings(max_examples=examples(100))
 @given(any_jobset(), st.integers(0, 2**32))
 def test_our_scheduler_never_waits_for_a_pod_that_cannot_exist(of: JobSet, seed: int) -> None:
     """It ends where a scheduler without groups ends, and no pod is left waiting."""
-    end = played(of, BUNDLED, seed)
+    end = simulate_jobset(of, BUNDLED, seed)
 
     assert end.stuck == ()
-    assert end.finished == played(of, None).finished
+    assert end.finished == simulate_jobset(of, None).finished
 
 
 @settings(max_examples=examples(100))
 @given(any_jobset(), st.integers(0, 2**32))
 def test_an_external_one_never_waits_for_a_pod_that_cannot_exist(of: JobSet, seed: int) -> None:
     """It ends where a scheduler without groups ends, and no pod is left waiting."""
-    end = played(of, EXTERNAL, seed)
+    end = simulate_jobset(of, EXTERNAL, seed)
 
     assert end.stuck == ()
-    assert end.finished == played(of, None).finished
+    assert end.finished == simulate_jobset(of, None).finished
 
 
 @pytest.mark.parametrize("rules", [BUNDLED, EXTERNAL], ids=["bundled", "external"])
 @pytest.mark.parametrize("of", [DEEPSPEED, TORCHTUNE, CIRCLE, *MIXED])
-def test_courses_that_are_easy_to_get_wrong_come_to_their_end(of: JobSet, rules: Rules) -> None:
+def test_start_orders_that_are_easy_to_get_wrong_come_to_their_end(
+    of: JobSet, rules: GroupingRules
+) -> None:
     """Also with another scheduler in the middle, and with parts that wait for each other."""
     for seed in range(examples(4)):
-        end = played(of, rules, seed)
+        end = simulate_jobset(of, rules, seed)
 
         assert end.stuck == ()
-        assert end.finished == played(of, None).finished
+        assert end.finished == simulate_jobset(of, None).finished
 
 
 @pytest.mark.parametrize("rules", [BUNDLED, EXTERNAL], ids=["bundled", "external"])
-def test_what_trainer_builds_comes_to_its_end(rules: Rules) -> None:
+def test_what_trainer_builds_comes_to_its_end(rules: GroupingRules) -> None:
     """Every shipped runtime, at every size."""
     assert len(RECORDED) == 72
     for file in RECORDED:
         of = decode(JobSet, encode(documents(file)[1]))
-        assert played(of, rules, seed=1) == played(of, None)
+        assert simulate_jobset(of, rules, seed=1) == simulate_jobset(of, None)
 
 
 @pytest.mark.parametrize("rules", [BUNDLED, EXTERNAL], ids=["bundled", "external"])
@@ -91,10 +97,10 @@ def test_what_trainer_builds_comes_to_its_end(rules: Rules) -> None:
     ("of", "stuck"), [(DEEPSPEED, 3), (TORCHTUNE, 2)], ids=["deepspeed", "torchtune"]
 )
 def test_one_group_with_everything_in_it_waits_for_ever(
-    of: JobSet, stuck: int, rules: Rules
+    of: JobSet, stuck: int, rules: GroupingRules
 ) -> None:
     """So it is the groups, and not the binder, that carry the others."""
-    end = played(of, rules, plan=together(of))
+    end = simulate_jobset(of, rules, plan=one_podgroup(of))
 
     assert len(end.stuck) == stuck
     assert end.finished == frozenset()

@@ -8,7 +8,7 @@ import pytest
 from tests.support.case import Case, ids
 from trainer_kai.api.priority import PriorityClass
 from trainer_kai.api.quota import ResourceQuota
-from trainer_kai.policy.classes import Choosable, scopes_of
+from trainer_kai.policy.classes import SelectablePriorityClasses, priority_class_scopes
 
 _VALUES = {
     "low": 10,
@@ -36,17 +36,17 @@ def _quota(*expressions: tuple[str, str, list[str]], scopes: tuple[str, ...] = (
     return msgspec.convert({"metadata": {"name": "q"}, "spec": spec}, ResourceQuota)
 
 
-def _of(operator: str, *values: str) -> tuple[str, str, list[str]]:
+def _expression(operator: str, *values: str) -> tuple[str, str, list[str]]:
     return "PriorityClass", operator, list(values)
 
 
 # a quota → the classes above the default one that a label may choose
 QUOTAS = [
     Case("none", _quota(), ["build", "highest", "train"]),
-    Case("In", _quota(_of("In", "build")), ["highest", "train"]),
-    Case("NotIn", _quota(_of("NotIn", "build")), ["build", "train"]),
-    Case("Exists", _quota(_of("Exists")), ["train"]),
-    Case("DoesNotExist", _quota(_of("DoesNotExist")), ["build", "highest", "train"]),
+    Case("In", _quota(_expression("In", "build")), ["highest", "train"]),
+    Case("NotIn", _quota(_expression("NotIn", "build")), ["build", "train"]),
+    Case("Exists", _quota(_expression("Exists")), ["train"]),
+    Case("DoesNotExist", _quota(_expression("DoesNotExist")), ["build", "highest", "train"]),
     Case("a scope", _quota(scopes=("PriorityClass",)), ["train"]),
     Case("another scope", _quota(scopes=("BestEffort",)), ["build", "highest", "train"]),
     Case(
@@ -56,12 +56,12 @@ QUOTAS = [
     ),
     Case(
         "two expressions, of which both must hold",
-        _quota(_of("NotIn", "build"), _of("In", "build", "highest")),
+        _quota(_expression("NotIn", "build"), _expression("In", "build", "highest")),
         ["build", "train"],
     ),
     Case(
         "one of which another scope narrows it: it may count",
-        _quota(_of("Exists"), ("Terminating", "Exists", [])),
+        _quota(_expression("Exists"), ("Terminating", "Exists", [])),
         ["train"],
     ),
 ]
@@ -70,8 +70,8 @@ QUOTAS = [
 @pytest.mark.parametrize("case", QUOTAS, ids=ids)
 def test_quotas(case: Case[ResourceQuota, list[str]]) -> None:
     """What is no more than the default is nobody's choice, and `train` is what is not chosen."""
-    choosable = Choosable(_CLASSES)
-    quotas = {"q": scopes_of(case.given)}
+    choosable = SelectablePriorityClasses(_CLASSES)
+    quotas = {"q": priority_class_scopes(case.given)}
 
     free = [name for name in sorted(_CLASSES) if choosable.refusal(name, quotas) is None]
 
@@ -82,7 +82,7 @@ def test_quotas(case: Case[ResourceQuota, list[str]]) -> None:
 
 def test_what_a_site_offers() -> None:
     """Only what it names, and what is no choice."""
-    choosable = Choosable(_CLASSES, ["build", "ours"])
+    choosable = SelectablePriorityClasses(_CLASSES, ["build", "ours"])
 
     assert choosable.refusal("build") is choosable.refusal("low") is None
     assert choosable.refusal("highest") == (
@@ -105,13 +105,13 @@ def test_what_is_right(names: str, right: str) -> None:
         for name in (*names, "x")
     }
 
-    assert f"; {right} name it" in (Choosable(classes).refusal("x") or "")
+    assert f"; {right} name it" in (SelectablePriorityClasses(classes).refusal("x") or "")
 
 
 def test_values() -> None:
     """Of several default classes the one with the smallest value counts; without one it is 50."""
     other = msgspec.structs.replace(_CLASSES["usual"], value=70)
 
-    assert Choosable({**_CLASSES, "other": other}).value("unknown") == 60
-    assert Choosable({}).value("build") == 50
-    assert Choosable(_CLASSES).value("build") == 100
+    assert SelectablePriorityClasses({**_CLASSES, "other": other}).value("unknown") == 60
+    assert SelectablePriorityClasses({}).value("build") == 50
+    assert SelectablePriorityClasses(_CLASSES).value("build") == 100

@@ -8,56 +8,65 @@ import pytest
 from tests.support.case import Case, ids
 from trainer_kai.api.decode import decode, encode
 from trainer_kai.api.pod import Pod
-from trainer_kai.policy.demand import demand, spell
+from trainer_kai.policy.demand import format_amounts, pod_requests
 
 Obj = dict[str, Any]
 
 
-def asks(**requests: str) -> Obj:
+def pod_spec(**requests: str) -> Obj:
     """Return a container that requests."""
     return {"resources": {"requests": requests}}
 
 
 def sidecar(**requests: str) -> Obj:
     """Return an init container that stays."""
-    return {**asks(**requests), "restartPolicy": "Always"}
+    return {**pod_spec(**requests), "restartPolicy": "Always"}
 
 
 # the spec of a pod -> what it asks for
 CASES: list[Case[Obj, dict[str, str]]] = [
     Case("nothing", {"containers": [{}]}, {}),
-    Case("zero is nothing", {"containers": [asks(cpu="0")]}, {}),
+    Case("zero is nothing", {"containers": [pod_spec(cpu="0")]}, {}),
     Case(
         "containers run beside each other",
-        {"containers": [asks(cpu="1", memory="1Gi"), asks(cpu="500m")]},
+        {"containers": [pod_spec(cpu="1", memory="1Gi"), pod_spec(cpu="500m")]},
         {"cpu": "1500m", "memory": "1Gi"},
     ),
     Case(
         "init containers run one after another, and before",
-        {"initContainers": [asks(cpu="3"), asks(cpu="2")], "containers": [asks(cpu="1")]},
+        {
+            "initContainers": [pod_spec(cpu="3"), pod_spec(cpu="2")],
+            "containers": [pod_spec(cpu="1")],
+        },
         {"cpu": "3"},
     ),
     Case(
         "each resource for itself",
-        {"initContainers": [asks(cpu="3", memory="1Mi")], "containers": [asks(memory="2Mi")]},
+        {
+            "initContainers": [pod_spec(cpu="3", memory="1Mi")],
+            "containers": [pod_spec(memory="2Mi")],
+        },
         {"cpu": "3", "memory": "2Mi"},
     ),
     Case(
         "a sidecar stays",
-        {"initContainers": [sidecar(cpu="1")], "containers": [asks(cpu="1")]},
+        {"initContainers": [sidecar(cpu="1")], "containers": [pod_spec(cpu="1")]},
         {"cpu": "2"},
     ),
     Case(
         "an init container runs beside the sidecars before it, not those after it",
         {
-            "initContainers": [sidecar(cpu="1"), asks(cpu="4"), sidecar(cpu="2")],
-            "containers": [asks(cpu="1")],
+            "initContainers": [sidecar(cpu="1"), pod_spec(cpu="4"), sidecar(cpu="2")],
+            "containers": [pod_spec(cpu="1")],
         },
         {"cpu": "5"},
     ),
     Case(
         "sidecars together are more than all else",
-        {"initContainers": [asks(cpu="1"), sidecar(cpu="2"), sidecar(cpu="2")], "containers": [{}]},
+        {
+            "initContainers": [pod_spec(cpu="1"), sidecar(cpu="2"), sidecar(cpu="2")],
+            "containers": [{}],
+        },
         {"cpu": "4"},
     ),
     Case(
@@ -71,7 +80,7 @@ CASES: list[Case[Obj, dict[str, str]]] = [
     ),
     Case(
         "overhead comes on top",
-        {"containers": [asks(cpu="1")], "overhead": {"cpu": "250m", "memory": "10Mi"}},
+        {"containers": [pod_spec(cpu="1")], "overhead": {"cpu": "250m", "memory": "10Mi"}},
         {"cpu": "1250m", "memory": "10Mi"},
     ),
     Case(
@@ -85,7 +94,7 @@ CASES: list[Case[Obj, dict[str, str]]] = [
     ),
     Case(
         "a limit of the whole pod does not outrank what containers request",
-        {"containers": [asks(cpu="1")], "resources": {"limits": {"cpu": "4", "memory": "1Gi"}}},
+        {"containers": [pod_spec(cpu="1")], "resources": {"limits": {"cpu": "4", "memory": "1Gi"}}},
         {"cpu": "1", "memory": "1Gi"},
     ),
     Case(
@@ -100,17 +109,17 @@ CASES: list[Case[Obj, dict[str, str]]] = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=ids)
-def test_demands(case: Case[Obj, dict[str, str]]) -> None:
+def test_pod_requests(case: Case[Obj, dict[str, str]]) -> None:
     """Of each resource the most that is used at any time."""
     pod = decode(Pod, encode({"metadata": {}, "spec": case.given}))
 
-    assert spell(demand(pod.spec)) == case.want
+    assert format_amounts(pod_requests(pod.spec)) == case.want
 
 
 def test_amounts_are_written_as_the_api_server_writes_them() -> None:
     """In order of their names; bytes in powers of two, and parts of one as they are."""
     amounts = {"memory": 3 * 2**30 * 1000, "cpu": 1500, "ephemeral-storage": 1, "nvidia.com/gpu": 0}
 
-    text = msgspec.json.encode(spell(amounts)).decode()
+    text = msgspec.json.encode(format_amounts(amounts)).decode()
 
     assert text == '{"cpu":"1500m","ephemeral-storage":"1m","memory":"3Gi","nvidia.com/gpu":"0"}'

@@ -7,12 +7,12 @@ import pytest
 from tests.support.case import Case, ids
 from trainer_kai.api.meta import Meta
 from trainer_kai.api.priority import PriorityClass
-from trainer_kai.policy.classes import Choosable
-from trainer_kai.policy.easing import eased
-from trainer_kai.policy.groups import Mode
+from trainer_kai.policy.classes import SelectablePriorityClasses
+from trainer_kai.policy.easing import running_update
+from trainer_kai.policy.groups import GroupingMode
 
 _VALUES = {"low": 10, "train": 50, "more": 75, "inference": 125, "system-node-critical": 2 * 10**9}
-CLASSES = Choosable(
+CLASSES = SelectablePriorityClasses(
     {
         name: PriorityClass(metadata=Meta(name=name), value=value, global_default=value == 50)
         for name, value in _VALUES.items()
@@ -24,28 +24,28 @@ POOL, QUEUE = "kai.scheduler/node-pool", "kai.scheduler/queue"
 class Change(NamedTuple):
     """What a PodGroup is, and what its JobSet asks for by now; the class is `train`."""
 
-    there: dict[str, Any]
+    current: dict[str, Any]
     wanted: dict[str, Any]
-    mode: Mode = "bundled"
+    mode: GroupingMode = "bundled"
 
 
-def priority(there: str, wanted: str) -> Change:
+def priority(current: str, wanted: str) -> Change:
     """Return a change of the PriorityClass."""
-    was, then = ({"priorityClassName": name} for name in (there, wanted))
-    return Change(was, then)
+    before, then = ({"priorityClassName": name} for name in (current, wanted))
+    return Change(before, then)
 
 
-def fixed(there: str, wanted: str, name: str = "train") -> Change:
+def fixed(current: str, wanted: str, name: str = "train") -> Change:
     """Return a change of the preemptibility; "" says none."""
-    said = ({"preemptibility": text} if text else {} for text in (there, wanted))
-    was, then = ({"priorityClassName": name, **it} for it in said)
-    return Change(was, then)
+    text_said = ({"preemptibility": text} if text else {} for text in (current, wanted))
+    before, then = ({"priorityClassName": name, **it} for it in text_said)
+    return Change(before, then)
 
 
-def grace(there: str, wanted: str, mode: Mode = "bundled") -> Change:
+def grace(current: str, wanted: str, mode: GroupingMode = "bundled") -> Change:
     """Return a change of how long it may run in part."""
-    was, then = ({"stalenessGracePeriod": text} if text else {} for text in (there, wanted))
-    return Change(was, then, mode)
+    before, then = ({"stalenessGracePeriod": text} if text else {} for text in (current, wanted))
+    return Change(before, then, mode)
 
 
 NO, YES = "non-preemptible", "preemptible"
@@ -87,41 +87,45 @@ def fields(spec: dict[str, Any], labels: dict[str, str]) -> dict[str, Any]:
 @pytest.mark.parametrize("case", CHANGES, ids=ids)
 def test_what_is_copied_while_pods_run(case: Case[Change, bool]) -> None:
     """What is not is told, with its field and what is kept."""
-    there, wanted = (fields(it, {QUEUE: "a"}) for it in case.given[:2])
-    found = eased(wanted, there["metadata"]["labels"], there["spec"], CLASSES, case.given.mode)
+    current, wanted = (fields(it, {QUEUE: "a"}) for it in case.given[:2])
+    found = running_update(
+        wanted, current["metadata"]["labels"], current["spec"], CLASSES, case.given.mode
+    )
 
-    assert found.fields == (wanted if case.want else there)
-    assert bool(found.kept) != case.want
+    assert found.fields == (wanted if case.want else current)
+    assert bool(found.deferred) != case.want
 
 
 def test_queue_and_label_stay_together() -> None:
     """Also where the JobSet names none any more: label and field name the same queue."""
-    for there, wanted in (({QUEUE: "a"}, {}), ({}, {QUEUE: "b"}), ({QUEUE: "a"}, {QUEUE: "b"})):
-        found = eased(
-            fields({"queue": "b"}, wanted), there, fields({}, {})["spec"], CLASSES, "bundled"
+    for current, wanted in (({QUEUE: "a"}, {}), ({}, {QUEUE: "b"}), ({QUEUE: "a"}, {QUEUE: "b"})):
+        found = running_update(
+            fields({"queue": "b"}, wanted), current, fields({}, {})["spec"], CLASSES, "bundled"
         )
-        assert found.fields["metadata"]["labels"] == there
+        assert found.fields["metadata"]["labels"] == current
         assert found.fields["spec"]["queue"] == "a"
 
 
 def test_the_node_pool_stays() -> None:
     """Where a KAI schedules, another pool is another scheduler: none would evict it."""
-    for there, wanted in (({POOL: "x"}, {}), ({}, {POOL: "y"}), ({POOL: "x"}, {POOL: "y"})):
-        found = eased(fields({}, wanted), there, fields({}, {})["spec"], CLASSES, "external")
-        assert found.fields["metadata"]["labels"] == there
-        (told,) = found.kept
-        assert told.path == f"metadata.labels[{POOL}]"
+    for current, wanted in (({POOL: "x"}, {}), ({}, {POOL: "y"}), ({POOL: "x"}, {POOL: "y"})):
+        found = running_update(
+            fields({}, wanted), current, fields({}, {})["spec"], CLASSES, "external"
+        )
+        assert found.fields["metadata"]["labels"] == current
+        (reported,) = found.deferred
+        assert reported.path == f"metadata.labels[{POOL}]"
 
 
 def test_a_message_says_what_is_kept_and_until_when() -> None:
     """With both values, and what to do."""
     change = fixed("", NO)
-    found = eased(
-        fields(change.wanted, {}), {}, fields(change.there, {})["spec"], CLASSES, "bundled"
+    found = running_update(
+        fields(change.wanted, {}), {}, fields(change.current, {})["spec"], CLASSES, "bundled"
     )
 
-    (told,) = map(str, found.kept)
-    assert told == (
+    (reported,) = map(str, found.deferred)
+    assert reported == (
         "metadata.labels[kai.scheduler/preemptibility]: while pods run their PodGroup keeps "
         "preemptibility none; 'non-preemptible' counts once no pod of it is on a node: suspend the "
         "TrainJob, and resume it"
@@ -130,7 +134,7 @@ def test_a_message_says_what_is_kept_and_until_when() -> None:
 
 def test_a_group_without_a_queue_gets_one() -> None:
     """An older version may have made it; nothing is kept of what is not there."""
-    there = {"priorityClassName": "train"}
-    found = eased(fields({"queue": "b"}, {QUEUE: "b"}), {}, there, CLASSES, "bundled")
+    current = {"priorityClassName": "train"}
+    found = running_update(fields({"queue": "b"}, {QUEUE: "b"}), {}, current, CLASSES, "bundled")
 
     assert found.fields == fields({"queue": "b"}, {QUEUE: "b"})

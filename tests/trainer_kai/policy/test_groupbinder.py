@@ -39,11 +39,11 @@ def group(spec: Obj, name: str = "g", **anticipated: Any) -> Obj:
     return {"metadata": meta, "spec": spec}
 
 
-def pod(name: str, leaf: str = "", group: str = "g", **fields: Any) -> Obj:
+def pod(name: str, podset: str = "", group: str = "g", **fields: Any) -> Obj:
     """Return a pod: *n0* of a Job called like its sub-group; keywords are phase, attempt, retry."""
     labels = {
-        "kai.scheduler/subgroup-name": f"{leaf}-replica-0",
-        "batch.kubernetes.io/job-name": f"job-{leaf}-0",
+        "kai.scheduler/subgroup-name": f"{podset}-replica-0",
+        "batch.kubernetes.io/job-name": f"job-{podset}-0",
         "jobset.sigs.k8s.io/restart-attempt": str(fields.get("attempt", 0)),
         "jobset.sigs.k8s.io/job-restart-attempt": str(fields.get("retry", 0)),
     }
@@ -117,7 +117,7 @@ def waits_for(status: str, *pods: Obj, before: tuple[str, ...] = ()) -> bool:
     return "n0" not in bound(groups, [*pods, N0, N1])
 
 
-def test_what_must_be_complete_has_succeeded_and_nobody_is_left() -> None:
+def test_what_must_be_complete_has_succeeded_and_no_pod_is_left() -> None:
     """Of the same attempt."""
     running = pod("d", "data", "first", phase="Running", ready=True)
 

@@ -18,12 +18,12 @@ from trainer_kai.api.jobset import JobSet
 PAUSED = {"parallelism": 0, "completions": 2}
 
 
-def with_all(of: JobSet, state: State, name: str, phase: str) -> State:
+def with_all(subject: JobSet, state: State, name: str, phase: str) -> State:
     """Let all pods of a replicatedJob get so far, and both controllers see it."""
     for pod in state.pods:
         if pod.job.name == name and pod.is_alive:
             state = with_pod(state, pod, phase)
-    return settled(of.spec, state)
+    return settled(subject.spec, state)
 
 
 def alive(state: State) -> str:
@@ -80,64 +80,66 @@ def test_what_is_made_at_once(case: Case[JobSet, tuple[str, str]]) -> None:
 
 def test_dependents_are_made_when_all_are_ready_or_complete() -> None:
     """Complete is more than Ready, and Running is less."""
-    of = jobset(rjob("a", replicas=2), rjob("b", "a Ready"), rjob("c", "a Complete", "b Ready"))
-    state = settled(of.spec, State())
+    subject = jobset(
+        rjob("a", replicas=2), rjob("b", "a Ready"), rjob("c", "a Complete", "b Ready")
+    )
+    state = settled(subject.spec, State())
 
-    assert made(with_all(of, state, "a", "Running")) == "a"
-    state = with_all(of, state, "a", "Ready")
+    assert made(with_all(subject, state, "a", "Running")) == "a"
+    state = with_all(subject, state, "a", "Ready")
     assert made(state) == "a b"
-    state = with_all(of, with_all(of, state, "b", "Ready"), "a", "Succeeded")
+    state = with_all(subject, with_all(subject, state, "b", "Ready"), "a", "Succeeded")
     assert made(state) == "a b c"
-    assert finished(of.spec, state) == {Job("a", 0), Job("a", 1)}
+    assert finished(subject.spec, state) == {Job("a", 0), Job("a", 1)}
 
 
 def test_pods_are_made_until_all_are_completed() -> None:
     """Each index once, as many at a time as may run; who failed is made again."""
-    of = jobset(rjob("a", parallelism=2, completions=3))
-    state = settled(of.spec, State())
+    subject = jobset(rjob("a", parallelism=2, completions=3))
+    state = settled(subject.spec, State())
     first, second = state.pods
 
-    state = settled(of.spec, with_pod(state, first, "Failed"))
+    state = settled(subject.spec, with_pod(state, first, "Failed"))
     assert [pod.completion for pod in state.pods if pod.is_alive] == [1, 0]
-    state = settled(of.spec, with_pod(state, second, "Succeeded"))
+    state = settled(subject.spec, with_pod(state, second, "Succeeded"))
     assert [pod.completion for pod in state.pods if pod.is_alive] == [0, 2]
-    state = with_all(of, state, "a", "Succeeded")
+    state = with_all(subject, state, "a", "Succeeded")
     assert alive(state) == ""
-    assert finished(of.spec, state) == {Job("a", 0)}
+    assert finished(subject.spec, state) == {Job("a", 0)}
 
 
 def test_a_work_queue_makes_no_pod_again_after_a_success() -> None:
     """It is Complete when nobody is left."""
-    of = jobset(rjob("a", parallelism=3, completions=None, mode="NonIndexed"))
-    state = settled(of.spec, State())
+    subject = jobset(rjob("a", parallelism=3, completions=None, mode="NonIndexed"))
+    state = settled(subject.spec, State())
     first, second, third = state.pods
 
-    state = settled(of.spec, with_pod(with_pod(state, first, "Succeeded"), second, "Failed"))
+    state = settled(subject.spec, with_pod(with_pod(state, first, "Succeeded"), second, "Failed"))
     assert alive(state) == "a"
-    assert finished(of.spec, state) == frozenset()
-    state = settled(of.spec, with_pod(state, third, "Failed"))
-    assert finished(of.spec, state) == {Job("a", 0)}
+    assert finished(subject.spec, state) == frozenset()
+    state = settled(subject.spec, with_pod(state, third, "Failed"))
+    assert finished(subject.spec, state) == {Job("a", 0)}
 
 
 def test_suspended_jobs_have_no_pods_and_are_resumed_in_order() -> None:
     """What is Complete stays so."""
-    of = jobset(rjob("x"), rjob("a", "x Complete"), rjob("b", "a Ready"))
-    state = with_all(of, settled(of.spec, State()), "x", "Succeeded")
-    state = with_all(of, with_all(of, state, "a", "Ready"), "b", "Ready")
+    subject = jobset(rjob("x"), rjob("a", "x Complete"), rjob("b", "a Ready"))
+    state = with_all(subject, settled(subject.spec, State()), "x", "Succeeded")
+    state = with_all(subject, with_all(subject, state, "a", "Ready"), "b", "Ready")
 
-    state = settled(of.spec, suspended(state, now=True))
+    state = settled(subject.spec, suspended(state, now=True))
     assert (made(state), alive(state)) == ("a b x", "")
-    state = settled(of.spec, suspended(state, now=False))
+    state = settled(subject.spec, suspended(state, now=False))
     assert alive(state) == "a"
-    assert alive(with_all(of, state, "a", "Ready")) == "a b"
+    assert alive(with_all(subject, state, "a", "Ready")) == "a b"
 
 
 def test_a_restart_begins_anew_once_the_old_jobs_are_gone() -> None:
     """Of each Job for itself."""
-    of = jobset(rjob("a"), rjob("b"))
-    state = settled(of.spec, restarted(settled(of.spec, State())))
+    subject = jobset(rjob("a"), rjob("b"))
+    state = settled(subject.spec, restarted(settled(subject.spec, State())))
 
     assert (made(state), alive(state)) == ("", "")
-    state = settled(of.spec, state._replace(previous=frozenset({Job("b", 0)})))
+    state = settled(subject.spec, state._replace(previous=frozenset({Job("b", 0)})))
     assert (made(state), alive(state)) == ("a", "a")
     assert [pod.attempt for pod in state.pods if pod.is_alive] == [1]

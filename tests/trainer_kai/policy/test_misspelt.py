@@ -4,9 +4,15 @@ import pytest
 
 from tests.support.case import Case, ids
 from trainer_kai.api import names
-from trainer_kai.policy.misspelt import GROUPS, QUEUES, Names, misspelt, near
+from trainer_kai.policy.misspelt import (
+    PODGROUP_KEYS,
+    QUEUE_KEYS,
+    KnownKeys,
+    is_similar,
+    misspelled_keys,
+)
 
-NEAR = [
+SIMILAR = [
     Case("a letter less", ("kai.scheduler/queu", "kai.scheduler/queue"), True),
     Case("two letters less", ("kai.scheduler/que", "kai.scheduler/queue"), True),
     Case("another sign", ("kai-scheduler/queue", "kai.scheduler/queue"), True),
@@ -19,10 +25,10 @@ NEAR = [
 ]
 
 
-@pytest.mark.parametrize("case", NEAR, ids=ids)
-def test_near(case: Case[tuple[str, str], bool]) -> None:
+@pytest.mark.parametrize("case", SIMILAR, ids=ids)
+def test_similar_keys(case: Case[tuple[str, str], bool]) -> None:
     """At most two letters beside each other."""
-    assert near(*case.given) == case.want
+    assert is_similar(*case.given) == case.want
 
 
 def test_labels_and_annotations() -> None:
@@ -30,7 +36,7 @@ def test_labels_and_annotations() -> None:
     labels = {"kai.scheduler/topology": "racks", "team": "a", "kai.scheduler/queue": "a"}
     annotations = {"kai.scheduler/queue": "a", "kai.scheduler/batch-minmember": "2"}
 
-    found = list(misspelt(labels, annotations))
+    found = list(misspelled_keys(labels, annotations))
 
     assert [it.path for it in found] == [
         "metadata.labels[kai.scheduler/topology]",
@@ -44,35 +50,35 @@ def test_labels_and_annotations() -> None:
     ]
 
 
-OTHERS: list[Case[tuple[Names, str], list[str]]] = [
+OTHERS: list[Case[tuple[KnownKeys, str], list[str]]] = [
     Case(
         "of a queue",
-        (QUEUES, "trainer-kai.dev/reclaim-gaol"),
+        (QUEUE_KEYS, "trainer-kai.dev/reclaim-gaol"),
         ["nobody reads this name; is trainer-kai.dev/reclaim-goal meant?"],
     ),
-    Case("of a queue what it is called", (QUEUES, "trainer-kai.dev/consolidation"), []),
+    Case("of a queue what it is called", (QUEUE_KEYS, "trainer-kai.dev/consolidation"), []),
     Case(
         "of a group",
-        (GROUPS, "trainer-kai.dev/reservd"),
+        (PODGROUP_KEYS, "trainer-kai.dev/reservd"),
         ["nobody reads this name; is trainer-kai.dev/reserved meant?"],
     ),
-    Case("what only a TrainJob has", (GROUPS, "kai.scheduler/topolgy"), []),
+    Case("what only a TrainJob has", (PODGROUP_KEYS, "kai.scheduler/topolgy"), []),
 ]
 
 
 @pytest.mark.parametrize("case", OTHERS, ids=ids)
-def test_annotations_of_others(case: Case[tuple[Names, str], list[str]]) -> None:
+def test_annotations_of_others(case: Case[tuple[KnownKeys, str], list[str]]) -> None:
     """Each kind has its own."""
     read, name = case.given
 
-    assert [it.message for it in misspelt({}, {name: "x"}, read)] == case.want
+    assert [it.message for it in misspelled_keys({}, {name: "x"}, read)] == case.want
 
 
 def test_no_name_that_we_know_is_taken_for_another() -> None:
     """Neither KAI's nor ours, and not those of the rest of Kubernetes."""
     known = {it: "" for it in vars(names).values() if isinstance(it, str) and "/" in it}
 
-    assert {it.path for it in misspelt(known, {})} == {
+    assert {it.path for it in misspelled_keys(known, {})} == {
         f"metadata.labels[{it}]"
         for it in (
             *(names.TOPOLOGY, names.TOPOLOGY_REQUIRED, names.TOPOLOGY_PREFERRED),
@@ -82,9 +88,9 @@ def test_no_name_that_we_know_is_taken_for_another() -> None:
     }
 
 
-@pytest.mark.parametrize("read", [QUEUES, GROUPS])
-def test_nor_for_another_of_its_kind(read: Names) -> None:
+@pytest.mark.parametrize("read", [QUEUE_KEYS, PODGROUP_KEYS])
+def test_nor_for_another_of_its_kind(read: KnownKeys) -> None:
     """Annotations that KAI and we write on objects of any kind."""
     known = {it: "" for it in vars(names).values() if isinstance(it, str) and "/" in it}
 
-    assert not [it for it in misspelt({}, known, read) if "nobody reads" in it.message]
+    assert not [it for it in misspelled_keys({}, known, read) if "nobody reads" in it.message]

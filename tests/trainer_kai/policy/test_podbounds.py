@@ -15,8 +15,8 @@ from trainer_kai.policy.podbounds import (
     MOST_TOLERATIONS,
     MOST_VALUES,
     MOST_VOLUMES,
-    excess,
-    has_label_keys,
+    has_match_label_keys,
+    spec_limit_fault,
     term_count,
 )
 
@@ -37,20 +37,25 @@ def _ports(number: int) -> dict[str, Any]:
 
 def _terms(number: int, **more: Any) -> dict[str, Any]:
     spread = {"maxSkew": 1, "topologyKey": "z", "whenUnsatisfiable": "DoNotSchedule", **more}
-    wish = {"maxSkew": 1, "topologyKey": "z", "whenUnsatisfiable": "ScheduleAnyway"}
+    requirement = {"maxSkew": 1, "topologyKey": "z", "whenUnsatisfiable": "ScheduleAnyway"}
     term = {"topologyKey": "z"}
     return {
         "affinity": {
             "podAffinity": {_MUST: [term]},
             "podAntiAffinity": {_MUST: [term] * (number - 2)},
         },
-        "topologySpreadConstraints": [spread, wish],
+        "topologySpreadConstraints": [spread, requirement],
     }
 
 
 def _nodes(number: int, values: int = 0) -> dict[str, Any]:
-    wish = {"key": "k", "operator": "In", "values": [""] * values}
-    terms = [{"matchExpressions": [wish] * (number // 2), "matchFields": [wish] * (number // 2)}]
+    requirement = {"key": "k", "operator": "In", "values": [""] * values}
+    terms = [
+        {
+            "matchExpressions": [requirement] * (number // 2),
+            "matchFields": [requirement] * (number // 2),
+        }
+    ]
     return {
         "affinity": {"nodeAffinity": {_MUST: {"nodeSelectorTerms": terms}}},
         "nodeSelector": {f"k{n}": "v" for n in range(number % 2)},
@@ -60,12 +65,12 @@ def _nodes(number: int, values: int = 0) -> dict[str, Any]:
 def _pods(values: int) -> dict[str, Any]:
     """Return terms with as many values in each part that has any."""
     each = values // 4
-    wish = {"key": "k", "operator": "In", "values": [""] * each}
-    selector = {"matchLabels": {f"k{n}": "v" for n in range(2)}, "matchExpressions": [wish]}
+    requirement = {"key": "k", "operator": "In", "values": [""] * each}
+    selector = {"matchLabels": {f"k{n}": "v" for n in range(2)}, "matchExpressions": [requirement]}
     term = {
         "topologyKey": "z",
         "labelSelector": selector,
-        "namespaceSelector": {"matchExpressions": [wish]},
+        "namespaceSelector": {"matchExpressions": [requirement]},
         "namespaces": [""] * each,
         "matchLabelKeys": ["a"],
         "mismatchLabelKeys": ["b"],
@@ -74,7 +79,7 @@ def _pods(values: int) -> dict[str, Any]:
         "maxSkew": 1,
         "topologyKey": "z",
         "whenUnsatisfiable": "DoNotSchedule",
-        "labelSelector": {"matchExpressions": [{**wish, "values": [""] * (each - 5)}]},
+        "labelSelector": {"matchExpressions": [{**requirement, "values": [""] * (each - 5)}]},
         "matchLabelKeys": ["a"],
     }
     return {
@@ -128,8 +133,8 @@ BOUNDS: list[Case[Any, tuple[int, str]]] = [
 ]
 
 
-def _spec(said: dict[str, Any]) -> PodSpec:
-    return msgspec.convert(said, PodSpec)
+def _spec(fault: dict[str, Any]) -> PodSpec:
+    return msgspec.convert(fault, PodSpec)
 
 
 @pytest.mark.parametrize("case", BOUNDS, ids=ids)
@@ -137,26 +142,26 @@ def test_bounds(case: Case[Any, tuple[int, str]]) -> None:
     """The most that is looked at is fine, and one more is not."""
     most, message = case.want
 
-    assert excess(_spec(case.given(most))) is None
+    assert spec_limit_fault(_spec(case.given(most))) is None
     want = f"{message.format(most + 1)}, at most {most} are looked at; name at most {most}"
-    assert excess(_spec(case.given(most + 1))) == want
+    assert spec_limit_fault(_spec(case.given(most + 1))) == want
 
 
 def test_values_of_terms() -> None:
     """Labels, namespaces and the labels of the pod itself count as well."""
-    assert excess(_spec(_pods(MOST_VALUES))) is None
+    assert spec_limit_fault(_spec(_pods(MOST_VALUES))) is None
     want = (
         f"spec.nodeSelector, spec.affinity: names {MOST_VALUES + 4} values in selector expressions"
     )
     most = f"at most {MOST_VALUES} are looked at; name at most {MOST_VALUES}"
-    assert excess(_spec(_pods(MOST_VALUES + 4))) == f"{want}, {most}"
+    assert spec_limit_fault(_spec(_pods(MOST_VALUES + 4))) == f"{want}, {most}"
 
 
 def test_ports_in_the_network_of_the_node() -> None:
     """Each port of a container is one, needed or not: what is to go is named."""
-    said = {"hostNetwork": True, **_ports(MOST_PORTS + 1)}
+    fault = {"hostNetwork": True, **_ports(MOST_PORTS + 1)}
 
-    assert excess(_spec(said)) == (
+    assert spec_limit_fault(_spec(fault)) == (
         f"spec.containers[*].ports: takes {MOST_PORTS + 1} host ports, at most {MOST_PORTS} are"
         f" looked at; name at most {MOST_PORTS}: with hostNetwork each containerPort is a host"
         " port, remove containerPorts that need no host port"
@@ -165,12 +170,12 @@ def test_ports_in_the_network_of_the_node() -> None:
 
 def test_nothing() -> None:
     """A pod that says nothing."""
-    assert excess(PodSpec()) is None
+    assert spec_limit_fault(PodSpec()) is None
     assert term_count(PodSpec()) == 0
 
 
 @pytest.mark.parametrize(
-    ("said", "want"),
+    ("fault", "want"),
     [
         ({}, False),
         (_terms(3), False),
@@ -178,6 +183,6 @@ def test_nothing() -> None:
         (_pods(40), True),
     ],
 )
-def test_labels_of_the_pod_itself(said: dict[str, Any], want: bool) -> None:
+def test_labels_of_the_pod_itself(fault: dict[str, Any], want: bool) -> None:
     """Then pods of one spec may speak of different others."""
-    assert has_label_keys(_spec(said)) is want
+    assert has_match_label_keys(_spec(fault)) is want

@@ -6,17 +6,17 @@ from typing import Any
 import pytest
 
 from tests.support.case import Case, ids
-from trainer_kai.policy.queues import Asked, Choice, Source, choose
+from trainer_kai.policy.queues import QueueChoice, QueueSource, RequestedQueues, resolve_queue
 
 QUEUE = "kai.scheduler/queue"
 
 # The highest first.
 LEVELS = {
-    Source.TRAINJOB: Asked(trainjob={QUEUE: "of-trainjob"}),
-    Source.RUNTIME: Asked(runtime_queue="of-runtime"),
-    Source.JOBSET: Asked(jobset={QUEUE: "of-jobset"}),
-    Source.POD_TEMPLATE: Asked(templates=({QUEUE: "of-template"},)),
-    Source.NAMESPACE: Asked(namespace={QUEUE: "of-namespace"}),
+    QueueSource.TRAINJOB: RequestedQueues(trainjob={QUEUE: "of-trainjob"}),
+    QueueSource.RUNTIME: RequestedQueues(runtime_queue="of-runtime"),
+    QueueSource.JOBSET: RequestedQueues(jobset={QUEUE: "of-jobset"}),
+    QueueSource.POD_TEMPLATE: RequestedQueues(templates=({QUEUE: "of-template"},)),
+    QueueSource.NAMESPACE: RequestedQueues(namespace={QUEUE: "of-namespace"}),
 }
 QUEUES = dict(
     zip(
@@ -27,56 +27,58 @@ QUEUES = dict(
 )
 
 
-def both(one: Asked, other: Asked) -> Asked:
+def both(one: RequestedQueues, other: RequestedQueues) -> RequestedQueues:
     """Ask for what two places ask for."""
-    said: dict[str, Any] = {
-        place: a or b for place, a, b in zip(Asked._fields, one, other, strict=True)
+    requested: dict[str, Any] = {
+        place: a or b for place, a, b in zip(RequestedQueues._fields, one, other, strict=True)
     }
-    return Asked(**said)
+    return RequestedQueues(**requested)
 
 
 @pytest.mark.parametrize(("higher", "lower"), tuple(combinations(LEVELS, 2)))
-def test_of_two_the_higher_wins(higher: Source, lower: Source) -> None:
+def test_of_two_the_higher_wins(higher: QueueSource, lower: QueueSource) -> None:
     """For every pair, and whatever the default is."""
-    others = ("of-template",) if lower is Source.POD_TEMPLATE else ()
+    others = ("of-template",) if lower is QueueSource.POD_TEMPLATE else ()
 
-    choice = choose(both(LEVELS[higher], LEVELS[lower]), "default-queue")
+    choice = resolve_queue(both(LEVELS[higher], LEVELS[lower]), "default-queue")
 
-    assert choice == Choice(QUEUES[higher], higher, others)
+    assert choice == QueueChoice(QUEUES[higher], higher, others)
 
 
 @pytest.mark.parametrize("source", tuple(LEVELS))
-def test_one_alone_wins_over_the_default(source: Source) -> None:
+def test_one_alone_wins_over_the_default(source: QueueSource) -> None:
     """Whoever it is."""
-    assert choose(LEVELS[source], "default-queue") == Choice(QUEUES[source], source)
+    assert resolve_queue(LEVELS[source], "default-queue") == QueueChoice(QUEUES[source], source)
 
 
 CASES = [
-    Case("nobody names one", Asked(), Choice("default-queue", Source.DEFAULT)),
+    Case("nobody names one", RequestedQueues(), QueueChoice("default-queue", QueueSource.DEFAULT)),
     Case(
         "empty labels name none, and other labels neither",
-        Asked({QUEUE: ""}, "", {QUEUE: ""}, ({QUEUE: ""}, {"team": "a"}), {QUEUE: ""}),
-        Choice("default-queue", Source.DEFAULT),
+        RequestedQueues({QUEUE: ""}, "", {QUEUE: ""}, ({QUEUE: ""}, {"team": "a"}), {QUEUE: ""}),
+        QueueChoice("default-queue", QueueSource.DEFAULT),
     ),
     Case(
         "of templates the first that names one",
-        Asked(templates=({}, {QUEUE: ""}, {QUEUE: "b"}, {QUEUE: "a"}, {QUEUE: "b"}, {QUEUE: "c"})),
-        Choice("b", Source.POD_TEMPLATE, ("a", "c")),
+        RequestedQueues(
+            templates=({}, {QUEUE: ""}, {QUEUE: "b"}, {QUEUE: "a"}, {QUEUE: "b"}, {QUEUE: "c"})
+        ),
+        QueueChoice("b", QueueSource.POD_TEMPLATE, ("a", "c")),
     ),
     Case(
         "templates that differ from a higher one are told, each once",
-        Asked({QUEUE: "a"}, templates=({QUEUE: "a"}, {QUEUE: "b"}, {QUEUE: "b"})),
-        Choice("a", Source.TRAINJOB, ("b",)),
+        RequestedQueues({QUEUE: "a"}, templates=({QUEUE: "a"}, {QUEUE: "b"}, {QUEUE: "b"})),
+        QueueChoice("a", QueueSource.TRAINJOB, ("b",)),
     ),
     Case(
         "a namespace loses against its templates",
-        Asked(templates=({QUEUE: "a"},), namespace={QUEUE: "n"}),
-        Choice("a", Source.POD_TEMPLATE),
+        RequestedQueues(templates=({QUEUE: "a"},), namespace={QUEUE: "n"}),
+        QueueChoice("a", QueueSource.POD_TEMPLATE),
     ),
 ]
 
 
 @pytest.mark.parametrize("case", CASES, ids=ids)
-def test_queues(case: Case[Asked, Choice]) -> None:
+def test_queues(case: Case[RequestedQueues, QueueChoice]) -> None:
     """Who is asked, and what stands beside the answer."""
-    assert choose(case.given, "default-queue") == case.want
+    assert resolve_queue(case.given, "default-queue") == case.want

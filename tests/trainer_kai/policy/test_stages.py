@@ -13,14 +13,21 @@ from tests.support.size import examples
 from tests.trainer_kai.policy.specs import any_jobset, jobset, rjob
 from trainer_kai.api.job import JobSpec
 from trainer_kai.api.jobset import JobSet, ReplicatedJob
-from trainer_kai.policy.stages import COMPLETE, READY, Edge, course, pods_of, reached
+from trainer_kai.policy.stages import (
+    COMPLETE,
+    READY,
+    Edge,
+    pods_at_once,
+    start_order,
+    with_dependents,
+)
 
-Said = tuple[str, ...]
+EdgeTexts = tuple[str, ...]
 PAUSED = {"parallelism": 0, "completions": 2}
 EMPTY = {"parallelism": 2, "completions": 0}
 
 # a JobSet -> who has pods, and who is after whom
-CASES: list[Case[JobSet, tuple[str, Said]]] = [
+CASES: list[Case[JobSet, tuple[str, EdgeTexts]]] = [
     Case("nobody waits", jobset(rjob("a"), rjob("b")), ("a b", ())),
     Case(
         "both kinds of dependence",
@@ -199,22 +206,22 @@ PODS = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=ids)
-def test_courses(case: Case[JobSet, tuple[str, Said]]) -> None:
+def test_start_orders(case: Case[JobSet, tuple[str, EdgeTexts]]) -> None:
     """Who has pods, in the order they are listed, and the edges between them."""
-    way = course(case.given.spec)
-    edges = tuple(f"{edge.before} {edge.status} {edge.after}" for edge in way.edges)
+    order = start_order(case.given.spec)
+    edges = tuple(f"{edge.before} {edge.status} {edge.after}" for edge in order.edges)
 
-    assert (" ".join(way.names), edges, way.findings) == (*case.want, ())
+    assert (" ".join(order.names), edges, order.findings) == (*case.want, ())
 
 
 @pytest.mark.parametrize("case", FAULTS, ids=ids)
-def test_who_never_begins_is_left_out(case: Case[JobSet, tuple[str, list[str]]]) -> None:
+def test_jobs_that_never_start_are_left_out(case: Case[JobSet, tuple[str, list[str]]]) -> None:
     """And it is said why."""
-    way = course(case.given.spec)
+    order = start_order(case.given.spec)
 
-    told = [str(finding) for finding in way.findings]
-    assert (" ".join(way.names), told) == case.want
-    assert all(finding.blocks for finding in way.findings)
+    reported = [str(finding) for finding in order.findings]
+    assert (" ".join(order.names), reported) == case.want
+    assert all(finding.blocks for finding in order.findings)
 
 
 @pytest.mark.parametrize("case", PODS, ids=ids)
@@ -222,63 +229,65 @@ def test_pods_at_once(case: Case[tuple[int | None, int | None], int]) -> None:
     """As the Job controller makes them."""
     parallelism, completions = case.given
     spec = JobSpec(parallelism=parallelism, completions=completions)
-    of = ReplicatedJob(name="a")
+    subject = ReplicatedJob(name="a")
 
-    assert pods_of(of) == 1
-    assert pods_of(_with(of, spec)) == case.want
+    assert pods_at_once(subject) == 1
+    assert pods_at_once(_with(subject, spec)) == case.want
 
 
-def _with(of: ReplicatedJob, spec: JobSpec) -> ReplicatedJob:
-    template = type(of.template)(spec=spec)
-    return ReplicatedJob(name=of.name, template=template)
+def _with(subject: ReplicatedJob, spec: JobSpec) -> ReplicatedJob:
+    template = type(subject.template)(spec=spec)
+    return ReplicatedJob(name=subject.name, template=template)
 
 
 def test_all_behind_are_reached() -> None:
     """Themselves included, in circles too."""
     edges = [Edge("a", "b", READY), Edge("b", "c", COMPLETE), Edge("c", "b", READY)]
 
-    assert reached(["a"], edges) == {"a", "b", "c"}
-    assert reached(["c"], edges) == {"b", "c"}
-    assert reached(["d"], edges) == {"d"}
-    assert reached([], edges) == frozenset()
+    assert with_dependents(["a"], edges) == {"a", "b", "c"}
+    assert with_dependents(["c"], edges) == {"b", "c"}
+    assert with_dependents(["d"], edges) == {"d"}
+    assert with_dependents([], edges) == frozenset()
 
 
 @settings(max_examples=examples(100))
 @given(any_jobset(), st.integers(0, 2**32))
-def test_jobs_are_made_exactly_when_all_before_them_have_got_so_far(of: JobSet, seed: int) -> None:
+def test_jobs_are_made_exactly_when_all_before_them_have_got_so_far(
+    subject: JobSet, seed: int
+) -> None:
     """At every moment, for each that has pods; and no other ever has one."""
-    way = course(of.spec)
+    order = start_order(subject.spec)
     seen: set[str] = set()
-    for state in _states(of, Random(seed)):
+    for state in _states(subject, Random(seed)):
         seen |= {pod.job.name for pod in state.pods}
-        for name in way.names:
-            before = [edge for edge in way.edges if edge.after == name]
-            is_made = Job(name, 0) in state.jobs
-            assert is_made == all(_has_reached(of, state, edge) for edge in before), name
+        for name in order.names:
+            before = [edge for edge in order.edges if edge.after == name]
+            exists = Job(name, 0) in state.jobs
+            assert exists == all(_has_reached(subject, state, edge) for edge in before), name
 
-    assert seen == set(way.names)
+    assert seen == set(order.names)
 
 
-def _states(of: JobSet, chance: Random) -> Iterator[State]:
+def _states(subject: JobSet, chance: Random) -> Iterator[State]:
     """Yield what there is, until nothing happens any more; pods begin and end by chance."""
     state = State()
-    later = {"Pending": "Ready", "Ready": "Succeeded"}
+    next_phase = {"Pending": "Ready", "Ready": "Succeeded"}
     while True:
-        state = settled(of.spec, state)
+        state = settled(subject.spec, state)
         yield state
-        left = [pod for pod in state.pods if pod.phase in later]
-        if not left:
+        unfinished = [pod for pod in state.pods if pod.phase in next_phase]
+        if not unfinished:
             return
-        for pod in chance.sample(left, chance.randint(1, len(left))):
-            state = with_pod(state, pod, later[pod.phase])
+        for pod in chance.sample(unfinished, chance.randint(1, len(unfinished))):
+            state = with_pod(state, pod, next_phase[pod.phase])
 
 
-def _has_reached(of: JobSet, state: State, edge: Edge) -> bool:
-    one = next(job for job in of.spec.replicated_jobs if job.name == edge.before)
+def _has_reached(subject: JobSet, state: State, edge: Edge) -> bool:
+    one = next(job for job in subject.spec.replicated_jobs if job.name == edge.before)
     jobs = {Job(one.name, number) for number in range(one.replicas)}
     if edge.status == COMPLETE:
-        return jobs <= finished(of.spec, state)
-    return all(_begun(state.pods, job) >= pods_of(one) for job in jobs)
+        return jobs <= finished(subject.spec, state)
+    return all(_begun(state.pods, job) >= pods_at_once(one) for job in jobs)
 
 
 def _begun(pods: tuple[ModelPod, ...], job: Job) -> int:

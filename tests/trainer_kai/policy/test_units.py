@@ -11,12 +11,18 @@ from hypothesis import strategies as st
 
 from tests.support.case import Case, ids
 from tests.support.size import examples
-from tests.support.work import work
+from tests.support.work import count_instructions
 from tests.trainer_kai.policy.specs import any_jobset, jobset, rjob
 from trainer_kai.api.decode import decode, encode
 from trainer_kai.api.jobset import JobSet
-from trainer_kai.policy.stages import course, reached
-from trainer_kai.policy.units import MOST_EXPECTED, MOST_SUB_GROUPS, Outline, Unit, outline
+from trainer_kai.policy.stages import start_order, with_dependents
+from trainer_kai.policy.units import (
+    MOST_EXPECTED,
+    MOST_SUB_GROUPS,
+    PlannedPodGroup,
+    PodGroupPlan,
+    plan_podgroups,
+)
 
 OURS = "kai-scheduler"
 FOREIGN = "default-scheduler"
@@ -29,18 +35,19 @@ def init(name: str, *after: str) -> dict[str, Any]:
     return rjob(name, *after, step=name)
 
 
-def told(plan: Outline) -> list[str]:
+def descriptions(plan: PodGroupPlan) -> list[str]:
     """Write units down as people read them."""
-    return [_told(unit) for unit in plan.units]
+    return [_description(podgroup) for podgroup in plan.podgroups]
 
 
-def _told(unit: Unit) -> str:
-    members = " + ".join(
-        f"{one.replicas}x{one.pods} {one.name}" + (" later" if one.is_later else "")
-        for one in unit.members
+def _description(podgroup: PlannedPodGroup) -> str:
+    subgroups = " + ".join(
+        f"{subgroup.replicas}x{subgroup.pods} {subgroup.name}"
+        + (" later" if subgroup.is_anticipated else "")
+        for subgroup in podgroup.subgroups
     )
-    after = ", ".join(f"{edge.before} {edge.status}" for edge in unit.after)
-    return f"{unit.suffix}: {members}" + (f" after {after}" if after else "")
+    after = ", ".join(f"{edge.before} {edge.status}" for edge in podgroup.after)
+    return f"{podgroup.suffix}: {subgroups}" + (f" after {after}" if after else "")
 
 
 TORCH = jobset(rjob("node", parallelism=4, step="trainer"))
@@ -171,30 +178,36 @@ THREE = jobset(
 
 
 @pytest.mark.parametrize("case", CASES, ids=ids)
-def test_units(case: Case[JobSet, tuple[list[str], list[str]]]) -> None:
+def test_planned_podgroups(case: Case[JobSet, tuple[list[str], list[str]]]) -> None:
     """For our scheduler, and in stages for one that takes each group for itself."""
-    ours, external = case.want
+    scheduled, external = case.want
 
-    assert told(outline(case.given, OURS)) == ours
-    assert told(outline(case.given, OURS, staged=True)) == external
+    assert descriptions(plan_podgroups(case.given, OURS)) == scheduled
+    assert descriptions(plan_podgroups(case.given, OURS, staged=True)) == external
 
 
 def test_three_that_would_wait_in_a_circle_are_one() -> None:
     """None of them leads back to itself but through both others."""
-    [unit] = outline(THREE, OURS).units
+    [podgroup] = plan_podgroups(THREE, OURS).podgroups
 
-    assert len(unit.members) == 9
-    assert unit.after == ()
-    assert [one.name for one in unit.members if not one.is_later] == ["p2", "q2", "r2"]
+    assert len(podgroup.subgroups) == 9
+    assert podgroup.after == ()
+    assert [subgroup.name for subgroup in podgroup.subgroups if not subgroup.is_anticipated] == [
+        "p2",
+        "q2",
+        "r2",
+    ]
 
 
-def test_who_is_left_to_another_scheduler_is_said() -> None:
+def test_pods_of_another_scheduler_are_reported() -> None:
     """By the path of who says so; what is not said is ours."""
-    of = jobset(rjob("a", scheduler=""), rjob("b", scheduler=FOREIGN), rjob("c", scheduler=OURS))
+    subject = jobset(
+        rjob("a", scheduler=""), rjob("b", scheduler=FOREIGN), rjob("c", scheduler=OURS)
+    )
 
-    plan = outline(of, OURS)
+    plan = plan_podgroups(subject, OURS)
 
-    assert told(plan) == ["Main: 1x1 a + 1x1 c"]
+    assert descriptions(plan) == ["Main: 1x1 a + 1x1 c"]
     assert [str(finding) for finding in plan.findings] == [
         (
             "spec.replicatedJobs[1].template.spec.template.spec.schedulerName: b is left to "
@@ -202,13 +215,13 @@ def test_who_is_left_to_another_scheduler_is_said() -> None:
         )
     ]
     assert not plan.findings[0].blocks
-    assert plan.unit_of("b") is None
-    assert plan.unit_of("c") is plan.units[0]
+    assert plan.podgroup_of("b") is None
+    assert plan.podgroup_of("c") is plan.podgroups[0]
 
 
 # what stands on the template, with three pods at once -> the minimum, and what is said
 AT = "spec.replicatedJobs[0].template.metadata.annotations[kai.scheduler/batch-min-member]"
-LEAVES = [
+MIN_MEMBERS = [
     Case("nothing", {}, (3, [])),
     Case("one", {"minimum": "1"}, (1, [])),
     Case("as many as there are", {"minimum": "3"}, (3, [])),
@@ -237,26 +250,28 @@ LEAVES = [
 ]
 
 
-@pytest.mark.parametrize("case", LEAVES, ids=ids)
-def test_minima_of_members(case: Case[dict[str, Any], tuple[int, list[str]]]) -> None:
+@pytest.mark.parametrize("case", MIN_MEMBERS, ids=ids)
+def test_min_member_of_subgroups(case: Case[dict[str, Any], tuple[int, list[str]]]) -> None:
     """All pods, or what is asked for; never more than there are at once."""
-    plan = outline(jobset(rjob("node", parallelism=3, **case.given)), OURS)
+    plan = plan_podgroups(jobset(rjob("node", parallelism=3, **case.given)), OURS)
 
-    said = [str(finding) for finding in plan.findings]
-    assert (plan.units[0].members[0].minimum, said) == case.want
+    messages = [str(finding) for finding in plan.findings]
+    assert (plan.podgroups[0].subgroups[0].min_member, messages) == case.want
 
 
 # what stands on a JobSet with a unit of two and one of one -> how many each needs
 @pytest.mark.parametrize(
     ("text", "needed"), [("1", [1, 1]), ("2", [2, 1]), ("9", [2, 1]), ("0", [2, 1]), ("", [2, 1])]
 )
-def test_minima_of_units(text: str, needed: list[int]) -> None:
+def test_min_subgroups_of_podgroups(text: str, needed: list[int]) -> None:
     """Each unit for itself: all, or what is asked for."""
-    of = jobset(rjob("a"), rjob("b", "a Ready"), rjob("c", "b Complete"), annotations={MIN: text})
+    subject = jobset(
+        rjob("a"), rjob("b", "a Ready"), rjob("c", "b Complete"), annotations={MIN: text}
+    )
 
-    plan = outline(of, OURS)
+    plan = plan_podgroups(subject, OURS)
 
-    assert [unit.min_members for unit in plan.units] == needed
+    assert [podgroup.min_subgroups for podgroup in plan.podgroups] == needed
     assert len(plan.findings) == (text in {"0", ""})
 
 
@@ -280,80 +295,84 @@ TOO_LARGE: list[Case[tuple[int, int, bool], str]] = [
 def test_what_no_group_can_hold(case: Case[tuple[int, int, bool], str]) -> None:
     """It is in no unit, is named as left out, and what would be right is said."""
     replicas, pods, staged = case.given
-    later = rjob("b", "a Ready", replicas=replicas, parallelism=pods)
+    anticipated = rjob("b", "a Ready", replicas=replicas, parallelism=pods)
 
-    plan = outline(jobset(rjob("a"), later), OURS, staged=staged)
+    plan = plan_podgroups(jobset(rjob("a"), anticipated), OURS, staged=staged)
 
-    assert ("b" in plan.left_out) == (plan.unit_of("b") is None) == bool(case.want)
-    told = [it for it in plan.findings if it.blocks]
-    assert [it.message.startswith(case.want) for it in told] == [True] * bool(case.want)
+    assert ("b" in plan.too_large) == (plan.podgroup_of("b") is None) == bool(case.want)
+    blocking = [it for it in plan.findings if it.blocks]
+    assert [it.message.startswith(case.want) for it in blocking] == [True] * bool(case.want)
 
 
 @settings(max_examples=examples(100))
 @given(any_jobset(), st.booleans())
-def test_units_partition_what_has_pods_and_is_ours(of: JobSet, staged: bool) -> None:
+def test_podgroups_partition_the_replicated_jobs_with_pods(subject: JobSet, staged: bool) -> None:
     """Each is in one unit, in the order of the list; and no unit is empty."""
-    plan = outline(of, OURS, staged=staged)
-    by_name = {job.name: job for job in of.spec.replicated_jobs}
-    ours = [
+    plan = plan_podgroups(subject, OURS, staged=staged)
+    by_name = {job.name: job for job in subject.spec.replicated_jobs}
+    scheduled = [
         name
-        for name in course(of.spec).names
+        for name in start_order(subject.spec).names
         if by_name[name].template.spec.template.spec.scheduler_name in {"", OURS}
     ]
 
-    members = [member.name for unit in plan.units for member in unit.members]
-    assert sorted(members) == sorted(ours)
-    for unit in plan.units:
-        names = [member.name for member in unit.members]
-        assert names == sorted(names, key=ours.index)
+    subgroups = [subgroup.name for podgroup in plan.podgroups for subgroup in podgroup.subgroups]
+    assert sorted(subgroups) == sorted(scheduled)
+    for podgroup in plan.podgroups:
+        names = [subgroup.name for subgroup in podgroup.subgroups]
+        assert names == sorted(names, key=scheduled.index)
         assert names
-        assert 1 <= unit.min_members <= len(names)
-        assert unit.suffix == ("Main" if len(plan.units) == 1 else names[0])
-        assert any(not member.is_later for member in unit.members)
+        assert 1 <= podgroup.min_subgroups <= len(names)
+        assert podgroup.suffix == ("Main" if len(plan.podgroups) == 1 else names[0])
+        assert any(not subgroup.is_anticipated for subgroup in podgroup.subgroups)
 
 
 @settings(max_examples=examples(100))
 @given(any_jobset(), st.booleans())
-def test_no_unit_waits_for_one_that_waits_for_it(of: JobSet, staged: bool) -> None:
+def test_no_podgroup_waits_for_one_that_waits_for_it(subject: JobSet, staged: bool) -> None:
     """Each comes after all that it waits for, through others or not; in stages nobody is later."""
-    plan = outline(of, OURS, staged=staged)
-    edges = course(of.spec).edges
+    plan = plan_podgroups(subject, OURS, staged=staged)
+    edges = start_order(subject.spec).edges
     begun: set[str] = set()
-    for unit in plan.units:
-        names = {member.name for member in unit.members}
-        for edge in unit.after:
-            assert edge.before not in reached(names, edges)
-            assert plan.unit_of(edge.before) is None or edge.before in begun
+    for podgroup in plan.podgroups:
+        names = {subgroup.name for subgroup in podgroup.subgroups}
+        for edge in podgroup.after:
+            assert edge.before not in with_dependents(names, edges)
+            assert plan.podgroup_of(edge.before) is None or edge.before in begun
         begun |= names
     if staged:
-        assert not any(member.is_later for unit in plan.units for member in unit.members)
+        assert not any(
+            subgroup.is_anticipated
+            for podgroup in plan.podgroups
+            for subgroup in podgroup.subgroups
+        )
 
 
 @settings(max_examples=examples(100))
 @given(any_jobset(), st.integers(0, 2**32))
-def test_the_same_jobset_has_the_same_outline(of: JobSet, seed: int) -> None:
+def test_the_same_jobset_has_the_same_plan(subject: JobSet, seed: int) -> None:
     """In whatever order its maps and the conditions of each were written down."""
-    again = decode(JobSet, encode(_shuffled(msgspec.to_builtins(of), Random(seed))))
+    again = decode(JobSet, encode(_shuffled(msgspec.to_builtins(subject), Random(seed))))
 
-    assert outline(again, OURS) == outline(of, OURS)
+    assert plan_podgroups(again, OURS) == plan_podgroups(subject, OURS)
 
 
 def _shuffled(value: Any, chance: Random) -> Any:
     if isinstance(value, list | tuple):
-        return [_shuffled(one, chance) for one in value]
+        return [_shuffled(subgroup, chance) for subgroup in value]
     if not isinstance(value, dict):
         return value
     names = chance.sample(sorted(value), len(value))
     return {name: _shuffled(value[name], chance) for name in names}
 
 
-def test_no_order_of_unconnected_ones_changes_who_belongs_together() -> None:
+def test_the_order_of_unconnected_jobs_changes_no_podgroup() -> None:
     """Only their names do, by who is the first."""
     jobs = [rjob("a"), rjob("b"), rjob("c"), init(DATA)]
     found = {
         frozenset(
-            frozenset(member.name for member in unit.members)
-            for unit in outline(jobset(*order), OURS).units
+            frozenset(subgroup.name for subgroup in podgroup.subgroups)
+            for podgroup in plan_podgroups(jobset(*order), OURS).podgroups
         )
         for order in permutations(jobs)
     }
@@ -363,7 +382,7 @@ def test_no_order_of_unconnected_ones_changes_who_belongs_together() -> None:
 
 @settings(max_examples=examples(100))
 @given(st.data())
-def test_no_outline_raises(data: st.DataObject) -> None:
+def test_no_plan_raises(data: st.DataObject) -> None:
     """Names that are there twice or not at all, numbers below zero, words without a meaning."""
     number = st.none() | st.integers(-3, 3)
     word = st.sampled_from(["", "Ready", "Complete", "Indexed", "NonIndexed", "x", "\x00", "é"])
@@ -381,10 +400,12 @@ def test_no_outline_raises(data: st.DataObject) -> None:
             for _ in range(data.draw(st.integers(0, 2)))
         ]
         jobs.append(job)
-    of = jobset(*jobs, order=data.draw(word), annotations={MIN: data.draw(st.text(max_size=3))})
+    subject = jobset(
+        *jobs, order=data.draw(word), annotations={MIN: data.draw(st.text(max_size=3))}
+    )
 
     for staged in (False, True):
-        plan = outline(of, OURS, staged=staged)
+        plan = plan_podgroups(subject, OURS, staged=staged)
         assert all(str(finding) for finding in plan.findings)
 
 
@@ -410,4 +431,4 @@ MANY = [
 @pytest.mark.parametrize("case", MANY, ids=ids)
 def test_as_many_as_are_planned_take_a_moment(case: Case[JobSet, int]) -> None:
     """A million instructions are about 10 ms, in which all others wait."""
-    assert work(lambda: outline(case.given, OURS)) < case.want
+    assert count_instructions(lambda: plan_podgroups(case.given, OURS)) < case.want

@@ -10,7 +10,13 @@ from trainer_kai.api.event import Event, ObjectReference
 from trainer_kai.api.job import JobSpec, JobTemplate
 from trainer_kai.api.jobset import JobSet, JobSetSpec, JobSetStatus, ReplicatedJob
 from trainer_kai.api.meta import Condition, Key, Meta
-from trainer_kai.policy.unmade import Made, Unmade, is_told_still, owner_of, read_unmade
+from trainer_kai.policy.unmade import (
+    CreatedPod,
+    PodCreationFailure,
+    owning_replicated_job,
+    read_creation_failure,
+    still_applies,
+)
 
 NOW: Final = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 AT: Final = "2026-01-01T11:59:00"
@@ -26,7 +32,7 @@ def event(message: str, **fields: Any) -> Event:
     return Event(metadata=meta, message=message, last_timestamp=f"{AT}Z", **wanted)
 
 
-WORDS = [
+MESSAGES = [
     Case("a quota", f'Error creating: pods "job-node-0-1-x7" is forbidden: {QUOTA}', QUOTA),
     Case(
         "for the tenth time",
@@ -44,25 +50,25 @@ WORDS = [
 ]
 
 
-@pytest.mark.parametrize("case", WORDS, ids=ids)
-def test_what_is_told(case: Case[str, str]) -> None:
+@pytest.mark.parametrize("case", MESSAGES, ids=ids)
+def test_reasons(case: Case[str, str]) -> None:
     """Without what is another word for each pod: else the same would be told anew each time."""
-    assert read_unmade(event(case.given)) == Unmade(AT, "e", JOB, case.want)
+    assert read_creation_failure(event(case.given)) == PodCreationFailure(AT, "e", JOB, case.want)
 
 
 def test_other_events_say_nothing_of_pods() -> None:
     """Of other kinds, and of other reasons."""
     others = [event("x", reason="SuccessfulCreate"), event("x", involved_object=ObjectReference())]
 
-    assert [read_unmade(it) for it in others] == [None, None]
+    assert [read_creation_failure(it) for it in others] == [None, None]
 
 
 @pytest.mark.parametrize("name", ["-" * 10**6 + "1", "job-node-" + "9" * 5000])
-def test_whoever_writes_an_event_makes_no_work(name: str) -> None:
+def test_events_with_long_names_are_skipped(name: str) -> None:
     """The API server takes any name in there; no Job has one that is so long."""
     about = ObjectReference(kind="Job", namespace="ns", name=name)
 
-    assert read_unmade(event("x", involved_object=about)) is None
+    assert read_creation_failure(event("x", involved_object=about)) is None
 
 
 def jobset(name: str = "job", *jobs: str, **fields: Any) -> JobSet:
@@ -90,11 +96,11 @@ OWNERS = [
 
 
 @pytest.mark.parametrize("case", OWNERS, ids=ids)
-def test_whose_job_it_is(case: Case[tuple[str, list[JobSet]], str]) -> None:
+def test_owning_replicated_job(case: Case[tuple[str, list[JobSet]], str]) -> None:
     """Events name nothing but the Job."""
     name, jobsets = case.given
 
-    found = owner_of(Key("ns", name), {it.metadata.key: it for it in jobsets})
+    found = owning_replicated_job(Key("ns", name), {it.metadata.key: it for it in jobsets})
 
     assert (f"{found[0].metadata.name} {found[1].name}" if found else "") == case.want
 
@@ -106,13 +112,13 @@ class Scene(NamedTuple):
     """What is there when it is asked."""
 
     jobset: JobSet = JOBSET
-    pods: tuple[Made, ...] = ()
+    pods: tuple[CreatedPod, ...] = ()
     at: str = AT
 
 
-def pods(number: int, created: str = AT, *, counts: bool = True) -> tuple[Made, ...]:
+def pods(number: int, created: str = AT, *, counts: bool = True) -> tuple[CreatedPod, ...]:
     """Return some pods of the Job."""
-    return (Made(JOB.name, f"{created}Z", counts),) * number
+    return (CreatedPod(JOB.name, f"{created}Z", counts),) * number
 
 
 def resumed(at: str) -> JobSet:
@@ -122,11 +128,11 @@ def resumed(at: str) -> JobSet:
 
 
 LATER: Final = "2026-01-01T11:59:01"
-HOLDS = [
+STILL_APPLIES = [
     Case("no pod at all", Scene(), True),
     Case("some, made until then", Scene(pods=pods(2)), True),
     Case("one that was made since", Scene(pods=pods(1, LATER)), False),
-    Case("one of another Job", Scene(pods=(Made("job-node-1", LATER, counts=True),)), True),
+    Case("one of another Job", Scene(pods=(CreatedPod("job-node-1", LATER, counts=True),)), True),
     Case("all it may have at once", Scene(pods=pods(3)), False),
     Case("all, but one is going", Scene(pods=pods(2) + pods(1, counts=False)), want=True),
     Case("suspended", Scene(jobset(suspend=True)), False),
@@ -144,10 +150,10 @@ HOLDS = [
 ]
 
 
-@pytest.mark.parametrize("case", HOLDS, ids=ids)
+@pytest.mark.parametrize("case", STILL_APPLIES, ids=ids)
 def test_an_old_refusal_is_not_the_reason_of_another_shortage(case: Case[Scene, bool]) -> None:
     """It holds until something shows that it does not."""
     scene = case.given
-    one = Unmade(scene.at, "e", JOB, QUOTA)
+    one = PodCreationFailure(scene.at, "e", JOB, QUOTA)
 
-    assert is_told_still(one, scene.jobset, scene.pods, NOW) == case.want
+    assert still_applies(one, scene.jobset, scene.pods, NOW) == case.want

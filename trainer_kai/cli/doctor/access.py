@@ -2,42 +2,49 @@
 
 from collections.abc import Iterator
 
-from scheduler.state.queues import QueueRows
+from scheduler.state.queues import QueueTable
 from trainer_kai.api.names import ACCESS
-from trainer_kai.cli.doctor.facts import Facts, listed
-from trainer_kai.cli.doctor.finding import Finding, Unread, fault, known, ok, warning
-from trainer_kai.cli.doctor.settled import told_webhook
-from trainer_kai.policy.access import Access, close_command, is_closed
+from trainer_kai.cli.doctor.facts import InstallationFacts, listed
+from trainer_kai.cli.doctor.finding import CheckFinding, Unread, fault, ok, require, warning
+from trainer_kai.cli.doctor.settled import webhook_setting
+from trainer_kai.policy.access import QueueAccessMode, close_command, is_closed
 
 __all__ = ["check_access"]
 
 
-def check_access(facts: Facts) -> Iterator[Finding]:
+def check_access(facts: InstallationFacts) -> Iterator[CheckFinding]:
     """Say which queues take pods of every namespace because no annotation says who may use them."""
-    check, queues = "queue access", {it.metadata.name: it for it in known(facts.queues)}
+    check, queues = "queue access", {it.metadata.name: it for it in require(facts.queues)}
     notes = {name: it.metadata.annotations.get(ACCESS) for name, it in queues.items()}
-    slips = [
+    mistyped = [
         f"queue {name}: metadata.annotations[{ACCESS}] is {note!r}: it counts as closed"
         for name, note in notes.items()
-        if note not in (None, *Access)
+        if note not in (None, *QueueAccessMode)
     ]
-    if slips:
-        yield fault(check, listed(slips, 2), " or ".join(Access))
-    rows = QueueRows(queues)
-    leaves = [name for name in sorted(queues) if rows.bar(name) is None]
-    unannotated = told_webhook(facts, "QUEUE_ACCESS_UNANNOTATED", Access.OPEN)
-    silent = [it for it in leaves if rows.access(it).access is None]
-    if silent and unannotated != Access.CLOSED:
-        used = _namespaces(facts)
-        said = [f"{name} ({listed(used.get(name, ['no namespace']), 4)})" for name in silent]
-        right = f"{close_command(silent[0])}, or the annotation {ACCESS}: open, for each"
-        yield warning(check, f"open to every namespace, and not annotated: {listed(said)}", right)
-    elif not slips:
+    if mistyped:
+        yield fault(check, listed(mistyped, 2), " or ".join(QueueAccessMode))
+    rows = QueueTable(queues)
+    leaves = [name for name in sorted(queues) if rows.prefilter_failure(name) is None]
+    unannotated = webhook_setting(facts, "QUEUE_ACCESS_UNANNOTATED", QueueAccessMode.OPEN)
+    without_annotation = [it for it in leaves if rows.access(it).mode is None]
+    if without_annotation and unannotated != QueueAccessMode.CLOSED:
+        namespaces_by_queue = _namespaces(facts)
+        descriptions = [
+            f"{name} ({listed(namespaces_by_queue.get(name, ['no namespace']), 4)})"
+            for name in without_annotation
+        ]
+        remedy = (
+            f"{close_command(without_annotation[0])}, or the annotation {ACCESS}: open, for each"
+        )
+        yield warning(
+            check, f"open to every namespace, and not annotated: {listed(descriptions)}", remedy
+        )
+    elif not mistyped:
         closed = sum(is_closed(rows.access(it), unannotated) for it in leaves)
         yield ok(check, f"{closed} of {len(leaves)} are closed to namespaces without a grant")
 
 
-def _namespaces(facts: Facts) -> dict[str, list[str]]:
+def _namespaces(facts: InstallationFacts) -> dict[str, list[str]]:
     """Return the namespaces that have PodGroups in each queue."""
     found: dict[str, set[str]] = {}
     for group in () if isinstance(facts.groups, Unread) else facts.groups:

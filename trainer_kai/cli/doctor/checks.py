@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeAlias
 
 from trainer_kai.cli.doctor.access import check_access
-from trainer_kai.cli.doctor.facts import Facts
-from trainer_kai.cli.doctor.finding import CannotTell, Finding, unknown
+from trainer_kai.cli.doctor.facts import InstallationFacts
+from trainer_kai.cli.doctor.finding import CannotTell, CheckFinding, unknown
 from trainer_kai.cli.doctor.hooks import check_configurations, check_order
 from trainer_kai.cli.doctor.kinds import (
     check_definitions,
@@ -19,20 +19,20 @@ from trainer_kai.cli.doctor.living import (
     check_kueue,
     check_leases,
     check_mode,
+    check_other_schedulers,
     check_processes,
-    check_rivals,
 )
 from trainer_kai.cli.doctor.policies import check_policies
-from trainer_kai.cli.doctor.rights import check_rights
+from trainer_kai.cli.doctor.rights import check_permissions
 from trainer_kai.cli.doctor.sharing import (
-    check_classes,
     check_default_queue,
     check_named_queues,
     check_nodes,
+    check_priority_classes,
     check_queues,
 )
 from trainer_kai.cli.doctor.tried import (
-    TRAINJOB,
+    TRAINJOB_CHECK,
     check_foreign_pod,
     check_gang_pod,
     check_jobset,
@@ -41,9 +41,9 @@ from trainer_kai.cli.doctor.tried import (
 )
 from trainer_kai.cli.doctor.trust import check_certificate, check_trust
 
-__all__ = ["CHECKS", "examine"]
+__all__ = ["CHECKS", "run_checks"]
 
-Check: TypeAlias = Callable[[Facts], Iterable[Finding]]
+Check: TypeAlias = Callable[[InstallationFacts], Iterable[CheckFinding]]
 
 # What it is called where it cannot tell.
 CHECKS: Final[Mapping[str, Check]] = {
@@ -58,29 +58,31 @@ CHECKS: Final[Mapping[str, Check]] = {
     "authority": check_trust,
     "certificate": check_certificate,
     "namespaces": check_namespaces,
-    TRAINJOB: check_jobset,
+    TRAINJOB_CHECK: check_jobset,
     "a wrong TrainJob": check_refusal,
     "a pod of a gang": check_gang_pod,
     "a pod of others": check_foreign_pod,
     "mode": check_mode,
-    "rights": check_rights,
+    "rights": check_permissions,
     "processes": check_processes,
     "leases": check_leases,
-    "another scheduler": check_rivals,
+    "another scheduler": check_other_schedulers,
     "Kueue": check_kueue,
     "clocks": check_clocks,
     "queues": check_queues,
     "queue access": check_access,
     "default queue": check_default_queue,
     "named queues": check_named_queues,
-    "priority classes": check_classes,
+    "priority classes": check_priority_classes,
     "nodes": check_nodes,
 }
 
 
-def examine(facts: Facts, checks: Mapping[str, Check] = CHECKS) -> list[Finding]:
+def run_checks(
+    facts: InstallationFacts, checks: Mapping[str, Check] = CHECKS
+) -> list[CheckFinding]:
     """Return what every check says; one that cannot tell keeps no other from it."""
-    findings: list[Finding] = []
+    findings: list[CheckFinding] = []
     for name, check in checks.items():
         try:
             findings += check(facts)

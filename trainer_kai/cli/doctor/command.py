@@ -12,12 +12,12 @@ from trainer_kai.cli.table import screen_width
 from trainer_kai.errors import ConfigError, FieldError
 
 if TYPE_CHECKING:
-    from trainer_kai.cli.doctor.facts import Facts
+    from trainer_kai.cli.doctor.facts import InstallationFacts
 
 __all__ = ["add_doctor"]
 
 _NAMESPACE: Final = "trainer-kai"
-_ANSWER_S: Final = 15.0  # three webhooks of others may take 5 s each
+_TIMEOUT_S: Final = 15.0  # three webhooks of others may take 5 s each
 
 
 def add_doctor(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -45,15 +45,15 @@ def add_doctor(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 def _run(args: argparse.Namespace) -> int:
     import asyncio  # noqa: PLC0415 - not everybody needs a cluster, and it is slow to import
 
-    from trainer_kai.cli.doctor.checks import examine  # noqa: PLC0415 - as above
-    from trainer_kai.cli.doctor.place import named_in_vain  # noqa: PLC0415 - as above
+    from trainer_kai.cli.doctor.checks import run_checks  # noqa: PLC0415 - as above
+    from trainer_kai.cli.doctor.place import namespace_fault  # noqa: PLC0415 - as above
     from trainer_kai.cli.doctor.telling import as_json, as_text, exit_code  # noqa: PLC0415
 
-    facts = asyncio.run(_look(args))
-    in_vain = args.try_in and named_in_vain(facts, args.try_in)
-    if in_vain:
-        raise ConfigError([FieldError("--try-in", in_vain)])
-    findings = examine(facts)
+    facts = asyncio.run(_read_facts(args))
+    namespace_problem = args.try_in and namespace_fault(facts, args.try_in)
+    if namespace_problem:
+        raise ConfigError([FieldError("--try-in", namespace_problem)])
+    findings = run_checks(facts)
     if args.output == "json":
         print(json.dumps(as_json(findings), indent=2))
     else:
@@ -61,17 +61,21 @@ def _run(args: argparse.Namespace) -> int:
     return exit_code(findings)
 
 
-async def _look(args: argparse.Namespace) -> "Facts":
+async def _read_facts(args: argparse.Namespace) -> "InstallationFacts":
     import os  # noqa: PLC0415 - as above
 
-    from trainer_kai.cli.doctor.read import Wish, look  # noqa: PLC0415 - as above
+    from trainer_kai.cli.doctor.read import DoctorOptions, fetch_facts  # noqa: PLC0415 - as above
     from trainer_kai.clock import SystemClock  # noqa: PLC0415 - as above
-    from trainer_kai.kube.client import Patience  # noqa: PLC0415 - as above
+    from trainer_kai.kube.client import RetryPolicy  # noqa: PLC0415 - as above
     from trainer_kai.kube.connect import process_client  # noqa: PLC0415 - as above
-    from trainer_kai.kube.locate import find_access  # noqa: PLC0415 - as above
+    from trainer_kai.kube.locate import find_rest_config  # noqa: PLC0415 - as above
 
     clock = SystemClock()
-    access = await find_access(os.environ, clock, kubeconfig=args.kubeconfig, context=args.context)
+    access = await find_rest_config(
+        os.environ, clock, kubeconfig=args.kubeconfig, context=args.context
+    )
     async with process_client(access, clock) as client:
-        patient = client.with_patience(Patience(timeout_s=_ANSWER_S, total_s=5.0))
-        return await look(patient, Wish(args.namespace, args.scheduler_name, args.try_in))
+        patient_client = client.with_retry_policy(RetryPolicy(timeout_s=_TIMEOUT_S, total_s=5.0))
+        return await fetch_facts(
+            patient_client, DoctorOptions(args.namespace, args.scheduler_name, args.try_in)
+        )

@@ -15,21 +15,21 @@ from trainer_kai.api.names import SCHEDULER_NAME
 
 __all__ = [
     "PATH",
-    "Account",
-    "Configuration",
-    "Definition",
-    "Expected",
-    "Hook",
-    "Policy",
-    "Right",
-    "expected",
+    "ExpectedAccount",
+    "ExpectedConfiguration",
+    "ExpectedDefinition",
+    "ExpectedManifests",
+    "ExpectedPolicy",
+    "ExpectedWebhook",
+    "Permission",
+    "expected_manifests",
 ]
 
 PATH: Final = Path(__file__).with_name("expected.json")
-_ACCOUNT: Final = "system:serviceaccount"
+_ACCOUNT_PREFIX: Final = "system:serviceaccount"
 
 
-class Definition(msgspec.Struct, frozen=True, kw_only=True):
+class ExpectedDefinition(msgspec.Struct, frozen=True, kw_only=True):
     """A CustomResourceDefinition: what is served, and which fields it must not drop."""
 
     name: str
@@ -38,7 +38,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     rules: tuple[str, ...]  # messages of the schema's rules, which only ours have
 
 
-class Hook(msgspec.Struct, frozen=True, kw_only=True):
+class ExpectedWebhook(msgspec.Struct, frozen=True, kw_only=True):
     """A webhook: where it is called, and all else of it that no overlay changes."""
 
     name: str
@@ -48,15 +48,15 @@ class Hook(msgspec.Struct, frozen=True, kw_only=True):
     conditions: Mapping[str, str]
 
 
-class Configuration(msgspec.Struct, frozen=True, kw_only=True):
+class ExpectedConfiguration(msgspec.Struct, frozen=True, kw_only=True):
     """A configuration of webhooks."""
 
     kind: str
     name: str
-    hooks: tuple[Hook, ...]
+    hooks: tuple[ExpectedWebhook, ...]
 
 
-class Policy(msgspec.Struct, frozen=True, kw_only=True):
+class ExpectedPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """A ValidatingAdmissionPolicy and its binding, which are of one name."""
 
     name: str
@@ -64,7 +64,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     binding: Mapping[str, Any]
 
 
-class Right(msgspec.Struct, frozen=True, kw_only=True, order=True):
+class Permission(msgspec.Struct, frozen=True, kw_only=True, order=True):
     """One thing that an account may do."""
 
     verb: str
@@ -75,21 +75,21 @@ class Right(msgspec.Struct, frozen=True, kw_only=True, order=True):
     everywhere: bool = True  # else in our namespace only
 
 
-class Account(msgspec.Struct, frozen=True, kw_only=True):
+class ExpectedAccount(msgspec.Struct, frozen=True, kw_only=True):
     """A ServiceAccount of ours, and what its roles let it do."""
 
     name: str
-    rights: tuple[Right, ...]
+    rights: tuple[Permission, ...]
 
 
-class Expected(msgspec.Struct, frozen=True, kw_only=True):
+class ExpectedManifests(msgspec.Struct, frozen=True, kw_only=True):
     """All of it."""
 
     namespace: str
-    definitions: tuple[Definition, ...]
-    configurations: tuple[Configuration, ...]
-    policies: tuple[Policy, ...]
-    accounts: tuple[Account, ...]
+    definitions: tuple[ExpectedDefinition, ...]
+    configurations: tuple[ExpectedConfiguration, ...]
+    policies: tuple[ExpectedPolicy, ...]
+    accounts: tuple[ExpectedAccount, ...]
     deployments: tuple[str, ...]
     classes: tuple[str, ...]
     runtime_field: str  # as in `Definition.fields`
@@ -97,29 +97,37 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @cache
-def expected(scheduler_name: str = SCHEDULER_NAME, namespace: str = "") -> Expected:
+def expected_manifests(
+    scheduler_name: str = SCHEDULER_NAME, namespace: str = ""
+) -> ExpectedManifests:
     """Read it, once, with the name of a site's scheduler and our namespace there for ours."""
-    found = msgspec.json.decode(PATH.read_bytes(), type=Expected)
+    found = msgspec.json.decode(PATH.read_bytes(), type=ExpectedManifests)
     return replace(
         found,
-        configurations=tuple(_called(it, scheduler_name) for it in found.configurations),
-        policies=_trusting(found, namespace or found.namespace, scheduler_name),
-        accounts=tuple(_looking_at(it, scheduler_name) for it in found.accounts),
+        configurations=tuple(
+            _with_scheduler_name(it, scheduler_name) for it in found.configurations
+        ),
+        policies=_policies_for(found, namespace or found.namespace, scheduler_name),
+        accounts=tuple(_with_lease_names(it, scheduler_name) for it in found.accounts),
     )
 
 
-def _trusting(found: Expected, namespace: str, scheduler_name: str) -> tuple[Policy, ...]:
+def _policies_for(
+    found: ExpectedManifests, namespace: str, scheduler_name: str
+) -> tuple[ExpectedPolicy, ...]:
     """Return the policies for accounts in a namespace, and pods of a scheduler of that name."""
     text = msgspec.json.encode(found.policies)
-    for form, ours, theirs in (
-        (f"{_ACCOUNT}:{{}}:", found.namespace, namespace),
+    for pattern, ours, theirs in (
+        (f"{_ACCOUNT_PREFIX}:{{}}:", found.namespace, namespace),
         ("'{}'", SCHEDULER_NAME, scheduler_name),
     ):
-        text = text.replace(form.format(ours).encode(), form.format(theirs).encode())
-    return msgspec.json.decode(text, type=tuple[Policy, ...])
+        text = text.replace(pattern.format(ours).encode(), pattern.format(theirs).encode())
+    return msgspec.json.decode(text, type=tuple[ExpectedPolicy, ...])
 
 
-def _called(configuration: Configuration, scheduler_name: str) -> Configuration:
+def _with_scheduler_name(
+    configuration: ExpectedConfiguration, scheduler_name: str
+) -> ExpectedConfiguration:
     """Return it with conditions that ask for another scheduler."""
     ours, theirs = f"'{SCHEDULER_NAME}'", f"'{scheduler_name}'"
     hooks = (
@@ -129,7 +137,7 @@ def _called(configuration: Configuration, scheduler_name: str) -> Configuration:
     return replace(configuration, hooks=tuple(hooks))
 
 
-def _looking_at(account: Account, scheduler_name: str) -> Account:
+def _with_lease_names(account: ExpectedAccount, scheduler_name: str) -> ExpectedAccount:
     """Return it with rights to Leases and Deployments of schedulers of another name."""
     rights = (
         replace(it, name=f"{scheduler_name}{it.name.removeprefix(SCHEDULER_NAME)}")

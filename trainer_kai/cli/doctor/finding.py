@@ -7,13 +7,13 @@ from trainer_kai.errors import TrainerKaiError
 
 __all__ = [
     "CannotTell",
+    "CheckFinding",
+    "CheckState",
     "Fact",
-    "Finding",
-    "State",
     "Unread",
     "fault",
-    "known",
     "ok",
+    "require",
     "unknown",
     "warning",
 ]
@@ -21,7 +21,7 @@ __all__ = [
 T = TypeVar("T")
 
 
-class State(Enum):
+class CheckState(Enum):
     """How it is, the worst last."""
 
     OK = "ok"
@@ -30,19 +30,19 @@ class State(Enum):
     FAULT = "fault"
 
 
-class Finding(NamedTuple):
+class CheckFinding(NamedTuple):
     """What one check found: what is, and what would be right where it is not."""
 
     check: str
-    state: State
-    is_so: str
-    right: str = ""
+    state: CheckState
+    observed: str
+    remedy: str = ""
 
 
 class Unread(NamedTuple):
     """What nobody could read, and why."""
 
-    why: str
+    reason: str
 
 
 Fact: TypeAlias = T | Unread
@@ -52,28 +52,28 @@ class CannotTell(TrainerKaiError):
     """A check needs what could not be read."""
 
 
-def known(fact: Fact[T]) -> T:
+def require(fact: Fact[T]) -> T:
     """Return a fact; where it could not be read, the check that asks for it cannot tell."""
     if isinstance(fact, Unread):
-        raise CannotTell(fact.why)
+        raise CannotTell(fact.reason)
     return fact
 
 
-def ok(check: str, is_so: str) -> Finding:
+def ok(check: str, observed: str) -> CheckFinding:
     """Say that something is as it should be."""
-    return Finding(check, State.OK, is_so)
+    return CheckFinding(check, CheckState.OK, observed)
 
 
-def warning(check: str, is_so: str, right: str) -> Finding:
+def warning(check: str, observed: str, remedy: str) -> CheckFinding:
     """Say that something works, and may not be what was meant."""
-    return Finding(check, State.WARNING, is_so, right)
+    return CheckFinding(check, CheckState.WARNING, observed, remedy)
 
 
-def fault(check: str, is_so: str, right: str) -> Finding:
+def fault(check: str, observed: str, remedy: str) -> CheckFinding:
     """Say that something does not work."""
-    return Finding(check, State.FAULT, is_so, right)
+    return CheckFinding(check, CheckState.FAULT, observed, remedy)
 
 
-def unknown(check: str, error: CannotTell) -> Finding:
+def unknown(check: str, error: CannotTell) -> CheckFinding:
     """Say that a check cannot tell, and why."""
-    return Finding(check, State.UNKNOWN, f"cannot tell: {error}")
+    return CheckFinding(check, CheckState.UNKNOWN, f"cannot tell: {error}")

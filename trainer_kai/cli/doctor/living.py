@@ -9,40 +9,46 @@ from typing import Final
 
 from trainer_kai.api.lease import Lease
 from trainer_kai.api.names import DEFAULT_QUEUE, KUEUE_QUEUE, SCHEDULER_NAME
-from trainer_kai.cli.doctor.facts import Facts, Obj, at, listed, name_of
+from trainer_kai.cli.doctor.facts import InstallationFacts, Obj, listed, name_of, nested_field
 from trainer_kai.cli.doctor.finding import (
     CannotTell,
-    Finding,
+    CheckFinding,
     Unread,
     fault,
-    known,
     ok,
+    require,
     unknown,
     warning,
 )
 from trainer_kai.cli.doctor.rights import SCHEDULER
 from trainer_kai.cli.doctor.settled import (
-    ELSEWHERE,
+    UNKNOWN_VALUE,
     containers_of,
-    rivals_of,
+    other_scheduler_places,
     settings_of,
-    told_webhook,
+    webhook_setting,
 )
-from trainer_kai.cli.doctor.tried import POLICY, has_kai, mode_of
-from trainer_kai.policy.rivals import REMEDY, USUAL_S, good_for_s, held_by, ready_as
+from trainer_kai.cli.doctor.tried import MODE_POLICY, binding_mode, kai_binds
+from trainer_kai.policy.rivals import (
+    DEFAULT_LEASE_S,
+    REMEDY,
+    deployment_ready_message,
+    lease_duration_s,
+    lease_held_message,
+)
 
 __all__ = [
     "check_clocks",
     "check_kueue",
     "check_leases",
     "check_mode",
+    "check_other_schedulers",
     "check_processes",
-    "check_rivals",
-    "is_doubtful",
+    "may_be_expired",
 ]
 
 _PODGROUPER: Final = "trainer-kai-podgrouper"
-_SHARED: Final = {  # settings that all have to be told alike, and what they are else
+_SHARED_SETTINGS: Final = {  # settings that all have to be told alike, and what they are else
     "MODE": "bundled",
     "SCHEDULER_NAME": SCHEDULER_NAME,
     "DEFAULT_QUEUE": DEFAULT_QUEUE,
@@ -50,198 +56,228 @@ _SHARED: Final = {  # settings that all have to be told alike, and what they are
     "KUEUE": "false",
 }
 # It has no such setting, or does not go by it.
-_NOT_TOLD: Final = {"QUEUE_ACCESS_UNANNOTATED": _PODGROUPER, "KUEUE": _PODGROUPER}
+_WITHOUT_SETTING: Final = {"QUEUE_ACCESS_UNANNOTATED": _PODGROUPER, "KUEUE": _PODGROUPER}
 _WARN_S: Final = 5.0
 _FAULT_S: Final = 60.0
 
 
-def check_processes(facts: Facts) -> Iterator[Finding]:
+def check_processes(facts: InstallationFacts) -> Iterator[CheckFinding]:
     """Say whether what is to run in the cluster does."""
-    check, found = "processes", {name_of(it): it for it in known(facts.deployments)}
-    ours = [found[name] for name in facts.manifests.deployments if name in found]
+    check, found = "processes", {name_of(it): it for it in require(facts.deployments)}
+    our_deployments = [found[name] for name in facts.manifests.deployments if name in found]
     missing = [name for name in facts.manifests.deployments if name not in found]
-    if SCHEDULER in missing and has_kai(facts):
+    if SCHEDULER in missing and kai_binds(facts):
         missing.remove(SCHEDULER)
-    short = [_told(it) for it in ours if _lags(it)]
-    old = [name_of(it) for it in ours if not _lags(it) and _is_stuck(it)]
-    dead = [_told(it) for it in ours if not _ready(it) and (_wanted(it) or not has_kai(facts))]
-    images = {image for it in ours for image in _images(it)}
-    if not ours:
-        yield ok(check, f"none in {facts.site.namespace}: they run elsewhere, if at all")
-    elif dead:
-        right = "kubectl describe and kubectl logs of their pods say what is in the way"
-        yield fault(check, listed(dead), right)
+    unready = [_readiness_text(it) for it in our_deployments if _is_unready(it)]
+    outdated = [name_of(it) for it in our_deployments if not _is_unready(it) and _has_old_pods(it)]
+    unavailable = [
+        _readiness_text(it)
+        for it in our_deployments
+        if not _ready_replicas(it) and (_wanted_replicas(it) or not kai_binds(facts))
+    ]
+    images = {image for it in our_deployments for image in _images(it)}
+    if not our_deployments:
+        yield ok(check, f"none in {facts.installation.namespace}: they run elsewhere, if at all")
+    elif unavailable:
+        remedy = "kubectl describe and kubectl logs of their pods say what is in the way"
+        yield fault(check, listed(unavailable), remedy)
     elif missing:
-        right = "the overlay, applied again, unless they run elsewhere"
-        yield warning(check, f"there is no Deployment {listed(missing)}", right)
-    elif short:
-        yield warning(check, listed(short), "all replicas: the next one to go is missed")
-    elif old:
-        right = "kubectl rollout status says what is in the way of the new pods"
-        yield warning(check, f"{listed(old)} runs in pods of an older version", right)
+        remedy = "the overlay, applied again, unless they run elsewhere"
+        yield warning(check, f"there is no Deployment {listed(missing)}", remedy)
+    elif unready:
+        yield warning(check, listed(unready), "all replicas: the next one to go is missed")
+    elif outdated:
+        remedy = "kubectl rollout status says what is in the way of the new pods"
+        yield warning(check, f"{listed(outdated)} runs in pods of an older version", remedy)
     elif len(images) > 1:
         yield warning(check, f"they run {listed(sorted(images))}", "one image for all")
     else:
-        yield ok(check, f"{len(ours)} Deployments are ready")
+        yield ok(check, f"{len(our_deployments)} Deployments are ready")
 
 
-def check_mode(facts: Facts) -> Iterator[Finding]:
+def check_mode(facts: InstallationFacts) -> Iterator[CheckFinding]:
     """Say who binds, and whether all have been told the same."""
-    check, mode = "mode", mode_of(facts)
+    check, mode = "mode", binding_mode(facts)
     deployments = () if isinstance(facts.deployments, Unread) else facts.deployments
-    told = {name_of(it): settings_of(it) for it in deployments if _is_ours(it, facts)}
-    for name, usual in _SHARED.items():
+    settings_by_process = {
+        name_of(it): settings_of(it) for it in deployments if _is_ours(it, facts)
+    }
+    for name, default in _SHARED_SETTINGS.items():
         values = {
-            who: settings.get(name, usual)
-            for who, settings in told.items()
-            if who != _NOT_TOLD.get(name)
+            process: settings.get(name, default)
+            for process, settings in settings_by_process.items()
+            if process != _WITHOUT_SETTING.get(name)
         }
-        if len(set(values.values()) - {ELSEWHERE}) > 1:
-            said = listed(f"{value} to {who}" for who, value in sorted(values.items()))
-            yield fault(check, f"TRAINER_KAI_{name} is {said}", "the same for all of them")
+        if len(set(values.values()) - {UNKNOWN_VALUE}) > 1:
+            described = listed(f"{value} to {process}" for process, value in sorted(values.items()))
+            yield fault(check, f"TRAINER_KAI_{name} is {described}", "the same for all of them")
             return
     if not mode:
         raise CannotTell("no dry run was answered")
-    if mode != "bundled" and not isinstance(facts.leases, Unread) and _alive(SCHEDULER, facts):
-        right = "the same mode for all processes, or no scheduler of ours"
-        yield fault(check, f"it is {mode}, and our scheduler leads", right)
+    if (
+        mode != "bundled"
+        and not isinstance(facts.leases, Unread)
+        and _has_live_lease(SCHEDULER, facts)
+    ):
+        remedy = "the same mode for all processes, or no scheduler of ours"
+        yield fault(check, f"it is {mode}, and our scheduler leads", remedy)
         return
-    who = "our scheduler binds" if mode == "bundled" else "the KAI that is there binds"
-    yield ok(check, f"{mode}: {who}")
+    process = "our scheduler binds" if mode == "bundled" else "the KAI that is there binds"
+    yield ok(check, f"{mode}: {process}")
 
 
-def check_leases(facts: Facts) -> Iterator[Finding]:
+def check_leases(facts: InstallationFacts) -> Iterator[CheckFinding]:
     """Say who leads podgroupers and schedulers, and whether it goes on."""
     for name in (_PODGROUPER, SCHEDULER):
         check = f"lease of {name.removeprefix('trainer-kai-')}"
-        if mode_of(facts) == POLICY or (name == SCHEDULER and has_kai(facts)):
+        if binding_mode(facts) == MODE_POLICY or (name == SCHEDULER and kai_binds(facts)):
             yield ok(check, "not needed: a KAI does that")
             continue
         try:
-            yield _held(check, name, facts)
+            yield _lease_finding(check, name, facts)
         except CannotTell as error:
             yield unknown(check, error)
 
 
-def _held(check: str, name: str, facts: Facts) -> Finding:
-    lease = next((it for it in known(facts.leases) if it.metadata.name == name), None)
-    right = f"a {name.removeprefix('trainer-kai-')} that runs, and may write its Lease"
-    where = f"{facts.site.namespace}/{name}"
+def _lease_finding(check: str, name: str, facts: InstallationFacts) -> CheckFinding:
+    lease = next((it for it in require(facts.leases) if it.metadata.name == name), None)
+    remedy = f"a {name.removeprefix('trainer-kai-')} that runs, and may write its Lease"
+    where = f"{facts.installation.namespace}/{name}"
     if lease is None:
-        return fault(check, f"there is no Lease {where}: none has ever led", right)
+        return fault(check, f"there is no Lease {where}: none has ever led", remedy)
     holder = lease.spec.holder_identity
     if not holder:
-        return fault(check, f"{where} is held by nobody", right)
+        return fault(check, f"{where} is held by nobody", remedy)
     if not _is_alive(lease, facts):
-        since = _ago(lease, facts)
-        return fault(check, f"{holder} has not renewed {where} {since}", right)
+        since = _age_text(lease, facts)
+        return fault(check, f"{holder} has not renewed {where} {since}", remedy)
     return ok(check, f"held by {holder}")
 
 
-def check_rivals(facts: Facts) -> Iterator[Finding]:
+def check_other_schedulers(facts: InstallationFacts) -> Iterator[CheckFinding]:
     """Say whether another scheduler places the same pods; beside a KAI one has to."""
-    check, name, beside = "another scheduler", facts.site.scheduler_name, has_kai(facts)
-    alive = [it for it in known(facts.rivals) if _is_alive(it, facts, is_rival=True)]
-    ready = [it for it in known(facts.ready_rivals) if it.status.ready_replicas > 0]
-    there = [
-        *(held_by(it.metadata.key, it.spec.holder_identity) for it in alive),
-        *(ready_as(it.metadata.key, it.status.ready_replicas) for it in ready),
+    check, name, beside_kai = (
+        "another scheduler",
+        facts.installation.scheduler_name,
+        kai_binds(facts),
+    )
+    alive = [
+        it
+        for it in require(facts.other_scheduler_leases)
+        if _is_alive(it, facts, is_other_scheduler=True)
     ]
-    if there and beside:
-        yield ok(check, f"the KAI that binds: {listed(there)}")
-    elif there:
-        right = f"one scheduler of a name: {REMEDY}, or set mode external"
-        yield fault(check, f"{listed(there)}: ours is paused", right)
-    elif beside:
-        where = listed(map(str, rivals_of(facts).deployments))
-        right = f"a KAI that runs: a Deployment {where} that is ready"
-        yield warning(check, f"no other scheduler of the name {name} is found: who binds?", right)
+    ready = [
+        it for it in require(facts.other_scheduler_deployments) if it.status.ready_replicas > 0
+    ]
+    active = [
+        *(lease_held_message(it.metadata.key, it.spec.holder_identity) for it in alive),
+        *(deployment_ready_message(it.metadata.key, it.status.ready_replicas) for it in ready),
+    ]
+    if active and beside_kai:
+        yield ok(check, f"the KAI that binds: {listed(active)}")
+    elif active:
+        remedy = f"one scheduler of a name: {REMEDY}, or set mode external"
+        yield fault(check, f"{listed(active)}: ours is paused", remedy)
+    elif beside_kai:
+        where = listed(map(str, other_scheduler_places(facts).deployments))
+        remedy = f"a KAI that runs: a Deployment {where} that is ready"
+        yield warning(check, f"no other scheduler of the name {name} is found: who binds?", remedy)
     else:
         yield ok(check, f"there is no other of the name {name}")
 
 
-def check_kueue(facts: Facts) -> Iterator[Finding]:
+def check_kueue(facts: InstallationFacts) -> Iterator[CheckFinding]:
     """Say whether TrainJobs are managed by Kueue as well."""
-    check, names = "Kueue", known(facts.kueues)
+    check, names = "Kueue", require(facts.kueue_trainjobs)
     if not names:
         yield ok(check, "it has no TrainJob")
-    elif told_webhook(facts, "KUEUE", "false").lower() == "false":
-        is_so = f"{listed(names, 3)} has the label {KUEUE_QUEUE}, which keeps nothing"
-        yield warning(check, is_so, "setting kueue, if Kueue runs here; else no such label")
+    elif webhook_setting(facts, "KUEUE", "false").lower() == "false":
+        observed = f"{listed(names, 3)} has the label {KUEUE_QUEUE}, which keeps nothing"
+        yield warning(check, observed, "setting kueue, if Kueue runs here; else no such label")
     else:
-        right = f"one of the two: what carries {KUEUE_QUEUE} is admitted by Kueue and never evicted"
-        yield warning(check, f"{listed(names, 3)} is in a queue of Kueue", f"{right} by us")
+        remedy = (
+            f"one of the two: what carries {KUEUE_QUEUE} is admitted by Kueue and never evicted"
+        )
+        yield warning(check, f"{listed(names, 3)} is in a queue of Kueue", f"{remedy} by us")
 
 
-def check_clocks(facts: Facts) -> Iterator[Finding]:
+def check_clocks(facts: InstallationFacts) -> Iterator[CheckFinding]:
     """Say whether machines agree about the time; starts, graces and certificates are dated."""
-    check, skew_s = "clocks", known(facts.skew_s)
+    check, skew_s = "clocks", require(facts.skew_s)
     now = facts.now + timedelta(seconds=skew_s)
-    ahead = {} if isinstance(facts.leases, Unread) else _ahead(facts, now)
-    worst = max(ahead, key=lambda it: abs(ahead[it]), default="")
-    right = "clocks that are set by NTP"
-    if worst and abs(ahead[worst]) > _WARN_S:
-        is_so = f"that of {worst} is {_apart(ahead[worst])} the API server's"
-        yield (fault if abs(ahead[worst]) > _FAULT_S else warning)(check, is_so, right)
+    ahead = {} if isinstance(facts.leases, Unread) else _clock_skews(facts, now)
+    most_skewed = max(ahead, key=lambda it: abs(ahead[it]), default="")
+    remedy = "clocks that are set by NTP"
+    if most_skewed and abs(ahead[most_skewed]) > _WARN_S:
+        observed = f"that of {most_skewed} is {_skew_text(ahead[most_skewed])} the API server's"
+        yield (fault if abs(ahead[most_skewed]) > _FAULT_S else warning)(check, observed, remedy)
     elif abs(skew_s) > _WARN_S:
-        yield warning(check, f"that of this machine is {_apart(-skew_s)} the API server's", right)
+        yield warning(
+            check, f"that of this machine is {_skew_text(-skew_s)} the API server's", remedy
+        )
     else:
         yield ok(check, "none is far off")
 
 
-def is_doubtful(lease: Lease, now: datetime, *, is_rival: bool = False) -> bool:
+def may_be_expired(lease: Lease, now: datetime, *, is_other_scheduler: bool = False) -> bool:
     """Say whether a Lease has to be looked at again, to see whether it is renewed.
 
     That of another scheduler counts no longer here than our scheduler has it count.
     """
-    renewed = _time(lease.spec.renew_time)
+    renewed = _parse_time(lease.spec.renew_time)
     if not lease.spec.holder_identity or renewed is None:
         return False
     age_s = (now - renewed).total_seconds()
     claimed_s = lease.spec.lease_duration_seconds
-    return not -_WARN_S <= age_s <= (good_for_s(claimed_s) if is_rival else claimed_s or USUAL_S)
+    return (
+        not -_WARN_S
+        <= age_s
+        <= (lease_duration_s(claimed_s) if is_other_scheduler else claimed_s or DEFAULT_LEASE_S)
+    )
 
 
-def _is_alive(lease: Lease, facts: Facts, *, is_rival: bool = False) -> bool:
+def _is_alive(lease: Lease, facts: InstallationFacts, *, is_other_scheduler: bool = False) -> bool:
     """Say whether a Lease is held and renewed: by its date, or because it changed meanwhile."""
     if not lease.spec.holder_identity:
         return False
     if lease.metadata.uid in facts.renewed:
         return True
     is_dated = bool(lease.spec.renew_time)
-    return is_dated and not is_doubtful(lease, facts.server_now, is_rival=is_rival)
+    return is_dated and not may_be_expired(
+        lease, facts.server_now, is_other_scheduler=is_other_scheduler
+    )
 
 
-def _alive(name: str, facts: Facts) -> bool:
-    return any(it.metadata.name == name and _is_alive(it, facts) for it in known(facts.leases))
+def _has_live_lease(name: str, facts: InstallationFacts) -> bool:
+    return any(it.metadata.name == name and _is_alive(it, facts) for it in require(facts.leases))
 
 
-def _ahead(facts: Facts, now: datetime) -> Mapping[str, float]:
+def _clock_skews(facts: InstallationFacts, now: datetime) -> Mapping[str, float]:
     """Return how far the clocks of leaders are ahead, of those that are renewed for sure.
 
     A date that is a while ago tells nothing unless the Lease changed while we looked.
     """
     found = {}
-    for lease in known(facts.leases):
-        renewed = _time(lease.spec.renew_time)
+    for lease in require(facts.leases):
+        renewed = _parse_time(lease.spec.renew_time)
         if renewed is not None and lease.metadata.uid in facts.renewed:
             found[lease.spec.holder_identity] = (renewed - now).total_seconds()
     return found
 
 
-def _apart(seconds: float) -> str:
+def _skew_text(seconds: float) -> str:
     return f"{abs(seconds):.0f} s {'ahead of' if seconds > 0 else 'behind'}"
 
 
-def _ago(lease: Lease, facts: Facts) -> str:
-    renewed = _time(lease.spec.renew_time)
+def _age_text(lease: Lease, facts: InstallationFacts) -> str:
+    renewed = _parse_time(lease.spec.renew_time)
     if renewed is None:
         return "ever"
     seconds = (facts.server_now - renewed).total_seconds()
     return f"for {seconds:.0f} s" if seconds < 600 else f"since {lease.spec.renew_time}"
 
 
-def _time(text: str) -> datetime | None:
+def _parse_time(text: str) -> datetime | None:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
@@ -249,31 +285,31 @@ def _time(text: str) -> datetime | None:
     return found if found.tzinfo else None
 
 
-def _is_ours(deployment: Obj, facts: Facts) -> bool:
+def _is_ours(deployment: Obj, facts: InstallationFacts) -> bool:
     return name_of(deployment) in facts.manifests.deployments
 
 
-def _wanted(deployment: Obj) -> int:
-    found = at(deployment, "spec", "replicas")
+def _wanted_replicas(deployment: Obj) -> int:
+    found = nested_field(deployment, "spec", "replicas")
     return 1 if found is None else int(found)
 
 
-def _ready(deployment: Obj) -> int:
-    return int(at(deployment, "status", "readyReplicas") or 0)
+def _ready_replicas(deployment: Obj) -> int:
+    return int(nested_field(deployment, "status", "readyReplicas") or 0)
 
 
-def _lags(deployment: Obj) -> bool:
-    return _ready(deployment) < _wanted(deployment)
+def _is_unready(deployment: Obj) -> bool:
+    return _ready_replicas(deployment) < _wanted_replicas(deployment)
 
 
-def _told(deployment: Obj) -> str:
-    return f"{name_of(deployment)} has {_ready(deployment)} of {_wanted(deployment)} ready"
+def _readiness_text(deployment: Obj) -> str:
+    return f"{name_of(deployment)} has {_ready_replicas(deployment)} of {_wanted_replicas(deployment)} ready"
 
 
-def _is_stuck(deployment: Obj) -> bool:
+def _has_old_pods(deployment: Obj) -> bool:
     """Say whether the pods that are ready are of an older version."""
-    updated = at(deployment, "status", "updatedReplicas")
-    return updated is not None and int(updated) < _wanted(deployment)
+    updated = nested_field(deployment, "status", "updatedReplicas")
+    return updated is not None and int(updated) < _wanted_replicas(deployment)
 
 
 def _images(deployment: Obj) -> Iterator[str]:

@@ -1,36 +1,38 @@
 """Where TrainJobs are tried dry: in a namespace that takes part and takes something new."""
 
-from trainer_kai.cli.doctor.facts import Facts, listed
+from trainer_kai.cli.doctor.facts import InstallationFacts, listed
 from trainer_kai.cli.doctor.finding import Unread
-from trainer_kai.cli.doctor.hooks import covers
-from trainer_kai.cli.doctor.tried import reaching
+from trainer_kai.cli.doctor.hooks import selects_namespace
+from trainer_kai.cli.doctor.tried import namespace_selectors
 
-__all__ = ["named_in_vain", "place_for"]
+__all__ = ["dry_run_namespace", "namespace_fault"]
 
 
-def place_for(facts: Facts, context: str) -> str:
+def dry_run_namespace(facts: InstallationFacts, context: str) -> str:
     """Return a namespace that takes part: that of the context if it does; "" for none."""
     if isinstance(facts.namespaces, Unread) or isinstance(facts.configurations, Unread):
         return context
-    selectors = reaching(facts)
+    selectors = namespace_selectors(facts)
     by_name = {it.name: it.labels for it in facts.namespaces if not it.deletion_timestamp}
     names = [context, *sorted(it for it in by_name if not it.startswith("kube-"))]
-    taking = (
-        it for it in names if it in by_name and all(covers(one, by_name[it]) for one in selectors)
+    candidates = (
+        it
+        for it in names
+        if it in by_name and all(selects_namespace(one, by_name[it]) for one in selectors)
     )
-    return next(taking, "")
+    return next(candidates, "")
 
 
-def named_in_vain(facts: Facts, name: str) -> str:
+def namespace_fault(facts: InstallationFacts, name: str) -> str:
     """Say why nothing can be tried in a namespace that somebody named, or nothing."""
     if isinstance(facts.namespaces, Unread):
-        trial = facts.jobset
-        refusal = None if isinstance(trial, Unread) else trial.refusal
+        dry_run = facts.jobset
+        refusal = None if isinstance(dry_run, Unread) else dry_run.refusal
         is_gone = refusal is not None and f'namespaces "{name}" not found' in refusal.message
         return f"there is no namespace {name}" if is_gone else ""
-    there = {it.name: it for it in facts.namespaces}
-    if name not in there:
-        return f"there is no namespace {name}; there are {listed(sorted(there), 10)}"
-    if there[name].deletion_timestamp:
+    by_namespace = {it.name: it for it in facts.namespaces}
+    if name not in by_namespace:
+        return f"there is no namespace {name}; there are {listed(sorted(by_namespace), 10)}"
+    if by_namespace[name].deletion_timestamp:
         return f"the namespace {name} is being deleted, and takes nothing new"
     return ""

@@ -35,28 +35,36 @@ from trainer_kai.api.resources import (
     TRAINJOBS,
 )
 from trainer_kai.cli.doctor import trials
-from trainer_kai.cli.doctor.asking import Asking, told
-from trainer_kai.cli.doctor.expected import Account, Right, expected
-from trainer_kai.cli.doctor.facts import Facts, Group, Obj, Site, Trial, at, name_of
+from trainer_kai.cli.doctor.asking import ApiReader, read_fact
+from trainer_kai.cli.doctor.expected import ExpectedAccount, Permission, expected_manifests
+from trainer_kai.cli.doctor.facts import (
+    DryRun,
+    Installation,
+    InstallationFacts,
+    Obj,
+    PodGroupQueue,
+    name_of,
+    nested_field,
+)
 from trainer_kai.cli.doctor.finding import Fact, Unread
 from trainer_kai.cli.doctor.kinds import JOBSET_DEFINITIONS, TRAINER_DEFINITIONS
-from trainer_kai.cli.doctor.living import is_doubtful
-from trainer_kai.cli.doctor.place import place_for
-from trainer_kai.cli.doctor.rights import rights_of
-from trainer_kai.cli.doctor.settled import rivals_of
+from trainer_kai.cli.doctor.living import may_be_expired
+from trainer_kai.cli.doctor.place import dry_run_namespace
+from trainer_kai.cli.doctor.rights import needed_permissions
+from trainer_kai.cli.doctor.settled import other_scheduler_places
 from trainer_kai.cli.doctor.trust import secret_name
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.errors import Forbidden, NotFound
 from trainer_kai.kube.patience import finish_within
 from trainer_kai.kube.request import Request, Selection
 
-__all__ = ["Wish", "look"]
+__all__ = ["DoctorOptions", "fetch_facts"]
 
 _LIMIT_S: Final = 30.0  # for all of it
-_AT_ONCE: Final = 16
-_RENEWED_S: Final = 4.0  # whoever leads renews its Lease more often
+_MAX_CONCURRENT: Final = 16
+_RENEW_WAIT_S: Final = 4.0  # whoever leads renews its Lease more often
 _PAGES: Final = 10
-_NOTED: Final = '"f:kaiScheduler"'  # in what the API server notes of who wrote which field
+_QUEUE_FIELD: Final = '"f:kaiScheduler"'  # in what the API server notes of who wrote which field
 _GPUS: Final = (GPU, AMD_GPU)
 
 
@@ -64,7 +72,7 @@ class _GroupSpec(msgspec.Struct, frozen=True, gc=False):
     queue: str = ""
 
 
-class _Group(msgspec.Struct, frozen=True, gc=False):
+class _PartialPodGroup(msgspec.Struct, frozen=True, gc=False):
     metadata: Meta
     spec: _GroupSpec = _GroupSpec()
 
@@ -78,41 +86,45 @@ class _Node(msgspec.Struct, frozen=True, gc=False):
     status: _NodeStatus = _NodeStatus()
 
 
-def _kind(group: str, plural: str, kind: str, *, namespaced: bool = False) -> Resource[Any]:
+def _resource(group: str, plural: str, kind: str, *, namespaced: bool = False) -> Resource[Any]:
     return Resource(group, "v1", plural, kind, namespaced=namespaced, struct=PartialObject)
 
 
-_DEFINITIONS: Final = _kind(API_EXTENSIONS, "customresourcedefinitions", "CustomResourceDefinition")
+_DEFINITIONS: Final = _resource(
+    API_EXTENSIONS, "customresourcedefinitions", "CustomResourceDefinition"
+)
 _CONFIGURATIONS: Final = tuple(
-    _kind(ADMISSION_REGISTRATION, f"{it.lower()}webhookconfigurations", f"{it}WebhookConfiguration")
+    _resource(
+        ADMISSION_REGISTRATION, f"{it.lower()}webhookconfigurations", f"{it}WebhookConfiguration"
+    )
     for it in ("Mutating", "Validating")
 )
-_POLICIES: Final = _kind(
+_MUTATING_POLICIES: Final = _resource(
     ADMISSION_REGISTRATION, "mutatingadmissionpolicies", "MutatingAdmissionPolicy"
 )
-_VALIDATING: Final = (
-    _kind(ADMISSION_REGISTRATION, "validatingadmissionpolicies", "ValidatingAdmissionPolicy"),
-    _kind(
+_VALIDATING_POLICIES: Final = (
+    _resource(ADMISSION_REGISTRATION, "validatingadmissionpolicies", "ValidatingAdmissionPolicy"),
+    _resource(
         ADMISSION_REGISTRATION,
         "validatingadmissionpolicybindings",
         "ValidatingAdmissionPolicyBinding",
     ),
 )
-_DEPLOYMENTS: Final = _kind("apps", "deployments", "Deployment", namespaced=True)
-_SECRETS: Final = _kind("", "secrets", "Secret", namespaced=True)
-_ACCOUNTS: Final = _kind("", "serviceaccounts", "ServiceAccount", namespaced=True)
-_NAMED_GROUPS: Final = Resource(
+_DEPLOYMENTS: Final = _resource("apps", "deployments", "Deployment", namespaced=True)
+_SECRETS: Final = _resource("", "secrets", "Secret", namespaced=True)
+_ACCOUNTS: Final = _resource("", "serviceaccounts", "ServiceAccount", namespaced=True)
+_PODGROUP_QUEUES: Final = Resource(
     PODGROUPS.group,
     PODGROUPS.version,
     PODGROUPS.plural,
     PODGROUPS.kind,
     namespaced=True,
-    struct=_Group,
+    struct=_PartialPodGroup,
 )
 _GPU_NODES: Final = Resource(
     NODES.group, NODES.version, NODES.plural, NODES.kind, namespaced=False, struct=_Node
 )
-_TRIALS: Final[Mapping[str, tuple[Resource[Any], Callable[..., dict[str, Any]]]]] = {
+_DRY_RUNS: Final[Mapping[str, tuple[Resource[Any], Callable[..., dict[str, Any]]]]] = {
     "jobset": (JOBSETS, trials.jobset),
     "trainjob": (TRAINJOBS, trials.trainjob),
     "gang_pod": (PODS, trials.gang_pod),
@@ -120,7 +132,7 @@ _TRIALS: Final[Mapping[str, tuple[Resource[Any], Callable[..., dict[str, Any]]]]
 }
 
 
-class Wish(NamedTuple):
+class DoctorOptions(NamedTuple):
     """What whoever asks wants."""
 
     namespace: str
@@ -128,156 +140,176 @@ class Wish(NamedTuple):
     try_in: str = ""  # else where the context is, if that takes part
 
 
-async def look(client: Client, wish: Wish) -> Facts:
+async def fetch_facts(client: Client, options: DoctorOptions) -> InstallationFacts:
     """Return all that can be found out; raise where no API server answers at all."""
-    asking = Asking(client)
-    site = Site(wish.namespace, wish.scheduler_name, client.access.server)
-    facts = Facts(site, expected(wish.scheduler_name, wish.namespace), client.clock.now())
+    reader = ApiReader(client)
+    installation = Installation(
+        options.namespace, options.scheduler_name, client.rest_config.server
+    )
+    facts = InstallationFacts(
+        installation,
+        expected_manifests(options.scheduler_name, options.namespace),
+        client.clock.now(),
+    )
     version: Fact[Obj]
     try:
-        version = await client.ask(dict, Request("GET", "/version", repeatable=True))
+        version = await client.call(dict, Request("GET", "/version", repeatable=True))
     except (Forbidden, NotFound):
         version = Unread("you may not get /version")
-    found = await _Looking(asking, facts).all(wish)
-    return await _looked_again(asking, found._replace(version=version))
+    found = await _FactReader(reader, facts).fetch_all(options)
+    return await _with_renewed_leases(reader, found._replace(version=version))
 
 
-class _Looking:
+class _FactReader:
     """One look: many questions under way."""
 
-    def __init__(self, asking: Asking, facts: Facts) -> None:
-        self._asking = asking
+    def __init__(self, reader: ApiReader, facts: InstallationFacts) -> None:
+        self._reader = reader
         self._facts = facts
-        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._semaphore = asyncio.Semaphore(_MAX_CONCURRENT)
 
-    async def all(self, wish: Wish) -> Facts:
+    async def fetch_all(self, options: DoctorOptions) -> InstallationFacts:
         """Ask everything; what is not answered in time is unread."""
-        clock = self._asking.client.clock
-        asked = {name: asyncio.create_task(it) for name, it in self._questions().items()}
-        tried = {name: asyncio.create_task(it) for name, it in self._trials(wish, asked).items()}
-        secret = asyncio.create_task(self._secret(asked["deployments"]))
-        rivals = asyncio.create_task(self._rivals(asked["deployments"]))
-        rights = {
-            f"rights {it.name}": asyncio.create_task(self._rights(it, asked["deployments"]))
+        clock = self._reader.client.clock
+        reads = {name: asyncio.create_task(it) for name, it in self._reads().items()}
+        dry_runs = {
+            name: asyncio.create_task(it) for name, it in self._dry_runs(options, reads).items()
+        }
+        secret = asyncio.create_task(self._secret(reads["deployments"]))
+        other_schedulers = asyncio.create_task(self._other_schedulers(reads["deployments"]))
+        permissions = {
+            f"rights {it.name}": asyncio.create_task(
+                self._denied_permissions(it, reads["deployments"])
+            )
             for it in self._facts.manifests.accounts
         }
-        tasks = {**asked, **tried, **rights, "secret": secret, "rivals": rivals}
+        tasks = {**reads, **dry_runs, **permissions, "secret": secret, "rivals": other_schedulers}
         for task in await finish_within(clock, _LIMIT_S, tasks.values()):
             task.cancel()
-        return _collected(self._facts, {name: _result(task) for name, task in tasks.items()})
+        return _with_results(self._facts, {name: _result(task) for name, task in tasks.items()})
 
-    def _questions(self) -> dict[str, Coroutine[Any, Any, Any]]:
-        ask, site, wanted = self._asking, self._facts.site, self._facts.manifests
+    def _reads(self) -> dict[str, Coroutine[Any, Any, Any]]:
+        reader, installation, manifests = (
+            self._reader,
+            self._facts.installation,
+            self._facts.manifests,
+        )
         definitions = (
             *JOBSET_DEFINITIONS,
             *TRAINER_DEFINITIONS,
-            *(it.name for it in wanted.definitions),
+            *(it.name for it in manifests.definitions),
         )
-        where = site.namespace
-        kueues = Selection(labels=KUEUE_QUEUE)
+        where = installation.namespace
+        with_kueue_queue = Selection(labels=KUEUE_QUEUE)
         return {
-            **{f"definition {it}": ask.one(_DEFINITIONS, Key("", it)) for it in definitions},
+            **{f"definition {it}": reader.get(_DEFINITIONS, Key("", it)) for it in definitions},
             **{
-                f"account {it.name}": ask.one(_ACCOUNTS, Key(where, it.name))
-                for it in wanted.accounts
+                f"account {it.name}": reader.get(_ACCOUNTS, Key(where, it.name))
+                for it in manifests.accounts
             },
-            "configurations": self._every(_CONFIGURATIONS),
-            "validating": self._every(_VALIDATING),
-            "policies": ask.raw(_POLICIES),
-            "noted_runtimes": self._noted(),
-            "runtimes": ask.raw(CLUSTER_RUNTIMES),
-            "namespaces": ask.every(NAMESPACES),
-            "deployments": ask.raw(_DEPLOYMENTS, where),
-            "leases": ask.every(LEASES, where),
-            "queues": ask.every(QUEUES),
-            "groups": ask.first(_NAMED_GROUPS, pages=_PAGES),
-            "classes": ask.every(PRIORITY_CLASSES),
-            "gpu_nodes": ask.first(_GPU_NODES, pages=_PAGES),
-            "kueues": ask.first(TRAINJOBS, kueues),
+            "configurations": self._list_kinds(_CONFIGURATIONS),
+            "validating": self._list_kinds(_VALIDATING_POLICIES),
+            "policies": reader.list_raw(_MUTATING_POLICIES),
+            "noted_runtimes": self._runtimes_with_queue_field(),
+            "runtimes": reader.list_raw(CLUSTER_RUNTIMES),
+            "namespaces": reader.list_all(NAMESPACES),
+            "deployments": reader.list_raw(_DEPLOYMENTS, where),
+            "leases": reader.list_all(LEASES, where),
+            "queues": reader.list_all(QUEUES),
+            "groups": reader.list_first(_PODGROUP_QUEUES, pages=_PAGES),
+            "classes": reader.list_all(PRIORITY_CLASSES),
+            "gpu_nodes": reader.list_first(_GPU_NODES, pages=_PAGES),
+            "kueues": reader.list_first(TRAINJOBS, with_kueue_queue),
         }
 
-    def _trials(
-        self, wish: Wish, asked: Mapping[str, asyncio.Task[Any]]
+    def _dry_runs(
+        self, options: DoctorOptions, reads: Mapping[str, asyncio.Task[Any]]
     ) -> dict[str, Coroutine[Any, Any, Any]]:
-        async def try_out(name: str) -> Fact[tuple[Trial, float]]:
-            context = self._asking.client.access.namespace
+        async def try_out(name: str) -> Fact[tuple[DryRun, float]]:
+            context = self._reader.client.rest_config.namespace
             found = self._facts._replace(
-                configurations=await asked["configurations"],
-                policies=await asked["policies"],
-                namespaces=_metas(await asked["namespaces"]),
+                configurations=await reads["configurations"],
+                policies=await reads["policies"],
+                namespaces=_metas(await reads["namespaces"]),
             )
-            place = wish.try_in or place_for(found, context)
-            if not place and name != "foreign_pod":
+            namespace = options.try_in or dry_run_namespace(found, context)
+            if not namespace and name != "foreign_pod":
                 return Unread("no namespace takes part; --try-in names one to try it in")
             if name != "trainjob":
-                return await self._tried(name, place or context)
-            runtimes: Fact[list[Obj]] = await asked["runtimes"]
+                return await self._dry_run(name, namespace or context)
+            runtimes: Fact[list[Obj]] = await reads["runtimes"]
             if isinstance(runtimes, Unread):
                 return runtimes
-            scheduler = self._facts.site.scheduler_name
-            ours = [it for it in runtimes if trials.leaves_scheduler(it, scheduler)]
-            if not ours:
+            scheduler = self._facts.installation.scheduler_name
+            our_leases = [it for it in runtimes if trials.is_for_scheduler(it, scheduler)]
+            if not our_leases:
                 return Unread("not tried: no ClusterTrainingRuntime leaves pods to our scheduler")
-            return await self._tried(name, place, name_of(ours[0]))
+            return await self._dry_run(name, namespace, name_of(our_leases[0]))
 
-        return {name: try_out(name) for name in _TRIALS}
+        return {name: try_out(name) for name in _DRY_RUNS}
 
-    async def _tried(self, name: str, *given: str) -> Fact[tuple[Trial, float]]:
-        resource, body = _TRIALS[name]
-        clock = self._asking.client.clock
+    async def _dry_run(self, name: str, *arguments: str) -> Fact[tuple[DryRun, float]]:
+        resource, body = _DRY_RUNS[name]
+        clock = self._reader.client.clock
         before = clock.now()
-        trial = await self._asking.dry(resource, body(*given))
-        if isinstance(trial, Unread):
-            return trial
-        return trial, _skew_s(trial, before, clock.now())
+        dry_run = await self._reader.dry_run(resource, body(*arguments))
+        if isinstance(dry_run, Unread):
+            return dry_run
+        return dry_run, _skew_s(dry_run, before, clock.now())
 
     async def _secret(self, deployments: asyncio.Task[Any]) -> Fact[Obj | None]:
         name = secret_name(self._facts._replace(deployments=await deployments))
-        return await self._asking.one(_SECRETS, Key(self._facts.site.namespace, name))
+        return await self._reader.get(_SECRETS, Key(self._facts.installation.namespace, name))
 
-    async def _rivals(self, deployments: asyncio.Task[Any]) -> tuple[Fact[Any], Fact[Any]]:
+    async def _other_schedulers(
+        self, deployments: asyncio.Task[Any]
+    ) -> tuple[Fact[Any], Fact[Any]]:
         """Return Leases and Deployments by which another scheduler of our name would show."""
-        places = rivals_of(self._facts._replace(deployments=await deployments))
-        leases = await self._asking.some(LEASES, places.leases)
-        return leases, await self._asking.some(DEPLOYMENTS, places.deployments)
+        places = other_scheduler_places(self._facts._replace(deployments=await deployments))
+        leases = await self._reader.get_existing(LEASES, places.leases)
+        return leases, await self._reader.get_existing(DEPLOYMENTS, places.deployments)
 
-    async def _every(self, kinds: Iterable[Resource[Any]]) -> Fact[list[Obj]]:
+    async def _list_kinds(self, kinds: Iterable[Resource[Any]]) -> Fact[list[Obj]]:
         found: list[Obj] = []
         for resource in kinds:
-            some = await self._asking.raw(resource)
-            if isinstance(some, Unread):
-                return some
-            found += some
+            objects = await self._reader.list_raw(resource)
+            if isinstance(objects, Unread):
+                return objects
+            found += objects
         return found
 
-    async def _noted(self) -> Fact[list[str]]:
+    async def _runtimes_with_queue_field(self) -> Fact[list[str]]:
         names: list[str] = []
         for resource in (CLUSTER_RUNTIMES, RUNTIMES):
-            some = await self._asking.raw(resource)
-            if isinstance(some, Unread):
-                return some
-            names += [name_of(it) for it in some if _is_noted(it)]
+            objects = await self._reader.list_raw(resource)
+            if isinstance(objects, Unread):
+                return objects
+            names += [name_of(it) for it in objects if _had_queue_field(it)]
         return names
 
-    async def _rights(self, account: Account, deployments: asyncio.Task[Any]) -> Fact[list[Right]]:
-        where = self._facts.site.namespace
-        rights = rights_of(account, self._facts._replace(deployments=await deployments))
+    async def _denied_permissions(
+        self, account: ExpectedAccount, deployments: asyncio.Task[Any]
+    ) -> Fact[list[Permission]]:
+        where = self._facts.installation.namespace
+        permissions = needed_permissions(
+            account, self._facts._replace(deployments=await deployments)
+        )
 
-        async def lacks(right: Right) -> bool:
-            async with self._turns:
-                return await self._asking.lacks(account.name, where, right)
+        async def lacks(permission: Permission) -> bool:
+            async with self._semaphore:
+                return await self._reader.is_denied(account.name, where, permission)
 
-        first, *others = rights
-        what = "create subjectaccessreviews.authorization.k8s.io"
-        lacking = await told(what, lacks(first))
-        if isinstance(lacking, Unread):
-            return lacking
-        answers = await asyncio.gather(*(told(what, lacks(it)) for it in others))
+        first, *others = permissions
+        action = "create subjectaccessreviews.authorization.k8s.io"
+        denied = await read_fact(action, lacks(first))
+        if isinstance(denied, Unread):
+            return denied
+        answers = await asyncio.gather(*(read_fact(action, lacks(it)) for it in others))
         unread = next((it for it in answers if isinstance(it, Unread)), None)
         if unread is not None:
             return unread
-        judged = zip(rights, (lacking, *answers), strict=True)
-        return [right for right, is_lacking in judged if is_lacking]
+        results = zip(permissions, (denied, *answers), strict=True)
+        return [permission for permission, is_denied in results if is_denied]
 
 
 def _result(task: "asyncio.Task[Any]") -> Any:
@@ -286,46 +318,52 @@ def _result(task: "asyncio.Task[Any]") -> Any:
     return Unread(f"no answer within {_LIMIT_S:g} s")
 
 
-def _collected(facts: Facts, got: Mapping[str, Any]) -> Facts:
+def _with_results(facts: InstallationFacts, results: Mapping[str, Any]) -> InstallationFacts:
     """Put answers where they belong."""
-    tried = {name: got[name] for name in _TRIALS}
-    skews = [it[1] for it in tried.values() if not isinstance(it, Unread) and it[0].got]
-    nodes, groups, rivals = got["gpu_nodes"], got["groups"], got["rivals"]
+    dry_runs = {name: results[name] for name in _DRY_RUNS}
+    skews = [it[1] for it in dry_runs.values() if not isinstance(it, Unread) and it[0].got]
+    nodes, groups, other_schedulers = results["gpu_nodes"], results["groups"], results["rivals"]
     return facts._replace(
-        definitions=_named("definition ", got),
+        definitions=_with_prefix("definition ", results),
         accounts={
             name: it if isinstance(it, Unread) else it is not None
-            for name, it in _named("account ", got).items()
+            for name, it in _with_prefix("account ", results).items()
         },
-        lacking=_named("rights ", got),
-        configurations=got["configurations"],
-        policies=got["policies"],
-        validating=got["validating"],
-        secret=got["secret"],
-        noted_runtimes=got["noted_runtimes"],
-        jobset=_trial(got["jobset"]),
-        gang_pod=_trial(got["gang_pod"]),
-        foreign_pod=_trial(got["foreign_pod"]),
-        trainjob=_trial(got["trainjob"]),
-        namespaces=_metas(got["namespaces"]),
-        deployments=got["deployments"],
-        leases=got["leases"],
-        rivals=rivals if isinstance(rivals, Unread) else rivals[0],
-        ready_rivals=rivals if isinstance(rivals, Unread) else rivals[1],
-        queues=got["queues"],
-        groups=groups if isinstance(groups, Unread) else [_group(it) for it in groups],
-        classes=_names(got["classes"]),
-        gpu_nodes=nodes if isinstance(nodes, Unread) else _counted(nodes),
-        kueues=_names(got["kueues"]),
+        denied_permissions=_with_prefix("rights ", results),
+        configurations=results["configurations"],
+        policies=results["policies"],
+        validating_policies=results["validating"],
+        secret=results["secret"],
+        runtimes_with_queue_field=results["noted_runtimes"],
+        jobset=_dry_run_of(results["jobset"]),
+        gang_pod=_dry_run_of(results["gang_pod"]),
+        foreign_pod=_dry_run_of(results["foreign_pod"]),
+        trainjob=_dry_run_of(results["trainjob"]),
+        namespaces=_metas(results["namespaces"]),
+        deployments=results["deployments"],
+        leases=results["leases"],
+        other_scheduler_leases=other_schedulers
+        if isinstance(other_schedulers, Unread)
+        else other_schedulers[0],
+        other_scheduler_deployments=other_schedulers
+        if isinstance(other_schedulers, Unread)
+        else other_schedulers[1],
+        queues=results["queues"],
+        groups=groups if isinstance(groups, Unread) else [_podgroup_queue(it) for it in groups],
+        classes=_names(results["classes"]),
+        gpu_nodes=nodes if isinstance(nodes, Unread) else _count_gpu_nodes(nodes),
+        kueue_trainjobs=_names(results["kueues"]),
         skew_s=min(skews, key=abs) if skews else Unread("no dry run went through"),
     )
 
 
-def _named(prefix: str, got: Mapping[str, Any]) -> dict[str, Any]:
-    return {name.removeprefix(prefix): it for name, it in got.items() if name.startswith(prefix)}
+def _with_prefix(prefix: str, results: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name.removeprefix(prefix): it for name, it in results.items() if name.startswith(prefix)
+    }
 
 
-def _trial(found: Any) -> Fact[Trial]:
+def _dry_run_of(found: Any) -> Fact[DryRun]:
     return found if isinstance(found, Unread) else found[0]
 
 
@@ -337,60 +375,70 @@ def _names(found: Any) -> Fact[Sequence[str]]:
     return found if isinstance(found, Unread) else [str(it.metadata.key) for it in found]
 
 
-def _group(found: _Group) -> Group:
-    return Group(str(found.metadata.key), found.spec.queue)
+def _podgroup_queue(found: _PartialPodGroup) -> PodGroupQueue:
+    return PodGroupQueue(str(found.metadata.key), found.spec.queue)
 
 
-def _counted(nodes: Iterable[_Node]) -> tuple[int, int]:
-    having = [any(_is_some(it.status.allocatable.get(gpu)) for gpu in _GPUS) for it in nodes]
-    return sum(having), len(having)
+def _count_gpu_nodes(nodes: Iterable[_Node]) -> tuple[int, int]:
+    with_gpus = [any(_is_positive(it.status.allocatable.get(gpu)) for gpu in _GPUS) for it in nodes]
+    return sum(with_gpus), len(with_gpus)
 
 
-def _is_some(amount: object) -> bool:
+def _is_positive(amount: object) -> bool:
     return str(amount or "0") != "0"
 
 
-def _is_noted(runtime: Obj) -> bool:
-    noted = at(runtime, "metadata", "managedFields")
-    return _NOTED.encode() in msgspec.json.encode(noted)
+def _had_queue_field(runtime: Obj) -> bool:
+    managed_fields = nested_field(runtime, "metadata", "managedFields")
+    return _QUEUE_FIELD.encode() in msgspec.json.encode(managed_fields)
 
 
-def _skew_s(trial: Trial, before: datetime, after: datetime) -> float:
+def _skew_s(dry_run: DryRun, before: datetime, after: datetime) -> float:
     """Return how far the API server's clock is ahead: it dates objects, in whole seconds."""
-    text = str(at(trial.got, "metadata", "creationTimestamp") or "")
+    text = str(nested_field(dry_run.got, "metadata", "creationTimestamp") or "")
     try:
-        made = datetime.fromisoformat(text)
+        created = datetime.fromisoformat(text)
     except ValueError:
         return 0.0
-    first, last = made - after, made + timedelta(seconds=1) - before
+    first, last = created - after, created + timedelta(seconds=1) - before
     if first <= timedelta() <= last:
         return 0.0
     return (first if first > timedelta() else last).total_seconds()
 
 
-async def _looked_again(asking: Asking, facts: Facts) -> Facts:
+async def _with_renewed_leases(reader: ApiReader, facts: InstallationFacts) -> InstallationFacts:
     """See whether Leases that look stale are renewed all the same: then a clock is off."""
     skew_s = 0.0 if isinstance(facts.skew_s, Unread) else facts.skew_s
     now = facts.now + timedelta(seconds=skew_s)
-    ours, theirs = _those(facts.leases), _those(facts.rivals)
-    before = {it.metadata.uid: it for it in (*ours, *theirs)}
-    is_stale = any(is_doubtful(it, now) for it in ours)
-    if not is_stale and not any(is_doubtful(it, now, is_rival=True) for it in theirs):
+    our_leases, other_leases = (
+        _known_leases(facts.leases),
+        _known_leases(facts.other_scheduler_leases),
+    )
+    before = {it.metadata.uid: it for it in (*our_leases, *other_leases)}
+    is_stale = any(may_be_expired(it, now) for it in our_leases)
+    if not is_stale and not any(
+        may_be_expired(it, now, is_other_scheduler=True) for it in other_leases
+    ):
         return facts
-    clock = asking.client.clock
-    await clock.sleep(_RENEWED_S)
-    leases, rivals = await asyncio.gather(
-        asking.every(LEASES, facts.site.namespace),
-        asking.some(LEASES, rivals_of(facts).leases),
+    clock = reader.client.clock
+    await clock.sleep(_RENEW_WAIT_S)
+    leases, other_schedulers = await asyncio.gather(
+        reader.list_all(LEASES, facts.installation.namespace),
+        reader.get_existing(LEASES, other_scheduler_places(facts).leases),
     )
     changed = {
         it.metadata.uid
-        for it in (*_those(leases), *_those(rivals))
+        for it in (*_known_leases(leases), *_known_leases(other_schedulers))
         if it.metadata.uid in before
         and it.spec.renew_time != before[it.metadata.uid].spec.renew_time
     }
-    return facts._replace(now=clock.now(), leases=leases, rivals=rivals, renewed=frozenset(changed))
+    return facts._replace(
+        now=clock.now(),
+        leases=leases,
+        other_scheduler_leases=other_schedulers,
+        renewed=frozenset(changed),
+    )
 
 
-def _those(leases: Fact[Sequence[Lease]]) -> Sequence[Lease]:
+def _known_leases(leases: Fact[Sequence[Lease]]) -> Sequence[Lease]:
     return () if isinstance(leases, Unread) else leases

@@ -4,9 +4,9 @@ import re
 from enum import Enum
 from typing import Final, NamedTuple
 
-from trainer_kai.kube.errors import Refusal
+from trainer_kai.kube.errors import ErrorDetails
 
-__all__ = ["By", "Refused", "read_refusal"]
+__all__ = ["DryRunRefusal", "RefusedBy", "parse_refusal"]
 
 _DENIED: Final = re.compile(
     r'admission webhook "(?P<hook>[^"]+)" '
@@ -22,7 +22,7 @@ _NOT_ALLOWED: Final = re.compile(r'User "[^"]*" cannot ')
 _UNTRUSTED: Final = re.compile(r"(?:tls|x509): .*", re.DOTALL)
 
 
-class By(Enum):
+class RefusedBy(Enum):
     """Who it was."""
 
     OURS = "our webhook"
@@ -34,35 +34,41 @@ class By(Enum):
     SERVER = "the API server"
 
 
-class Refused(NamedTuple):
+class DryRunRefusal(NamedTuple):
     """Who refused, by the name of his webhook or of our policy, and his words."""
 
-    by: By
-    hook: str
-    why: str
+    by: RefusedBy
+    name: str
+    message: str
 
     @property
-    def untrusted(self) -> str:
+    def trust_error(self) -> str:
         """Return why the API server does not trust our webhook, or "" where it does."""
-        found = _UNTRUSTED.search(self.why) if self.by is By.OUR_OUTAGE else None
+        found = _UNTRUSTED.search(self.message) if self.by is RefusedBy.OUR_OUTAGE else None
         return found.group() if found else ""
 
 
-def read_refusal(
-    refusal: Refusal, ours: frozenset[str], policies: frozenset[str] = frozenset()
-) -> Refused:
+def parse_refusal(
+    refusal: ErrorDetails, our_webhooks: frozenset[str], policies: frozenset[str] = frozenset()
+) -> DryRunRefusal:
     """Tell our own refusal from that of others, by the names of our webhooks and policies."""
     text = " ".join(refusal.message.split())
     denied, failed = _DENIED.search(text), _FAILED.search(text)
     if failed:
-        hook, why = failed["hook"], failed["why"]
-        return Refused(By.OUR_OUTAGE if hook in ours else By.OTHER_OUTAGE, hook, why)
+        name, message = failed["hook"], failed["why"]
+        return DryRunRefusal(
+            RefusedBy.OUR_OUTAGE if name in our_webhooks else RefusedBy.OTHER_OUTAGE, name, message
+        )
     if denied:
-        hook, why = denied["hook"], denied["why"] or "without a reason"
-        return Refused(By.OURS if hook in ours else By.OTHER, hook, why)
-    ruled = _DENIED_BY_POLICY.search(text)
-    if ruled and ruled["policy"] in policies:
-        return Refused(By.OUR_POLICY, ruled["policy"], ruled["why"])
+        name, message = denied["hook"], denied["why"] or "without a reason"
+        return DryRunRefusal(
+            RefusedBy.OURS if name in our_webhooks else RefusedBy.OTHER, name, message
+        )
+    denied_by_policy = _DENIED_BY_POLICY.search(text)
+    if denied_by_policy and denied_by_policy["policy"] in policies:
+        return DryRunRefusal(
+            RefusedBy.OUR_POLICY, denied_by_policy["policy"], denied_by_policy["why"]
+        )
     if refusal.status == 403 and _NOT_ALLOWED.search(text):
-        return Refused(By.ROLES, "", text)
-    return Refused(By.SERVER, "", text or f"{refusal.status} {refusal.reason}")
+        return DryRunRefusal(RefusedBy.ROLES, "", text)
+    return DryRunRefusal(RefusedBy.SERVER, "", text or f"{refusal.status} {refusal.reason}")

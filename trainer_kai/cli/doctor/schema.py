@@ -3,35 +3,35 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-__all__ = ["ANYTHING", "fields_of", "missing_from"]
+__all__ = ["ANYTHING", "dropped_fields", "field_paths"]
 
 ANYTHING: Final = "**"  # from here on nothing is dropped
-_KEPT: Final = "x-kubernetes-preserve-unknown-fields"
+_PRESERVE_UNKNOWN: Final = "x-kubernetes-preserve-unknown-fields"
 
 
-def fields_of(schema: Mapping[str, Any], above: str = "") -> Iterator[str]:
+def field_paths(schema: Mapping[str, Any], above: str = "") -> Iterator[str]:
     """Yield every path: `spec.subGroups[].name`, `spec.resources.*.quota`."""
-    if schema.get(_KEPT):
+    if schema.get(_PRESERVE_UNKNOWN):
         yield f"{above}.{ANYTHING}".lstrip(".")
     for name, inner in (schema.get("properties") or {}).items():
         path = f"{above}.{name}" if above else name
         yield path
-        yield from fields_of(inner, path)
+        yield from field_paths(inner, path)
     items, others = schema.get("items"), schema.get("additionalProperties")
     if isinstance(items, Mapping):
-        yield from fields_of(items, f"{above}[]")
+        yield from field_paths(items, f"{above}[]")
     if isinstance(others, Mapping):
-        yield from fields_of(others, f"{above}.*")
+        yield from field_paths(others, f"{above}.*")
 
 
-def missing_from(schema: Mapping[str, Any], wanted: tuple[str, ...]) -> tuple[str, ...]:
+def dropped_fields(schema: Mapping[str, Any], wanted: tuple[str, ...]) -> tuple[str, ...]:
     """Return which of these paths a schema drops; what lies below one of them is not told again."""
-    there = set(fields_of(schema))
-    open_ends = tuple(it.removesuffix(ANYTHING) for it in there if it.endswith(ANYTHING))
+    known_paths = set(field_paths(schema))
+    open_prefixes = tuple(it.removesuffix(ANYTHING) for it in known_paths if it.endswith(ANYTHING))
     missing: list[str] = []
     for path in sorted(wanted):
-        kept = path in there or path.startswith(open_ends)
-        told = any(path.startswith((f"{it}.", f"{it}[")) for it in missing)
-        if not kept and not told:
+        is_known = path in known_paths or path.startswith(open_prefixes)
+        is_covered = any(path.startswith((f"{it}.", f"{it}[")) for it in missing)
+        if not is_known and not is_covered:
             missing.append(path)
     return tuple(missing)

@@ -6,13 +6,19 @@ from typing import Final
 
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import SCHEDULER_NAME
-from trainer_kai.cli.doctor.facts import Facts, Obj, at, name_of
+from trainer_kai.cli.doctor.facts import InstallationFacts, Obj, name_of, nested_field
 from trainer_kai.cli.doctor.finding import Unread
-from trainer_kai.policy.rivals import Places, places_of
+from trainer_kai.policy.rivals import DuplicateSchedulerObjects, duplicate_scheduler_objects
 
-__all__ = ["ELSEWHERE", "containers_of", "rivals_of", "settings_of", "told_webhook"]
+__all__ = [
+    "UNKNOWN_VALUE",
+    "containers_of",
+    "other_scheduler_places",
+    "settings_of",
+    "webhook_setting",
+]
 
-ELSEWHERE: Final = "?"  # the value stands in another object
+UNKNOWN_VALUE: Final = "?"  # the value stands in another object
 _PREFIX: Final = "TRAINER_KAI_"
 _WEBHOOK: Final = "trainer-kai-webhook"
 _SCHEDULER: Final = "trainer-kai-scheduler"
@@ -20,7 +26,7 @@ _SCHEDULER: Final = "trainer-kai-scheduler"
 
 def containers_of(deployment: Obj) -> list[Obj]:
     """Return the containers of its pods."""
-    return list(at(deployment, "spec", "template", "spec", "containers") or ())
+    return list(nested_field(deployment, "spec", "template", "spec", "containers") or ())
 
 
 def settings_of(deployment: Obj) -> Mapping[str, str]:
@@ -30,7 +36,7 @@ def settings_of(deployment: Obj) -> Mapping[str, str]:
         for variable in container.get("env") or ():
             name = str(variable.get("name"))
             if name.startswith(_PREFIX):
-                value = ELSEWHERE if "valueFrom" in variable else variable.get("value") or ""
+                value = UNKNOWN_VALUE if "valueFrom" in variable else variable.get("value") or ""
                 found[name.removeprefix(_PREFIX)] = value
         words = [*(container.get("command") or ()), *(container.get("args") or ())]
         for word, following in zip_longest(words, words[1:], fillvalue=""):
@@ -41,41 +47,41 @@ def settings_of(deployment: Obj) -> Mapping[str, str]:
     return found
 
 
-def told_webhook(facts: Facts, setting: str, usual: str) -> str:
+def webhook_setting(facts: InstallationFacts, setting: str, default: str) -> str:
     """Return what the webhook is told; ELSEWHERE where no Deployment shows it.
 
     A Deployment of all processes in one says of the webhook's own settings whose they are.
     """
     found = () if isinstance(facts.deployments, Unread) else facts.deployments
     for deployment in found:
-        settings, own = settings_of(deployment), f"WEBHOOK_{setting}"
+        settings, own_name = settings_of(deployment), f"WEBHOOK_{setting}"
         is_ours = name_of(deployment) in facts.manifests.deployments
-        for name in (own, setting) if is_ours else (own,):
+        for name in (own_name, setting) if is_ours else (own_name,):
             if name in settings:
                 return settings[name]
-    is_whole = any(name_of(it) == _WEBHOOK and not _is_partial(it) for it in found)
-    return usual if is_whole else ELSEWHERE
+    is_visible = any(name_of(it) == _WEBHOOK and not _has_hidden_settings(it) for it in found)
+    return default if is_visible else UNKNOWN_VALUE
 
 
-def rivals_of(facts: Facts) -> Places:
+def other_scheduler_places(facts: InstallationFacts) -> DuplicateSchedulerObjects:
     """Return where our scheduler looks for others of its name; by default where it is not shown."""
     found = () if isinstance(facts.deployments, Unread) else facts.deployments
-    told = {"KAI_NAMESPACES": SCHEDULER_NAME, "KAI_SHARDS": "default"}  # as the settings have it
+    values = {"KAI_NAMESPACES": SCHEDULER_NAME, "KAI_SHARDS": "default"}  # as the settings have it
     for deployment in found:
         is_ours = name_of(deployment) == _SCHEDULER
         for name, value in settings_of(deployment).items():
             setting = name if is_ours else name.removeprefix("SCHEDULER_")
-            if setting in told and value != ELSEWHERE:
-                told[setting] = value
-    site = facts.site
-    own = Key(site.namespace, _SCHEDULER)
+            if setting in values and value != UNKNOWN_VALUE:
+                values[setting] = value
+    installation = facts.installation
+    own_name = Key(installation.namespace, _SCHEDULER)
     namespaces, shards = (
-        [name.strip() for name in value.split(",") if name.strip()] for value in told.values()
+        [name.strip() for name in value.split(",") if name.strip()] for value in values.values()
     )
-    return places_of(site.scheduler_name, namespaces, shards, own)
+    return duplicate_scheduler_objects(installation.scheduler_name, namespaces, shards, own_name)
 
 
-def _is_partial(deployment: Obj) -> bool:
+def _has_hidden_settings(deployment: Obj) -> bool:
     """Say whether there are settings that stand in other objects or in a file."""
     has_more = any("envFrom" in it for it in containers_of(deployment)[:1])
     return has_more or "CONFIG" in settings_of(deployment)

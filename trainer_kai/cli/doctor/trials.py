@@ -15,14 +15,14 @@ from trainer_kai.api.names import (
     REPLICATED_JOB,
 )
 from trainer_kai.api.resources import CLUSTER_RUNTIMES, JOBS, JOBSETS, PODS, TRAINJOBS
-from trainer_kai.cli.doctor.facts import Obj, at
+from trainer_kai.cli.doctor.facts import Obj, nested_field
 
-__all__ = ["NAME", "foreign_pod", "gang_pod", "jobset", "leaves_scheduler", "trainjob"]
+__all__ = ["NAME", "foreign_pod", "gang_pod", "is_for_scheduler", "jobset", "trainjob"]
 
 NAME: Final = "trainer-kai-doctor"
 _UID: Final = "00000000-0000-0000-0000-000000000000"
 _IMAGE: Final = "trainer-kai.invalid/doctor"  # nobody ever pulls it
-_NO_QUEUE: Final = "No_Queue"  # a label may be called so, a Queue never
+_INVALID_QUEUE: Final = "No_Queue"  # a label may be called so, a Queue never
 _SUFFIX: Final = "doctor"
 
 
@@ -46,21 +46,25 @@ def jobset(namespace: str) -> dict[str, Any]:
 
 def trainjob(namespace: str, runtime: str) -> dict[str, Any]:
     """Return a TrainJob whose queue nobody can make."""
-    ref = {"apiGroup": CLUSTER_RUNTIMES.group, "kind": CLUSTER_RUNTIMES.kind, "name": runtime}
+    runtime_ref = {
+        "apiGroup": CLUSTER_RUNTIMES.group,
+        "kind": CLUSTER_RUNTIMES.kind,
+        "name": runtime,
+    }
     return {
         "apiVersion": TRAINJOBS.api_version,
         "kind": TRAINJOBS.kind,
-        "metadata": {"namespace": namespace, "name": NAME, "labels": {QUEUE: _NO_QUEUE}},
-        "spec": {"runtimeRef": ref},
+        "metadata": {"namespace": namespace, "name": NAME, "labels": {QUEUE: _INVALID_QUEUE}},
+        "spec": {"runtimeRef": runtime_ref},
     }
 
 
-def leaves_scheduler(runtime: Obj, name: str) -> bool:
+def is_for_scheduler(runtime: Obj, name: str) -> bool:
     """Say whether TrainJobs of a runtime are for the scheduler of that name, and judged by us."""
-    jobs = at(runtime, "spec", "template", "spec", "replicatedJobs") or ()
+    jobs = nested_field(runtime, "spec", "template", "spec", "replicatedJobs") or ()
     path = ("template", "spec", "template", "spec", "schedulerName")
-    asked = {at(job, *path) or name for job in jobs}
-    groups = at(runtime, "spec", "podGroupPolicy") or {}
+    asked = {nested_field(job, *path) or name for job in jobs}
+    groups = nested_field(runtime, "spec", "podGroupPolicy") or {}
     return asked <= {name} and groups.keys() <= {"kaiScheduler"}
 
 

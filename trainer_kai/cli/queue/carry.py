@@ -13,23 +13,23 @@ from trainer_kai.api.meta import Key, Object
 from trainer_kai.api.queue import Queue
 from trainer_kai.api.resource import Resource
 from trainer_kai.api.resources import QUEUES
-from trainer_kai.cli.queue.grants import Grant, Held
-from trainer_kai.cli.queue.step import Plan, Step
+from trainer_kai.cli.queue.grants import ExistingGrant, QueueGrant
+from trainer_kai.cli.queue.step import QueueWrite, WritePlan
 from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.connect import command_client
 from trainer_kai.kube.errors import Forbidden, NotFound
-from trainer_kai.kube.request import Patch, Target, Write, patch
+from trainer_kai.kube.request import ListTarget, Patch, WriteOptions, patch
 
-__all__ = ["Reader", "carried_out", "carry"]
+__all__ = ["QueueReader", "execute_plan", "run_plan"]
 
 T = TypeVar("T", bound=Object)
 
-_WRITE: Final = Write(field_manager="trainer-kai-queue", strict=True)
+_WRITE: Final = WriteOptions(field_manager="trainer-kai-queue", strict=True)
 _ESCALATES: Final = "attempting to grant RBAC permissions not currently held"
 
 
-class Reader:
+class QueueReader:
     """Reads for a plan; a right that is missing ends it."""
 
     def __init__(self, client: Client) -> None:
@@ -38,27 +38,27 @@ class Reader:
     async def queues(self) -> dict[str, Queue]:
         """Return all queues."""
         try:
-            found = await self._client.list(Target(QUEUES))
+            found = await self._client.list(ListTarget(QUEUES))
         except NotFound as error:
-            message = f"this cluster does not have that kind: {error.refusal.message}"
+            message = f"this cluster does not have that kind: {error.details.message}"
             raise ConfigError([FieldError(str(QUEUES), message)]) from error
         except Forbidden as error:
-            raise _lacking("list", QUEUES, Key("", ""), error) from error
+            raise _missing_permission("list", QUEUES, Key("", ""), error) from error
         return {it.metadata.name: it for it in found}
 
-    async def held(self, grant: Grant) -> Held:
+    async def existing_grant(self, grant: QueueGrant) -> ExistingGrant:
         """Return what is there of a grant."""
         role = await self._get(grant.roles, grant.key)
-        return Held(role, await self._get(grant.bindings, grant.key))
+        return ExistingGrant(role, await self._get(grant.bindings, grant.key))
 
-    async def all(self, target: Target[T]) -> list[T]:
+    async def list_all(self, target: ListTarget[T]) -> list[T]:
         """Return the objects of a kind, none where the cluster does not have it."""
         try:
             return await self._client.list(target)
         except NotFound:
             return []
         except Forbidden as error:
-            raise _lacking("list", target.resource, Key("", ""), error) from error
+            raise _missing_permission("list", target.resource, Key("", ""), error) from error
 
     async def _get(self, resource: Resource[T], key: Key) -> T | None:
         try:
@@ -66,52 +66,58 @@ class Reader:
         except NotFound:
             return None
         except Forbidden as error:
-            raise _lacking("get", resource, key, error) from error
+            raise _missing_permission("get", resource, key, error) from error
 
 
-def carry(args: argparse.Namespace, planned: Callable[[Reader], Awaitable[Plan]]) -> int:
+def run_plan(
+    args: argparse.Namespace, make_plan: Callable[[QueueReader], Awaitable[WritePlan]]
+) -> int:
     """Make a plan from what is in the cluster, and carry it out."""
 
     async def run() -> None:
         async with command_client(kubeconfig=args.kubeconfig, context=args.context) as client:
-            plan = await planned(Reader(client))
+            plan = await make_plan(QueueReader(client))
             for note in plan.notes:
                 print(f"trainer-kai: {note}", file=sys.stderr)
-            await carried_out(client, plan, is_dry=args.dry_run)
+            await execute_plan(client, plan, is_dry=args.dry_run)
 
     asyncio.run(run())
     return 0
 
 
-async def carried_out(client: Client, plan: Plan, *, is_dry: bool) -> None:
+async def execute_plan(client: Client, plan: WritePlan, *, is_dry: bool) -> None:
     """Write step by step, and say so."""
-    for step in plan.steps:
+    for step in plan.writes:
         if not is_dry:
             await _write(client, step)
-        print(step.told(is_dry=is_dry), flush=True)
-    for line in () if is_dry else plan.ending:
+        print(step.describe(is_dry=is_dry), flush=True)
+    for line in () if is_dry else plan.outcome:
         print(line)
 
 
-async def _write(client: Client, step: Step) -> None:
+async def _write(client: Client, step: QueueWrite) -> None:
     resource, key, change = step.resource, step.key, step.change
     try:
         if isinstance(change, Patch):
-            await client.ask(resource.struct, patch(resource, key, change, _WRITE))
+            await client.call(resource.struct, patch(resource, key, change, _WRITE))
         elif change is not None:
             await client.create(resource, key.namespace, change, _WRITE)
     except Forbidden as error:
-        raise _lacking(step.verb, resource, key, error) from error
+        raise _missing_permission(step.verb, resource, key, error) from error
 
 
-def _lacking(verb: str, resource: Resource[Any], key: Key, error: Forbidden) -> ConfigError:
+def _missing_permission(
+    verb: str, resource: Resource[Any], key: Key, error: Forbidden
+) -> ConfigError:
     """Name the right that something takes."""
     where = f" in namespace {key.namespace}" if key.namespace else ""
-    takes = f"it takes the verb {verb} on {resource}{where}"
-    if _ESCALATES in error.refusal.message:
-        takes = (
+    needed = f"it takes the verb {verb} on {resource}{where}"
+    if _ESCALATES in error.details.message:
+        needed = (
             f"only a user that has a right may grant it: it takes the verb use on {QUEUES}{where} "
             f"as well, or the verbs escalate and bind on {resource}"
         )
     path = f"{resource.kind} {key}" if key.name else str(resource)
-    return ConfigError([FieldError(path, f"{takes}. The API server says: {error.refusal.message}")])
+    return ConfigError(
+        [FieldError(path, f"{needed}. The API server says: {error.details.message}")]
+    )

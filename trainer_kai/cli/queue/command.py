@@ -4,11 +4,11 @@ import argparse
 from decimal import Decimal, InvalidOperation
 
 from trainer_kai.api.names import DEFAULT_QUEUE, SCHEDULER_NAME
-from trainer_kai.policy.access import Access
+from trainer_kai.policy.access import QueueAccessMode
 
 __all__ = ["add_queue"]
 
-_ACCESS = [str(it) for it in Access]
+_ACCESS = [str(it) for it in QueueAccessMode]
 
 
 def add_queue(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -20,10 +20,10 @@ def add_queue(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         verb = add(verbs)
         verb.epilog = "Exit code: 0; 2 if it cannot be done: a right that is missing is named."
         verb.add_argument("--dry-run", action="store_true", help="print what would be written")
-        _add_connection(verb)
+        add_cluster_flags(verb)
 
 
-def _add_connection(verb: argparse.ArgumentParser) -> None:
+def add_cluster_flags(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--kubeconfig", default="")
     verb.add_argument("--context", default="")
 
@@ -40,10 +40,10 @@ def _add_list(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     verb.add_argument(
         "--unannotated",
         choices=_ACCESS,
-        default=str(Access.OPEN),
+        default=str(QueueAccessMode.OPEN),
         help="queue_access.unannotated as the site has it",
     )
-    _add_connection(verb)
+    add_cluster_flags(verb)
     verb.set_defaults(run=_list)
 
 
@@ -57,10 +57,10 @@ def _add_create(
     )
     verb.add_argument("queue", metavar="NAME")
     verb.add_argument("--parent", default="", metavar="QUEUE")
-    verb.add_argument("--gpu-quota", type=_amount, default=0, metavar="N", help="owed: 0")
-    verb.add_argument("--gpu-limit", type=_amount, default=-1, metavar="N", help="at most: -1")
+    verb.add_argument("--gpu-quota", type=_gpu_amount, default=0, metavar="N", help="owed: 0")
+    verb.add_argument("--gpu-limit", type=_gpu_amount, default=-1, metavar="N", help="at most: -1")
     verb.add_argument("--weight", type=_weight, default=1, metavar="N", help="of what is left: 1")
-    verb.add_argument("--access", choices=_ACCESS, default=str(Access.CLOSED))
+    verb.add_argument("--access", choices=_ACCESS, default=str(QueueAccessMode.CLOSED))
     verb.set_defaults(run=_create)
     return verb
 
@@ -75,11 +75,16 @@ def _add_allow(
         "to it: in that namespace, or without -n in every one that may use the queue.",
     )
     verb.add_argument("queue", metavar="QUEUE")
-    verb.add_argument("-n", "--namespace", default="", type=_name)
+    verb.add_argument("-n", "--namespace", default="", type=_nonempty_name)
     for flag in ("user", "group"):
         name = flag.upper()
         verb.add_argument(
-            f"--{flag}", action="append", default=[], type=_name, metavar=name, dest=f"{flag}s"
+            f"--{flag}",
+            action="append",
+            default=[],
+            type=_nonempty_name,
+            metavar=name,
+            dest=f"{flag}s",
         )
     verb.set_defaults(run=_allow)
     return verb
@@ -116,14 +121,14 @@ def _add_open(
     return verb
 
 
-def _name(text: str) -> str:
+def _nonempty_name(text: str) -> str:
     """Read a name; an empty one, out of a variable that is not set, would grant something else."""
     if not text:
         raise argparse.ArgumentTypeError("must not be empty: leave the option out, or name one")
     return text
 
 
-def _amount(text: str) -> float:
+def _gpu_amount(text: str) -> float:
     """Read a number of GPUs; a whole one stays whole."""
     try:
         number = Decimal(text)
@@ -137,7 +142,7 @@ def _amount(text: str) -> float:
 
 def _weight(text: str) -> float:
     """Read a weight."""
-    if (number := _amount(text)) < 0:
+    if (number := _gpu_amount(text)) < 0:
         message = f"{text!r} must be a number from 0 on: a weight has no bound"
         raise argparse.ArgumentTypeError(message)
     return number
@@ -150,34 +155,34 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def _create(args: argparse.Namespace) -> int:
-    from trainer_kai.cli.queue.carry import carry  # noqa: PLC0415 - slow to import
-    from trainer_kai.cli.queue.create import New, plan_create  # noqa: PLC0415 - as above
+    from trainer_kai.cli.queue.carry import run_plan  # noqa: PLC0415 - slow to import
+    from trainer_kai.cli.queue.create import NewQueue, plan_create  # noqa: PLC0415 - as above
 
     shares = args.gpu_quota, args.gpu_limit, args.weight
-    new = New(args.queue, args.parent, *shares, Access(args.access))
-    return carry(args, lambda reader: plan_create(reader, new))
+    new = NewQueue(args.queue, args.parent, *shares, QueueAccessMode(args.access))
+    return run_plan(args, lambda reader: plan_create(reader, new))
 
 
 def _allow(args: argparse.Namespace) -> int:
     from trainer_kai.cli.queue.allow import plan_allow  # noqa: PLC0415 - slow to import
-    from trainer_kai.cli.queue.carry import carry  # noqa: PLC0415 - as above
-    from trainer_kai.cli.queue.grants import grant  # noqa: PLC0415 - as above
+    from trainer_kai.cli.queue.carry import run_plan  # noqa: PLC0415 - as above
+    from trainer_kai.cli.queue.grants import make_grant  # noqa: PLC0415 - as above
 
-    wish = grant(args.queue, args.namespace, args.users, args.groups)
-    return carry(args, lambda reader: plan_allow(reader, wish))
+    requested_grant = make_grant(args.queue, args.namespace, args.users, args.groups)
+    return run_plan(args, lambda reader: plan_allow(reader, requested_grant))
 
 
 def _close(args: argparse.Namespace) -> int:
-    from trainer_kai.cli.queue.carry import carry  # noqa: PLC0415 - slow to import
+    from trainer_kai.cli.queue.carry import run_plan  # noqa: PLC0415 - slow to import
     from trainer_kai.cli.queue.close import plan_close  # noqa: PLC0415 - as above
-    from trainer_kai.cli.queue.usage import Site  # noqa: PLC0415 - as above
+    from trainer_kai.cli.queue.usage import SiteSettings  # noqa: PLC0415 - as above
 
-    site = Site(args.scheduler_name, args.default_queue) if args.from_usage else None
-    return carry(args, lambda reader: plan_close(reader, args.queue, site))
+    settings = SiteSettings(args.scheduler_name, args.default_queue) if args.from_usage else None
+    return run_plan(args, lambda reader: plan_close(reader, args.queue, settings))
 
 
 def _open(args: argparse.Namespace) -> int:
-    from trainer_kai.cli.queue.carry import carry  # noqa: PLC0415 - slow to import
+    from trainer_kai.cli.queue.carry import run_plan  # noqa: PLC0415 - slow to import
     from trainer_kai.cli.queue.open import plan_open  # noqa: PLC0415 - as above
 
-    return carry(args, lambda reader: plan_open(reader, args.queue))
+    return run_plan(args, lambda reader: plan_open(reader, args.queue))

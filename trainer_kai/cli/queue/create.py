@@ -10,23 +10,23 @@ from trainer_kai.api.queue import Queue
 from trainer_kai.api.resources import QUEUES
 from trainer_kai.api.syntax import dns_subdomain_fault, label_value_fault
 from trainer_kai.api.validate import queue_faults
-from trainer_kai.cli.queue.carry import Reader
-from trainer_kai.cli.queue.step import Plan, Step, stored
-from trainer_kai.cli.queue.usage import GROUPS
+from trainer_kai.cli.queue.carry import QueueReader
+from trainer_kai.cli.queue.step import QueueWrite, WritePlan, existing_queue
+from trainer_kai.cli.queue.usage import PODGROUPS
 from trainer_kai.errors import ConfigError, FieldError
-from trainer_kai.kube.request import Target
-from trainer_kai.policy.access import Access, grant_command
+from trainer_kai.kube.request import ListTarget
+from trainer_kai.policy.access import QueueAccessMode, grant_command
 
-__all__ = ["New", "plan_create"]
+__all__ = ["NewQueue", "plan_create"]
 
-_OTHER: Final = (
+_EXISTS: Final = (
     "exists already, and is another one: `trainer-kai queue close` and `open` change who may use "
     "it, `kubectl edit queue` its quota, limit, weight and parent"
 )
-_FREE: Final = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
+_UNLIMITED: Final = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
 
 
-class New(NamedTuple):
+class NewQueue(NamedTuple):
     """A queue as it is wished for."""
 
     name: str
@@ -34,12 +34,12 @@ class New(NamedTuple):
     gpu_quota: float
     gpu_limit: float
     weight: float
-    access: Access
+    access: QueueAccessMode
 
     def body(self) -> dict[str, Any]:
         """Return the object."""
         gpu = {"quota": self.gpu_quota, "limit": self.gpu_limit, "overQuotaWeight": self.weight}
-        spec: dict[str, Any] = {"resources": {"gpu": gpu, "cpu": _FREE, "memory": _FREE}}
+        spec: dict[str, Any] = {"resources": {"gpu": gpu, "cpu": _UNLIMITED, "memory": _UNLIMITED}}
         if self.parent:
             spec["parentQueue"] = self.parent
         return {
@@ -50,44 +50,44 @@ class New(NamedTuple):
         }
 
 
-async def plan_create(reader: Reader, new: New) -> Plan:
+async def plan_create(reader: QueueReader, new: NewQueue) -> WritePlan:
     """Return what is written to make a queue; raise for one that could not be used."""
     body, path = new.body(), f"queue {new.name}"
-    wished = decode(Queue, encode(body))
-    faults = [*queue_faults(wished)]
+    wanted = decode(Queue, encode(body))
+    faults = [*queue_faults(wanted)]
     # Pods name their queue by a label.
     if fault := dns_subdomain_fault(new.name) or label_value_fault(new.name):
         faults.append(FieldError("metadata.name", fault))
     queues = await reader.queues()
-    there = queues.get(new.name)
-    is_same = there is not None and _is_same(there, wished)
-    if there is not None and not is_same:
-        faults.append(FieldError(path, _OTHER))
+    existing = queues.get(new.name)
+    is_same = existing is not None and _is_same(existing, wanted)
+    if existing is not None and not is_same:
+        faults.append(FieldError(path, _EXISTS))
     if faults:
         raise ConfigError(faults)
     if new.parent:
-        stored(queues, new.parent)
+        existing_queue(queues, new.parent)
     words = f"annotation {ACCESS} is {new.access}"
-    step = Step(QUEUES, Key("", new.name), None if is_same else body, words)
-    ending = f"every namespace may use queue {new.name}"
-    if new.access is Access.CLOSED:  # grants of a queue that had its name are still there
+    step = QueueWrite(QUEUES, Key("", new.name), None if is_same else body, words)
+    outcome = f"every namespace may use queue {new.name}"
+    if new.access is QueueAccessMode.CLOSED:  # grants of a queue that had its name are still there
         allow = grant_command(new.name, "NAMESPACE", user="USER")
-        ending = (
+        outcome = (
             f"queue {new.name} is used by namespaces that are granted it, and users that name it "
             f"in a TrainJob: `{allow}`, or --group GROUP"
         )
-    notes = await _becoming_inner(reader, queues, new.parent)
-    return Plan((step,), (ending,), notes)
+    notes = await _parent_notes(reader, queues, new.parent)
+    return WritePlan((step,), (outcome,), notes)
 
 
-def _is_same(there: Queue, wished: Queue) -> bool:
+def _is_same(existing: Queue, wanted: Queue) -> bool:
     """Say whether a queue is as it is wished for."""
-    said = there.metadata.annotations.get(ACCESS), wished.metadata.annotations.get(ACCESS)
-    return there.spec == wished.spec and said[0] == said[1]
+    access = existing.metadata.annotations.get(ACCESS), wanted.metadata.annotations.get(ACCESS)
+    return existing.spec == wanted.spec and access[0] == access[1]
 
 
-async def _becoming_inner(
-    reader: Reader, queues: Mapping[str, Queue], parent: str
+async def _parent_notes(
+    reader: QueueReader, queues: Mapping[str, Queue], parent: str
 ) -> tuple[str, ...]:
     """Say that a parent takes no more pods, where this is the first queue below it.
 
@@ -95,7 +95,11 @@ async def _becoming_inner(
     """
     if not parent or any(it.spec.parent_queue == parent for it in queues.values()):
         return ()
-    found = [it.metadata.key for it in await reader.all(Target(GROUPS)) if it.spec.queue == parent]
+    found = [
+        it.metadata.key
+        for it in await reader.list_all(ListTarget(PODGROUPS))
+        if it.spec.queue == parent
+    ]
     if found:
         message = (
             f"has {len(found)} PodGroups ({min(found)}): with a queue below it a queue takes no "

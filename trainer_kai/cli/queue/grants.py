@@ -14,17 +14,17 @@ from trainer_kai.api.resources import (
     ROLE_BINDINGS,
     ROLES,
 )
-from trainer_kai.cli.queue.step import Step
+from trainer_kai.cli.queue.step import QueueWrite
 from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.kube.request import Patch, PatchKind
 
-__all__ = ["Grant", "Held", "grant", "granting"]
+__all__ = ["ExistingGrant", "QueueGrant", "grant_writes", "make_grant"]
 
 _USE: Final = "use"
 _ANY: Final = "*"
 
 
-class Grant(NamedTuple):
+class QueueGrant(NamedTuple):
     """A queue, where it may be used, and by whom."""
 
     queue: str
@@ -47,71 +47,75 @@ class Grant(NamedTuple):
         return Key(self.namespace, f"trainer-kai-use-{self.queue}")
 
 
-class Held(NamedTuple):
+class ExistingGrant(NamedTuple):
     """What is there of a grant."""
 
     role: Role | None
     binding: RoleBinding | None
 
 
-def grant(
+def make_grant(
     queue: str, namespace: str, users: Iterable[str] = (), groups: Iterable[str] = ()
-) -> Grant:
+) -> QueueGrant:
     """Return a grant: in a namespace all that runs there has it too, beside users and groups."""
-    own = (f"system:serviceaccounts:{namespace}",) if namespace else ()
-    names = [("Group", name) for name in (*own, *groups)] + [("User", name) for name in users]
+    own_group = (f"system:serviceaccounts:{namespace}",) if namespace else ()
+    names = [("Group", name) for name in (*own_group, *groups)] + [("User", name) for name in users]
     found = (Subject(kind=kind, api_group=RBAC, name=name) for kind, name in dict.fromkeys(names))
-    return Grant(queue, namespace, tuple(found))
+    return QueueGrant(queue, namespace, tuple(found))
 
 
-def granting(given: Grant, held: Held) -> tuple[Step, Step]:
+def grant_writes(wanted: QueueGrant, existing: ExistingGrant) -> tuple[QueueWrite, QueueWrite]:
     """Return what is written for a grant; nothing that is there is taken away."""
-    return _role(given, held.role), _binding(given, held.binding)
+    return _role_write(wanted, existing.role), _binding_write(wanted, existing.binding)
 
 
-def _role(given: Grant, held: Role | None) -> Step:
-    resource, words = given.roles, f"may {_USE} queue {given.queue}"
+def _role_write(wanted: QueueGrant, existing: Role | None) -> QueueWrite:
+    resource, words = wanted.roles, f"may {_USE} queue {wanted.queue}"
     rule = {
         "apiGroups": [RUN_AI],
         "resources": [QUEUES.plural],
-        "resourceNames": [given.queue],
+        "resourceNames": [wanted.queue],
         "verbs": [_USE],
     }
-    if held is None:
-        return Step(resource, given.key, {**_named(resource, given.key), "rules": [rule]}, words)
-    if any(_lets_use(it, given.queue) for it in held.rules):
-        return Step(resource, given.key, None, words)
-    change = _added("/rules", [rule], is_there=bool(held.rules))
-    return Step(resource, given.key, change, words)
+    if existing is None:
+        return QueueWrite(
+            resource, wanted.key, {**_new_object(resource, wanted.key), "rules": [rule]}, words
+        )
+    if any(_allows_use(it, wanted.queue) for it in existing.rules):
+        return QueueWrite(resource, wanted.key, None, words)
+    change = _append_patch("/rules", [rule], is_there=bool(existing.rules))
+    return QueueWrite(resource, wanted.key, change, words)
 
 
-def _binding(given: Grant, held: RoleBinding | None) -> Step:
-    resource, key = given.bindings, given.key
-    words = f"may {_USE} queue {given.queue}: {', '.join(map(_spelt, given.subjects))}"
-    role = {"apiGroup": RBAC, "kind": given.roles.kind, "name": key.name}
-    if held is None:
-        subjects = [_written(it) for it in given.subjects]
-        body = {**_named(resource, key), "roleRef": role, "subjects": subjects}
-        return Step(resource, key, body, words)
-    if (held.role_ref.kind, held.role_ref.name) != (role["kind"], role["name"]):
+def _binding_write(wanted: QueueGrant, existing: RoleBinding | None) -> QueueWrite:
+    resource, key = wanted.bindings, wanted.key
+    words = f"may {_USE} queue {wanted.queue}: {', '.join(map(_subject_text, wanted.subjects))}"
+    role = {"apiGroup": RBAC, "kind": wanted.roles.kind, "name": key.name}
+    if existing is None:
+        subjects = [_subject_fields(it) for it in wanted.subjects]
+        body = {**_new_object(resource, key), "roleRef": role, "subjects": subjects}
+        return QueueWrite(resource, key, body, words)
+    if (existing.role_ref.kind, existing.role_ref.name) != (role["kind"], role["name"]):
         message = (
-            f"is {held.role_ref.kind} {held.role_ref.name}, which cannot be changed, and must be "
+            f"is {existing.role_ref.kind} {existing.role_ref.name}, which cannot be changed, and must be "
             f"{role['kind']} {role['name']}: delete this {resource.kind}, then repeat the command"
         )
         raise ConfigError([FieldError(f"{resource.kind} {key}: roleRef", message)])
-    known = {(it.kind, it.name) for it in held.subjects}
-    new = [_written(it) for it in given.subjects if (it.kind, it.name) not in known]
+    known = {(it.kind, it.name) for it in existing.subjects}
+    new = [_subject_fields(it) for it in wanted.subjects if (it.kind, it.name) not in known]
     if not new:
-        return Step(resource, key, None, words)
-    return Step(resource, key, _added("/subjects", new, is_there=bool(held.subjects)), words)
+        return QueueWrite(resource, key, None, words)
+    return QueueWrite(
+        resource, key, _append_patch("/subjects", new, is_there=bool(existing.subjects)), words
+    )
 
 
-def _named(resource: Resource[Any], key: Key) -> dict[str, Any]:
+def _new_object(resource: Resource[Any], key: Key) -> dict[str, Any]:
     metadata = {"name": key.name, **({"namespace": key.namespace} if key.namespace else {})}
     return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata}
 
 
-def _lets_use(rule: Rule, queue: str) -> bool:
+def _allows_use(rule: Rule, queue: str) -> bool:
     return (
         bool({RUN_AI, _ANY} & {*rule.api_groups})
         and bool({QUEUES.plural, _ANY} & {*rule.resources})
@@ -120,16 +124,16 @@ def _lets_use(rule: Rule, queue: str) -> bool:
     )
 
 
-def _added(path: str, items: list[dict[str, Any]], *, is_there: bool) -> Patch:
+def _append_patch(path: str, items: list[dict[str, Any]], *, is_there: bool) -> Patch:
     """Add to the end of a list, whatever others have added meanwhile."""
     if not is_there:
         return Patch(PatchKind.JSON, [{"op": "add", "path": path, "value": items}])
     return Patch(PatchKind.JSON, [{"op": "add", "path": f"{path}/-", "value": it} for it in items])
 
 
-def _written(subject: Subject) -> dict[str, str]:
+def _subject_fields(subject: Subject) -> dict[str, str]:
     return {"apiGroup": subject.api_group, "kind": subject.kind, "name": subject.name}
 
 
-def _spelt(subject: Subject) -> str:
+def _subject_text(subject: Subject) -> str:
     return f"{subject.kind.lower()} {subject.name}"

@@ -10,20 +10,27 @@ from trainer_kai.api.resource import Resource
 from trainer_kai.api.resources import QUEUES
 from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.kube.request import Body, Patch, PatchKind
-from trainer_kai.policy.access import Access, Said, said_of
+from trainer_kai.policy.access import EffectiveQueueAccess, QueueAccessMode, effective_queue_access
 
-__all__ = ["Plan", "Step", "governed", "marked", "said_by", "stored"]
+__all__ = [
+    "QueueWrite",
+    "WritePlan",
+    "access_write",
+    "effective_access",
+    "existing_queue",
+    "inheriting_queues",
+]
 
 _DONE: Final = {"create": "created", "patch": "changed", "": "unchanged"}
 
 
-class Step(NamedTuple):
+class QueueWrite(NamedTuple):
     """An object that is made, or changed, or that is as it should be."""
 
     resource: Resource[Any]
     key: Key
     change: Body | Patch | None  # the object to make; None: there is nothing to do
-    words: str  # what it says
+    text: str  # what it says
 
     @property
     def verb(self) -> str:
@@ -32,22 +39,22 @@ class Step(NamedTuple):
             return ""
         return "patch" if isinstance(self.change, Patch) else "create"
 
-    def told(self, *, is_dry: bool) -> str:
+    def describe(self, *, is_dry: bool) -> str:
         """Return the line about it."""
-        is_wish = is_dry and self.change is not None
-        done = f"would {self.verb}" if is_wish else _DONE[self.verb]
-        return f"{done} {self.resource.kind} {self.key}: {self.words}"
+        would_change = is_dry and self.change is not None
+        done = f"would {self.verb}" if would_change else _DONE[self.verb]
+        return f"{done} {self.resource.kind} {self.key}: {self.text}"
 
 
-class Plan(NamedTuple):
+class WritePlan(NamedTuple):
     """What is written, in this order, and what is said about it."""
 
-    steps: tuple[Step, ...]
-    ending: tuple[str, ...] = ()  # what is so afterwards
+    writes: tuple[QueueWrite, ...]
+    outcome: tuple[str, ...] = ()  # what is so afterwards
     notes: tuple[str, ...] = ()  # what should be known all the same
 
 
-def stored(queues: Mapping[str, Queue], name: str) -> Queue:
+def existing_queue(queues: Mapping[str, Queue], name: str) -> Queue:
     """Return a queue that is there; raise for one that is not."""
     if name not in queues:
         message = "does not exist: `trainer-kai queue list` shows which do, `create` makes one"
@@ -55,29 +62,33 @@ def stored(queues: Mapping[str, Queue], name: str) -> Queue:
     return queues[name]
 
 
-def said_by(queues: Mapping[str, Queue], name: str, above: str = "") -> Said:
+def effective_access(
+    queues: Mapping[str, Queue], name: str, annotated: str = ""
+) -> EffectiveQueueAccess:
     """Return what counts for the access to a queue; as if *above* were annotated."""
 
     def parent_of(one: str) -> str:
         return queues[one].spec.parent_queue if one in queues else ""
 
     def annotation_of(one: str) -> str | None:
-        said = queues[one].metadata.annotations.get(ACCESS) if one in queues else None
-        return said or Access.CLOSED if one == above else said
+        annotation = queues[one].metadata.annotations.get(ACCESS) if one in queues else None
+        return annotation or QueueAccessMode.CLOSED if one == annotated else annotation
 
-    return said_of(name, parent_of, annotation_of)
+    return effective_queue_access(name, parent_of, annotation_of)
 
 
-def governed(queues: Mapping[str, Queue], name: str) -> frozenset[str]:
+def inheriting_queues(queues: Mapping[str, Queue], name: str) -> frozenset[str]:
     """Return the queues for which counts what a queue says: itself, and queues that inherit it."""
-    return frozenset(it for it in queues if said_by(queues, it, above=name).by == name)
+    return frozenset(
+        it for it in queues if effective_access(queues, it, annotated=name).decided_by == name
+    )
 
 
-def marked(queue: Queue, access: Access) -> Step:
+def access_write(queue: Queue, access: QueueAccessMode) -> QueueWrite:
     """Return the write by which a queue says who may use it."""
     key = queue.metadata.key
-    words = f"annotation {ACCESS} is {access}"
+    text = f"annotation {ACCESS} is {access}"
     if queue.metadata.annotations.get(ACCESS) == access:
-        return Step(QUEUES, key, None, words)
+        return QueueWrite(QUEUES, key, None, text)
     fields = {"metadata": {"annotations": {ACCESS: str(access)}}}
-    return Step(QUEUES, key, Patch(PatchKind.MERGE, fields), words)
+    return QueueWrite(QUEUES, key, Patch(PatchKind.MERGE, fields), text)

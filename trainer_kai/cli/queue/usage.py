@@ -14,23 +14,23 @@ from trainer_kai.api import resources
 from trainer_kai.api.meta import Key, Meta, PartialObject
 from trainer_kai.api.names import POD_GROUP, QUEUE
 from trainer_kai.api.resource import Resource
-from trainer_kai.policy.queues import Asked, choose
+from trainer_kai.policy.queues import RequestedQueues, resolve_queue
 
 __all__ = [
-    "GROUPS",
     "JOBSETS",
     "NAMESPACES",
+    "PODGROUPS",
     "PODS",
     "TRAINJOBS",
-    "Group",
-    "Site",
-    "Use",
-    "Work",
-    "uses",
+    "NamespaceQueue",
+    "PartialPodGroup",
+    "QueueWorkloads",
+    "SiteSettings",
+    "namespace_queues",
 ]
 
 
-class Site(NamedTuple):
+class SiteSettings(NamedTuple):
     """What the site tells its processes."""
 
     scheduler_name: str
@@ -41,16 +41,21 @@ class _GroupSpec(msgspec.Struct, frozen=True, gc=False):
     queue: str = ""
 
 
-class Group(msgspec.Struct, frozen=True, gc=False):
+class PartialPodGroup(msgspec.Struct, frozen=True, gc=False):
     """A PodGroup, as far as it says where it is."""
 
     metadata: Meta
     spec: _GroupSpec = _GroupSpec()
 
 
-_OF_KAI: Final = resources.PODGROUPS
-GROUPS: Final = Resource(
-    _OF_KAI.group, _OF_KAI.version, _OF_KAI.plural, _OF_KAI.kind, _OF_KAI.namespaced, Group
+_PODGROUP_RESOURCE: Final = resources.PODGROUPS
+PODGROUPS: Final = Resource(
+    _PODGROUP_RESOURCE.group,
+    _PODGROUP_RESOURCE.version,
+    _PODGROUP_RESOURCE.plural,
+    _PODGROUP_RESOURCE.kind,
+    _PODGROUP_RESOURCE.namespaced,
+    PartialPodGroup,
 )
 # Of these the metadata are enough.
 NAMESPACES, TRAINJOBS, JOBSETS, PODS = (
@@ -59,55 +64,55 @@ NAMESPACES, TRAINJOBS, JOBSETS, PODS = (
 )
 
 
-class Work(NamedTuple):
+class QueueWorkloads(NamedTuple):
     """What there is, in all namespaces; of pods the ones of our scheduler."""
 
     namespaces: Sequence[PartialObject]
     trainjobs: Sequence[PartialObject]
     jobsets: Sequence[PartialObject]
     pods: Sequence[PartialObject]
-    groups: Sequence[Group]
+    podgroups: Sequence[PartialPodGroup]
 
 
-class Use(NamedTuple):
+class NamespaceQueue(NamedTuple):
     """A namespace that uses a queue."""
 
     namespace: str
     queue: str
 
 
-def uses(work: Work, default_queue: str) -> list[Use]:
+def namespace_queues(workloads: QueueWorkloads, default_queue: str) -> list[NamespaceQueue]:
     """Return each use once; a namespace that is being deleted has none."""
     labels = {
         it.metadata.name: it.metadata.labels
-        for it in work.namespaces
+        for it in workloads.namespaces
         if not it.metadata.deletion_timestamp
     }
-    found = {*_by_groups(work), *_by_trainjobs(work, labels, default_queue)}
-    found.update(_by_pods(work, default_queue))
+    found = {*_by_groups(workloads), *_by_trainjobs(workloads, labels, default_queue)}
+    found.update(_by_pods(workloads, default_queue))
     return sorted(use for use in found if use.namespace in labels)
 
 
-def _by_groups(work: Work) -> Iterator[Use]:
-    for group in work.groups:
-        yield Use(group.metadata.namespace, group.spec.queue)
+def _by_groups(workloads: QueueWorkloads) -> Iterator[NamespaceQueue]:
+    for group in workloads.podgroups:
+        yield NamespaceQueue(group.metadata.namespace, group.spec.queue)
 
 
 def _by_trainjobs(
-    work: Work, namespaces: Mapping[str, Mapping[str, str]], default_queue: str
-) -> Iterator[Use]:
-    jobsets = {it.metadata.key: it.metadata.labels.get(QUEUE) for it in work.jobsets}
-    yield from (Use(key.namespace, queue) for key, queue in jobsets.items() if queue)
-    for job in work.trainjobs:
+    workloads: QueueWorkloads, namespaces: Mapping[str, Mapping[str, str]], default_queue: str
+) -> Iterator[NamespaceQueue]:
+    jobsets = {it.metadata.key: it.metadata.labels.get(QUEUE) for it in workloads.jobsets}
+    yield from (NamespaceQueue(key.namespace, queue) for key, queue in jobsets.items() if queue)
+    for job in workloads.trainjobs:
         meta = job.metadata
         if not jobsets.get(meta.key) or meta.labels.get(QUEUE):
-            asked = Asked(meta.labels, namespace=namespaces.get(meta.namespace, {}))
-            yield Use(meta.namespace, choose(asked, default_queue).queue)
+            asked = RequestedQueues(meta.labels, namespace=namespaces.get(meta.namespace, {}))
+            yield NamespaceQueue(meta.namespace, resolve_queue(asked, default_queue).queue)
 
 
-def _by_pods(work: Work, default_queue: str) -> Iterator[Use]:
-    known = {it.metadata.key for it in work.groups}
-    for pod in work.pods:
+def _by_pods(workloads: QueueWorkloads, default_queue: str) -> Iterator[NamespaceQueue]:
+    known = {it.metadata.key for it in workloads.podgroups}
+    for pod in workloads.pods:
         meta = pod.metadata
         if Key(meta.namespace, meta.annotations.get(POD_GROUP, "")) not in known:
-            yield Use(meta.namespace, meta.labels.get(QUEUE) or default_queue)
+            yield NamespaceQueue(meta.namespace, meta.labels.get(QUEUE) or default_queue)

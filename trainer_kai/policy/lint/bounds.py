@@ -10,20 +10,20 @@ from trainer_kai.api.names import AMD_GPU, GPU
 from trainer_kai.api.priority import PriorityClass
 from trainer_kai.api.queue import QueueSpec
 from trainer_kai.api.topology import TopologySpec
-from trainer_kai.policy.lint.nodes import Nodes
+from trainer_kai.policy.lint.nodes import NodeIndex
 
-__all__ = ["NOTHING_KNOWN", "Bounds"]
+__all__ = ["NOTHING_KNOWN", "KnownCluster"]
 
 
-class Bounds(NamedTuple):
+class KnownCluster(NamedTuple):
     """Kinds by name."""
 
-    nodes: Nodes | None = None
+    nodes: NodeIndex | None = None
     queues: Mapping[str, QueueSpec] | None = None
     priorities: Mapping[str, PriorityClass] | None = None
     topologies: Mapping[str, TopologySpec] | None = None
-    grows: bool = False  # nodes come when there is too little room
+    autoscales: bool = False  # nodes come when there is too little room
     gpus: tuple[str, ...] = (GPU, AMD_GPU)  # which resources are devices to queues
 
 
-NOTHING_KNOWN = Bounds()
+NOTHING_KNOWN = KnownCluster()

@@ -10,20 +10,20 @@ from decimal import Decimal
 from typing import Final, NamedTuple
 
 from trainer_kai.api.names import CPU, MEMORY, MIG_PREFIX
-from trainer_kai.api.quantity import spell_bytes, spell_milli
+from trainer_kai.api.quantity import format_bytes, format_milli
 from trainer_kai.api.queue import QueueResource, QueueResources, QueueSpec
-from trainer_kai.policy.demand import Amounts
-from trainer_kai.policy.finding import Code, Finding
+from trainer_kai.policy.demand import ResourceAmounts
+from trainer_kai.policy.finding import Finding, FindingCode
 
 __all__ = ["over_limits", "over_quotas"]
 
 _GPU: Final = "GPU"
 _MIG: Final = re.compile(re.escape(MIG_PREFIX) + r"([1-9][0-9]?)g\.[0-9]{1,4}gb")
 _UNITS: Final = {CPU: 1, MEMORY: 10**9, _GPU: 1000}  # thousandths in what a queue counts in
-_DEEPEST: Final = 100
+_MAX_DEPTH: Final = 100
 
 
-class _Bound(NamedTuple):
+class _QueueBound(NamedTuple):
     """What one queue may have of one resource, in thousandths."""
 
     queue: str
@@ -32,40 +32,48 @@ class _Bound(NamedTuple):
 
 
 def over_limits(
-    path: str, needs: Amounts, gpus: tuple[str, ...], queue: str, queues: Mapping[str, QueueSpec]
+    path: str,
+    needs: ResourceAmounts,
+    gpus: tuple[str, ...],
+    queue: str,
+    queues: Mapping[str, QueueSpec],
 ) -> Iterator[Finding]:
     """Yield the first limit on the way up that is smaller than what starts together asks for."""
-    counted = _counted(needs, gpus)
+    counted = _queue_resources(needs, gpus)
     for bound in _bounds(queue, queues, "limit"):
-        asked = counted.get(bound.name, 0)
-        if asked > bound.most:
+        requested = counted.get(bound.name, 0)
+        if requested > bound.most:
             message = (
-                f"what starts together asks for {_told(bound.name, asked)}, and "
-                f"{_named(bound.queue, queue)} may have {_most(bound)} at most; "
+                f"what starts together asks for {_amount_text(bound.name, requested)}, and "
+                f"{_queue_text(bound.queue, queue)} may have {_bound_text(bound)} at most; "
                 "ask for that or less, or name another queue"
             )
-            yield Finding(path, message, blocks=True, code=Code.OVER_LIMIT)
+            yield Finding(path, message, blocks=True, code=FindingCode.OVER_LIMIT)
             return
 
 
 def over_quotas(
-    path: str, needs: Amounts, gpus: tuple[str, ...], queue: str, queues: Mapping[str, QueueSpec]
+    path: str,
+    needs: ResourceAmounts,
+    gpus: tuple[str, ...],
+    queue: str,
+    queues: Mapping[str, QueueSpec],
 ) -> Iterator[Finding]:
     """Yield the same of quotas, for what cannot be preempted."""
-    counted = _counted(needs, gpus)
+    counted = _queue_resources(needs, gpus)
     for bound in _bounds(queue, queues, "quota"):
-        asked = counted.get(bound.name, 0)
-        if asked > bound.most:
+        requested = counted.get(bound.name, 0)
+        if requested > bound.most:
             message = (
-                f"it cannot be preempted and asks for {_told(bound.name, asked)}, and the quota of "
-                f"{_named(bound.queue, queue)} is {_most(bound)}; "
+                f"it cannot be preempted and asks for {_amount_text(bound.name, requested)}, and the quota of "
+                f"{_queue_text(bound.queue, queue)} is {_bound_text(bound)}; "
                 "ask for that or less, or let it be preempted"
             )
-            yield Finding(path, message, blocks=True, code=Code.OVER_QUOTA)
+            yield Finding(path, message, blocks=True, code=FindingCode.OVER_QUOTA)
             return
 
 
-def _counted(needs: Amounts, gpus: tuple[str, ...]) -> Mapping[str, int]:
+def _queue_resources(needs: ResourceAmounts, gpus: tuple[str, ...]) -> Mapping[str, int]:
     """Return what queues count, in thousandths."""
     found = {CPU: needs.get(CPU, 0), MEMORY: needs.get(MEMORY, 0), _GPU: 0}
     for name, amount in needs.items():
@@ -77,10 +85,10 @@ def _counted(needs: Amounts, gpus: tuple[str, ...]) -> Mapping[str, int]:
     return found
 
 
-def _bounds(queue: str, queues: Mapping[str, QueueSpec], field: str) -> Iterator[_Bound]:
+def _bounds(queue: str, queues: Mapping[str, QueueSpec], field: str) -> Iterator[_QueueBound]:
     """Yield what bounds a queue, and those above it as far as they are known."""
     name = queue
-    for _ in range(_DEEPEST):
+    for _ in range(_MAX_DEPTH):
         spec = queues.get(name)
         if spec is None:
             return
@@ -90,27 +98,27 @@ def _bounds(queue: str, queues: Mapping[str, QueueSpec], field: str) -> Iterator
             (CPU, resources.cpu),
             (MEMORY, resources.memory),
         ):
-            number = _number(share, field)
+            number = _bound_value(share, field)
             if number is not None:
-                yield _Bound(name, kind, number * _UNITS[kind])
+                yield _QueueBound(name, kind, number * _UNITS[kind])
         name = spec.parent_queue
 
 
-def _number(share: QueueResource, field: str) -> Decimal | None:
+def _bound_value(share: QueueResource, field: str) -> Decimal | None:
     """Return a bound; None where there is none, or one that cannot be meant."""
     number = share.limit if field == "limit" else share.quota
     return number if number.is_finite() and number >= 0 else None
 
 
-def _named(name: str, queue: str) -> str:
+def _queue_text(name: str, queue: str) -> str:
     return f"queue {name}" if name == queue else f"queue {name} above {queue}"
 
 
-def _told(name: str, thousandths: int) -> str:
+def _amount_text(name: str, thousandths: int) -> str:
     if name == MEMORY:
-        return f"{spell_bytes(-(-thousandths // 1000))} memory"
-    return f"{spell_milli(thousandths)} {name if name == _GPU else 'CPU'}"
+        return f"{format_bytes(-(-thousandths // 1000))} memory"
+    return f"{format_milli(thousandths)} {name if name == _GPU else 'CPU'}"
 
 
-def _most(bound: _Bound) -> str:
-    return _told(bound.name, int(bound.most))
+def _bound_text(bound: _QueueBound) -> str:
+    return _amount_text(bound.name, int(bound.most))

@@ -9,19 +9,25 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from trainer_kai.api.names import PODS
-from trainer_kai.policy.demand import Amounts, spelt
-from trainer_kai.policy.finding import Code, Finding
-from trainer_kai.policy.lint.nodes import Nodes
-from trainer_kai.policy.lint.subject import Part, container_path, count_path, pod_path, titles
-from trainer_kai.policy.lint.work import Patience
+from trainer_kai.policy.demand import ResourceAmounts, format_amount
+from trainer_kai.policy.finding import Finding, FindingCode
+from trainer_kai.policy.lint.nodes import NodeIndex
+from trainer_kai.policy.lint.subject import (
+    SubGroupDemand,
+    container_path,
+    count_path,
+    names_text,
+    pod_path,
+)
+from trainer_kai.policy.lint.work import LintBudget
 
-__all__ = ["Near", "Room"]
+__all__ = ["NodeCapacityCheck", "RequiredDomain"]
 
-_TOLD: Final = 3  # names in a message
-_DOMAIN: Final = 8  # steps that it takes to find one
+_MOST_LISTED: Final = 3  # names in a message
+_DOMAIN_STEPS: Final = 8  # steps that it takes to find one
 
 
-class Near(NamedTuple):
+class RequiredDomain(NamedTuple):
     """That pods must be in one domain."""
 
     path: str  # where it is asked for
@@ -30,213 +36,241 @@ class Near(NamedTuple):
     labels: tuple[str, ...]  # of the nodes, the coarsest first
 
 
-class _Kind(NamedTuple):
+class _PodKind(NamedTuple):
     """Pods that ask for the same and that the same nodes take."""
 
-    parts: tuple[Part, ...]
-    asks: Amounts
-    taken: int
-    seats: tuple[tuple[int, int], ...]  # nodes, and how many such pods each of them holds
+    demands: tuple[SubGroupDemand, ...]
+    requests: ResourceAmounts
+    eligible: int
+    capacities: tuple[tuple[int, int], ...]  # nodes, and how many such pods each of them holds
 
     @property
     def needed(self) -> int:
-        return sum(part.needed for part in self.parts)
+        return sum(demand.needed for demand in self.demands)
 
-    def held(self, among: int) -> int:
+    def capacity_of(self, among: int) -> int:
         """Return how many of them some nodes hold."""
-        return sum((nodes & among).bit_count() * each for nodes, each in self.seats)
+        return sum((nodes & among).bit_count() * each for nodes, each in self.capacities)
 
 
-class Room:
+class NodeCapacityCheck:
     """The nodes, and what was found out of them so far."""
 
-    def __init__(self, nodes: Nodes, patience: Patience, *, grows: bool) -> None:
+    def __init__(self, nodes: NodeIndex, budget: LintBudget, *, autoscales: bool) -> None:
         self._nodes: Final = nodes
-        self._patience: Final = patience
-        self._blocks: Final = not grows
-        self._known: Final[dict[tuple[tuple[tuple[str, int], ...], int], _Kind]] = {}
+        self._budget: Final = budget
+        self._blocks: Final = not autoscales
+        self._pod_kinds: Final[dict[tuple[tuple[tuple[str, int], ...], int], _PodKind]] = {}
 
-    def of_unit(
-        self, parts: Sequence[Part], needs: Amounts, near: Near | None, *, all_needed: bool
+    def podgroup_findings(
+        self,
+        demands: Sequence[SubGroupDemand],
+        needs: ResourceAmounts,
+        domain_required: RequiredDomain | None,
+        *,
+        all_needed: bool,
     ) -> Iterator[Finding]:
         """Yield what is too large: a pod, else the whole, else the whole for a domain."""
-        taken = [self._nodes.taking(part.pod) for part in parts]
-        lone: list[Finding] = []
-        for part, nodes in zip(parts, taken, strict=True):
-            lone += self._of_pod(part, nodes, needed=all_needed)
-        if lone:
-            yield from lone
+        eligible = [self._nodes.eligible_for(demand.pod) for demand in demands]
+        pod_findings: list[Finding] = []
+        for demand, nodes in zip(demands, eligible, strict=True):
+            pod_findings += self._pod_findings(demand, nodes, needed=all_needed)
+        if pod_findings:
+            yield from pod_findings
             return
-        kinds = self._kinds(parts, taken) if all_needed else ()
+        kinds = self._kinds(demands, eligible) if all_needed else ()
         if kinds is None:
             return
-        whole = [*self._of_all(parts, kinds, needs, taken)]
-        yield from whole
-        if near is not None and not whole:
-            yield from self._of_domains(parts, kinds, needs, near, taken)
+        total_findings = [*self._total_findings(demands, kinds, needs, eligible)]
+        yield from total_findings
+        if domain_required is not None and not total_findings:
+            yield from self._domain_findings(demands, kinds, needs, domain_required, eligible)
 
-    def of_leaf(self, part: Part, near: Near) -> Iterator[Finding]:
+    def podset_findings(
+        self, demand: SubGroupDemand, domain_required: RequiredDomain
+    ) -> Iterator[Finding]:
         """Yield whether the pods of one Job are too many for a domain."""
-        one = part._replace(member=part.member._replace(replicas=1))
-        taken = [self._nodes.taking(part.pod)]
-        kinds = self._kinds([one], taken)
-        if kinds is not None and kinds[0].seats:
-            needs = {name: amount * one.needed for name, amount in one.asks.items()}
-            yield from self._of_domains([one], kinds, needs, near, taken)
+        one = demand._replace(subgroup=demand.subgroup._replace(replicas=1))
+        eligible = [self._nodes.eligible_for(demand.pod)]
+        kinds = self._kinds([one], eligible)
+        if kinds is not None and kinds[0].capacities:
+            needs = {name: amount * one.needed for name, amount in one.requests.items()}
+            yield from self._domain_findings([one], kinds, needs, domain_required, eligible)
 
-    def _of_pod(self, part: Part, taken: int, *, needed: bool) -> Iterator[Finding]:
+    def _pod_findings(
+        self, demand: SubGroupDemand, eligible: int, *, needed: bool
+    ) -> Iterator[Finding]:
         """Yield why no node holds a pod alone."""
-        if not taken:
-            yield _today(pod_path(part.place), self._unmatched(part))
+        if not eligible:
+            yield _no_node_today(pod_path(demand.job_index), self._no_node_reason(demand))
             return
-        kind = self._kind(part, taken)
-        if kind is None or kind.seats:
+        kind = self._kind(demand, eligible)
+        if kind is None or kind.capacities:
             return
-        most = self._most(part.asks, taken)
-        over = [name for name, amount in part.asks.items() if amount > most[name]]
+        most = self._largest_amounts(demand.requests, eligible)
+        over = [name for name, amount in demand.requests.items() if amount > most[name]]
         if not over:
-            message = f"no node has all that a pod of {part.job.name} asks for; ask for less"
-            path = pod_path(part.place)
-            yield Finding(path, message, self._blocks and needed, Code.POD_TOO_LARGE)
+            message = f"no node has all that a pod of {demand.job.name} asks for; ask for less"
+            path = pod_path(demand.job_index)
+            yield Finding(path, message, self._blocks and needed, FindingCode.POD_TOO_LARGE)
             return
-        name = max(over, key=lambda it: (not most[it], part.asks[it] / max(most[it], 1)))
-        path = container_path(part, name)
+        name = max(over, key=lambda it: (not most[it], demand.requests[it] / max(most[it], 1)))
+        path = container_path(demand, name)
         if not most[name]:
-            yield _today(path, f"no node that takes {part.job.name} has any {name} today")
+            yield _no_node_today(path, f"no node that takes {demand.job.name} has any {name} today")
             return
         message = (
-            f"each pod of {part.job.name} asks for {spelt(name, part.asks[name])} {name}, and "
-            f"{_largest(taken)} has {spelt(name, most[name])}; ask for that or less"
+            f"each pod of {demand.job.name} asks for {format_amount(name, demand.requests[name])} {name}, and "
+            f"{_largest_text(eligible)} has {format_amount(name, most[name])}; ask for that or less"
         )
-        yield Finding(path, message, self._blocks and needed, Code.POD_TOO_LARGE)
+        yield Finding(path, message, self._blocks and needed, FindingCode.POD_TOO_LARGE)
 
-    def _of_all(
-        self, parts: Sequence[Part], kinds: Sequence[_Kind], needs: Amounts, taken: Iterable[int]
+    def _total_findings(
+        self,
+        demands: Sequence[SubGroupDemand],
+        kinds: Sequence[_PodKind],
+        needs: ResourceAmounts,
+        eligible: Iterable[int],
     ) -> Iterator[Finding]:
         """Yield whether all nodes together are too small."""
         for kind in kinds:
-            seats = kind.held(kind.taken)
-            if kind.needed > seats:
+            capacity = kind.capacity_of(kind.eligible)
+            if kind.needed > capacity:
                 message = (
-                    f"{kind.needed} pods of {titles(kind.parts)} start together, and "
-                    f"{_all(kind.taken, 'hold')} {seats}; ask for {seats} or fewer"
+                    f"{kind.needed} pods of {names_text(kind.demands)} start together, and "
+                    f"{_all_text(kind.eligible, 'hold')} {capacity}; ask for {capacity} or fewer"
                 )
-                path = count_path(kind.parts)
-                yield Finding(path, message, self._blocks, Code.UNIT_TOO_LARGE)
+                path = count_path(kind.demands)
+                yield Finding(path, message, self._blocks, FindingCode.PODGROUP_TOO_LARGE)
                 return
-        among = _union(taken)
+        among = _union(eligible)
         name = next(iter(self._lacking(needs, among)), None)
         if name is not None:
-            has = spelt(name, self._sum(name, among))
+            allocatable = format_amount(name, self._total(name, among))
             message = (
-                f"what starts together asks for {spelt(name, needs[name])} {name}, and "
-                f"{_all(among, 'have')} {has}; ask for that or less"
+                f"what starts together asks for {format_amount(name, needs[name])} {name}, and "
+                f"{_all_text(among, 'have')} {allocatable}; ask for that or less"
             )
-            yield Finding(count_path(parts), message, self._blocks, Code.UNIT_TOO_LARGE)
+            yield Finding(
+                count_path(demands), message, self._blocks, FindingCode.PODGROUP_TOO_LARGE
+            )
 
-    def _of_domains(
+    def _domain_findings(
         self,
-        parts: Sequence[Part],
-        kinds: Sequence[_Kind],
-        needs: Amounts,
-        near: Near,
-        taken: Iterable[int],
+        demands: Sequence[SubGroupDemand],
+        kinds: Sequence[_PodKind],
+        needs: ResourceAmounts,
+        domain_required: RequiredDomain,
+        eligible: Iterable[int],
     ) -> Iterator[Finding]:
         """Yield whether every domain is too small."""
-        among = _union(taken)
-        domains = self._domains(near, among, are_alike=len(kinds) == 1)
+        among = _union(eligible)
+        domains = self._domains(domain_required, among, is_one_kind=len(kinds) == 1)
         if domains is None:
             return
         if not domains:
-            few = len(near.labels) == 1
-            labels = ("the label " if few else "all of the labels ") + ", ".join(near.labels)
-            yield _today(near.path, f"no node that takes them has {labels} today")
+            few = len(domain_required.labels) == 1
+            labels = ("the label " if few else "all of the labels ") + ", ".join(
+                domain_required.labels
+            )
+            yield _no_node_today(
+                domain_required.path, f"no node that takes them has {labels} today"
+            )
             return
         best = 0
         for domain in sorted(domains, key=int.bit_count, reverse=True):
-            if not self._patience.takes(sum(len(kind.seats) for kind in kinds) + 4):
+            if not self._budget.spend(sum(len(kind.capacities) for kind in kinds) + 4):
                 return
-            held = [kind.held(domain) for kind in kinds]
-            best = max(best, *held, 0)
-            enough = all(kind.needed <= one for kind, one in zip(kinds, held, strict=True))
+            capacities = [kind.capacity_of(domain) for kind in kinds]
+            best = max(best, *capacities, 0)
+            enough = all(kind.needed <= one for kind, one in zip(kinds, capacities, strict=True))
             if enough and (len(kinds) == 1 or not any(self._lacking(needs, domain & among))):
                 return
-        count = sum(part.needed for part in parts)
-        where = f"one {near.level} of topology {near.topology}"
-        message = f"{count} pods of {titles(parts)} must be in {where}, and none holds them"
+        count = sum(demand.needed for demand in demands)
+        where = f"one {domain_required.level} of topology {domain_required.topology}"
+        message = f"{count} pods of {names_text(demands)} must be in {where}, and none holds them"
         if len(kinds) == 1:
             message = message.removesuffix("none holds them")
             message += f"the largest holds {best}; ask for {best} or fewer, or a coarser level"
-        yield Finding(near.path, message, self._blocks, Code.DOMAIN_TOO_SMALL)
+        yield Finding(domain_required.path, message, self._blocks, FindingCode.DOMAIN_TOO_SMALL)
 
-    def _domains(self, near: Near, among: int, *, are_alike: bool) -> list[int] | None:
+    def _domains(
+        self, domain_required: RequiredDomain, among: int, *, is_one_kind: bool
+    ) -> list[int] | None:
         """Return the domains; where each is a node, one of each size will do for pods alike."""
-        if are_alike and self._nodes.tells_apart(near.labels[-1]):
-            among = self._nodes.having(near.labels, among)
-            sizes = (nodes & among for _, nodes in self._nodes.alike())
+        if is_one_kind and self._nodes.is_unique_label(domain_required.labels[-1]):
+            among = self._nodes.with_labels(domain_required.labels, among)
+            sizes = (nodes & among for _, nodes in self._nodes.by_allocatable())
             return [nodes & -nodes for nodes in sizes if nodes]
         found = []
-        for domain in self._nodes.domains(near.labels, among):
-            if not self._patience.takes(_DOMAIN + len(near.labels)):
+        for domain in self._nodes.domains(domain_required.labels, among):
+            if not self._budget.spend(_DOMAIN_STEPS + len(domain_required.labels)):
                 return None
             found.append(domain)
         return found
 
-    def _kinds(self, parts: Sequence[Part], taken: Sequence[int]) -> tuple[_Kind, ...] | None:
+    def _kinds(
+        self, demands: Sequence[SubGroupDemand], eligible: Sequence[int]
+    ) -> tuple[_PodKind, ...] | None:
         """Put parts together that ask for the same of the same nodes."""
-        found: dict[tuple[tuple[tuple[str, int], ...], int], _Kind] = {}
-        for part, nodes in zip(parts, taken, strict=True):
-            kind = self._kind(part, nodes)
+        found: dict[tuple[tuple[tuple[str, int], ...], int], _PodKind] = {}
+        for demand, nodes in zip(demands, eligible, strict=True):
+            kind = self._kind(demand, nodes)
             if kind is None:
                 return None
-            key = _key(part, nodes)
-            before = found[key].parts if key in found else ()
-            found[key] = kind._replace(parts=(*before, part))
+            key = _key(demand, nodes)
+            before = found[key].demands if key in found else ()
+            found[key] = kind._replace(demands=(*before, demand))
         return tuple(found.values())
 
-    def _kind(self, part: Part, taken: int) -> _Kind | None:
+    def _kind(self, demand: SubGroupDemand, eligible: int) -> _PodKind | None:
         """Return how many such pods each node holds; None if that takes too long."""
-        key = _key(part, taken)
-        if key in self._known:
-            return self._known[key]
-        if not self._patience.takes(self._nodes.shapes * (4 + len(part.asks))):
+        key = _key(demand, eligible)
+        if key in self._pod_kinds:
+            return self._pod_kinds[key]
+        if not self._budget.spend(self._nodes.distinct_count * (4 + len(demand.requests))):
             return None
-        seats = []
-        for has, nodes in self._nodes.alike():
-            each = _seats(part.asks, has) if nodes & taken else 0
+        capacity = []
+        for allocatable, nodes in self._nodes.by_allocatable():
+            each = _capacity(demand.requests, allocatable) if nodes & eligible else 0
             if each:
-                seats.append((nodes & taken, each))
-        self._known[key] = _Kind((), part.asks, taken, tuple(seats))
-        return self._known[key]
+                capacity.append((nodes & eligible, each))
+        self._pod_kinds[key] = _PodKind((), demand.requests, eligible, tuple(capacity))
+        return self._pod_kinds[key]
 
-    def _most(self, asks: Amounts, among: int) -> Mapping[str, int]:
+    def _largest_amounts(self, requests: ResourceAmounts, among: int) -> Mapping[str, int]:
         """Return the most that any of some nodes has of what is asked for."""
-        alike = [has for has, nodes in self._nodes.alike() if nodes & among]
-        return {name: max(has.get(name, 0) for has in alike) for name in asks}
+        allocatables = [
+            allocatable for allocatable, nodes in self._nodes.by_allocatable() if nodes & among
+        ]
+        return {
+            name: max(allocatable.get(name, 0) for allocatable in allocatables) for name in requests
+        }
 
-    def _lacking(self, needs: Amounts, among: int) -> Iterator[str]:
+    def _lacking(self, needs: ResourceAmounts, among: int) -> Iterator[str]:
         """Yield of what some nodes have too little in all; nothing where it takes too long."""
-        if self._patience.takes(self._nodes.shapes * (2 + len(needs))):
+        if self._budget.spend(self._nodes.distinct_count * (2 + len(needs))):
             for name, amount in needs.items():
-                if amount > self._sum(name, among):
+                if amount > self._total(name, among):
                     yield name
 
-    def _sum(self, name: str, among: int) -> int:
+    def _total(self, name: str, among: int) -> int:
         return sum(
-            has.get(name, 0) * (nodes & among).bit_count() for has, nodes in self._nodes.alike()
+            allocatable.get(name, 0) * (nodes & among).bit_count()
+            for allocatable, nodes in self._nodes.by_allocatable()
         )
 
-    def _unmatched(self, part: Part) -> str:
+    def _no_node_reason(self, demand: SubGroupDemand) -> str:
         """Say why no node takes a pod."""
-        nodes, name = self._nodes, part.job.name
+        nodes, name = self._nodes, demand.job.name
         if not nodes.all:
             return "there is no node today"
-        selected = nodes.selected(part.pod)
+        selected = nodes.selected_by(demand.pod)
         if selected:
             taints = _listed(nodes.taints(selected))
             return f"{name} tolerates no node that it selects today; their taints are {taints}"
-        for label, value in part.pod.node_selector.items():
-            values = nodes.values(label)
+        for label, value in demand.pod.node_selector.items():
+            values = nodes.label_values(label)
             if value not in values:
                 are = "are" if len(values) > 1 else "is"
                 right = f"; there {are} {_listed(values)}" if values else ""
@@ -244,20 +278,20 @@ class Room:
         return f"no node is what {name} selects today"
 
 
-def _today(path: str, message: str) -> Finding:
-    return Finding(path, f"{message}; it waits for one", code=Code.NO_NODE_TODAY)
+def _no_node_today(path: str, message: str) -> Finding:
+    return Finding(path, f"{message}; it waits for one", code=FindingCode.NO_NODE_TODAY)
 
 
-def _key(part: Part, taken: int) -> tuple[tuple[tuple[str, int], ...], int]:
-    return tuple(sorted(part.asks.items())), taken
+def _key(demand: SubGroupDemand, eligible: int) -> tuple[tuple[tuple[str, int], ...], int]:
+    return tuple(sorted(demand.requests.items())), eligible
 
 
-def _seats(asks: Amounts, has: Mapping[str, int]) -> int:
+def _capacity(requests: ResourceAmounts, allocatable: Mapping[str, int]) -> int:
     """Return how many such pods a node holds."""
-    seats = has.get(PODS, 2**63) // 1000
-    for name, amount in asks.items():
-        seats = min(seats, has.get(name, 0) // amount)
-    return seats
+    capacity = allocatable.get(PODS, 2**63) // 1000
+    for name, amount in requests.items():
+        capacity = min(capacity, allocatable.get(name, 0) // amount)
+    return capacity
 
 
 def _union(sets: Iterable[int]) -> int:
@@ -267,12 +301,12 @@ def _union(sets: Iterable[int]) -> int:
     return found
 
 
-def _largest(nodes: int) -> str:
+def _largest_text(nodes: int) -> str:
     count = nodes.bit_count()
     return "the one node for it" if count == 1 else f"the largest of {count} nodes for it"
 
 
-def _all(nodes: int, verb: str) -> str:
+def _all_text(nodes: int, verb: str) -> str:
     count = nodes.bit_count()
     if count == 1:
         return f"the one node for them {'has' if verb == 'have' else f'{verb}s'}"
@@ -280,5 +314,5 @@ def _all(nodes: int, verb: str) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    more = len(names) - _TOLD
-    return ", ".join(names[:_TOLD]) + (f" and {more} more" if more > 0 else "")
+    more = len(names) - _MOST_LISTED
+    return ", ".join(names[:_MOST_LISTED]) + (f" and {more} more" if more > 0 else "")

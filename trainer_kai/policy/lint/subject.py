@@ -12,21 +12,29 @@ from trainer_kai.api.jobset import JobSet, ReplicatedJob
 from trainer_kai.api.names import AMD_GPU, GPU, GPU_FRACTION, GPU_MEMORY
 from trainer_kai.api.pod import PodSpec
 from trainer_kai.api.quantity import QuantityError, milli
-from trainer_kai.policy.demand import Amounts, demand
-from trainer_kai.policy.units import Member, Unit
+from trainer_kai.policy.demand import ResourceAmounts, pod_requests
+from trainer_kai.policy.units import PlannedPodGroup, PlannedSubGroup
 
-__all__ = ["Part", "container_path", "count_path", "part_of", "pod_path", "summed", "titles"]
+__all__ = [
+    "SubGroupDemand",
+    "container_path",
+    "count_path",
+    "names_text",
+    "pod_path",
+    "subgroup_demand",
+    "total_demand",
+]
 
 _DEVICES: Final = (GPU, AMD_GPU)
 
 
-class Part(NamedTuple):
+class SubGroupDemand(NamedTuple):
     """A replicatedJob of a unit."""
 
-    place: int  # in the JobSet
+    job_index: int  # in the JobSet
     job: ReplicatedJob
-    member: Member
-    asks: Amounts  # of one pod, in thousandths
+    subgroup: PlannedSubGroup
+    requests: ResourceAmounts  # of one pod, in thousandths
 
     @property
     def pod(self) -> PodSpec:
@@ -36,41 +44,43 @@ class Part(NamedTuple):
     @property
     def needed(self) -> int:
         """Return how many of its pods start together, at least."""
-        return self.member.replicas * self.member.minimum
+        return self.subgroup.replicas * self.subgroup.min_member
 
 
-def part_of(jobset: JobSet, member: Member) -> Part | None:
+def subgroup_demand(jobset: JobSet, subgroup: PlannedSubGroup) -> SubGroupDemand | None:
     """Return what a member asks for; None if that cannot be read."""
     jobs = jobset.spec.replicated_jobs
-    place = next(i for i, job in enumerate(jobs) if job.name == member.name)
-    template = jobs[place].template.spec.template
+    index = next(i for i, job in enumerate(jobs) if job.name == subgroup.name)
+    template = jobs[index].template.spec.template
     try:
-        asks = dict(demand(template.spec))
+        requests = dict(pod_requests(template.spec))
     except QuantityError:
         return None
-    notes = template.metadata.annotations
-    if GPU_FRACTION in notes or GPU_MEMORY in notes:
+    annotations = template.metadata.annotations
+    if GPU_FRACTION in annotations or GPU_MEMORY in annotations:
         for name in _DEVICES:
-            asks.pop(name, None)  # it has parts of devices instead, which are not counted here
-    return Part(place, jobs[place], member, {name: it for name, it in asks.items() if it > 0})
+            requests.pop(name, None)  # it has parts of devices instead, which are not counted here
+    return SubGroupDemand(
+        index, jobs[index], subgroup, {name: it for name, it in requests.items() if it > 0}
+    )
 
 
-def summed(unit: Unit, parts: Iterable[Part]) -> Mapping[str, int]:
+def total_demand(podgroup: PlannedPodGroup, demands: Iterable[SubGroupDemand]) -> Mapping[str, int]:
     """Return what starts together at least, of each resource; the cheapest members count."""
     found: dict[str, list[int]] = {}
-    for part in parts:
-        for name, amount in part.asks.items():
-            found.setdefault(name, []).append(amount * part.needed)
+    for demand in demands:
+        for name, amount in demand.requests.items():
+            found.setdefault(name, []).append(amount * demand.needed)
     totals = {}
     for name, amounts in found.items():
-        asking_nothing = len(unit.members) - len(amounts)
-        totals[name] = sum(sorted(amounts)[: max(unit.min_members - asking_nothing, 0)])
+        without_request = len(podgroup.subgroups) - len(amounts)
+        totals[name] = sum(sorted(amounts)[: max(podgroup.min_subgroups - without_request, 0)])
     return totals
 
 
-def titles(parts: Iterable[Part]) -> str:
+def names_text(demands: Iterable[SubGroupDemand]) -> str:
     """Name some members."""
-    return " and ".join(part.job.name for part in parts)
+    return " and ".join(demand.job.name for demand in demands)
 
 
 def pod_path(index: int) -> str:
@@ -78,26 +88,26 @@ def pod_path(index: int) -> str:
     return f"spec.replicatedJobs[{index}].template.spec.template.spec"
 
 
-def count_path(parts: Iterable[Part]) -> str:
+def count_path(demands: Iterable[SubGroupDemand]) -> str:
     """Return where it is said how many pods there are: of those of which there are most."""
-    most = max(parts, key=lambda part: part.needed)
-    return f"spec.replicatedJobs[{most.place}].template.spec.parallelism"
+    most = max(demands, key=lambda demand: demand.needed)
+    return f"spec.replicatedJobs[{most.job_index}].template.spec.parallelism"
 
 
-def container_path(part: Part, name: str) -> str:
+def container_path(demand: SubGroupDemand, name: str) -> str:
     """Return where most of a resource is asked for."""
     found = [
         (
-            _asked(container, field, name),
+            _requested(container, field, name),
             -i,
-            f"{pod_path(part.place)}.{kind}[{i}].resources.{field}",
+            f"{pod_path(demand.job_index)}.{kind}[{i}].resources.{field}",
         )
-        for kind, containers in _containers(part.pod)
+        for kind, containers in _containers(demand.pod)
         for i, container in enumerate(containers)
         for field in ("requests", "limits")
     ]
-    most = max(found, default=(0, 0, pod_path(part.place)))
-    return f"{most[2]}[{name}]" if most[0] else pod_path(part.place)
+    most = max(found, default=(0, 0, pod_path(demand.job_index)))
+    return f"{most[2]}[{name}]" if most[0] else pod_path(demand.job_index)
 
 
 def _containers(pod: PodSpec) -> Iterator[tuple[str, tuple[Container, ...]]]:
@@ -105,7 +115,7 @@ def _containers(pod: PodSpec) -> Iterator[tuple[str, tuple[Container, ...]]]:
     yield "initContainers", pod.init_containers
 
 
-def _asked(container: Container, field: str, name: str) -> int:
+def _requested(container: Container, field: str, name: str) -> int:
     resources = container.resources
     amounts = resources.limits if field == "limits" else resources.requests
     try:

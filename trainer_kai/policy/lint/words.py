@@ -22,45 +22,47 @@ from trainer_kai.api.names import (
 from trainer_kai.api.priority import PriorityClass
 from trainer_kai.api.quantity import QuantityError, is_whole, milli
 from trainer_kai.api.topology import TopologySpec
-from trainer_kai.api.wishes import annotation_wish_faults, label_wish_faults
-from trainer_kai.policy.classes import Choosable
-from trainer_kai.policy.finding import Code, Finding
-from trainer_kai.policy.lint.room import Near
+from trainer_kai.api.wishes import requested_annotation_faults, requested_label_faults
+from trainer_kai.policy.classes import SelectablePriorityClasses
+from trainer_kai.policy.finding import Finding, FindingCode
+from trainer_kai.policy.lint.room import RequiredDomain
 from trainer_kai.policy.lint.subject import pod_path
-from trainer_kai.policy.podbounds import excess
+from trainer_kai.policy.podbounds import spec_limit_fault
 
 __all__ = [
     "amount_faults",
-    "excesses",
-    "near",
+    "annotation_faults",
     "priority_faults",
+    "required_domain",
+    "spec_limit_faults",
     "topology_faults",
     "unsupported_topologies",
-    "wish_faults",
 ]
 
-_TOLD: Final = 5  # names in a message
+_MOST_LISTED: Final = 5  # names in a message
 
 
-def wish_faults(jobset: JobSet) -> Iterator[Finding]:
+def annotation_faults(jobset: JobSet) -> Iterator[Finding]:
     """Yield the wishes that cannot be meant, and are left out; the queue is somebody else's."""
     meta = jobset.metadata
     faults = [
-        *label_wish_faults(meta.labels, "metadata.labels"),
-        *annotation_wish_faults(meta.annotations, "metadata.annotations"),
+        *requested_label_faults(meta.labels, "metadata.labels"),
+        *requested_annotation_faults(meta.annotations, "metadata.annotations"),
     ]
     for i, job in enumerate(jobset.spec.replicated_jobs):
         path = f"spec.replicatedJobs[{i}].template"
-        faults += annotation_wish_faults(
+        faults += requested_annotation_faults(
             job.template.metadata.annotations, f"{path}.metadata.annotations"
         )
         pods = job.template.spec.template.metadata
-        faults += annotation_wish_faults(
+        faults += requested_annotation_faults(
             pods.annotations, f"{path}.spec.template.metadata.annotations"
         )
     for fault in faults:
         if not fault.path.endswith(f"[{QUEUE}]"):
-            yield Finding(fault.path, f"{fault.message}; it is ignored", code=Code.NOT_UNDERSTOOD)
+            yield Finding(
+                fault.path, f"{fault.message}; it is ignored", code=FindingCode.INVALID_VALUE
+            )
 
 
 def priority_faults(jobset: JobSet, known: Mapping[str, PriorityClass]) -> Iterator[Finding]:
@@ -69,48 +71,48 @@ def priority_faults(jobset: JobSet, known: Mapping[str, PriorityClass]) -> Itera
     No pod is made of a template that names a class that there is not.
     """
     name = jobset.metadata.labels.get(PRIORITY_CLASS_NAME, "")
-    right, path = _right(known), f"metadata.labels[{PRIORITY_CLASS_NAME}]"
+    existing, path = _existing_names(known), f"metadata.labels[{PRIORITY_CLASS_NAME}]"
     pods = [job.template.spec.template.spec for job in jobset.spec.replicated_jobs]
-    refusal = Choosable(known).refusal(name)
+    refusal = SelectablePriorityClasses(known).refusal(name)
     if name and name not in known:
-        message = f"there is no PriorityClass {name!r}, so it counts for nothing; {right}"
-        yield Finding(path, message, code=Code.UNKNOWN_PRIORITY)
+        message = f"there is no PriorityClass {name!r}, so it counts for nothing; {existing}"
+        yield Finding(path, message, code=FindingCode.UNKNOWN_PRIORITY)
     elif refusal is not None and {pod.priority_class_name for pod in pods} != {name}:
-        yield Finding(path, refusal, blocks=True, code=Code.PRIORITY_REFUSED)
+        yield Finding(path, refusal, blocks=True, code=FindingCode.PRIORITY_REFUSED)
     for i, pod in enumerate(pods):
         name = pod.priority_class_name
         if name and name not in known:
-            message = f"there is no PriorityClass {name!r}, so no pod can be made; {right}"
+            message = f"there is no PriorityClass {name!r}, so no pod can be made; {existing}"
             path = f"{pod_path(i)}.priorityClassName"
-            yield Finding(path, message, blocks=True, code=Code.UNKNOWN_PRIORITY)
+            yield Finding(path, message, blocks=True, code=FindingCode.UNKNOWN_PRIORITY)
 
 
-def excesses(jobset: JobSet) -> Iterator[Finding]:
+def spec_limit_faults(jobset: JobSet) -> Iterator[Finding]:
     """Yield which pods say more than our scheduler looks at."""
     for i, job in enumerate(jobset.spec.replicated_jobs):
-        message = excess(job.template.spec.template.spec)
+        message = spec_limit_fault(job.template.spec.template.spec)
         if message is not None:
-            yield Finding(pod_path(i), message, blocks=True, code=Code.POD_SAYS_TOO_MUCH)
+            yield Finding(pod_path(i), message, blocks=True, code=FindingCode.POD_SPEC_TOO_LARGE)
 
 
 def topology_faults(
-    notes: Mapping[str, str], path: str, known: Mapping[str, TopologySpec]
+    annotations: Mapping[str, str], path: str, known: Mapping[str, TopologySpec]
 ) -> Iterator[Finding]:
     """Yield the topology and the levels that there are not."""
-    name = notes.get(TOPOLOGY)
+    name = annotations.get(TOPOLOGY)
     if not name:
         return
     topology = known.get(name)
     if topology is None:
-        message = f"there is no Topology {name!r}; {_right(known)}"
-        yield Finding(f"{path}[{TOPOLOGY}]", message, code=Code.UNKNOWN_TOPOLOGY)
+        message = f"there is no Topology {name!r}; {_existing_names(known)}"
+        yield Finding(f"{path}[{TOPOLOGY}]", message, code=FindingCode.UNKNOWN_TOPOLOGY)
         return
-    for note in (TOPOLOGY_REQUIRED, TOPOLOGY_PREFERRED):
-        level = notes.get(note)
+    for annotation in (TOPOLOGY_REQUIRED, TOPOLOGY_PREFERRED):
+        level = annotations.get(annotation)
         if level and _depth(topology, level) is None:
             levels = ", ".join(it.node_label for it in topology.levels) or "none"
             message = f"topology {name} has no level {level!r}; its levels are {levels}"
-            yield Finding(f"{path}[{note}]", message, code=Code.UNKNOWN_TOPOLOGY)
+            yield Finding(f"{path}[{annotation}]", message, code=FindingCode.UNKNOWN_TOPOLOGY)
 
 
 def unsupported_topologies(jobset: JobSet) -> Iterator[Finding]:
@@ -121,68 +123,74 @@ def unsupported_topologies(jobset: JobSet) -> Iterator[Finding]:
         yield from _unsupported(job.template.metadata.annotations, path)
 
 
-def _unsupported(notes: Mapping[str, str], path: str) -> Iterator[Finding]:
-    name = notes.get(TOPOLOGY, "")
-    wrong = {fault.path for fault in annotation_wish_faults(notes, path)}  # these are left out
-    if not name or f"{path}[{TOPOLOGY}]" in wrong:
+def _unsupported(annotations: Mapping[str, str], path: str) -> Iterator[Finding]:
+    name = annotations.get(TOPOLOGY, "")
+    invalid = {
+        fault.path for fault in requested_annotation_faults(annotations, path)
+    }  # these are left out
+    if not name or f"{path}[{TOPOLOGY}]" in invalid:
         return
-    for note in (TOPOLOGY_REQUIRED, TOPOLOGY_PREFERRED):
-        where, level, is_required = f"{path}[{note}]", notes.get(note), note == TOPOLOGY_REQUIRED
-        if level and where not in wrong:
-            asked = f'topology "{level}" of topology "{name}"'
+    for annotation in (TOPOLOGY_REQUIRED, TOPOLOGY_PREFERRED):
+        where, level, is_required = (
+            f"{path}[{annotation}]",
+            annotations.get(annotation),
+            annotation == TOPOLOGY_REQUIRED,
+        )
+        if level and where not in invalid:
+            topology_text = f'topology "{level}" of topology "{name}"'
             message = (
-                f"required {asked} is not supported yet: the pods wait; remove it or use "
+                f"required {topology_text} is not supported yet: the pods wait; remove it or use "
                 f"{TOPOLOGY_PREFERRED}"
                 if is_required
-                else f"preferred {asked} has no effect yet"
+                else f"preferred {topology_text} has no effect yet"
             )
-            yield Finding(where, message, blocks=is_required, code=Code.TOPOLOGY_TO_COME)
+            yield Finding(where, message, blocks=is_required, code=FindingCode.TOPOLOGY_UNSUPPORTED)
 
 
-def near(
-    notes: Mapping[str, str], path: str, known: Mapping[str, TopologySpec] | None
-) -> Near | None:
+def required_domain(
+    annotations: Mapping[str, str], path: str, known: Mapping[str, TopologySpec] | None
+) -> RequiredDomain | None:
     """Return in which domain pods must be together; None where nothing of it is known."""
-    name, level = notes.get(TOPOLOGY), notes.get(TOPOLOGY_REQUIRED)
+    name, level = annotations.get(TOPOLOGY), annotations.get(TOPOLOGY_REQUIRED)
     topology = known.get(name) if known and name else None
     depth = _depth(topology, level) if topology and level else None
     if topology is None or depth is None or not name or not level:
         return None
     labels = tuple(it.node_label for it in topology.levels[: depth + 1])
-    return Near(f"{path}[{TOPOLOGY_REQUIRED}]", level, name, labels)
+    return RequiredDomain(f"{path}[{TOPOLOGY_REQUIRED}]", level, name, labels)
 
 
 def amount_faults(jobset: JobSet) -> Iterator[Finding]:
     """Yield the amounts for which the API server refuses pods, and the Jobs that make them."""
     for i, job in enumerate(jobset.spec.replicated_jobs):
         template = job.template.spec.template
-        notes = template.metadata.annotations
-        shares = next((name for name in (GPU_FRACTION, GPU_MEMORY) if name in notes), None)
+        annotations = template.metadata.annotations
+        sharing = next((name for name in (GPU_FRACTION, GPU_MEMORY) if name in annotations), None)
         for kind, containers in (
             ("containers", template.spec.containers),
             ("initContainers", template.spec.init_containers),
         ):
             for j, container in enumerate(containers):
                 path = f"{pod_path(i)}.{kind}[{j}].resources"
-                yield from _of_container(container, path)
-                if shares and GPU in container.resources.limits:
-                    message = f"beside the annotation {shares} whole GPUs count for nothing"
+                yield from _container_faults(container, path)
+                if sharing and GPU in container.resources.limits:
+                    message = f"beside the annotation {sharing} whole GPUs count for nothing"
                     message += "; remove one of them"
-                    yield Finding(f"{path}.limits[{GPU}]", message, code=Code.WRONG_AMOUNT)
+                    yield Finding(f"{path}.limits[{GPU}]", message, code=FindingCode.INVALID_AMOUNT)
 
 
-def _of_container(container: Container, path: str) -> Iterator[Finding]:
+def _container_faults(container: Container, path: str) -> Iterator[Finding]:
     resources = container.resources
     for field, amounts in (("limits", resources.limits), ("requests", resources.requests)):
         for name in amounts:
-            fault = _fault(resources, field, name)
+            fault = _amount_fault(resources, field, name)
             if fault:
                 message = f"{fault}; no pod can be made as it is"
                 where = f"{path}.{field}[{name}]"
-                yield Finding(where, message, blocks=True, code=Code.WRONG_AMOUNT)
+                yield Finding(where, message, blocks=True, code=FindingCode.INVALID_AMOUNT)
 
 
-def _fault(resources: Resources, field: str, name: str) -> str | None:
+def _amount_fault(resources: Resources, field: str, name: str) -> str | None:
     """Say what is wrong with one amount, and what would be right."""
     quantity = (resources.limits if field == "limits" else resources.requests)[name]
     try:
@@ -194,8 +202,8 @@ def _fault(resources: Resources, field: str, name: str) -> str | None:
         return f"{quantity} must not be negative"
     is_extended = "/" in name and NATIVE_PREFIX not in name
     if is_extended and not is_whole(quantity):
-        right = f", or the annotation {GPU_FRACTION} for a part of one" if name == GPU else ""
-        return f"{quantity} must be a whole number{right}"
+        existing = f", or the annotation {GPU_FRACTION} for a part of one" if name == GPU else ""
+        return f"{quantity} must be a whole number{existing}"
     if field == "limits":
         return None
     if is_extended and amount != limit:
@@ -214,10 +222,12 @@ def _depth(topology: TopologySpec, level: str) -> int | None:
     return None
 
 
-def _right(known: Mapping[str, object]) -> str:
+def _existing_names(known: Mapping[str, object]) -> str:
     names: Sequence[str] = sorted(known)
     if not names:
         return "there is none"
-    more = len(names) - _TOLD
+    more = len(names) - _MOST_LISTED
     are = "are" if len(names) > 1 else "is"
-    return f"there {are} {', '.join(names[:_TOLD])}" + (f" and {more} more" if more > 0 else "")
+    return f"there {are} {', '.join(names[:_MOST_LISTED])}" + (
+        f" and {more} more" if more > 0 else ""
+    )

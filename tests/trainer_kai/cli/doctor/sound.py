@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, Final
 
 from tests.support.documents import documents
-from tests.support.papers import Papers, make
+from tests.support.papers import CertificateFiles, make_certificates
 from tests.support.tree import ROOT
 from tests.support.world import queue
 from trainer_kai.api.decode import decode, encode
@@ -17,35 +17,35 @@ from trainer_kai.api.meta import Meta
 from trainer_kai.api.names import ACCESS
 from trainer_kai.api.queue import Queue
 from trainer_kai.cli.doctor import trials
-from trainer_kai.cli.doctor.checks import CHECKS, examine
-from trainer_kai.cli.doctor.expected import expected
-from trainer_kai.cli.doctor.facts import Facts, Obj, Site, Trial
+from trainer_kai.cli.doctor.checks import CHECKS, run_checks
+from trainer_kai.cli.doctor.expected import expected_manifests
+from trainer_kai.cli.doctor.facts import DryRun, Installation, InstallationFacts, Obj
 from trainer_kai.cli.doctor.kinds import JOBSET_DEFINITIONS, TRAINER_DEFINITIONS
-from trainer_kai.kube.errors import Refusal
+from trainer_kai.kube.errors import ErrorDetails
 
 __all__ = [
     "HOSTS",
     "MODE_EXTERNAL",
     "NOW",
-    "configured",
+    "accepted_trainjob",
+    "broken_installation",
+    "certificate_files",
+    "check_results",
     "crd",
     "deployment",
-    "injected",
+    "healthy_installation",
+    "injected_jobset",
     "lease",
-    "pair",
     "queues",
-    "refused",
+    "refused_jobset",
     "secret",
-    "sound",
-    "spoilt",
-    "states",
-    "taken",
+    "webhook_configurations",
 ]
 
 NOW: Final = datetime(2026, 5, 1, 12, tzinfo=UTC)
 HOSTS: Final = ("trainer-kai-webhook.trainer-kai.svc",)
 MODE_EXTERNAL: Final = "kai.scheduler/skip-podgrouper"
-REFUSED: Final = Refusal(
+REFUSED: Final = ErrorDetails(
     "POST /apis/trainer.kubeflow.org",
     403,
     "Forbidden",
@@ -56,93 +56,99 @@ BASE: Final = ROOT / "manifests" / "base"
 OPEN: Final = {ACCESS: "open"}
 
 
-def sound() -> Facts:
+def healthy_installation() -> InstallationFacts:
     """Return the facts of an installation that works."""
-    manifests = expected()
-    trained = {**JOBSET_DEFINITIONS, **TRAINER_DEFINITIONS}
-    return Facts(
-        Site("trainer-kai", "kai-scheduler", "https://127.0.0.1:6443"),
+    manifests = expected_manifests()
+    kubeflow_definitions = {**JOBSET_DEFINITIONS, **TRAINER_DEFINITIONS}
+    return InstallationFacts(
+        Installation("trainer-kai", "kai-scheduler", "https://127.0.0.1:6443"),
         manifests,
         NOW,
         version={"major": "1", "minor": "36", "gitVersion": "v1.36.0"},
         definitions={
-            **{name: crd(name, version) for name, version in trained.items()},
+            **{name: crd(name, version) for name, version in kubeflow_definitions.items()},
             **{it.name: from_manifests(it.name) for it in manifests.definitions},
         },
-        configurations=configured(),
+        configurations=webhook_configurations(),
         policies=[],
-        validating=_objects("ValidatingAdmissionPolicy"),
+        validating_policies=_objects("ValidatingAdmissionPolicy"),
         secret=secret(),
-        noted_runtimes=[],
+        runtimes_with_queue_field=[],
         namespaces=[
             Meta(name=name, labels={"kubernetes.io/metadata.name": name})
             for name in ("default", "kube-system", "trainer-kai")
         ],
-        jobset=Trial(trials.jobset("default"), injected()),
-        gang_pod=Trial(trials.gang_pod("default"), joined()),
-        foreign_pod=Trial(trials.foreign_pod("default"), let_be()),
-        trainjob=Trial(trials.trainjob("default", "plain"), None, REFUSED),
+        jobset=DryRun(trials.jobset("default"), injected_jobset()),
+        gang_pod=DryRun(trials.gang_pod("default"), grouped_pod()),
+        foreign_pod=DryRun(trials.foreign_pod("default"), untouched_pod()),
+        trainjob=DryRun(trials.trainjob("default", "plain"), None, REFUSED),
         accounts={it.name: True for it in manifests.accounts},
-        lacking={it.name: [] for it in manifests.accounts},
+        denied_permissions={it.name: [] for it in manifests.accounts},
         deployments=[deployment(it) for it in manifests.deployments],
         leases=[lease("trainer-kai-podgrouper"), lease("trainer-kai-scheduler")],
-        rivals=[],
-        ready_rivals=[],
+        other_scheduler_leases=[],
+        other_scheduler_deployments=[],
         skew_s=0.0,
         queues=queues(queue("all", annotations=OPEN), queue("default-queue", parent="all")),
         groups=[],
         classes=manifests.classes,
         gpu_nodes=(2, 3),
-        kueues=[],
+        kueue_trainjobs=[],
     )
 
 
-def spoilt() -> Facts:
+def broken_installation() -> InstallationFacts:
     """Return one with a wrong authority in its configuration, and a queue without its parent."""
     hook = "jobset-create.trainer-kai.dev"
     post = 'Post "https://trainer-kai-webhook.trainer-kai.svc:443/mutate/jobset?timeout=5s"'
     why = "tls: failed to verify certificate: x509: certificate signed by unknown authority"
     pod = trials.gang_pod("default")
-    every = (
+    all_queues = (
         queue("all", annotations=OPEN),
         queue("default-queue", parent="all"),
         queue("a", parent="research", annotations=OPEN),
     )
-    return sound()._replace(
-        configurations=configured(make(HOSTS, NOW).authority),
-        jobset=refused(f'failed calling webhook "{hook}": failed to call webhook: {post}: {why}'),
-        gang_pod=Trial(pod, pod),
-        trainjob=taken(),
-        queues=queues(*every),
+    return healthy_installation()._replace(
+        configurations=webhook_configurations(make_certificates(HOSTS, NOW).authority),
+        jobset=refused_jobset(
+            f'failed calling webhook "{hook}": failed to call webhook: {post}: {why}'
+        ),
+        gang_pod=DryRun(pod, pod),
+        trainjob=accepted_trainjob(),
+        queues=queues(*all_queues),
     )
 
 
-def states(facts: Facts, name: str) -> list[tuple[str, str]]:
+def check_results(facts: InstallationFacts, name: str) -> list[tuple[str, str]]:
     """Return what one check says: its state, and how it is."""
-    return [(it.state.value, it.is_so) for it in examine(facts, {name: CHECKS[name]})]
+    return [(it.state.value, it.observed) for it in run_checks(facts, {name: CHECKS[name]})]
 
 
 @cache
-def pair(days: int = 0) -> Papers:
+def certificate_files(days: int = 0) -> CertificateFiles:
     """Return a certificate that was made so many days ago."""
-    return make(HOSTS, NOW - timedelta(days=days))
+    return make_certificates(HOSTS, NOW - timedelta(days=days))
 
 
-def secret(shown: Papers | None = None, *, key: bool = True) -> Obj:
+def secret(files_of_certificate: CertificateFiles | None = None, *, key: bool = True) -> Obj:
     """Return the Secret of a certificate; without the authority's key it was made by others."""
-    shown = shown or pair()
-    files = {"tls.crt": shown.certificate, "tls.key": shown.key, "ca.crt": shown.authority}
+    files_of_certificate = files_of_certificate or certificate_files()
+    files = {
+        "tls.crt": files_of_certificate.certificate,
+        "tls.key": files_of_certificate.key,
+        "ca.crt": files_of_certificate.authority,
+    }
     if key:
-        files["ca.key"] = shown.authority_key
+        files["ca.key"] = files_of_certificate.authority_key
     return {"data": {name: base64.b64encode(it).decode() for name, it in files.items()}}
 
 
-def configured(
+def webhook_configurations(
     authority: bytes | None = None, change: Callable[[Any], None] = lambda _: None
 ) -> list[Obj]:
     """Return our configurations, the authority in them, and JobSet's before them."""
     found = [it for kind in ("Mutating", "Validating") for it in _objects(f"{kind}Webhook")]
-    bundle = base64.b64encode(authority or pair().authority).decode()
+    bundle = base64.b64encode(authority or certificate_files().authority).decode()
     for configuration in found:
         for hook in configuration["webhooks"]:
             hook["clientConfig"]["caBundle"] = bundle
@@ -173,7 +179,7 @@ def crd(name: str, version: str, fields: Mapping[str, Any] | None = None) -> Obj
     }
 
 
-def injected(**notes: str) -> Obj:
+def injected_jobset(**notes: str) -> Obj:
     """Return the JobSet of a dry run as our webhook leaves it."""
     got = copy.deepcopy(trials.jobset("default"))
     got["metadata"] |= {
@@ -186,30 +192,30 @@ def injected(**notes: str) -> Obj:
     return got
 
 
-def joined() -> Obj:
+def grouped_pod() -> Obj:
     """Return the pod of a gang as our webhook leaves it."""
     got = trials.gang_pod("default")
     got["metadata"]["annotations"] = {"pod-group-name": "pg"}
     return got
 
 
-def let_be() -> Obj:
+def untouched_pod() -> Obj:
     """Return a pod of others as the API server completes it."""
     got = trials.foreign_pod("default")
     got["spec"]["schedulerName"] = "default-scheduler"
     return got
 
 
-def taken() -> Trial:
+def accepted_trainjob() -> DryRun:
     """Return a TrainJob that was to be refused, and is not."""
     body = trials.trainjob("default", "plain")
-    return Trial(body, body)
+    return DryRun(body, body)
 
 
-def refused(message: str, status: int = 500, reason: str = "InternalError") -> Trial:
+def refused_jobset(message: str, status: int = 500, reason: str = "InternalError") -> DryRun:
     """Return a dry run that was refused."""
-    refusal = Refusal("POST /apis/jobset.x-k8s.io", status, reason, message)
-    return Trial(trials.jobset("default"), None, refusal)
+    refusal = ErrorDetails("POST /apis/jobset.x-k8s.io", status, reason, message)
+    return DryRun(trials.jobset("default"), None, refusal)
 
 
 def deployment(name: str, ready: int = 2, **environment: str) -> Obj:
@@ -228,11 +234,11 @@ def lease(
     holder: str = "one",
     ago_s: float = 1.0,
     namespace: str = "",
-    lasts_s: int = 15,
+    duration_s: int = 15,
 ) -> Lease:
     """Return a Lease that was renewed so long ago."""
     renewed = (NOW - timedelta(seconds=ago_s)).isoformat()
-    spec = {"holderIdentity": holder, "leaseDurationSeconds": lasts_s, "renewTime": renewed}
+    spec = {"holderIdentity": holder, "leaseDurationSeconds": duration_s, "renewTime": renewed}
     place = namespace or "trainer-kai"
     metadata = {"name": name, "namespace": place, "uid": f"{place}/{name}"}
     return decode(Lease, encode({"metadata": metadata, "spec": spec}))

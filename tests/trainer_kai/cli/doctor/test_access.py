@@ -4,32 +4,37 @@ import pytest
 
 from tests.support.case import Case, ids
 from tests.support.world import queue
-from tests.trainer_kai.cli.doctor.sound import deployment, queues, sound, states
+from tests.trainer_kai.cli.doctor.sound import (
+    check_results,
+    deployment,
+    healthy_installation,
+    queues,
+)
 from trainer_kai.api.names import ACCESS
-from trainer_kai.cli.doctor.checks import CHECKS, examine
-from trainer_kai.cli.doctor.facts import Facts, Group
+from trainer_kai.cli.doctor.checks import CHECKS, run_checks
+from trainer_kai.cli.doctor.facts import InstallationFacts, PodGroupQueue
 
 CHECK = "queue access"
 
 
-def having(*notes: str | None, groups: tuple[Group, ...] = ()) -> Facts:
+def having(*notes: str | None, groups: tuple[PodGroupQueue, ...] = ()) -> InstallationFacts:
     """Return an installation with a queue above others, which have these annotations."""
     below = (
         queue(name, parent="top", annotations={} if note is None else {ACCESS: note})
         for name, note in zip("abcde", notes, strict=False)
     )
-    return sound()._replace(queues=queues(queue("top"), *below), groups=groups)
+    return healthy_installation()._replace(queues=queues(queue("top"), *below), groups=groups)
 
 
-def told(value: str, facts: Facts) -> Facts:
+def with_setting(value: str, facts: InstallationFacts) -> InstallationFacts:
     """Return an installation whose webhook is told what queues are that say nothing."""
     variables = {"TRAINER_KAI_QUEUE_ACCESS_UNANNOTATED": value}
     return facts._replace(deployments=[deployment("trainer-kai-webhook", 2, **variables)])
 
 
 OPEN = "open to every namespace, and not annotated:"
-PODGROUPS = tuple(Group(f"{it}/pg", "a") for it in ("red", "blue", "red"))
-SAID: list[Case[Facts, list[tuple[str, str]]]] = [
+PODGROUPS = tuple(PodGroupQueue(f"{it}/pg", "a") for it in ("red", "blue", "red"))
+CASES: list[Case[InstallationFacts, list[tuple[str, str]]]] = [
     Case(
         "all say it",
         having("open", "closed"),
@@ -43,7 +48,7 @@ SAID: list[Case[Facts, list[tuple[str, str]]]] = [
     ),
     Case(
         "those are closed here",
-        told("closed", having(None, "open")),
+        with_setting("closed", having(None, "open")),
         [("ok", "1 of 2 are closed to namespaces without a grant")],
     ),
     Case(
@@ -62,22 +67,22 @@ SAID: list[Case[Facts, list[tuple[str, str]]]] = [
 ]
 
 
-@pytest.mark.parametrize("case", SAID, ids=ids)
-def test_who_may_use_queues(case: Case[Facts, list[tuple[str, str]]]) -> None:
+@pytest.mark.parametrize("case", CASES, ids=ids)
+def test_who_may_use_queues(case: Case[InstallationFacts, list[tuple[str, str]]]) -> None:
     """An open queue may be meant, and is a warning; a value that is none is a fault."""
-    assert states(case.given, CHECK) == case.want
+    assert check_results(case.given, CHECK) == case.want
 
 
-def test_what_would_be_right_is_told() -> None:
+def test_what_would_be_right_is_reported() -> None:
     """The command for the first, and the values."""
-    found = examine(having("what", None), {CHECK: CHECKS[CHECK]})
+    found = run_checks(having("what", None), {CHECK: CHECKS[CHECK]})
 
-    assert [it.right for it in found] == [
+    assert [it.remedy for it in found] == [
         "open or closed",
         f"trainer-kai queue close b --from-usage, or the annotation {ACCESS}: open, for each",
     ]
 
 
-def test_a_slip_is_told_by_one_check() -> None:
+def test_a_mistyped_annotation_is_reported_by_one_check() -> None:
     """Not by that of the queues as well."""
-    assert states(having("what"), "queues") == [("ok", "2, each with a way to the top")]
+    assert check_results(having("what"), "queues") == [("ok", "2, each with a way to the top")]

@@ -10,20 +10,27 @@ from tests.support.case import Case, ids
 from tests.trainer_kai.cli.doctor.sound import (
     MODE_EXTERNAL,
     NOW,
-    configured,
+    certificate_files,
     deployment,
-    injected,
+    healthy_installation,
+    injected_jobset,
     lease,
-    pair,
     secret,
-    sound,
+    webhook_configurations,
 )
 from trainer_kai.api.meta import Meta
 from trainer_kai.cli.doctor import trials
-from trainer_kai.cli.doctor.checks import CHECKS, examine
-from trainer_kai.cli.doctor.expected import Right, expected
-from trainer_kai.cli.doctor.facts import NOT_ASKED, Facts, Obj, Site, Trial, name_of
-from trainer_kai.cli.doctor.finding import State, known
+from trainer_kai.cli.doctor.checks import CHECKS, run_checks
+from trainer_kai.cli.doctor.expected import Permission, expected_manifests
+from trainer_kai.cli.doctor.facts import (
+    NOT_ASKED,
+    DryRun,
+    Installation,
+    InstallationFacts,
+    Obj,
+    name_of,
+)
+from trainer_kai.cli.doctor.finding import CheckState, require
 
 
 def by_address(found: Any) -> None:
@@ -44,8 +51,8 @@ def trusted_by_all(found: Any) -> None:
 def opt_in(found: Any) -> None:
     """Let namespaces ask, as the overlay `opt-in` does."""
     for hook in (it for configuration in found for it in configuration["webhooks"]):
-        wish = hook["namespaceSelector"]["matchExpressions"][1]
-        wish |= {"operator": "In", "values": ["enabled"]}
+        requirement = hook["namespaceSelector"]["matchExpressions"][1]
+        requirement |= {"operator": "In", "values": ["enabled"]}
 
 
 def strict(found: Any) -> None:
@@ -56,54 +63,60 @@ def strict(found: Any) -> None:
                 hook["failurePolicy"] = "Fail"
 
 
-def beside_a_kai(facts: Facts) -> Facts:
+def beside_a_kai(facts: InstallationFacts) -> InstallationFacts:
     """Take our scheduler away, and have a KAI that binds."""
     return facts._replace(
-        jobset=Trial(trials.jobset("default"), injected(**{MODE_EXTERNAL: "true"})),
+        jobset=DryRun(trials.jobset("default"), injected_jobset(**{MODE_EXTERNAL: "true"})),
         accounts={**facts.accounts, "trainer-kai-scheduler": False},
         deployments=[
-            it for it in known(facts.deployments) if not name_of(it).endswith("scheduler")
+            it for it in require(facts.deployments) if not name_of(it).endswith("scheduler")
         ],
         leases=[lease("trainer-kai-podgrouper")],
-        rivals=[lease("kai-scheduler", namespace="kai-scheduler")],
+        other_scheduler_leases=[lease("kai-scheduler", namespace="kai-scheduler")],
     )
 
 
-def by_cert_manager(facts: Facts) -> Facts:
+def by_cert_manager(facts: InstallationFacts) -> InstallationFacts:
     """Take from the webhook what only who makes certificates needs."""
     return facts._replace(
-        secret=secret(key=False), lacking=_without_writing(facts), deployments=told("cert-manager")
+        secret=secret(key=False),
+        denied_permissions=_without_writing(facts),
+        deployments=with_tls_source("cert-manager"),
     )
 
 
-def by_files(facts: Facts) -> Facts:
+def by_files(facts: InstallationFacts) -> InstallationFacts:
     """Have no Secret, and no right to read one."""
-    lacking = _without_writing(facts, "get")
-    return facts._replace(secret=None, lacking=lacking, deployments=told("files"))
+    denied = _without_writing(facts, "get")
+    return facts._replace(
+        secret=None, denied_permissions=denied, deployments=with_tls_source("files")
+    )
 
 
-def left_over(facts: Facts) -> Facts:
+def with_old_secret(facts: InstallationFacts) -> InstallationFacts:
     """Have one, of an authority that nobody trusts any more, and that ends soon."""
-    return by_files(facts)._replace(secret=secret(pair(400)))
+    return by_files(facts)._replace(secret=secret(certificate_files(400)))
 
 
-def told(source: str) -> list[Obj]:
+def with_tls_source(source: str) -> list[Obj]:
     """Return Deployments, and who makes the certificate of the webhook."""
-    return [deployment(it, TRAINER_KAI_TLS_SOURCE=source) for it in expected().deployments]
+    return [
+        deployment(it, TRAINER_KAI_TLS_SOURCE=source) for it in expected_manifests().deployments
+    ]
 
 
-def _without_writing(facts: Facts, *more: str) -> dict[str, list[Right]]:
+def _without_writing(facts: InstallationFacts, *more: str) -> dict[str, list[Permission]]:
     (webhook,) = (it for it in facts.manifests.accounts if it.name == "trainer-kai-webhook")
     secrets = {"create", "update", *more}
     lost = [it for it in webhook.rights if it.resource == "secrets" and it.verb in secrets]
     lost += [it for it in webhook.rights if "webhookconf" in it.resource and it.verb == "patch"]
     assert len(lost) > len(secrets)
-    return {**{name: [] for name in facts.lacking}, webhook.name: lost}
+    return {**{name: [] for name in facts.denied_permissions}, webhook.name: lost}
 
 
-def by_policy(facts: Facts) -> Facts:
+def by_policy(facts: InstallationFacts) -> InstallationFacts:
     """Have nothing but a policy of the API server, and a KAI."""
-    got: Any = injected()
+    got: Any = injected_jobset()
     got["metadata"] = {"name": "x"}
     del got["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["metadata"]
     policy = {"metadata": {"name": "kai-trainer"}, "spec": {"matchConstraints": {}}}
@@ -111,30 +124,30 @@ def by_policy(facts: Facts) -> Facts:
         configurations=[],
         policies=[policy],
         secret=None,
-        jobset=Trial(trials.jobset("default"), got),
-        gang_pod=Trial(trials.gang_pod("default"), trials.gang_pod("default")),
+        jobset=DryRun(trials.jobset("default"), got),
+        gang_pod=DryRun(trials.gang_pod("default"), trials.gang_pod("default")),
         accounts=dict.fromkeys(facts.accounts, False),
         deployments=[],
         leases=[],
-        rivals=[lease("kai-scheduler", namespace="kai-scheduler")],
+        other_scheduler_leases=[lease("kai-scheduler", namespace="kai-scheduler")],
     )
 
 
-def renamed(facts: Facts) -> Facts:
+def renamed(facts: InstallationFacts) -> InstallationFacts:
     """Put everything into another namespace."""
-    leases = [lease(it.metadata.name, namespace="gangs") for it in known(facts.leases)]
-    return facts._replace(site=Site("gangs", "kai-scheduler"), leases=leases)
+    leases = [lease(it.metadata.name, namespace="gangs") for it in require(facts.leases)]
+    return facts._replace(installation=Installation("gangs", "kai-scheduler"), leases=leases)
 
 
 labels = {"kubernetes.io/metadata.name": "default", "trainer-kai.dev/inject": "enabled"}
 
 # what is otherwise in a sound installation
-SOUND: list[Case[Callable[[Facts], Facts], None]] = [
+HEALTHY: list[Case[Callable[[InstallationFacts], InstallationFacts], None]] = [
     Case("as the manifests have it", lambda it: it, None),
     Case("processes elsewhere", lambda it: it._replace(deployments=[]), None),
     Case(
         "called by address",
-        lambda it: it._replace(configurations=configured(change=by_address)),
+        lambda it: it._replace(configurations=webhook_configurations(change=by_address)),
         None,
     ),
     Case(
@@ -142,23 +155,27 @@ SOUND: list[Case[Callable[[Facts], Facts], None]] = [
         lambda it: it._replace(secret=secret(key=False), deployments=[]),
         None,
     ),
-    Case("files, and what was in the Secret before", left_over, None),
+    Case("files, and what was in the Secret before", with_old_secret, None),
     Case("a certificate kept elsewhere", lambda it: it._replace(secret=None), None),
     Case(
         "an authority that all trust",
-        lambda it: it._replace(secret=None, configurations=configured(change=trusted_by_all)),
+        lambda it: it._replace(
+            secret=None, configurations=webhook_configurations(change=trusted_by_all)
+        ),
         None,
     ),
     Case(
         "namespaces that ask",
         lambda it: it._replace(
-            configurations=configured(change=opt_in),
+            configurations=webhook_configurations(change=opt_in),
             namespaces=[Meta(name="default", labels=labels), Meta(name="other")],
         ),
         None,
     ),
     Case(
-        "refusals enforced", lambda it: it._replace(configurations=configured(change=strict)), None
+        "refusals enforced",
+        lambda it: it._replace(configurations=webhook_configurations(change=strict)),
+        None,
     ),
     Case("a KAI that binds", beside_a_kai, None),
     Case("nothing but a policy", by_policy, None),
@@ -179,28 +196,28 @@ SOUND: list[Case[Callable[[Facts], Facts], None]] = [
 ]
 
 
-@pytest.mark.parametrize("case", SOUND, ids=ids)
-def test_nothing_is_wrong_with_a_sound_installation(
-    case: Case[Callable[[Facts], Facts], None],
+@pytest.mark.parametrize("case", HEALTHY, ids=ids)
+def test_nothing_is_wrong_with_a_healthy_installation(
+    case: Case[Callable[[InstallationFacts], InstallationFacts], None],
 ) -> None:
     """However it is set up: every line is ok."""
-    findings = examine(case.given(sound()))
+    findings = run_checks(case.given(healthy_installation()))
 
-    assert [it for it in findings if it.state is not State.OK] == []
+    assert [it for it in findings if it.state is not CheckState.OK] == []
     assert len({it.check for it in findings}) == len(findings)
 
 
-def test_who_may_read_nothing_is_told_nothing_and_no_check_fails() -> None:
+def test_without_any_read_permission_no_check_fails() -> None:
     """Each says that it cannot tell."""
-    manifests = expected()
-    nothing = Facts(Site("trainer-kai", "kai-scheduler"), manifests, NOW)
+    manifests = expected_manifests()
+    nothing = InstallationFacts(Installation("trainer-kai", "kai-scheduler"), manifests, NOW)
     accounts = {it.name: NOT_ASKED for it in manifests.accounts}
-    definitions = dict.fromkeys(sound().definitions, NOT_ASKED)
+    definitions = dict.fromkeys(healthy_installation().definitions, NOT_ASKED)
 
-    findings = examine(
-        nothing._replace(definitions=definitions, accounts=accounts, lacking=accounts)
+    findings = run_checks(
+        nothing._replace(definitions=definitions, accounts=accounts, denied_permissions=accounts)
     )
 
-    assert {it.state for it in findings} == {State.UNKNOWN}
-    assert {it.is_so for it in findings} >= {"cannot tell: it was not asked for"}
+    assert {it.state for it in findings} == {CheckState.UNKNOWN}
+    assert {it.observed for it in findings} >= {"cannot tell: it was not asked for"}
     assert len(findings) >= len(CHECKS)

@@ -1,17 +1,17 @@
 """What the doctor compares with is what the manifests say now."""
 
-from tests.support.installed import installed, text_of
-from trainer_kai.cli.doctor.expected import PATH, expected
+from tests.support.installed import as_json, expected_installation
+from trainer_kai.cli.doctor.expected import PATH, expected_manifests
 
 
 def test_it_is_current() -> None:
     """`make tables` would write what is there already."""
-    assert text_of(installed()) == PATH.read_text()
+    assert as_json(expected_installation()) == PATH.read_text()
 
 
 def test_it_is_of_the_scheduler_of_the_site() -> None:
     """By the same words that the README of the manifests has replaced."""
-    found = expected("mine")
+    found = expected_manifests("mine")
     names = {it.name for account in found.accounts for it in account.rights}
     conditions = [
         text
@@ -27,7 +27,7 @@ def test_it_is_of_the_scheduler_of_the_site() -> None:
 
 def test_it_holds_what_a_person_would_name() -> None:
     """One of each kind, to see that nothing is read past."""
-    found = expected()
+    found = expected_manifests()
     (scheduler,) = (it for it in found.accounts if it.name == "trainer-kai-scheduler")
     hooks = {it.name: it for configuration in found.configurations for it in configuration.hooks}
 

@@ -6,7 +6,11 @@ from typing import Any
 import pytest
 
 from tests.support.case import Case, ids
-from tests.trainer_kai.cli.doctor.sound import configured, sound, states
+from tests.trainer_kai.cli.doctor.sound import (
+    check_results,
+    healthy_installation,
+    webhook_configurations,
+)
 
 CREATE, UPDATE, POD = (f"{it}.trainer-kai.dev" for it in ("jobset-create", "jobset-update", "pod"))
 
@@ -26,7 +30,7 @@ def change(number: int, **fields: Any) -> Callable[[Any], None]:
     return changed
 
 
-def called(path: str) -> Callable[[Any], None]:
+def called_at(path: str) -> Callable[[Any], None]:
     """Return what calls the first one somewhere else."""
 
     def changed(found: Any) -> None:
@@ -35,12 +39,12 @@ def called(path: str) -> Callable[[Any], None]:
     return changed
 
 
-def lost(found: Any) -> None:
+def without_webhook(found: Any) -> None:
     """Take the last webhook away."""
     found[0]["webhooks"].pop()
 
 
-def unasked(found: Any) -> None:
+def without_rule(found: Any) -> None:
     """Let the first one be asked about nothing that is made."""
     found[0]["webhooks"][0]["rules"][0]["operations"] = ["UPDATE"]
 
@@ -67,15 +71,15 @@ def filled(found: Any) -> None:
 
 
 CHANGED: list[Case[Callable[[Any], None], tuple[str, str]]] = [
-    Case("one is missing", lost, ("fault", f"kai-trainer lacks {POD}")),
+    Case("one is missing", without_webhook, ("fault", f"kai-trainer lacks {POD}")),
     Case(
         "one is called elsewhere",
-        called("/mutate"),
+        called_at("/mutate"),
         ("fault", f"kai-trainer, {CREATE}: is called at /mutate and not at /mutate/jobset"),
     ),
     Case(
         "one is not asked",
-        unasked,
+        without_rule,
         ("fault", f"kai-trainer, {CREATE}: is not called for CREATE of jobsets.jobset.x-k8s.io"),
     ),
     Case(
@@ -157,14 +161,16 @@ CHANGED: list[Case[Callable[[Any], None], tuple[str, str]]] = [
 @pytest.mark.parametrize("case", CHANGED, ids=ids)
 def test_a_configuration(case: Case[Callable[[Any], None], tuple[str, str]]) -> None:
     """What keeps us from being asked is a fault; what is otherwise and works is a warning."""
-    facts = sound()._replace(configurations=configured(change=case.given))
+    facts = healthy_installation()._replace(
+        configurations=webhook_configurations(change=case.given)
+    )
 
-    assert states(facts, "webhooks")[0] == case.want
+    assert check_results(facts, "webhooks")[0] == case.want
 
 
 def test_none_at_all() -> None:
     """Then nobody is injected."""
-    assert states(sound()._replace(configurations=[]), "webhooks")[0] == (
+    assert check_results(healthy_installation()._replace(configurations=[]), "webhooks")[0] == (
         "fault",
         "there is no MutatingWebhookConfiguration kai-trainer: nobody is injected",
     )
@@ -193,6 +199,6 @@ ORDER: list[Case[dict[str, Any], str]] = [
 @pytest.mark.parametrize("case", ORDER, ids=ids)
 def test_who_is_called_before_us(case: Case[dict[str, Any], str]) -> None:
     """Configurations are called in the order of their names."""
-    facts = sound()._replace(configurations=[*configured(), case.given])
+    facts = healthy_installation()._replace(configurations=[*webhook_configurations(), case.given])
 
-    assert [state for state, _ in states(facts, "webhook order")] == [case.want]
+    assert [state for state, _ in check_results(facts, "webhook order")] == [case.want]

@@ -5,9 +5,15 @@ from typing import Any
 import pytest
 
 from tests.support.case import Case, ids
-from tests.trainer_kai.cli.doctor.sound import MODE_EXTERNAL, crd, injected, sound, states
+from tests.trainer_kai.cli.doctor.sound import (
+    MODE_EXTERNAL,
+    check_results,
+    crd,
+    healthy_installation,
+    injected_jobset,
+)
 from trainer_kai.cli.doctor import trials
-from trainer_kai.cli.doctor.facts import Facts, Obj, Trial
+from trainer_kai.cli.doctor.facts import DryRun, InstallationFacts, Obj
 
 POD_GROUPS = "podgroups.scheduling.run.ai"
 RUNTIMES = "trainingruntimes.trainer.kubeflow.org"
@@ -27,34 +33,34 @@ QUEUE_FIELD = {
 PATCHED = {name: crd(name, "v1alpha1", QUEUE_FIELD) for name in (RUNTIMES, CLUSTER_RUNTIMES)}
 
 
-def versioned(minor: str) -> Facts:
+def versioned(minor: str) -> InstallationFacts:
     """Return an API server of a version."""
     version = {"major": "1", "minor": minor, "gitVersion": f"v1.{minor}"}
-    return sound()._replace(version=version)
+    return healthy_installation()._replace(version=version)
 
 
-def without(*names: str) -> Facts:
+def without(*names: str) -> InstallationFacts:
     """Return a cluster that lacks some definitions."""
-    facts = sound()
+    facts = healthy_installation()
     return facts._replace(definitions={**facts.definitions, **dict.fromkeys(names)})
 
 
-def having(**definitions: Any) -> Facts:
+def with_field(**definitions: Any) -> InstallationFacts:
     """Return a cluster whose definitions are others."""
-    facts = sound()
+    facts = healthy_installation()
     return facts._replace(definitions={**facts.definitions, **definitions})
 
 
-def changed(name: str, **version: Any) -> Facts:
+def changed(name: str, **version: Any) -> InstallationFacts:
     """Return a cluster whose only version of a definition is another."""
-    definition: Any = sound().definitions[name]
+    definition: Any = healthy_installation().definitions[name]
     (found,) = definition["spec"]["versions"]
-    return having(**{name: {**definition, "spec": {"versions": [{**found, **version}]}}})
+    return with_field(**{name: {**definition, "spec": {"versions": [{**found, **version}]}}})
 
 
 def of_kai(*dropped: str) -> Obj:
     """Return the schema of PodGroups without rules, and without some fields of its spec."""
-    definition: Any = sound().definitions[POD_GROUPS]
+    definition: Any = healthy_installation().definitions[POD_GROUPS]
     schema = _without_rules(definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"])
     for name in dropped:
         del schema["properties"]["spec"]["properties"][name]
@@ -68,14 +74,14 @@ def _without_rules(value: Any) -> Any:
     return value
 
 
-def external(facts: Facts) -> Facts:
+def external(facts: InstallationFacts) -> InstallationFacts:
     """Let the webhook have been told that a KAI binds."""
-    got = injected(**{MODE_EXTERNAL: "true"})
-    return facts._replace(jobset=Trial(trials.jobset("default"), got))
+    got = injected_jobset(**{MODE_EXTERNAL: "true"})
+    return facts._replace(jobset=DryRun(trials.jobset("default"), got))
 
 
 # check, facts -> what it says of the first thing
-SAID: list[Case[tuple[str, Facts], tuple[str, str]]] = [
+CASES: list[Case[tuple[str, InstallationFacts], tuple[str, str]]] = [
     Case(
         "an old API server",
         ("API server", versioned("29+")),
@@ -93,14 +99,14 @@ SAID: list[Case[tuple[str, Facts], tuple[str, str]]] = [
     ),
     Case(
         "a Trainer of another version",
-        ("Trainer", having(**{RUNTIMES: crd(RUNTIMES, "v1")})),
+        ("Trainer", with_field(**{RUNTIMES: crd(RUNTIMES, "v1")})),
         ("fault", f"{RUNTIMES}: v1alpha1 is not served"),
     ),
     Case(
         "a definition that is not ready",
         (
             "JobSet",
-            having(
+            with_field(
                 **{
                     "jobsets.jobset.x-k8s.io": {
                         **crd("jobsets.jobset.x-k8s.io", "v1alpha2"),
@@ -138,33 +144,36 @@ SAID: list[Case[tuple[str, Facts], tuple[str, str]]] = [
     ),
     Case(
         "the queue as a field",
-        ("queue of a runtime", having(**PATCHED)),
+        ("queue of a runtime", with_field(**PATCHED)),
         ("ok", f"{FIELD} is there"),
     ),
     Case(
         "in one of the two only",
-        ("queue of a runtime", having(**{RUNTIMES: PATCHED[RUNTIMES]})),
+        ("queue of a runtime", with_field(**{RUNTIMES: PATCHED[RUNTIMES]})),
         ("fault", f"{CLUSTER_RUNTIMES} lacks {FIELD}, the other one has it"),
     ),
     Case(
         "gone with an upgrade of Trainer, and used",
-        ("queue of a runtime", sound()._replace(noted_runtimes=["torch"])),
+        (
+            "queue of a runtime",
+            healthy_installation()._replace(runtimes_with_queue_field=["torch"]),
+        ),
         ("fault", f"{FIELD} is gone, and torch had it: their TrainJobs go elsewhere"),
     ),
 ]
 
 
-@pytest.mark.parametrize("case", SAID, ids=ids)
-def test_what_is_there(case: Case[tuple[str, Facts], tuple[str, str]]) -> None:
+@pytest.mark.parametrize("case", CASES, ids=ids)
+def test_what_is_there(case: Case[tuple[str, InstallationFacts], tuple[str, str]]) -> None:
     """A definition that is missing, late, or drops what we write."""
     check, facts = case.given
 
-    assert states(facts, check)[0] == case.want
+    assert check_results(facts, check)[0] == case.want
 
 
-def test_rules_that_are_missing_are_told() -> None:
+def test_rules_that_are_missing_are_reported() -> None:
     """Ours, of another version of the manifests."""
-    facts = sound()
+    facts = healthy_installation()
     pods, *others = facts.manifests.definitions
     newer = type(pods)(
         name=pods.name, version=pods.version, fields=pods.fields, rules=(*pods.rules, "a new one")
@@ -178,7 +187,7 @@ def test_rules_that_are_missing_are_told() -> None:
         definitions=(newer, *others),
     )
 
-    assert states(facts._replace(manifests=manifests), "definitions")[0] == (
+    assert check_results(facts._replace(manifests=manifests), "definitions")[0] == (
         "warning",
         "ours, but of another version: rules are missing",
     )

@@ -7,20 +7,20 @@ import pytest
 from tests.support.case import Case, ids
 from tests.trainer_kai.cli.doctor.sound import (
     MODE_EXTERNAL,
+    check_results,
     deployment,
-    injected,
+    healthy_installation,
+    injected_jobset,
     lease,
-    sound,
-    states,
 )
 from trainer_kai.api.deployment import Deployment, DeploymentStatus
 from trainer_kai.api.lease import Lease
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.cli.doctor import trials
-from trainer_kai.cli.doctor.facts import Facts, Obj, Trial
-from trainer_kai.cli.doctor.settled import rivals_of
-from trainer_kai.policy.rivals import places_of
-from trainer_kai.settings import Kai
+from trainer_kai.cli.doctor.facts import DryRun, InstallationFacts, Obj
+from trainer_kai.cli.doctor.settled import other_scheduler_places
+from trainer_kai.policy.rivals import duplicate_scheduler_objects
+from trainer_kai.settings import KaiSettings
 
 GROUPER, SCHEDULER, WEBHOOK = (f"trainer-kai-{it}" for it in ("podgrouper", "scheduler", "webhook"))
 KAI = lease("kai-scheduler", "kai-0", namespace="kai")
@@ -28,13 +28,13 @@ DEFAULT_SHARD = Meta(name="kai-scheduler-default", namespace="kai")
 READY = Deployment(metadata=DEFAULT_SHARD, status=DeploymentStatus(ready_replicas=1))
 UNREADY = Deployment(metadata=DEFAULT_SHARD)
 OURS = "ours is paused"
-TOLD_OTHERWISE = [deployment(GROUPER, TRAINER_KAI_MODE="external"), deployment(SCHEDULER)]
-EXTERNAL = Trial(trials.jobset("default"), injected(**{MODE_EXTERNAL: "true"}))
+DIFFERING_SETTINGS = [deployment(GROUPER, TRAINER_KAI_MODE="external"), deployment(SCHEDULER)]
+EXTERNAL = DryRun(trials.jobset("default"), injected_jobset(**{MODE_EXTERNAL: "true"}))
 
 
-def facts(**fields: Any) -> Facts:
+def facts(**fields: Any) -> InstallationFacts:
     """Return a sound installation but for some facts."""
-    return sound()._replace(**fields)
+    return healthy_installation()._replace(**fields)
 
 
 def deployed(scheduler: int) -> list[Obj]:
@@ -42,14 +42,14 @@ def deployed(scheduler: int) -> list[Obj]:
     return [deployment(GROUPER), deployment(SCHEDULER, scheduler), deployment(WEBHOOK)]
 
 
-def led(*leases: Lease, renewed: str = "", **fields: Any) -> Facts:
+def with_leases(*leases: Lease, renewed: str = "", **fields: Any) -> InstallationFacts:
     """Return an installation with these Leases, one of which changed while it was looked at."""
     return facts(leases=leases, renewed=frozenset({f"trainer-kai/{renewed}"}), **fields)
 
 
 def claiming_an_hour(ago_s: float) -> Lease:
     """Return the Lease of a KAI that was renewed so long ago."""
-    return lease("kai-scheduler", "kai-0", ago_s, namespace="kai", lasts_s=3600)
+    return lease("kai-scheduler", "kai-0", ago_s, namespace="kai", duration_s=3600)
 
 
 def scaled(replicas: int = 2, ready: int = 2, updated: int = 2) -> list[Obj]:
@@ -70,7 +70,7 @@ WITH_KUEUE = [
     deployment(SCHEDULER, TRAINER_KAI_KUEUE="true"),
     deployment(WEBHOOK, TRAINER_KAI_KUEUE="true"),
 ]
-SAID: list[Case[tuple[str, Facts], tuple[str, str]]] = [
+CASES: list[Case[tuple[str, InstallationFacts], tuple[str, str]]] = [
     Case(
         "one replica of two",
         ("processes", facts(deployments=deployed(scheduler=1))),
@@ -98,7 +98,7 @@ SAID: list[Case[tuple[str, Facts], tuple[str, str]]] = [
     ),
     Case(
         "settings that differ",
-        ("mode", facts(deployments=TOLD_OTHERWISE)),
+        ("mode", facts(deployments=DIFFERING_SETTINGS)),
         ("fault", f"TRAINER_KAI_MODE is external to {GROUPER}, bundled to {SCHEDULER}"),
     ),
     Case(
@@ -116,37 +116,37 @@ SAID: list[Case[tuple[str, Facts], tuple[str, str]]] = [
     ),
     Case(
         "a Lease that nobody has made",
-        ("leases", led(lease(SCHEDULER))),
+        ("leases", with_leases(lease(SCHEDULER))),
         ("fault", f"there is no Lease trainer-kai/{GROUPER}: none has ever led"),
     ),
     Case(
         "one that was given back",
-        ("leases", led(lease(GROUPER, holder=""))),
+        ("leases", with_leases(lease(GROUPER, holder=""))),
         ("fault", f"trainer-kai/{GROUPER} is held by nobody"),
     ),
     Case(
         "one that is not renewed",
-        ("leases", led(lease(GROUPER, ago_s=40))),
+        ("leases", with_leases(lease(GROUPER, ago_s=40))),
         ("fault", f"one has not renewed trainer-kai/{GROUPER} for 40 s"),
     ),
     Case(
         "not for long",
-        ("leases", led(lease(GROUPER, ago_s=4000))),
+        ("leases", with_leases(lease(GROUPER, ago_s=4000))),
         ("fault", f"one has not renewed trainer-kai/{GROUPER} since 2026-05-01T10:53:20+00:00"),
     ),
     Case(
         "by a clock that is behind",
-        ("leases", led(lease(GROUPER, ago_s=40), renewed=GROUPER)),
+        ("leases", with_leases(lease(GROUPER, ago_s=40), renewed=GROUPER)),
         ("ok", "held by one"),
     ),
     Case(
         "a KAI that lives",
-        ("another scheduler", facts(rivals=[KAI])),
+        ("another scheduler", facts(other_scheduler_leases=[KAI])),
         ("fault", "another scheduler holds Lease kai/kai-scheduler (holder kai-0): ours is paused"),
     ),
     Case(
         "a KAI of one replica",
-        ("another scheduler", facts(ready_rivals=[READY])),
+        ("another scheduler", facts(other_scheduler_deployments=[READY])),
         (
             "fault",
             f"another scheduler is ready as Deployment {READY.metadata.key} (replicas 1): {OURS}",
@@ -154,27 +154,30 @@ SAID: list[Case[tuple[str, Facts], tuple[str, str]]] = [
     ),
     Case(
         "a KAI that is not ready",
-        ("another scheduler", facts(ready_rivals=[UNREADY])),
+        ("another scheduler", facts(other_scheduler_deployments=[UNREADY])),
         ("ok", "there is no other of the name kai-scheduler"),
     ),
     Case(
         "a KAI that is gone",
-        ("another scheduler", facts(rivals=[lease("kai-scheduler", ago_s=60, namespace="kai")])),
+        (
+            "another scheduler",
+            facts(other_scheduler_leases=[lease("kai-scheduler", ago_s=60, namespace="kai")]),
+        ),
         ("ok", "there is no other of the name kai-scheduler"),
     ),
     Case(
         "a KAI that is gone, and had claimed an hour",
-        ("another scheduler", facts(rivals=[claiming_an_hour(ago_s=600)])),
+        ("another scheduler", facts(other_scheduler_leases=[claiming_an_hour(ago_s=600)])),
         ("ok", "there is no other of the name kai-scheduler"),
     ),
     Case(
         "a KAI that claims an hour, and lives",
-        ("another scheduler", facts(rivals=[claiming_an_hour(ago_s=50)])),
+        ("another scheduler", facts(other_scheduler_leases=[claiming_an_hour(ago_s=50)])),
         ("fault", f"another scheduler holds Lease kai/kai-scheduler (holder kai-0): {OURS}"),
     ),
     Case(
         "one of ours that claims an hour",
-        ("leases", led(lease(GROUPER, ago_s=600, lasts_s=3600))),
+        ("leases", with_leases(lease(GROUPER, ago_s=600, duration_s=3600))),
         ("ok", "held by one"),
     ),
     Case(
@@ -184,49 +187,53 @@ SAID: list[Case[tuple[str, Facts], tuple[str, str]]] = [
     ),
     Case(
         "TrainJobs of Kueue",
-        ("Kueue", facts(kueues=["a/b", "a/c"], deployments=WITH_KUEUE)),
+        ("Kueue", facts(kueue_trainjobs=["a/b", "a/c"], deployments=WITH_KUEUE)),
         ("warning", "a/b, a/c is in a queue of Kueue"),
     ),
     Case(
         "TrainJobs with the label of a Kueue that does not run",
-        ("Kueue", facts(kueues=["a/b"])),
+        ("Kueue", facts(kueue_trainjobs=["a/b"])),
         ("warning", "a/b has the label kueue.x-k8s.io/queue-name, which keeps nothing"),
     ),
     Case(
         "a clock that is far behind",
-        ("clocks", led(lease(GROUPER, ago_s=100), renewed=GROUPER)),
+        ("clocks", with_leases(lease(GROUPER, ago_s=100), renewed=GROUPER)),
         ("fault", "that of one is 100 s behind the API server's"),
     ),
     Case(
         "a clock that is a little ahead",
-        ("clocks", led(lease(GROUPER, ago_s=-20), renewed=GROUPER)),
+        ("clocks", with_leases(lease(GROUPER, ago_s=-20), renewed=GROUPER)),
         ("warning", "that of one is 20 s ahead of the API server's"),
     ),
     Case(
         "our own clock",
-        ("clocks", led(lease(GROUPER, ago_s=-30), skew_s=30.0)),
+        ("clocks", with_leases(lease(GROUPER, ago_s=-30), skew_s=30.0)),
         ("warning", "that of this machine is 30 s behind the API server's"),
     ),
 ]
 
 
-@pytest.mark.parametrize("case", SAID, ids=ids)
-def test_who_lives(case: Case[tuple[str, Facts], tuple[str, str]]) -> None:
+@pytest.mark.parametrize("case", CASES, ids=ids)
+def test_processes_leases_and_clocks(
+    case: Case[tuple[str, InstallationFacts], tuple[str, str]],
+) -> None:
     """Processes may run anywhere; Leases tell."""
-    check, given = case.given
+    check, installation_facts = case.given
 
-    assert states(given, check)[0] == case.want
+    assert check_results(installation_facts, check)[0] == case.want
 
 
 def test_others_are_looked_for_where_the_settings_say() -> None:
     """The doctor spells the defaults once more, for settings take long to import."""
-    kai, own = Kai(), Key("trainer-kai", SCHEDULER)
+    kai, own = KaiSettings(), Key("trainer-kai", SCHEDULER)
 
-    assert rivals_of(sound()) == places_of("kai-scheduler", [kai.namespaces], [kai.shards], own)
+    assert other_scheduler_places(healthy_installation()) == duplicate_scheduler_objects(
+        "kai-scheduler", [kai.namespaces], [kai.shards], own
+    )
 
 
 def test_dates_are_compared_with_the_api_servers() -> None:
     """A Lease is no older because the machine that asks is behind."""
-    behind = led(lease(GROUPER, ago_s=-30), lease(SCHEDULER, ago_s=-30), skew_s=30.0)
+    behind = with_leases(lease(GROUPER, ago_s=-30), lease(SCHEDULER, ago_s=-30), skew_s=30.0)
 
-    assert [state for state, _ in states(behind, "leases")] == ["ok", "ok"]
+    assert [state for state, _ in check_results(behind, "leases")] == ["ok", "ok"]

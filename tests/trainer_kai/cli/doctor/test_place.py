@@ -3,26 +3,26 @@
 import pytest
 
 from tests.support.case import Case, ids
-from tests.trainer_kai.cli.doctor.sound import refused, sound
+from tests.trainer_kai.cli.doctor.sound import healthy_installation, refused_jobset
 from trainer_kai.api.meta import Meta
-from trainer_kai.cli.doctor.facts import Facts
+from trainer_kai.cli.doctor.facts import InstallationFacts
 from trainer_kai.cli.doctor.finding import Unread
-from trainer_kai.cli.doctor.place import named_in_vain, place_for
+from trainer_kai.cli.doctor.place import dry_run_namespace, namespace_fault
 
-GOING = Meta(name="a", deletion_timestamp="2026-05-01T11:00:00Z")
-OUT = Meta(name="a", labels={"trainer-kai.dev/inject": "disabled"})
+DELETING = Meta(name="a", deletion_timestamp="2026-05-01T11:00:00Z")
+DISABLED = Meta(name="a", labels={"trainer-kai.dev/inject": "disabled"})
 SYSTEM = Meta(name="kube-system")
 
 
-def among(*names: str, more: Meta = SYSTEM) -> Facts:
+def among(*names: str, more: Meta = SYSTEM) -> InstallationFacts:
     """Return an installation with these namespaces."""
     labels = "kubernetes.io/metadata.name"
-    return sound()._replace(
+    return healthy_installation()._replace(
         namespaces=[more, *(Meta(name=it, labels={labels: it}) for it in names)]
     )
 
 
-def by_policy(facts: Facts) -> Facts:
+def by_policy(facts: InstallationFacts) -> InstallationFacts:
     """Have a policy in place of the webhooks, with their selector."""
     selector = {"matchExpressions": [{"key": "trainer-kai.dev/inject", "operator": "DoesNotExist"}]}
     spec = {"matchConstraints": {"namespaceSelector": selector}}
@@ -32,43 +32,43 @@ def by_policy(facts: Facts) -> Facts:
 
 
 # the context is a
-PLACES: list[Case[Facts, str]] = [
+NAMESPACES: list[Case[InstallationFacts, str]] = [
     Case("that of the context", among("a", "b"), "a"),
     Case("the first that there is", among("c", "b"), "b"),
-    Case("not one that stays out", among("b", more=OUT), "b"),
-    Case("not one that is being deleted", among("b", more=GOING), "b"),
-    Case("not one that a policy leaves out", by_policy(among("b", more=OUT)), "b"),
-    Case("none", among(more=OUT), ""),
-    Case("nobody knows", sound()._replace(namespaces=Unread("no")), "a"),
+    Case("not one that stays out", among("b", more=DISABLED), "b"),
+    Case("not one that is being deleted", among("b", more=DELETING), "b"),
+    Case("not one that a policy leaves out", by_policy(among("b", more=DISABLED)), "b"),
+    Case("none", among(more=DISABLED), ""),
+    Case("nobody knows", healthy_installation()._replace(namespaces=Unread("no")), "a"),
 ]
 
 
-@pytest.mark.parametrize("case", PLACES, ids=ids)
-def test_a_place_is_found(case: Case[Facts, str]) -> None:
+@pytest.mark.parametrize("case", NAMESPACES, ids=ids)
+def test_a_namespace_is_found(case: Case[InstallationFacts, str]) -> None:
     """One that takes part and takes something new."""
-    assert place_for(case.given, "a") == case.want
+    assert dry_run_namespace(case.given, "a") == case.want
 
 
-UNREAD = sound()._replace(namespaces=Unread("no"))
-IN_VAIN: list[Case[Facts, str]] = [
+UNREAD = healthy_installation()._replace(namespaces=Unread("no"))
+UNUSABLE: list[Case[InstallationFacts, str]] = [
     Case("it is there", among("a"), ""),
     Case("it is not", among("b", "c"), "there is no namespace a; there are b, c, kube-system"),
     Case(
         "it is being deleted",
-        among("b", more=GOING),
+        among("b", more=DELETING),
         "the namespace a is being deleted, and takes nothing new",
     ),
     Case("nobody knows", UNREAD, ""),
     Case(
         "nobody may list them, and the API server says it",
-        UNREAD._replace(jobset=refused('namespaces "a" not found', 404, "NotFound")),
+        UNREAD._replace(jobset=refused_jobset('namespaces "a" not found', 404, "NotFound")),
         "there is no namespace a",
     ),
     Case("nobody may look", UNREAD._replace(jobset=Unread("no")), ""),
 ]
 
 
-@pytest.mark.parametrize("case", IN_VAIN, ids=ids)
-def test_a_place_that_is_named_has_to_be_there(case: Case[Facts, str]) -> None:
+@pytest.mark.parametrize("case", UNUSABLE, ids=ids)
+def test_a_named_namespace_has_to_exist(case: Case[InstallationFacts, str]) -> None:
     """Else it says what is."""
-    assert named_in_vain(case.given, "a") == case.want
+    assert namespace_fault(case.given, "a") == case.want

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from tests.support.case import Case, ids
-from tests.trainer_kai.cli.doctor.sound import sound, states
+from tests.trainer_kai.cli.doctor.sound import check_results, healthy_installation
 from tests.trainer_kai.cli.doctor.test_checks import by_policy
-from trainer_kai.cli.doctor.expected import expected
-from trainer_kai.cli.doctor.facts import Facts
-from trainer_kai.cli.doctor.finding import known
+from trainer_kai.cli.doctor.expected import expected_manifests
+from trainer_kai.cli.doctor.facts import InstallationFacts
+from trainer_kai.cli.doctor.finding import require
 
 _JOBSETS = "trainer-kai-jobsets"
 _ALL = f"trainer-kai-jobs, {_JOBSETS}, trainer-kai-podgrouper, trainer-kai-podgroups and 3 more"
@@ -19,22 +19,22 @@ _OPEN = "others may write what our processes go by"
 Change = Callable[[Any, Any], None]
 
 
-def without(*kinds: str) -> Facts:
+def without(*kinds: str) -> InstallationFacts:
     """Return an installation that lacks the policy of JobSets, its binding, or both."""
-    facts = sound()
+    facts = healthy_installation()
     left = [
         it
-        for it in known(facts.validating)
+        for it in require(facts.validating_policies)
         if it["metadata"]["name"] != _JOBSETS or it["kind"] not in kinds
     ]
-    return facts._replace(validating=left)
+    return facts._replace(validating_policies=left)
 
 
 def test_one_is_missing() -> None:
     """Then it keeps nothing."""
     for kind in ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"):
-        told = states(without(kind), "policies")
-        assert told == [("fault", f"there is no {kind} {_JOBSETS}: {_OPEN}")]
+        results = check_results(without(kind), "policies")
+        assert results == [("fault", f"there is no {kind} {_JOBSETS}: {_OPEN}")]
 
 
 def narrow(policy: Any, _: Any) -> None:
@@ -103,31 +103,39 @@ CHANGED: list[Case[Change, tuple[str, str]]] = [
 @pytest.mark.parametrize("case", CHANGED, ids=ids)
 def test_one_is_changed(case: Case[Change, tuple[str, str]]) -> None:
     """What refuses nothing is a fault, what may be meant a warning."""
-    facts = sound()
-    found = {it["kind"]: it for it in known(facts.validating) if it["metadata"]["name"] == _JOBSETS}
+    facts = healthy_installation()
+    found = {
+        it["kind"]: it
+        for it in require(facts.validating_policies)
+        if it["metadata"]["name"] == _JOBSETS
+    }
     policy, binding = (found[f"ValidatingAdmissionPolicy{it}"]["spec"] for it in ("", "Binding"))
     case.given(policy, binding)
 
-    assert states(facts, "policies") == [case.want]
+    assert check_results(facts, "policies") == [case.want]
 
 
 def test_without_processes_there_are_none() -> None:
     """Where the API server alone injects, nothing of ours goes by what others write."""
-    facts = by_policy(sound())._replace(validating=[])
+    facts = by_policy(healthy_installation())._replace(validating_policies=[])
 
-    assert states(facts, "policies") == [
+    assert check_results(facts, "policies") == [
         ("ok", "none: no process of ours is here whose words they would keep")
     ]
 
 
 def test_elsewhere_other_accounts_write() -> None:
     """An installation in another namespace trusts the accounts there."""
-    facts = sound()
-    elsewhere = [{**it, "spec": _renamed(it["spec"])} for it in known(facts.validating)]
-    moved = facts._replace(manifests=expected(namespace="gangs"), validating=elsewhere)
+    facts = healthy_installation()
+    other_policies = [
+        {**it, "spec": _renamed(it["spec"])} for it in require(facts.validating_policies)
+    ]
+    moved = facts._replace(
+        manifests=expected_manifests(namespace="gangs"), validating_policies=other_policies
+    )
 
-    assert states(moved, "policies")[0][0] == "ok"
-    [(state, sentence)] = states(moved._replace(manifests=expected()), "policies")
+    assert check_results(moved, "policies")[0][0] == "ok"
+    [(state, sentence)] = check_results(moved._replace(manifests=expected_manifests()), "policies")
     assert state == "fault"
     assert "names system:serviceaccount:gangs:trainer-kai-scheduler in place of" in sentence
     assert sentence.endswith("our processes are refused")
@@ -136,7 +144,9 @@ def test_elsewhere_other_accounts_write() -> None:
 def test_pods_of_a_scheduler_of_another_name() -> None:
     """The policy on pods has to be about the name that the site chose."""
     ours, other = (
-        {it.name: json.dumps(it.spec) for it in expected(name).policies}["trainer-kai-pods"]
+        {it.name: json.dumps(it.spec) for it in expected_manifests(name).policies}[
+            "trainer-kai-pods"
+        ]
         for name in ("kai-scheduler", "mine")
     )
 

@@ -10,20 +10,26 @@ import msgspec
 import pytest
 
 from tests.support.clock import VirtualClock
-from tests.trainer_kai.cli.doctor.sound import NOW, configured, deployment, lease, sound
+from tests.trainer_kai.cli.doctor.sound import (
+    NOW,
+    deployment,
+    healthy_installation,
+    lease,
+    webhook_configurations,
+)
 from trainer_kai.api.meta import Meta
-from trainer_kai.cli.doctor.checks import examine
-from trainer_kai.cli.doctor.facts import Facts
-from trainer_kai.cli.doctor.finding import State, Unread, known
-from trainer_kai.cli.doctor.read import Wish, look
-from trainer_kai.kube.access import Access, Token
-from trainer_kai.kube.answer import Answer
-from trainer_kai.kube.client import Client, Patience, Unobserved
+from trainer_kai.cli.doctor.checks import run_checks
+from trainer_kai.cli.doctor.facts import InstallationFacts
+from trainer_kai.cli.doctor.finding import CheckState, Unread, require
+from trainer_kai.cli.doctor.read import DoctorOptions, fetch_facts
+from trainer_kai.kube.access import RestConfig, StaticToken
+from trainer_kai.kube.answer import ApiResponse
+from trainer_kai.kube.client import Client, NoRequestObserver, RetryPolicy
 from trainer_kai.kube.errors import Unavailable
 from trainer_kai.kube.request import Request
 from trainer_kai.kube.transport import unavailable
 
-WISH = Wish("trainer-kai", "kai-scheduler")
+OPTIONS = DoctorOptions("trainer-kai", "kai-scheduler")
 OURS = "/api/v1/namespaces/trainer-kai"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 HOOKS = "/apis/admissionregistration.k8s.io/v1"
@@ -31,7 +37,7 @@ SECRET = f"{OURS}/secrets/trainer-kai-webhook-tls"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/trainer-kai/leases"
 REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 NODES = "/api/v1/nodes"
-MADE = f"{NOW:%Y-%m-%dT%H:%M:%SZ}"
+CREATED = f"{NOW:%Y-%m-%dT%H:%M:%SZ}"
 
 
 class Wire:
@@ -39,14 +45,14 @@ class Wire:
 
     def __init__(self, clock: VirtualClock) -> None:
         self.clock = clock
-        self.served: dict[str, Any] = served(sound())
-        self.later: dict[str, Any] = {}  # what is served after some seconds
+        self.served: dict[str, Any] = served(healthy_installation())
+        self.served_later: dict[str, Any] = {}  # what is served after some seconds
         self.refusals: dict[str, int] = {}  # by the beginning of a path
         self.silent: set[str] = set()
         self.denied: set[str] = set()  # resources, and names, that no account may touch
         self.asked: list[str] = []
 
-    async def send(self, request: Request, timeout_s: float) -> Answer:
+    async def send(self, request: Request, timeout_s: float) -> ApiResponse:
         """Answer, refuse, or say nothing."""
         self.asked.append(request.target)
         if request.path in self.silent:
@@ -54,13 +60,15 @@ class Wire:
             raise unavailable(request, "no answer in time", was_sent=True)
         for path, status in self.refusals.items():
             if request.path.startswith(path):
-                return Answer(status, json.dumps({"message": "no"}).encode())
+                return ApiResponse(status, json.dumps({"message": "no"}).encode())
         if request.path == REVIEWS:
             return self._review(json.loads(request.body or b""))
-        there = self.served if self.clock.monotonic_s() < 2 else {**self.served, **self.later}
+        there = (
+            self.served if self.clock.monotonic_s() < 2 else {**self.served, **self.served_later}
+        )
         if request.path not in there:
-            return Answer(404, b"{}")
-        return Answer(200, msgspec.json.encode(there[request.path]))
+            return ApiResponse(404, b"{}")
+        return ApiResponse(200, msgspec.json.encode(there[request.path]))
 
     def stream(
         self, request: Request, silence_s: float
@@ -71,62 +79,62 @@ class Wire:
     async def close(self) -> None:
         """Close nothing."""
 
-    def _review(self, review: Mapping[str, Any]) -> Answer:
+    def _review(self, review: Mapping[str, Any]) -> ApiResponse:
         spec = review["spec"]
         assert spec["groups"][1] == "system:serviceaccounts:trainer-kai"
         asked = spec["resourceAttributes"]
         allowed = not {asked["resource"], asked.get("name")} & self.denied
-        return Answer(201, json.dumps({"status": {"allowed": allowed}}).encode())
+        return ApiResponse(201, json.dumps({"status": {"allowed": allowed}}).encode())
 
 
-def served(facts: Facts) -> dict[str, Any]:
+def served(facts: InstallationFacts) -> dict[str, Any]:
     """Return the objects of facts by their paths."""
-    configurations = known(facts.configurations)
+    configurations = require(facts.configurations)
     mutating = [it for it in configurations if it["kind"].startswith("Mutating")]
     validating = [it for it in configurations if it["kind"].startswith("Validating")]
-    every = known(facts.validating)
+    every = require(facts.validating_policies)
     kept = {
         it: [one for one in every if one["kind"].endswith("Binding") == it] for it in (False, True)
     }
     node = {"metadata": {"name": "n"}, "status": {"allocatable": {"nvidia.com/gpu": "8"}}}
     jobsets = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets"
     return {
-        "/version": known(facts.version),
-        **{f"{CRDS}/{name}": known(it) for name, it in facts.definitions.items()},
+        "/version": require(facts.version),
+        **{f"{CRDS}/{name}": require(it) for name, it in facts.definitions.items()},
         **{f"{OURS}/serviceaccounts/{it}": {} for it in facts.accounts},
         f"{HOOKS}/mutatingwebhookconfigurations": {"items": mutating},
         f"{HOOKS}/validatingwebhookconfigurations": {"items": validating},
         f"{HOOKS}/validatingadmissionpolicies": {"items": kept[False]},
         f"{HOOKS}/validatingadmissionpolicybindings": {"items": kept[True]},
-        SECRET: known(facts.secret),
+        SECRET: require(facts.secret),
         "/apis/trainer.kubeflow.org/v1alpha1/clustertrainingruntimes": {"items": []},
         "/apis/trainer.kubeflow.org/v1alpha1/trainingruntimes": {"items": []},
         "/apis/trainer.kubeflow.org/v1alpha1/trainjobs": listing(),
-        "/api/v1/namespaces": listing(*known(facts.namespaces)),
-        "/apis/apps/v1/namespaces/trainer-kai/deployments": {"items": known(facts.deployments)},
-        LEASES: whole(known(facts.leases)),
-        "/apis/scheduling.run.ai/v2/queues": whole(known(facts.queues)),
+        "/api/v1/namespaces": listing(*require(facts.namespaces)),
+        "/apis/apps/v1/namespaces/trainer-kai/deployments": {"items": require(facts.deployments)},
+        LEASES: whole(require(facts.leases)),
+        "/apis/scheduling.run.ai/v2/queues": whole(require(facts.queues)),
         "/apis/scheduling.run.ai/v2alpha2/podgroups": listing(),
         "/apis/scheduling.k8s.io/v1/priorityclasses": listing(
-            *(Meta(name=it) for it in known(facts.classes))
+            *(Meta(name=it) for it in require(facts.classes))
         ),
         NODES: {"metadata": {}, "items": [node, {"metadata": {"name": "plain"}}]},
-        jobsets: made(known(facts.jobset).got),
-        "/api/v1/namespaces/default/pods": PodTrials(facts),
+        jobsets: dated(require(facts.jobset).got),
+        "/api/v1/namespaces/default/pods": PodDryRuns(facts),
     }
 
 
-class PodTrials(dict[str, Any]):
+class PodDryRuns(dict[str, Any]):
     """Both dry runs of pods go to one path: what is answered holds for both."""
 
-    def __init__(self, facts: Facts) -> None:
-        got: Any = made(known(facts.foreign_pod).got)
+    def __init__(self, facts: InstallationFacts) -> None:
+        got: Any = dated(require(facts.foreign_pod).got)
         super().__init__(got)
 
 
-def made(got: Any) -> dict[str, Any]:
+def dated(got: Any) -> dict[str, Any]:
     """Return an object of a dry run as it is dated."""
-    return {**got, "metadata": {**got["metadata"], "creationTimestamp": MADE}}
+    return {**got, "metadata": {**got["metadata"], "creationTimestamp": CREATED}}
 
 
 def listing(*metas: Meta) -> dict[str, Any]:
@@ -145,26 +153,28 @@ def wire() -> Wire:
     return Wire(VirtualClock(NOW))
 
 
-async def looked(wire: Wire, wish: Wish = WISH, passes_s: float = 60.0) -> Facts:
+async def fetched(
+    wire: Wire, options: DoctorOptions = OPTIONS, passes_s: float = 60.0
+) -> InstallationFacts:
     """Look, and let time pass meanwhile."""
-    access = Access("https://127.0.0.1:6443", Token(""))
-    patience = Patience(timeout_s=15.0, total_s=5.0)
-    client = Client(access, wire, wire.clock, Unobserved(), patience=patience)
-    looking = asyncio.create_task(look(client, wish))
+    access = RestConfig("https://127.0.0.1:6443", StaticToken(""))
+    patience = RetryPolicy(timeout_s=15.0, total_s=5.0)
+    client = Client(access, wire, wire.clock, NoRequestObserver(), retry_policy=patience)
+    task = asyncio.create_task(fetch_facts(client, options))
     await wire.clock.advance(0)
-    while not looking.done() and wire.clock.monotonic_s() < passes_s:
+    while not task.done() and wire.clock.monotonic_s() < passes_s:
         await wire.clock.advance(0.5)
-    return await looking
+    return await task
 
 
-def wrong(facts: Facts) -> dict[str, str]:
+def problems(facts: InstallationFacts) -> dict[str, str]:
     """Return what is not ok, by check."""
-    return {it.check: it.is_so for it in examine(facts) if it.state is not State.OK}
+    return {it.check: it.observed for it in run_checks(facts) if it.state is not CheckState.OK}
 
 
-async def test_a_sound_cluster_is_read_whole(wire: Wire) -> None:
+async def test_a_healthy_cluster_is_read_whole(wire: Wire) -> None:
     """Of the two pods only one can be served here, so a gang's pod has no group."""
-    assert wrong(await looked(wire)) == {
+    assert problems(await fetched(wire)) == {
         "a pod of a gang": "dry in default: it joins no group",
         "a wrong TrainJob": "cannot tell: not tried: no ClusterTrainingRuntime leaves pods to our"
         " scheduler",
@@ -178,7 +188,7 @@ async def test_what_may_not_be_read_is_named_and_nothing_else_is_lost(wire: Wire
     """One that cannot tell says what may not be done."""
     wire.refusals = {SECRET: 403, NODES: 403, REVIEWS: 403}
 
-    found = wrong(await looked(wire))
+    found = problems(await fetched(wire))
     del found["a wrong TrainJob"]
 
     reviews = "cannot tell: you may not create subjectaccessreviews.authorization.k8s.io"
@@ -195,9 +205,9 @@ async def test_nothing_may_be_read_but_the_version(wire: Wire) -> None:
     """No crash, and no verdict."""
     wire.refusals = {"/api/": 403, "/apis/": 403}
 
-    findings = examine(await looked(wire))
+    findings = run_checks(await fetched(wire))
 
-    assert {it.state for it in findings if it.check != "API server"} == {State.UNKNOWN}
+    assert {it.state for it in findings if it.check != "API server"} == {CheckState.UNKNOWN}
 
 
 async def test_what_says_nothing_or_fails_holds_nobody_up(wire: Wire) -> None:
@@ -205,7 +215,7 @@ async def test_what_says_nothing_or_fails_holds_nobody_up(wire: Wire) -> None:
     wire.silent = {SECRET}
     wire.refusals = {NODES: 500}
 
-    found = wrong(await looked(wire))
+    found = problems(await fetched(wire))
 
     assert wire.clock.monotonic_s() < 40
     assert found["certificate"].startswith("cannot tell: ")
@@ -220,14 +230,14 @@ async def test_without_an_api_server_nobody_can_say(wire: Wire) -> None:
     wire.silent = {"/version"}
 
     with pytest.raises(Unavailable):
-        await looked(wire)
+        await fetched(wire)
 
 
 async def test_what_an_account_may_not_is_read(wire: Wire) -> None:
     """By the API server's own judgement."""
     wire.denied = {"queues"}
 
-    found = wrong(await looked(wire))
+    found = problems(await fetched(wire))
 
     assert found["rights of scheduler"].endswith(
         "may not list queues.scheduling.run.ai, patch queues/status.scheduling.run.ai, "
@@ -235,20 +245,22 @@ async def test_what_an_account_may_not_is_read(wire: Wire) -> None:
     )
 
 
-async def test_a_shard_that_the_role_does_not_name_is_told(wire: Wire) -> None:
+async def test_a_shard_that_the_role_does_not_name_is_reported(wire: Wire) -> None:
     """The scheduler counts what it may not read as absent, so both would bind."""
-    told = deployment("trainer-kai-scheduler", TRAINER_KAI_KAI_SHARDS="default,a")
-    wire.served["/apis/apps/v1/namespaces/trainer-kai/deployments"] = {"items": [told]}
+    configured_deployment = deployment("trainer-kai-scheduler", TRAINER_KAI_KAI_SHARDS="default,a")
+    wire.served["/apis/apps/v1/namespaces/trainer-kai/deployments"] = {
+        "items": [configured_deployment]
+    }
     wire.denied = {"kai-scheduler-a"}
 
-    facts = await looked(wire)
-    (found,) = (it for it in examine(facts) if it.check == "rights of scheduler")
+    facts = await fetched(wire)
+    (found,) = (it for it in run_checks(facts) if it.check == "rights of scheduler")
 
-    assert found.is_so == (
+    assert found.observed == (
         "trainer-kai/trainer-kai-scheduler may not get leases.coordination.k8s.io kai-scheduler-a,"
         " get deployments.apps kai-scheduler-a"
     )
-    assert found.right.endswith(
+    assert found.remedy.endswith(
         "; first add to resourceNames in scheduler.yaml what kai.shards names: kai-scheduler-a"
     )
 
@@ -263,14 +275,16 @@ async def test_it_is_tried_where_we_are_asked(wire: Wire) -> None:
 
         return opted
 
-    async def tried(wish: Wish = WISH) -> set[str]:
-        await looked(wire, wish)
+    async def tried(options: DoctorOptions = OPTIONS) -> set[str]:
+        await fetched(wire, options)
         paths = {it.partition("?")[0] for it in wire.asked if "dryRun" in it and "jobsets" in it}
         wire.asked.clear()
         return {it.split("/")[5] for it in paths}
 
     def set_up(name: str) -> None:
-        changed = sound()._replace(configurations=configured(change=only(name)))
+        changed = healthy_installation()._replace(
+            configurations=webhook_configurations(change=only(name))
+        )
         wire.served |= {path: it for path, it in served(changed).items() if HOOKS in path}
 
     assert await tried() == {"default"}
@@ -278,74 +292,80 @@ async def test_it_is_tried_where_we_are_asked(wire: Wire) -> None:
     assert await tried() == {"trainer-kai"}
     set_up("nowhere")
     assert await tried() == set()
-    assert await tried(WISH._replace(try_in="there")) == {"there"}
+    assert await tried(OPTIONS._replace(try_in="there")) == {"there"}
 
 
-async def test_the_secret_is_the_one_that_the_webhook_is_told_of(wire: Wire) -> None:
+async def test_the_secret_is_the_one_of_the_webhook_setting(wire: Wire) -> None:
     """Whatever was left in another."""
-    told = deployment("trainer-kai-webhook", TRAINER_KAI_TLS_SECRET_NAME="mine")
-    wire.served["/apis/apps/v1/namespaces/trainer-kai/deployments"] = {"items": [told]}
+    configured_deployment = deployment("trainer-kai-webhook", TRAINER_KAI_TLS_SECRET_NAME="mine")
+    wire.served["/apis/apps/v1/namespaces/trainer-kai/deployments"] = {
+        "items": [configured_deployment]
+    }
 
-    facts = await looked(wire)
+    facts = await fetched(wire)
 
-    assert known(facts.secret) is None
+    assert require(facts.secret) is None
     assert f"{OURS}/secrets/mine" in wire.asked
     assert SECRET not in wire.asked
 
 
 async def test_other_schedulers_are_looked_for_where_ours_does(wire: Wire) -> None:
     """In the namespaces and by the shards that it is told; a tenant's Lease is not read."""
-    told = deployment("trainer-kai-scheduler", TRAINER_KAI_KAI_NAMESPACES="gpu-system")
-    wire.served["/apis/apps/v1/namespaces/trainer-kai/deployments"] = {"items": [told]}
+    configured_deployment = deployment(
+        "trainer-kai-scheduler", TRAINER_KAI_KAI_NAMESPACES="gpu-system"
+    )
+    wire.served["/apis/apps/v1/namespaces/trainer-kai/deployments"] = {
+        "items": [configured_deployment]
+    }
     there = {"metadata": {"namespace": "gpu-system", "name": "x"}, "status": {"readyReplicas": 1}}
     path = "/apis/apps/v1/namespaces/gpu-system/deployments/kai-scheduler-default"
     wire.served[path] = there
-    tenant = "/apis/coordination.k8s.io/v1/namespaces/tenant/leases/kai-scheduler"
-    wire.served[tenant] = lease("kai-scheduler", namespace="tenant")
+    foreign_lease = "/apis/coordination.k8s.io/v1/namespaces/tenant/leases/kai-scheduler"
+    wire.served[foreign_lease] = lease("kai-scheduler", namespace="tenant")
 
-    found = wrong(await looked(wire))
+    found = problems(await fetched(wire))
 
     assert found["another scheduler"].startswith("another scheduler is ready as Deployment")
     asked = [it for it in wire.asked if "/leases/kai-scheduler" in it or it == path]
     assert {it.split("/")[5] for it in asked} == {"trainer-kai", "gpu-system"}
 
 
-async def test_a_lease_that_looks_stale_is_looked_at_again(wire: Wire) -> None:
+async def test_a_lease_that_looks_stale_is_read_again(wire: Wire) -> None:
     """If it was renewed meanwhile, it is a clock that is behind."""
     stale = [lease(f"trainer-kai-{it}", ago_s=100) for it in ("podgrouper", "scheduler")]
     wire.served[LEASES] = whole(stale)
-    wire.later[LEASES] = whole([stale[0], lease("trainer-kai-scheduler", ago_s=96)])
+    wire.served_later[LEASES] = whole([stale[0], lease("trainer-kai-scheduler", ago_s=96)])
 
-    facts = await looked(wire)
+    facts = await fetched(wire)
 
     assert facts.renewed == {"trainer-kai/trainer-kai-scheduler"}
-    found = wrong(facts)
+    found = problems(facts)
     assert found["lease of podgrouper"].endswith("for 104 s")
     assert found["clocks"] == "that of one is 100 s behind the API server's"
 
 
-async def test_another_scheduler_that_claims_long_is_looked_at_again(wire: Wire) -> None:
+async def test_another_scheduler_that_claims_long_is_read_again(wire: Wire) -> None:
     """Its claim does not make it alive after a minute; that it renews does."""
     path = "/apis/coordination.k8s.io/v1/namespaces/kai-scheduler/leases/kai-scheduler"
 
     def held(ago_s: float) -> Any:
-        return lease("kai-scheduler", "kai-0", ago_s, namespace="kai-scheduler", lasts_s=3600)
+        return lease("kai-scheduler", "kai-0", ago_s, namespace="kai-scheduler", duration_s=3600)
 
     wire.served[path] = held(600)
-    assert "another scheduler" not in wrong(await looked(wire))
+    assert "another scheduler" not in problems(await fetched(wire))
 
     renewing = Late(wire)
-    renewing.later[path] = held(598)
-    assert "another scheduler" in wrong(await looked(renewing))
+    renewing.served_later[path] = held(598)
+    assert "another scheduler" in problems(await fetched(renewing))
 
 
 async def test_a_clock_that_is_off_is_seen_by_what_the_api_server_dates(wire: Wire) -> None:
     """It dates objects by whole seconds, so one second is no difference."""
-    assert known((await looked(wire)).skew_s) == 0.0
+    assert require((await fetched(wire)).skew_s) == 0.0
     for path in [it for it in wire.served if "/namespaces/default/" in it]:
         wire.served[path]["metadata"]["creationTimestamp"] = "2026-05-01T12:00:30Z"
 
-    assert 29.0 < known((await looked(Late(wire))).skew_s) <= 31.0
+    assert 29.0 < require((await fetched(Late(wire))).skew_s) <= 31.0
 
 
 class Late(Wire):
@@ -360,9 +380,11 @@ async def test_a_wrong_trainjob_is_tried_with_a_runtime_that_is_there(wire: Wire
     """Else Trainer refuses it before we are asked."""
     path = "/apis/trainer.kubeflow.org/v1alpha1"
     wire.served[f"{path}/clustertrainingruntimes"] = listing(Meta(name="torch"))
-    wire.served[f"{path}/namespaces/default/trainjobs"] = made(known(sound().foreign_pod).got)
+    wire.served[f"{path}/namespaces/default/trainjobs"] = dated(
+        require(healthy_installation().foreign_pod).got
+    )
 
-    sent = known((await looked(wire)).trainjob).sent
+    sent = require((await fetched(wire)).trainjob).sent
 
     assert sent["spec"]["runtimeRef"]["name"] == "torch"
     assert sent["metadata"]["labels"] == {"kai.scheduler/queue": "No_Queue"}
@@ -388,12 +410,14 @@ async def test_no_runtime_of_another_scheduler_is_tried(wire: Wire, spec: dict[s
     other = {"metadata": {"name": "another"}, "spec": spec}
     ours = {"metadata": {"name": "torch"}, "spec": {"podGroupPolicy": {"kaiScheduler": {}}}}
     wire.served[f"{path}/clustertrainingruntimes"] = {"items": [other, ours]}
-    wire.served[f"{path}/namespaces/default/trainjobs"] = made(known(sound().foreign_pod).got)
-    sent = known((await looked(wire)).trainjob).sent
+    wire.served[f"{path}/namespaces/default/trainjobs"] = dated(
+        require(healthy_installation().foreign_pod).got
+    )
+    sent = require((await fetched(wire)).trainjob).sent
     assert sent["spec"]["runtimeRef"]["name"] == "torch"
 
     wire.served[f"{path}/clustertrainingruntimes"] = {"items": [other]}
-    unread = (await looked(wire)).trainjob
+    unread = (await fetched(wire)).trainjob
     assert unread == Unread("not tried: no ClusterTrainingRuntime leaves pods to our scheduler")
 
 
@@ -405,7 +429,7 @@ async def test_runtimes_that_had_the_queue_as_a_field_are_found(wire: Wire) -> N
     path = "/apis/trainer.kubeflow.org/v1alpha1/clustertrainingruntimes"
     wire.served[path] = {"items": [having, others]}
 
-    assert known((await looked(wire)).noted_runtimes) == ["torch"]
+    assert require((await fetched(wire)).runtimes_with_queue_field) == ["torch"]
 
 
 @pytest.mark.parametrize("body", [None, 7, [], {"items": 7}, {"items": [None]}], ids=str)
@@ -413,11 +437,11 @@ async def test_who_is_no_api_server_is_known_for_nothing(wire: Wire, body: Any) 
     """It says its version, and to all else something: a page to log in, say."""
     wire.served |= dict.fromkeys(wire.served.keys() - {"/version"}, body)
 
-    facts = await looked(wire)
+    facts = await fetched(wire)
 
     read: list[object] = [facts.configurations, facts.deployments, facts.queues]
     if not isinstance(body, dict):
         read.append(facts.jobset)
     assert {type(it) for it in read} == {Unread}
     assert not [it for it in read if "the answer makes no sense" not in str(it)]
-    assert State.UNKNOWN in {it.state for it in examine(facts)}
+    assert CheckState.UNKNOWN in {it.state for it in run_checks(facts)}

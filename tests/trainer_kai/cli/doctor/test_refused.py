@@ -3,8 +3,8 @@
 import pytest
 
 from tests.support.case import Case, ids
-from trainer_kai.cli.doctor.refused import By, Refused, read_refusal
-from trainer_kai.kube.errors import Refusal
+from trainer_kai.cli.doctor.refused import DryRunRefusal, RefusedBy, parse_refusal
+from trainer_kai.kube.errors import ErrorDetails
 
 HOOK = "jobset-create.trainer-kai.dev"
 POST = 'failed to call webhook: Post "https://127.0.0.1:9443/mutate/jobset?timeout=5s"'
@@ -18,75 +18,79 @@ FORBIDDEN = 'jobsets.jobset.x-k8s.io "trainer-kai-doctor" is forbidden:'
 CEL = "expression 'x' resulted in error: no such key: x"
 
 # status, message -> who it was, by which webhook, and his words
-REFUSED: list[Case[tuple[int, str], Refused]] = [
+REFUSED: list[Case[tuple[int, str], DryRunRefusal]] = [
     Case(
         "our own refusal",
         (503, f'admission webhook "{HOOK}" denied the request: the TrainJob a/b cannot be read'),
-        Refused(By.OURS, HOOK, "the TrainJob a/b cannot be read"),
+        DryRunRefusal(RefusedBy.OURS, HOOK, "the TrainJob a/b cannot be read"),
     ),
     Case(
         "without a word",
         (400, f'admission webhook "{HOOK}" denied the request without explanation'),
-        Refused(By.OURS, HOOK, "without a reason"),
+        DryRunRefusal(RefusedBy.OURS, HOOK, "without a reason"),
     ),
     Case(
         "no dry runs",
         (400, f'admission webhook "{HOOK}" does not support dry run'),
-        Refused(By.OURS, HOOK, "does not support dry run"),
+        DryRunRefusal(RefusedBy.OURS, HOOK, "does not support dry run"),
     ),
     Case(
         "nobody answers",
         (500, f'Internal error occurred: failed calling webhook "{HOOK}": {POST}: refused'),
-        Refused(By.OUR_OUTAGE, HOOK, f"{POST}: refused"),
+        DryRunRefusal(RefusedBy.OUR_OUTAGE, HOOK, f"{POST}: refused"),
     ),
     Case(
         "another one refuses",
         (403, 'admission webhook "validation.gatekeeper.sh" denied the request: [x] no'),
-        Refused(By.OTHER, "validation.gatekeeper.sh", "[x] no"),
+        DryRunRefusal(RefusedBy.OTHER, "validation.gatekeeper.sh", "[x] no"),
     ),
     Case(
         "another one is away",
         (500, 'Internal error occurred: failed calling webhook "mjobset.kb.io": timeout'),
-        Refused(By.OTHER_OUTAGE, "mjobset.kb.io", "timeout"),
+        DryRunRefusal(RefusedBy.OTHER_OUTAGE, "mjobset.kb.io", "timeout"),
     ),
     Case(
         "our own policy",
         (403, f"{FORBIDDEN} policy 'kai-trainer' with binding 'kai-trainer' denied request: {CEL}"),
-        Refused(By.OUR_POLICY, "kai-trainer", CEL),
+        DryRunRefusal(RefusedBy.OUR_POLICY, "kai-trainer", CEL),
     ),
     Case(
         "a policy of others",
         (403, f"{FORBIDDEN} policy 'theirs' with binding 'all' denied request: {CEL}"),
-        Refused(
-            By.SERVER, "", f"{FORBIDDEN} policy 'theirs' with binding 'all' denied request: {CEL}"
+        DryRunRefusal(
+            RefusedBy.SERVER,
+            "",
+            f"{FORBIDDEN} policy 'theirs' with binding 'all' denied request: {CEL}",
         ),
     ),
     Case(
         "one that validates, and is called as ours is",
         (403, f"{FORBIDDEN} ValidatingAdmissionPolicy 'kai-trainer' denied request: {CEL}"),
-        Refused(
-            By.SERVER,
+        DryRunRefusal(
+            RefusedBy.SERVER,
             "",
             f"{FORBIDDEN} ValidatingAdmissionPolicy 'kai-trainer' denied request: {CEL}",
         ),
     ),
-    Case("no right to", (403, ROLES), Refused(By.ROLES, "", ROLES)),
+    Case("no right to", (403, ROLES), DryRunRefusal(RefusedBy.ROLES, "", ROLES)),
     Case(
         "a quota",
         (403, 'pods "x" is forbidden: exceeded quota: q, requested: pods=1'),
-        Refused(By.SERVER, "", 'pods "x" is forbidden: exceeded quota: q, requested: pods=1'),
+        DryRunRefusal(
+            RefusedBy.SERVER, "", 'pods "x" is forbidden: exceeded quota: q, requested: pods=1'
+        ),
     ),
 ]
 
 
 @pytest.mark.parametrize("case", REFUSED, ids=ids)
-def test_who_refused(case: Case[tuple[int, str], Refused]) -> None:
+def test_who_refused(case: Case[tuple[int, str], DryRunRefusal]) -> None:
     """Ours are known by their names."""
     status, message = case.given
 
-    refusal = Refusal("POST /x", status, "", message)
+    refusal = ErrorDetails("POST /x", status, "", message)
 
-    found = read_refusal(refusal, frozenset({HOOK}), frozenset({"kai-trainer"}))
+    found = parse_refusal(refusal, frozenset({HOOK}), frozenset({"kai-trainer"}))
 
     assert found == case.want
 
@@ -97,6 +101,6 @@ def test_what_is_not_trusted() -> None:
     away = f'failed calling webhook "{HOOK}": {POST}: connect: connection refused'
     ours = frozenset({HOOK})
 
-    assert read_refusal(Refusal("", 500, "", text), ours).untrusted == UNKNOWN
-    assert read_refusal(Refusal("", 500, "", away), ours).untrusted == ""
-    assert read_refusal(Refusal("", 500, "", text), frozenset()).untrusted == ""
+    assert parse_refusal(ErrorDetails("", 500, "", text), ours).trust_error == UNKNOWN
+    assert parse_refusal(ErrorDetails("", 500, "", away), ours).trust_error == ""
+    assert parse_refusal(ErrorDetails("", 500, "", text), frozenset()).trust_error == ""

@@ -3,78 +3,86 @@
 import pytest
 
 from tests.support.case import Case, ids
-from tests.trainer_kai.cli.doctor.sound import deployment, sound, states
-from trainer_kai.cli.doctor.expected import Right
-from trainer_kai.cli.doctor.facts import Facts
+from tests.trainer_kai.cli.doctor.sound import check_results, deployment, healthy_installation
+from trainer_kai.cli.doctor.expected import Permission
+from trainer_kai.cli.doctor.facts import InstallationFacts
 from trainer_kai.cli.doctor.finding import Unread
-from trainer_kai.cli.doctor.rights import rights_of
+from trainer_kai.cli.doctor.rights import needed_permissions
 
-BIND = Right(verb="create", group="", resource="pods", subresource="binding")
-READ = Right(verb="list", group="coordination.k8s.io", resource="leases", name="kai-scheduler")
+BIND = Permission(verb="create", group="", resource="pods", subresource="binding")
+READ = Permission(verb="list", group="coordination.k8s.io", resource="leases", name="kai-scheduler")
 LEASES = "leases.coordination.k8s.io"
 SCHEDULER = "trainer-kai/trainer-kai-scheduler"
 
 
-def lacking(*rights: Right) -> Facts:
+def denied(*rights: Permission) -> InstallationFacts:
     """Return an installation whose scheduler may do less."""
-    facts = sound()
-    return facts._replace(lacking={**facts.lacking, "trainer-kai-scheduler": rights})
+    facts = healthy_installation()
+    return facts._replace(
+        denied_permissions={**facts.denied_permissions, "trainer-kai-scheduler": rights}
+    )
 
 
-FORBIDDEN: Facts = sound()._replace(
-    lacking=dict.fromkeys(sound().lacking, Unread("you may not create reviews"))
+FORBIDDEN: InstallationFacts = healthy_installation()._replace(
+    denied_permissions=dict.fromkeys(
+        healthy_installation().denied_permissions, Unread("you may not create reviews")
+    )
 )
-GONE: Facts = sound()._replace(accounts={**sound().accounts, "trainer-kai-scheduler": False})
+NO_ACCOUNT: InstallationFacts = healthy_installation()._replace(
+    accounts={**healthy_installation().accounts, "trainer-kai-scheduler": False}
+)
 
-SAID: list[Case[Facts, tuple[str, str]]] = [
+CASES: list[Case[InstallationFacts, tuple[str, str]]] = [
     Case(
         "two rights",
-        lacking(BIND, READ),
+        denied(BIND, READ),
         ("fault", f"{SCHEDULER} may not create pods/binding, list {LEASES} kai-scheduler"),
     ),
-    Case("the account", GONE, ("fault", f"there is no ServiceAccount {SCHEDULER}")),
+    Case("the account", NO_ACCOUNT, ("fault", f"there is no ServiceAccount {SCHEDULER}")),
     Case("nobody may ask", FORBIDDEN, ("unknown", "cannot tell: you may not create reviews")),
 ]
 
 
-@pytest.mark.parametrize("case", SAID, ids=ids)
-def test_what_the_scheduler_lacks(case: Case[Facts, tuple[str, str]]) -> None:
+@pytest.mark.parametrize("case", CASES, ids=ids)
+def test_what_the_scheduler_lacks(case: Case[InstallationFacts, tuple[str, str]]) -> None:
     """Named as a rule names it."""
-    said = states(case.given, "rights")
+    results = check_results(case.given, "rights")
 
-    assert len(said) == 3
-    assert said[1] == case.want
+    assert len(results) == 3
+    assert results[1] == case.want
 
 
-def told(**environment: str) -> Facts:
+def with_settings(**environment: str) -> InstallationFacts:
     """Return an installation whose scheduler has other settings."""
-    return sound()._replace(deployments=[deployment("trainer-kai-scheduler", 2, **environment)])
+    return healthy_installation()._replace(
+        deployments=[deployment("trainer-kai-scheduler", 2, **environment)]
+    )
 
 
-def added(facts: Facts) -> list[Right]:
+def added(facts: InstallationFacts) -> list[Permission]:
     """Return what the scheduler needs beyond the rights of the manifests."""
     (account,) = (it for it in facts.manifests.accounts if it.name == "trainer-kai-scheduler")
-    return [it for it in rights_of(account, facts) if it not in account.rights]
+    return [it for it in needed_permissions(account, facts) if it not in account.rights]
 
 
-def get(resource: str, name: str, *, everywhere: bool = True) -> Right:
+def get(resource: str, name: str, *, everywhere: bool = True) -> Permission:
     """Return the right to read one object."""
     group = "apps" if resource == "deployments" else "coordination.k8s.io"
-    return Right(verb="get", group=group, resource=resource, name=name, everywhere=everywhere)
+    return Permission(verb="get", group=group, resource=resource, name=name, everywhere=everywhere)
 
 
 A, DEFAULT = "kai-scheduler-a", "kai-scheduler-default"
-ADDED: list[Case[Facts, list[Right]]] = [
-    Case("the settings of the manifests", sound(), []),
+ADDED: list[Case[InstallationFacts, list[Permission]]] = [
+    Case("the settings of the manifests", healthy_installation(), []),
     Case(
         "one more shard",
-        told(TRAINER_KAI_KAI_SHARDS="default,a"),
+        with_settings(TRAINER_KAI_KAI_SHARDS="default,a"),
         [get("leases", A), get("deployments", A)],
     ),
-    Case("another namespace", told(TRAINER_KAI_KAI_NAMESPACES="gpu-system"), []),
+    Case("another namespace", with_settings(TRAINER_KAI_KAI_NAMESPACES="gpu-system"), []),
     Case(
         "our own namespace alone",
-        told(TRAINER_KAI_KAI_NAMESPACES=""),
+        with_settings(TRAINER_KAI_KAI_NAMESPACES=""),
         [
             get("leases", "kai-scheduler", everywhere=False),
             get("leases", DEFAULT, everywhere=False),
@@ -85,14 +93,16 @@ ADDED: list[Case[Facts, list[Right]]] = [
 
 
 @pytest.mark.parametrize("case", ADDED, ids=ids)
-def test_the_scheduler_reads_other_schedulers_by_name(case: Case[Facts, list[Right]]) -> None:
+def test_the_scheduler_reads_other_schedulers_by_name(
+    case: Case[InstallationFacts, list[Permission]],
+) -> None:
     """Where its settings have it look."""
     assert added(case.given) == case.want
 
 
 def test_no_other_account_reads_them() -> None:
     """Only the scheduler looks."""
-    facts = told(TRAINER_KAI_KAI_SHARDS="a")
+    facts = with_settings(TRAINER_KAI_KAI_SHARDS="a")
     others = [it for it in facts.manifests.accounts if it.name != "trainer-kai-scheduler"]
 
-    assert [rights_of(it, facts) for it in others] == [it.rights for it in others]
+    assert [needed_permissions(it, facts) for it in others] == [it.rights for it in others]

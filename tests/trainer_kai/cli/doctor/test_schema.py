@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.support.case import Case, ids
-from trainer_kai.cli.doctor.schema import fields_of, missing_from
+from trainer_kai.cli.doctor.schema import dropped_fields, field_paths
 
 SCHEMA: dict[str, Any] = {
     "properties": {
@@ -32,12 +32,12 @@ DROPPED: list[Case[tuple[str, ...], tuple[str, ...]]] = [
 @pytest.mark.parametrize("case", DROPPED, ids=ids)
 def test_what_a_schema_drops(case: Case[tuple[str, ...], tuple[str, ...]]) -> None:
     """In the order of the paths."""
-    assert missing_from(SCHEMA, case.given) == case.want
+    assert dropped_fields(SCHEMA, case.given) == case.want
 
 
 def test_paths() -> None:
     """Lists and maps have marks of their own."""
-    assert sorted(fields_of(SCHEMA)) == [
+    assert sorted(field_paths(SCHEMA)) == [
         *("spec", "spec.parts", "spec.parts[].name", "spec.rest", "spec.rest.**"),
         *("spec.shares", "spec.shares.*.quota"),
     ]

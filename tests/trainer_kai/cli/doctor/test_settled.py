@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from tests.support.case import Case, ids
-from tests.trainer_kai.cli.doctor.sound import deployment, sound
-from trainer_kai.cli.doctor.settled import told_webhook
+from tests.trainer_kai.cli.doctor.sound import deployment, healthy_installation
+from trainer_kai.cli.doctor.settled import webhook_setting
 
 WEBHOOK = "trainer-kai-webhook"
 
@@ -18,7 +18,7 @@ def with_more(**fields: Any) -> dict[str, Any]:
     return dict(found)
 
 
-TOLD: list[Case[list[Any], str]] = [
+CASES: list[Case[list[Any], str]] = [
     Case("nothing", [deployment(WEBHOOK)], "usual"),
     Case("by a variable", [deployment(WEBHOOK, TRAINER_KAI_TLS_SOURCE="files")], "files"),
     Case("by a flag", [with_more(args=["--tls-source", "files"])], "files"),
@@ -34,9 +34,12 @@ TOLD: list[Case[list[Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize("case", TOLD, ids=ids)
-def test_what_the_webhook_is_told(case: Case[list[Any], str]) -> None:
+@pytest.mark.parametrize("case", CASES, ids=ids)
+def test_the_settings_of_the_webhook(case: Case[list[Any], str]) -> None:
     """What does not show is not guessed."""
     assert (
-        told_webhook(sound()._replace(deployments=case.given), "TLS_SOURCE", "usual") == case.want
+        webhook_setting(
+            healthy_installation()._replace(deployments=case.given), "TLS_SOURCE", "usual"
+        )
+        == case.want
     )

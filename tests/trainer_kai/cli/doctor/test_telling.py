@@ -28,11 +28,11 @@ def test_a_line_for_each() -> None:
 
 def test_programs_get_all_of_it() -> None:
     """With counts of every state, and null where nothing has to be right."""
-    told = as_json([*FINDINGS, FAULT])
+    document = as_json([*FINDINGS, FAULT])
 
-    assert told["schema"] == "trainer-kai/doctor/v1"
-    assert told["counts"] == {"ok": 1, "unknown": 1, "warning": 1, "fault": 1}
-    assert told["findings"][0] == {
+    assert document["schema"] == "trainer-kai/doctor/v1"
+    assert document["counts"] == {"ok": 1, "unknown": 1, "warning": 1, "fault": 1}
+    assert document["findings"][0] == {
         "check": "nodes",
         "state": "ok",
         "is": "2 of 3 have GPUs",
@@ -50,7 +50,7 @@ def test_only_a_fault_fails() -> None:
     assert exit_code([untried, FAULT]) == 1
 
 
-def test_what_the_readme_shows_is_what_is_told() -> None:
+def test_what_the_readme_shows_is_what_is_reported() -> None:
     """`make tables` would write what is there already."""
     text = README.read_text()
 

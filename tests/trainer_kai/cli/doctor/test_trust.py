@@ -7,30 +7,36 @@ from typing import Any
 import pytest
 
 from tests.support.case import Case, ids
-from tests.support.papers import make
+from tests.support.papers import make_certificates
 from tests.trainer_kai.cli.doctor.sound import (
     HOSTS,
     NOW,
-    configured,
+    certificate_files,
+    check_results,
     deployment,
-    pair,
-    refused,
+    healthy_installation,
+    refused_jobset,
     secret,
-    sound,
-    states,
+    webhook_configurations,
 )
-from trainer_kai.cli.doctor.expected import expected
-from trainer_kai.cli.doctor.facts import Facts, Obj, listed
+from trainer_kai.cli.doctor.expected import expected_manifests
+from trainer_kai.cli.doctor.facts import InstallationFacts, Obj, listed
 
 HOOK = "jobset-create.trainer-kai.dev"
 X509 = "x509: certificate signed by unknown authority"
-UNTRUSTED = refused(f'failed calling webhook "{HOOK}": failed to call webhook: Post "u": {X509}')
-AWAY = refused(f'failed calling webhook "{HOOK}": connection refused')
-DENIED = refused("exceeded quota", 403)
-OTHER = make(HOSTS, NOW)
-EARLY = make(HOSTS, NOW + timedelta(days=2))
+UNTRUSTED = refused_jobset(
+    f'failed calling webhook "{HOOK}": failed to call webhook: Post "u": {X509}'
+)
+UNREACHABLE = refused_jobset(f'failed calling webhook "{HOOK}": connection refused')
+DENIED = refused_jobset("exceeded quota", 403)
+OTHER = make_certificates(HOSTS, NOW)
+EARLY = make_certificates(HOSTS, NOW + timedelta(days=2))
 NAME = "trainer-kai/trainer-kai-webhook-tls"
-HOOKS = [hook.name for configuration in expected().configurations for hook in configuration.hooks]
+HOOKS = [
+    hook.name
+    for configuration in expected_manifests().configurations
+    for hook in configuration.hooks
+]
 ALL = listed(HOOKS)
 
 
@@ -46,7 +52,7 @@ def one_wrong(found: Any) -> None:
     found[0]["webhooks"][2]["clientConfig"]["caBundle"] = wrong
 
 
-def told(source: str) -> list[Obj]:
+def with_source(source: str) -> list[Obj]:
     """Return a webhook that is told who makes its certificate."""
     return [deployment("trainer-kai-webhook", TRAINER_KAI_TLS_SOURCE=source)]
 
@@ -56,25 +62,25 @@ def issued() -> Obj:
     return {**secret(), "metadata": {"annotations": {"cert-manager.io/issuer-name": "x"}}}
 
 
-def facts(**fields: Any) -> Facts:
+def facts(**fields: Any) -> InstallationFacts:
     """Return a sound installation but for some facts."""
-    return sound()._replace(**fields)
+    return healthy_installation()._replace(**fields)
 
 
-TRUSTED: list[Case[Facts, tuple[str, str]]] = [
+TRUSTED: list[Case[InstallationFacts, tuple[str, str]]] = [
     Case(
         "a wrong authority, seen and said",
-        facts(jobset=UNTRUSTED, configurations=configured(OTHER.authority)),
+        facts(jobset=UNTRUSTED, configurations=webhook_configurations(OTHER.authority)),
         ("fault", f"the API server does not trust the webhook: {X509}"),
     ),
     Case(
         "a wrong authority, and nobody answers anyway",
-        facts(jobset=AWAY, configurations=configured(OTHER.authority)),
+        facts(jobset=UNREACHABLE, configurations=webhook_configurations(OTHER.authority)),
         ("fault", f"the caBundle of {ALL} has not signed that of {NAME}"),
     ),
     Case(
         "one webhook of three has a wrong one",
-        facts(configurations=configured(change=one_wrong)),
+        facts(configurations=webhook_configurations(change=one_wrong)),
         ("fault", f"the caBundle of pod.trainer-kai.dev has not signed that of {NAME}"),
     ),
     Case(
@@ -84,17 +90,19 @@ TRUSTED: list[Case[Facts, tuple[str, str]]] = [
     ),
     Case(
         "none, and no answer",
-        facts(jobset=AWAY, configurations=configured(change=empty)),
+        facts(jobset=UNREACHABLE, configurations=webhook_configurations(change=empty)),
         ("fault", f"{ALL}: no caBundle"),
     ),
     Case(
         "the old and the new one",
-        facts(configurations=configured(OTHER.authority + pair().authority)),
+        facts(
+            configurations=webhook_configurations(OTHER.authority + certificate_files().authority)
+        ),
         ("ok", f"every caBundle has signed the certificate of {NAME}"),
     ),
     Case(
         "the certificate itself is the authority",
-        facts(configurations=configured(pair().certificate)),
+        facts(configurations=webhook_configurations(certificate_files().certificate)),
         ("ok", f"every caBundle has signed the certificate of {NAME}"),
     ),
     Case(
@@ -111,49 +119,58 @@ TRUSTED: list[Case[Facts, tuple[str, str]]] = [
 
 
 @pytest.mark.parametrize("case", TRUSTED, ids=ids)
-def test_authorities(case: Case[Facts, tuple[str, str]]) -> None:
+def test_authorities(case: Case[InstallationFacts, tuple[str, str]]) -> None:
     """A dry run outranks what is read."""
-    assert states(case.given, "authority") == [case.want]
+    assert check_results(case.given, "authority") == [case.want]
 
 
-DATED: list[Case[Facts, tuple[str, str]]] = [
+DATED: list[Case[InstallationFacts, tuple[str, str]]] = [
     Case(
         "it is over",
-        facts(secret=secret(pair(400)), configurations=configured(pair(400).authority)),
+        facts(
+            secret=secret(certificate_files(400)),
+            configurations=webhook_configurations(certificate_files(400).authority),
+        ),
         ("fault", "it is good from 2025-03-27 to 2026-03-27 only, and it is 2026-05-01"),
     ),
     Case(
         "it has not begun",
-        facts(secret=secret(EARLY), configurations=configured(EARLY.authority)),
+        facts(secret=secret(EARLY), configurations=webhook_configurations(EARLY.authority)),
         ("fault", "it is good from 2026-05-03 to 2027-05-03 only, and it is 2026-05-01"),
     ),
     Case(
         "it has begun by the clock of the API server",
         facts(
             secret=secret(EARLY),
-            configurations=configured(EARLY.authority),
+            configurations=webhook_configurations(EARLY.authority),
             skew_s=3 * 86400.0,
         ),
         ("ok", "good until 2027-05-03, made by the webhook"),
     ),
     Case(
         "it was forgotten",
-        facts(secret=secret(pair(355)), configurations=configured(pair(355).authority)),
+        facts(
+            secret=secret(certificate_files(355)),
+            configurations=webhook_configurations(certificate_files(355).authority),
+        ),
         ("warning", "it ends on 2026-05-11, and should have been renewed"),
     ),
     Case(
         "there is time to renew it",
-        facts(secret=secret(pair(340)), configurations=configured(pair(340).authority)),
+        facts(
+            secret=secret(certificate_files(340)),
+            configurations=webhook_configurations(certificate_files(340).authority),
+        ),
         ("ok", "good until 2026-05-26, made by the webhook"),
     ),
     Case(
         "it is for another name",
-        facts(jobset=AWAY, secret=secret(make(("other.svc",), NOW))),
+        facts(jobset=UNREACHABLE, secret=secret(make_certificates(("other.svc",), NOW))),
         ("fault", f"it does not name {HOSTS[0]}, as the webhook is called"),
     ),
     Case(
         "there is none, and no answer",
-        facts(jobset=AWAY, secret=None),
+        facts(jobset=UNREACHABLE, secret=None),
         ("fault", f"there is none in {NAME}, and the webhook does not answer"),
     ),
     Case(
@@ -163,7 +180,7 @@ DATED: list[Case[Facts, tuple[str, str]]] = [
     ),
     Case(
         "it is made by cert-manager, in a Secret that was ours",
-        facts(deployments=told("cert-manager")),
+        facts(deployments=with_source("cert-manager")),
         ("ok", "good until 2027-05-01, made by others"),
     ),
     Case(
@@ -176,7 +193,7 @@ DATED: list[Case[Facts, tuple[str, str]]] = [
     ),
     Case(
         "cert-manager has written into what was ours, and it is to be ours again",
-        facts(secret=issued(), deployments=told("self-managed")),
+        facts(secret=issued(), deployments=with_source("self-managed")),
         (
             "warning",
             f"{NAME} is made by others: the webhook, told self-managed, leaves it alone",
@@ -184,23 +201,27 @@ DATED: list[Case[Facts, tuple[str, str]]] = [
     ),
     Case(
         "it is in files, and an old one is left over",
-        facts(secret=secret(pair(400)), deployments=told("files")),
+        facts(secret=secret(certificate_files(400)), deployments=with_source("files")),
         ("ok", "kept elsewhere; the webhook is answered"),
     ),
     Case(
         "it is in files, and nobody answers",
-        facts(jobset=AWAY, secret=secret(pair(400)), deployments=told("files")),
+        facts(
+            jobset=UNREACHABLE,
+            secret=secret(certificate_files(400)),
+            deployments=with_source("files"),
+        ),
         ("unknown", "cannot tell: the certificate is in files"),
     ),
     Case(
         "an old one is left over, and the API server trusts another",
-        facts(secret=secret(pair(400)), deployments=[]),
+        facts(secret=secret(certificate_files(400)), deployments=[]),
         ("ok", "kept elsewhere; the webhook is answered"),
     ),
 ]
 
 
 @pytest.mark.parametrize("case", DATED, ids=ids)
-def test_certificates(case: Case[Facts, tuple[str, str]]) -> None:
+def test_certificates(case: Case[InstallationFacts, tuple[str, str]]) -> None:
     """By dates and names."""
-    assert states(case.given, "certificate") == [case.want]
+    assert check_results(case.given, "certificate") == [case.want]

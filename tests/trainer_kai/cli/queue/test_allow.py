@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.trainer_kai.cli.queue.store import Store
+from tests.trainer_kai.cli.queue.store import WritableStore
 from trainer_kai.api.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
@@ -13,7 +13,7 @@ from trainer_kai.api.resources import (
     ROLES,
 )
 from trainer_kai.cli.queue.allow import plan_allow
-from trainer_kai.cli.queue.grants import grant
+from trainer_kai.cli.queue.grants import make_grant
 from trainer_kai.errors import ConfigError
 
 NAME: Final = "trainer-kai-use-team-a"
@@ -29,22 +29,22 @@ GROUP: Final = {"apiGroup": RBAC, "kind": "Group", "name": "system:serviceaccoun
 
 
 @pytest.fixture
-def store() -> Store:
+def store() -> WritableStore:
     """Return a cluster with a queue that is closed."""
-    made = Store()
+    made = WritableStore()
     made.queue("team-a", access="closed")
     return made
 
 
-async def allow(store: Store, namespace: str = "red", **who: Any) -> list[str]:
+async def allow(store: WritableStore, namespace: str = "red", **subject: Any) -> list[str]:
     """Allow it, and return what was written."""
     before = len(store.wrote)
-    await store.done(await plan_allow(store.reader, grant("team-a", namespace, **who)))
+    await store.done(await plan_allow(store.reader, make_grant("team-a", namespace, **subject)))
     return store.wrote[before:]
 
 
 async def test_a_namespace_is_granted_by_a_role_and_its_binding(
-    store: Store, capsys: pytest.CaptureFixture[str]
+    store: WritableStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What runs there may use the queue, and the user that is named; a second time nothing is."""
     assert len(await allow(store, users=["ann"])) == 2
@@ -68,7 +68,7 @@ async def test_a_namespace_is_granted_by_a_role_and_its_binding(
     ]
 
 
-async def test_what_is_there_stays(store: Store) -> None:
+async def test_what_is_there_stays(store: WritableStore) -> None:
     """Other rules, and other subjects; none is written twice."""
     other = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}
     account = {"kind": "ServiceAccount", "name": "bot", "namespace": "ci"}
@@ -84,7 +84,7 @@ async def test_what_is_there_stays(store: Store) -> None:
     assert store.get(ROLE_BINDINGS, NAME, "red")["subjects"] == [account, GROUP, ops, USER]
 
 
-async def test_a_list_that_is_null_is_made(store: Store) -> None:
+async def test_a_list_that_is_null_is_made(store: WritableStore) -> None:
     """As the API server shows an empty role, and a binding of no subjects."""
     ref = {"apiGroup": RBAC, "kind": "Role", "name": NAME}
     meta = {"metadata": {"namespace": "red", "name": NAME}}
@@ -97,7 +97,7 @@ async def test_a_list_that_is_null_is_made(store: Store) -> None:
     assert store.get(ROLE_BINDINGS, NAME, "red")["subjects"] == [GROUP]
 
 
-async def test_users_are_granted_in_every_namespace_without_one(store: Store) -> None:
+async def test_users_are_granted_in_every_namespace_without_one(store: WritableStore) -> None:
     """By a ClusterRole; no namespace gets anything by that."""
     await allow(store, "", users=["ann"])
 
@@ -106,16 +106,18 @@ async def test_users_are_granted_in_every_namespace_without_one(store: Store) ->
     assert not any("namespaces" in it for it in store.wrote)
 
 
-async def test_a_dry_run_writes_nothing(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_dry_run_writes_nothing(
+    store: WritableStore, capsys: pytest.CaptureFixture[str]
+) -> None:
     """It says what would be written."""
-    await store.done(await plan_allow(store.reader, grant("team-a", "red")), is_dry=True)
+    await store.done(await plan_allow(store.reader, make_grant("team-a", "red")), is_dry=True)
 
     assert store.wrote == []
-    said = capsys.readouterr().out.splitlines()
-    assert [it.partition(" Role")[0] for it in said] == ["would create"] * 2
+    output = capsys.readouterr().out.splitlines()
+    assert [it.partition(" Role")[0] for it in output] == ["would create"] * 2
 
 
-async def test_a_binding_of_another_role_is_named(store: Store) -> None:
+async def test_a_binding_of_another_role_is_named(store: WritableStore) -> None:
     """It cannot be changed, and another role is no grant."""
     ref = {"apiGroup": RBAC, "kind": "ClusterRole", "name": "edit"}
     store.put(ROLE_BINDINGS, {"metadata": {"namespace": "red", "name": NAME}, "roleRef": ref})
@@ -129,7 +131,7 @@ async def test_a_binding_of_another_role_is_named(store: Store) -> None:
     )
 
 
-async def test_a_right_that_is_missing_is_named(store: Store) -> None:
+async def test_a_right_that_is_missing_is_named(store: WritableStore) -> None:
     """The verb, the kind and the namespace; and that only a user that has a right grants it."""
     store.refusals["roles"] = "roles.rbac.authorization.k8s.io is forbidden: User ann cannot"
     with pytest.raises(ConfigError) as raised:
@@ -154,31 +156,31 @@ async def test_a_right_that_is_missing_is_named(store: Store) -> None:
         await allow(store)
 
 
-async def test_what_makes_no_difference_is_told(store: Store) -> None:
+async def test_what_makes_no_difference_is_reported(store: WritableStore) -> None:
     """An open queue, and one with others below it; one that is not there is refused."""
     store.queue("open", access="open")
     store.queue("research")
     store.queue("team-b", parent="research")
-    notes = [(await plan_allow(store.reader, grant(it, "red"))).notes for it in NOTED]
+    notes = [(await plan_allow(store.reader, make_grant(it, "red"))).notes for it in NOTES]
 
-    assert notes == [*NOTED.values()]
+    assert notes == [*NOTES.values()]
     with pytest.raises(ConfigError, match="queue team-z: does not exist"):
-        await plan_allow(store.reader, grant("team-z", "red"))
+        await plan_allow(store.reader, make_grant("team-z", "red"))
     with pytest.raises(ConfigError, match="there is nothing to allow: say -n NAMESPACE"):
-        await plan_allow(store.reader, grant("team-a", ""))
+        await plan_allow(store.reader, make_grant("team-a", ""))
 
 
 _CLOSES: Final = "every namespace may use it; `trainer-kai queue close {} --from-usage` closes it"
-_UNSAID: Final = "queue team-b is not annotated: where queue_access.unannotated is open "
-NOTED: Final = {
+_UNANNOTATED: Final = "queue team-b is not annotated: where queue_access.unannotated is open "
+NOTES: Final = {
     "team-a": (),
     "open": (f"queue open is open, for queue open says so: {_CLOSES.format('open')}",),
-    "team-b": (f"{_UNSAID}{_CLOSES.format('team-b')}",),
+    "team-b": (f"{_UNANNOTATED}{_CLOSES.format('team-b')}",),
     "research": ("queue research takes no pods: each queue below it needs a grant of its own",),
 }
 
 
-async def test_a_cluster_without_queues_is_told(store: Store) -> None:
+async def test_a_cluster_without_queues_is_reported(store: WritableStore) -> None:
     """It is another cluster than was meant."""
     store.missing.add(QUEUES.plural)
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 import pytest
 
 from tests.support.world import group, pod
-from tests.trainer_kai.cli.queue.store import Store
+from tests.trainer_kai.cli.queue.store import WritableStore
 from trainer_kai.api.resources import (
     JOBSETS,
     PODGROUPS,
@@ -15,22 +15,22 @@ from trainer_kai.api.resources import (
     TRAINJOBS,
 )
 from trainer_kai.cli.queue.close import plan_close
-from trainer_kai.cli.queue.create import New, plan_create
+from trainer_kai.cli.queue.create import NewQueue, plan_create
 from trainer_kai.cli.queue.open import plan_open
-from trainer_kai.cli.queue.usage import Site
+from trainer_kai.cli.queue.usage import SiteSettings
 from trainer_kai.errors import ConfigError
-from trainer_kai.policy.access import Access
+from trainer_kai.policy.access import QueueAccessMode
 
 ACCESS: Final = "trainer-kai.dev/access"
 QUEUE: Final = "kai.scheduler/queue"
-SITE: Final = Site("kai-scheduler", "default-queue")
-NEW: Final = New("team-c", "research", 8, -1, 1, Access.CLOSED)
+SITE: Final = SiteSettings("kai-scheduler", "default-queue")
+NEW: Final = NewQueue("team-c", "research", 8, -1, 1, QueueAccessMode.CLOSED)
 
 
 @pytest.fixture
-def store() -> Store:
+def store() -> WritableStore:
     """Return a cluster with a tree of queues, of which one says that it is open."""
-    made = Store()
+    made = WritableStore()
     for name, parent, access in (
         ("research", "", ""),
         ("team-a", "research", ""),
@@ -53,7 +53,7 @@ def work(name: str, queue: str = "") -> dict[str, Any]:
     return {"metadata": {"name": name, "labels": {QUEUE: queue} if queue else {}}}
 
 
-async def granted(store: Store, queue: str) -> list[str]:
+async def granted(store: WritableStore, queue: str) -> list[str]:
     """Close a queue with grants; return which namespaces got which."""
     await store.done(await plan_close(store.reader, queue, SITE))
     bindings = f"/{ROLE_BINDINGS.plural}"
@@ -63,7 +63,7 @@ async def granted(store: Store, queue: str) -> list[str]:
 
 
 async def test_namespaces_that_use_a_queue_are_granted_before_it_is_closed(
-    store: Store, capsys: pytest.CaptureFixture[str]
+    store: WritableStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Their roles come first; a namespace without work in it gets nothing."""
     store.put(PODGROUPS, at("red", group("g", queue="team-a")))
@@ -94,7 +94,7 @@ async def test_namespaces_that_use_a_queue_are_granted_before_it_is_closed(
     ]
 
 
-async def test_each_way_to_use_a_queue_counts(store: Store) -> None:
+async def test_each_way_to_use_a_queue_counts(store: WritableStore) -> None:
     """A TrainJob by its label, its JobSet's, its namespace's or the default; a pod by its own."""
     for name, label in (("labelled", "default-queue"), ("other", "team-b")):
         store.namespace(name)
@@ -121,7 +121,7 @@ async def test_each_way_to_use_a_queue_counts(store: Store) -> None:
     assert found == ["blue", "by-runtime", "labelled", "moves", "red", "says-it"]
 
 
-async def test_below_a_queue_those_are_granted_that_inherit(store: Store) -> None:
+async def test_below_a_queue_those_are_granted_that_inherit(store: WritableStore) -> None:
     """Each in its own queue, for that is what is asked of them; what says open stays open."""
     store.queue("deep", "team-a")
     store.put(PODGROUPS, at("red", group("g", queue="deep")))
@@ -132,7 +132,7 @@ async def test_below_a_queue_those_are_granted_that_inherit(store: Store) -> Non
     assert store.get(ROLE_BINDINGS, "trainer-kai-use-deep", "red")
 
 
-async def test_a_namespace_that_goes_is_passed_over(store: Store) -> None:
+async def test_a_namespace_that_goes_is_passed_over(store: WritableStore) -> None:
     """Nothing can be made in it, and that must not keep the queue open."""
     store.namespace("gone", deletionTimestamp="2026-01-01T00:00:00Z")
     store.put(PODGROUPS, at("gone", group("g", queue="team-a")))
@@ -141,7 +141,7 @@ async def test_a_namespace_that_goes_is_passed_over(store: Store) -> None:
     assert store.get(QUEUES, "team-a")["metadata"]["annotations"] == {ACCESS: "closed"}
 
 
-async def test_a_grant_that_is_refused_leaves_the_queue_open(store: Store) -> None:
+async def test_a_grant_that_is_refused_leaves_the_queue_open(store: WritableStore) -> None:
     """Closed without it, the namespace would wait."""
     store.put(PODGROUPS, at("red", group("g", queue="team-a")))
     store.refusals["rolebindings"] = "no"
@@ -152,7 +152,7 @@ async def test_a_grant_that_is_refused_leaves_the_queue_open(store: Store) -> No
     assert store.get(QUEUES, "team-a")["metadata"]["annotations"] == {}
 
 
-async def test_without_grants_it_is_told_who_waits(store: Store) -> None:
+async def test_without_grants_the_note_says_which_namespaces_wait(store: WritableStore) -> None:
     """The note has the command; a queue that is closed already is not written again."""
     plan = await plan_close(store.reader, "team-a", None)
     await store.done(plan)
@@ -167,7 +167,9 @@ async def test_without_grants_it_is_told_who_waits(store: Store) -> None:
     )
 
 
-async def test_a_queue_is_opened_again(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_queue_is_opened_again(
+    store: WritableStore, capsys: pytest.CaptureFixture[str]
+) -> None:
     """By the annotation, so that one below a closed queue can be open."""
     await store.done(await plan_open(store.reader, "team-a"))
     await store.done(await plan_open(store.reader, "team-b"))
@@ -182,7 +184,9 @@ async def test_a_queue_is_opened_again(store: Store, capsys: pytest.CaptureFixtu
         await plan_open(store.reader, "none")
 
 
-async def test_a_new_queue_is_closed(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_new_queue_is_closed(
+    store: WritableStore, capsys: pytest.CaptureFixture[str]
+) -> None:
     """GPUs are counted, CPU and memory are not; the command that opens it to one is told."""
     await store.done(await plan_create(store.reader, NEW))
 
@@ -201,15 +205,15 @@ async def test_a_new_queue_is_closed(store: Store, capsys: pytest.CaptureFixture
             "TrainJob: `trainer-kai queue allow team-c -n NAMESPACE --user USER`, or --group GROUP"
         ),
     ]
-    assert [it.change for it in (await plan_create(store.reader, NEW)).steps] == [None]
+    assert [it.change for it in (await plan_create(store.reader, NEW)).writes] == [None]
 
-    open_one = NEW._replace(name="all", parent="", access=Access.OPEN)
+    open_one = NEW._replace(name="all", parent="", access=QueueAccessMode.OPEN)
     plan = await plan_create(store.reader, open_one)
-    assert plan.ending == ("every namespace may use queue all",)
+    assert plan.outcome == ("every namespace may use queue all",)
     assert "parentQueue" not in open_one.body()["spec"]
 
 
-async def test_a_queue_that_gets_one_below_it_takes_no_pods(store: Store) -> None:
+async def test_a_queue_that_gets_one_below_it_takes_no_pods(store: WritableStore) -> None:
     """What names it waits from then on, so it is said before; of one that has others it is not."""
     below = await plan_create(store.reader, NEW._replace(parent="team-a"))
     beside = await plan_create(store.reader, NEW)
@@ -219,18 +223,20 @@ async def test_a_queue_that_gets_one_below_it_takes_no_pods(store: Store) -> Non
     assert beside.notes == ()
 
 
-async def test_a_queue_with_podgroups_gets_none_below_it(store: Store) -> None:
+async def test_a_queue_with_podgroups_gets_none_below_it(store: WritableStore) -> None:
     """They would wait for good; the message names the first of them."""
     store.put(PODGROUPS, at("red", group("g", 1, queue="team-a")))
     with pytest.raises(ConfigError, match=r"queue team-a: has 1 PodGroups \(red/g\)"):
         await plan_create(store.reader, NEW._replace(parent="team-a"))
 
 
-async def test_who_closes_a_queue_is_told_of_its_manifest(store: Store) -> None:
+async def test_closing_a_queue_mentions_its_manifest(store: WritableStore) -> None:
     """An apply of one that says open would open it again."""
-    told, untold = [(await plan_close(store.reader, it, SITE)).notes for it in ("team-b", "team-a")]
-    assert "a manifest of queue team-b may have the annotation too" in told[0]
-    assert untold == ()
+    noted, unnoted = [
+        (await plan_close(store.reader, it, SITE)).notes for it in ("team-b", "team-a")
+    ]
+    assert "a manifest of queue team-b may have the annotation too" in noted[0]
+    assert unnoted == ()
 
 
 WRONG: Final = (
@@ -244,7 +250,7 @@ WRONG: Final = (
 
 @pytest.mark.parametrize(("new", "message"), WRONG)
 async def test_a_queue_that_could_not_be_used_is_not_made(
-    store: Store, new: New, message: str
+    store: WritableStore, new: NewQueue, message: str
 ) -> None:
     """The message says what would be right, and nothing is written."""
     with pytest.raises(ConfigError, match=message):

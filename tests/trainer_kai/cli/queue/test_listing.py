@@ -7,10 +7,10 @@ import pytest
 from tests.support.world import queue
 from trainer_kai.api.decode import decode, encode
 from trainer_kai.api.queue import Queue
-from trainer_kai.cli.queue.step import said_by
+from trainer_kai.cli.queue.step import effective_access
 from trainer_kai.cli.queuetables import as_json, as_text, read_queues
 from trainer_kai.errors import ConfigError
-from trainer_kai.policy.access import Said
+from trainer_kai.policy.access import EffectiveQueueAccess
 
 STATUS = {
     "allocated": {"cpu": "1500m", "memory": "2Gi", "nvidia.com/gpu": "9500m"},
@@ -29,33 +29,35 @@ def queues(*fields: dict[str, Any]) -> list[Queue]:
     return [decode(Queue, encode(it)) for it in fields]
 
 
-def noted(access: str) -> dict[str, str]:
+def notes_of(access: str) -> dict[str, str]:
     """Return the annotation that says who may use a queue."""
     return {"trainer-kai.dev/access": access}
 
 
 RESEARCH = queues(
-    {**queue("team-a", 8, 12, "research", annotations=noted("closed")), "status": STATUS},
+    {**queue("team-a", 8, 12, "research", annotations=notes_of("closed")), "status": STATUS},
     {**queue("research", 16), "status": STATUS},
-    queue("team-b", 8, -1, "research", annotations=noted("open")),
+    queue("team-b", 8, -1, "research", annotations=notes_of("open")),
     queue("deep", 4, -1, "team-a"),
 )
 
 
-def said(given: list[Queue]) -> dict[str, Said]:
+def access_of(given: list[Queue]) -> dict[str, EffectiveQueueAccess]:
     """Return what counts for the access to each."""
     by_name = {it.metadata.name: it for it in given}
-    return {name: said_by(by_name, name) for name in by_name}
+    return {name: effective_access(by_name, name) for name in by_name}
 
 
 def shown(given: list[Queue], unannotated: str = "open") -> str:
     """Return the text about them."""
-    return as_text(read_queues(given)[0], said(given), unannotated)
+    return as_text(read_queues(given)[0], access_of(given), unannotated)
 
 
 def listed(given: list[Queue], unannotated: str = "open") -> list[dict[str, Any]]:
     """Return the values about them."""
-    found: list[dict[str, Any]] = as_json(read_queues(given)[0], said(given), unannotated)["queues"]
+    found: list[dict[str, Any]] = as_json(read_queues(given)[0], access_of(given), unannotated)[
+        "queues"
+    ]
     return found
 
 
@@ -74,15 +76,15 @@ def test_queues_without_any_bound_are_shown_too() -> None:
     assert shown([]) == "there are no queues"
 
 
-def test_what_is_no_queue_of_the_tree_is_told() -> None:
+def test_what_is_no_queue_of_the_tree_is_reported() -> None:
     """It takes nobody."""
-    ends, notes = read_queues(queues({**queue("a", 1, -1, "lost"), "status": STATUS}))
+    amounts, notes = read_queues(queues({**queue("a", 1, -1, "lost"), "status": STATUS}))
 
-    assert ends == []
+    assert amounts == []
     assert notes == ["left aside: queue a has the parent lost, which does not exist"]
 
 
-def test_a_circle_is_told_once() -> None:
+def test_a_circle_is_reported_once() -> None:
     """Whoever is in it."""
     circle = queues(queue("a", 1, -1, "b"), queue("b", 1, -1, "a"))
 
@@ -104,7 +106,7 @@ def test_a_program_gets_numbers() -> None:
     }
 
 
-def test_a_program_is_told_who_may_use_a_queue() -> None:
+def test_a_program_gets_who_may_use_a_queue() -> None:
     """By the queue that says so, which may be above; null is the setting of the site."""
     found = {it["name"]: (it["access"], it["accessSaidBy"]) for it in listed(RESEARCH)}
 
@@ -124,14 +126,14 @@ def test_how_far_reclaim_gets_below_a_queue() -> None:
     fields = [{**queue(name, 1), "status": STATUS} for name in "ab"]
     for one, notes in zip(fields, aims, strict=True):
         one["metadata"] = {**one["metadata"], "annotations": notes}
-    told = read_queues(queues(*fields))[1]
+    found_notes = read_queues(queues(*fields))[1]
 
     assert [line.split("  ")[0] for line in shown(queues(*fields)).splitlines()] == [
         *("GPUS", "a (quota-only)", "b")
     ]
     assert [it["reclaimGoal"] for it in listed(queues(*fields))] == ["quota-only", "fair-share"]
-    assert len(told) == 1
-    assert told[0].startswith("queue b: annotation trainer-kai.dev/reclaim-goal is 'half'")
+    assert len(found_notes) == 1
+    assert found_notes[0].startswith("queue b: annotation trainer-kai.dev/reclaim-goal is 'half'")
 
 
 def test_what_cannot_be_read_is_named() -> None:

@@ -11,30 +11,30 @@ from trainer_kai.api.priority import PriorityClass
 from trainer_kai.api.queue import QueueSpec
 from trainer_kai.api.topology import TopologySpec
 from trainer_kai.policy.finding import Finding
-from trainer_kai.policy.groups import Rules
-from trainer_kai.policy.lint import Bounds, Nodes, lint_jobset
+from trainer_kai.policy.groups import GroupingRules
+from trainer_kai.policy.lint import KnownCluster, NodeIndex, lint_jobset
 
 __all__ = [
     "GPU",
     "RULES",
-    "Given",
-    "asking",
-    "bounds",
+    "LintInput",
     "decode_spec",
+    "findings",
+    "known_cluster",
     "node",
+    "pod_spec",
     "pods",
     "queue_spec",
     "short",
-    "told",
 ]
 
 GPU: Final = "nvidia.com/gpu"
-RULES: Final = Rules("bundled", "kai-scheduler", "default-queue")
+RULES: Final = GroupingRules("bundled", "kai-scheduler", "default-queue")
 Obj = dict[str, Any]
 
 TRAIN: Final = {"train": 50, "build": 100}
 RACKS: Final = {"racks": ["zone", "rack", "kubernetes.io/hostname"]}
-UNBOUND: Final = {"quota": -1, "limit": -1}
+UNLIMITED: Final = {"quota": -1, "limit": -1}
 
 
 def node(name: str, gpus: int = 8, *taints: str, cpu: int = 64, **labels: str) -> Node:
@@ -43,21 +43,21 @@ def node(name: str, gpus: int = 8, *taints: str, cpu: int = 64, **labels: str) -
     allocatable = {"cpu": str(cpu), "memory": "512Gi", "pods": "110"}
     if gpus:
         allocatable[GPU] = str(gpus)
-    whole = {
+    manifest = {
         "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **labels}},
         "spec": {"taints": spread},
         "status": {"allocatable": allocatable},
     }
-    return decode(Node, encode(whole))
+    return decode(Node, encode(manifest))
 
 
 def _taint(text: str) -> Obj:
-    said, _, effect = text.rpartition(":")
-    key, _, value = said.partition("=")
+    taint_key, _, effect = text.rpartition(":")
+    key, _, value = taint_key.partition("=")
     return {"key": key, "value": value, "effect": effect}
 
 
-def asking(gpus: int = 0, **fields: Any) -> Obj:
+def pod_spec(gpus: int = 0, **fields: Any) -> Obj:
     """Return the spec of pods that ask for GPUs, and for other *amounts*; the rest is as said."""
     amounts = {**({GPU: str(gpus)} if gpus else {}), **fields.pop("amounts", {})}
     return {"containers": [{"name": "node", "resources": {"limits": amounts}}], **fields}
@@ -65,7 +65,7 @@ def asking(gpus: int = 0, **fields: Any) -> Obj:
 
 def queue_spec(parent: str = "", **gpu: int) -> QueueSpec:
     """Return a queue that bounds GPUs: keywords are quota and limit."""
-    resources = {"gpu": {**UNBOUND, **gpu}, "cpu": UNBOUND, "memory": UNBOUND}
+    resources = {"gpu": {**UNLIMITED, **gpu}, "cpu": UNLIMITED, "memory": UNLIMITED}
     found: QueueSpec = decode_spec(QueueSpec, {"parentQueue": parent, "resources": resources})
     return found
 
@@ -75,13 +75,13 @@ def decode_spec(struct: Any, fields: Mapping[str, Any]) -> Any:
     return decode(struct, encode(fields))
 
 
-def bounds(
+def known_cluster(
     *nodes: Node,
     queues: Mapping[str, QueueSpec] | None = None,
     priorities: Mapping[str, int] | None = None,
     topologies: Mapping[str, list[str]] | None = None,
-    grows: bool = False,
-) -> Bounds:
+    autoscales: bool = False,
+) -> KnownCluster:
     """Return a cluster that is known as a whole; queues only where they are said."""
     classes = {
         name: decode_spec(PriorityClass, {"metadata": {"name": name}, "value": value})
@@ -91,7 +91,7 @@ def bounds(
         name: decode_spec(TopologySpec, {"levels": [{"nodeLabel": label} for label in labels]})
         for name, labels in (RACKS if topologies is None else topologies).items()
     }
-    return Bounds(Nodes(nodes) if nodes else None, queues, classes, levels, grows)
+    return KnownCluster(NodeIndex(nodes) if nodes else None, queues, classes, levels, autoscales)
 
 
 def short(finding: Finding) -> str:
@@ -100,21 +100,21 @@ def short(finding: Finding) -> str:
     return f"{finding.code}{sign} {finding}"
 
 
-class Given(NamedTuple):
+class LintInput(NamedTuple):
     """A JobSet, and what is known."""
 
     jobset: JobSet
-    bounds: Bounds
+    cluster: KnownCluster
     queue: str = "team"
-    rules: Rules = RULES
+    rules: GroupingRules = RULES
 
 
-def told(given: Given) -> list[str]:
+def findings(given: LintInput) -> list[str]:
     """Return what is found."""
-    return [short(it) for it in lint_jobset(given.jobset, given.queue, given.rules, given.bounds)]
+    return [short(it) for it in lint_jobset(given.jobset, given.queue, given.rules, given.cluster)]
 
 
 def pods(count: int, gpus: int, *after: str, **fields: Any) -> dict[str, Any]:
     """Return a replicatedJob of pods with GPUs; *pod* is what else they are made with."""
-    pod = asking(gpus, **fields.pop("pod", {}))
+    pod = pod_spec(gpus, **fields.pop("pod", {}))
     return rjob(fields.pop("name", "node"), *after, parallelism=count, pod=pod, **fields)

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.work import work
-from tests.trainer_kai.policy.lint.cluster import asking, decode_spec, node
+from tests.support.work import count_instructions
+from tests.trainer_kai.policy.lint.cluster import decode_spec, node, pod_spec
 from trainer_kai.api.node import Node
 from trainer_kai.api.pod import PodSpec
-from trainer_kai.policy.lint import Nodes
+from trainer_kai.policy.lint import NodeIndex
 
 TAINTS = ("a=1:NoSchedule", "b=:NoExecute", "c=1:PreferNoSchedule")
 
@@ -21,31 +21,35 @@ def any_node(chance: Random, name: str) -> Node:
     return node(name, chance.choice([0, 4, 8]), *taints, **labels)
 
 
-def seen(nodes: Nodes, pod: PodSpec) -> object:
+def answers(nodes: NodeIndex, pod: PodSpec) -> object:
     """Return what can be asked, without the numbers that nodes happen to have."""
-    shapes = sorted((sorted(has.items()), of.bit_count()) for has, of in nodes.alike())
+    sizes = sorted((sorted(has.items()), of.bit_count()) for has, of in nodes.by_allocatable())
     domains = sorted(one.bit_count() for one in nodes.domains(("x", "y"), nodes.all))
-    counts = nodes.all.bit_count(), nodes.taking(pod).bit_count(), nodes.selected(pod).bit_count()
-    return shapes, domains, counts, nodes.values("x"), nodes.taints(nodes.all)
+    counts = (
+        nodes.all.bit_count(),
+        nodes.eligible_for(pod).bit_count(),
+        nodes.selected_by(pod).bit_count(),
+    )
+    return sizes, domains, counts, nodes.label_values("x"), nodes.taints(nodes.all)
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_was_told_bit_by_bit_is_what_is_told_at_once(seed: int) -> None:
+def test_nodes_put_one_by_one_are_those_put_at_once(seed: int) -> None:
     """Nodes come, change and go, and their numbers are used again."""
     chance = Random(seed)
-    kept: dict[str, Node] = {}
-    nodes = Nodes()
-    pod = decode_spec(PodSpec, asking(nodeSelector={"x": "1"}, tolerations=[{"key": "a"}]))
+    stored: dict[str, Node] = {}
+    nodes = NodeIndex()
+    pod = decode_spec(PodSpec, pod_spec(nodeSelector={"x": "1"}, tolerations=[{"key": "a"}]))
     for _ in range(60):
         name = f"n{chance.randrange(12)}"
         if chance.random() < 0.3:
-            kept.pop(name, None)
+            stored.pop(name, None)
             nodes.drop(name)
         else:
-            kept[name] = any_node(chance, name)
-            nodes.put(kept[name])
+            stored[name] = any_node(chance, name)
+            nodes.put(stored[name])
 
-    assert seen(nodes, pod) == seen(Nodes(kept.values()), pod)
+    assert answers(nodes, pod) == answers(NodeIndex(stored.values()), pod)
 
 
 def test_a_node_that_cannot_be_read_is_none() -> None:
@@ -53,12 +57,12 @@ def test_a_node_that_cannot_be_read_is_none() -> None:
     broken = decode_spec(
         Node, {"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "many"}}}
     )
-    nodes = Nodes([node("n")])
+    nodes = NodeIndex([node("n")])
     nodes.put(broken)
-    gone = nodes.all
+    unreadable = nodes.all
     nodes.put(node("n"))
 
-    assert (gone, nodes.all.bit_count()) == (0, 1)
+    assert (unreadable, nodes.all.bit_count()) == (0, 1)
 
 
 def test_a_cordon_passes() -> None:
@@ -77,10 +81,10 @@ def test_a_cordon_passes() -> None:
         },
     )
 
-    assert Nodes([cordoned]).taking(decode_spec(PodSpec, asking())) == 1
+    assert NodeIndex([cordoned]).eligible_for(decode_spec(PodSpec, pod_spec())) == 1
 
 
-def tell(nodes: Nodes, all_of_them: list[Node]) -> None:
+def put_all(nodes: NodeIndex, all_of_them: list[Node]) -> None:
     """Tell of nodes again."""
     for one in all_of_them:
         nodes.put(one)
@@ -89,7 +93,7 @@ def tell(nodes: Nodes, all_of_them: list[Node]) -> None:
 def test_a_node_that_says_the_same_again_costs_nothing() -> None:
     """Nodes tell how they are every few minutes, thousands of them."""
     many = [node(f"n{i}", rack=f"r{i % 50}") for i in range(1000)]
-    nodes = Nodes(many)
+    nodes = NodeIndex(many)
 
-    assert work(lambda: tell(nodes, many)) < 300 * len(many)
-    assert work(lambda: nodes.put(node("n0", rack="r1"))) < 3000
+    assert count_instructions(lambda: put_all(nodes, many)) < 300 * len(many)
+    assert count_instructions(lambda: nodes.put(node("n0", rack="r1"))) < 3000

@@ -7,14 +7,14 @@ import pytest
 from tests.support.case import Case, ids
 from tests.trainer_kai.policy.lint.cluster import (
     GPU,
-    Given,
-    bounds,
+    LintInput,
+    findings,
+    known_cluster,
     node,
     pods,
-    told,
 )
 from tests.trainer_kai.policy.specs import jobset
-from trainer_kai.policy.groups import Rules
+from trainer_kai.policy.groups import GroupingRules
 from trainer_kai.policy.lint import NOTHING_KNOWN
 
 POD = "spec.replicatedJobs[0].template.spec.template.spec"
@@ -23,23 +23,23 @@ LIMITS = f"{POD}.containers[0].resources.limits"
 TOPOLOGY = "kai.scheduler/topology"
 REQUIRED = f"{TOPOLOGY}-required-placement"
 MIN = "kai.scheduler/batch-min-member"
-EXTERNAL = Rules("external", "kai-scheduler", "default-queue")
+EXTERNAL = GroupingRules("external", "kai-scheduler", "default-queue")
 EIGHTS = [node(f"n{i}") for i in range(4)]  # 32 GPUs
 
 
-def affinity(*wishes: dict[str, Any]) -> dict[str, Any]:
+def affinity(*requirements: dict[str, Any]) -> dict[str, Any]:
     """Return what asks for one of these labels."""
-    terms = [{"matchExpressions": [wish]} for wish in wishes]
+    terms = [{"matchExpressions": [requirement]} for requirement in requirements]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     return {"affinity": {"nodeAffinity": required}}
 
 
 WIDE = pods(1, 8, pod={"amounts": {"cpu": "60"}})
 PODS = [
-    Case("it fits", Given(jobset(pods(4, 8)), bounds(*EIGHTS)), []),
+    Case("it fits", LintInput(jobset(pods(4, 8)), known_cluster(*EIGHTS)), []),
     Case(
         "more than the largest node",
-        Given(jobset(pods(1, 16)), bounds(*EIGHTS, node("small", 4))),
+        LintInput(jobset(pods(1, 16)), known_cluster(*EIGHTS, node("small", 4))),
         [
             (
                 f"pod-too-large! {LIMITS}[{GPU}]: each pod of node asks for 16 {GPU}, and the "
@@ -50,7 +50,9 @@ PODS = [
     ),
     Case(
         "more than the one node",
-        Given(jobset(pods(1, 0, pod={"amounts": {"memory": "513Gi"}})), bounds(node("n"))),
+        LintInput(
+            jobset(pods(1, 0, pod={"amounts": {"memory": "513Gi"}})), known_cluster(node("n"))
+        ),
         [
             (
                 f"pod-too-large! {LIMITS}[memory]: each pod of node asks for 513Gi memory, and "
@@ -61,12 +63,12 @@ PODS = [
     ),
     Case(
         "each resource is somewhere, and all nowhere",
-        Given(jobset(WIDE), bounds(node("gpus", cpu=32), node("cpus", 0))),
+        LintInput(jobset(WIDE), known_cluster(node("gpus", cpu=32), node("cpus", 0))),
         [f"pod-too-large! {POD}: no node has all that a pod of node asks for; ask for less"],
     ),
     Case(
         "no node has any of it today: one may come",
-        Given(jobset(pods(1, 8)), bounds(node("n", 0))),
+        LintInput(jobset(pods(1, 8)), known_cluster(node("n", 0))),
         [
             (
                 f"no-node-today? {LIMITS}[{GPU}]: no node that takes node has any {GPU} today; "
@@ -76,8 +78,9 @@ PODS = [
     ),
     Case(
         "no node today has the label",
-        Given(
-            jobset(pods(1, 8, pod={"nodeSelector": {"gpu": "h100"}})), bounds(node("n", gpu="a"))
+        LintInput(
+            jobset(pods(1, 8, pod={"nodeSelector": {"gpu": "h100"}})),
+            known_cluster(node("n", gpu="a")),
         ),
         [
             (
@@ -89,25 +92,25 @@ PODS = [
     ),
     Case(
         "each label is somewhere, and both nowhere",
-        Given(
+        LintInput(
             jobset(pods(1, 8, pod={"nodeSelector": {"x": "1", "y": "1"}})),
-            bounds(node("a", x="1"), node("b", y="1")),
+            known_cluster(node("a", x="1"), node("b", y="1")),
         ),
         [f"no-node-today? {POD}: no node is what node selects today; it waits for one"],
     ),
     Case(
         "no node today is what is asked for by affinity",
-        Given(
+        LintInput(
             jobset(
                 pods(1, 8, pod=affinity({"key": "gpu", "operator": "In", "values": ["b", "c"]}))
             ),
-            bounds(node("n", gpu="a")),
+            known_cluster(node("n", gpu="a")),
         ),
         [f"no-node-today? {POD}: no node is what node selects today; it waits for one"],
     ),
     Case(
         "one of two terms is enough",
-        Given(
+        LintInput(
             jobset(
                 pods(
                     1,
@@ -118,15 +121,15 @@ PODS = [
                     ),
                 )
             ),
-            bounds(node("n", gpu="a")),
+            known_cluster(node("n", gpu="a")),
         ),
         [],
     ),
     Case(
         "only nodes that it selects are compared",
-        Given(
+        LintInput(
             jobset(pods(1, 8, pod={"nodeSelector": {"pool": "s"}})),
-            bounds(node("n"), node("s", 4, pool="s")),
+            known_cluster(node("n"), node("s", 4, pool="s")),
         ),
         [
             (
@@ -138,7 +141,9 @@ PODS = [
     ),
     Case(
         "taints that nobody tolerates",
-        Given(jobset(pods(1, 8)), bounds(node("n", 8, "team=b:NoSchedule", "x=:NoExecute"))),
+        LintInput(
+            jobset(pods(1, 8)), known_cluster(node("n", 8, "team=b:NoSchedule", "x=:NoExecute"))
+        ),
         [
             (
                 f"no-node-today? {POD}: node tolerates no node that it selects today; their "
@@ -149,23 +154,25 @@ PODS = [
     ),
     Case(
         "taints that it tolerates",
-        Given(
+        LintInput(
             jobset(pods(1, 8, pod={"tolerations": [{"key": "team", "operator": "Exists"}]})),
-            bounds(node("n", 8, "team=b:NoSchedule")),
+            known_cluster(node("n", 8, "team=b:NoSchedule")),
         ),
         [],
     ),
     Case(
         "taints of states that pass, and those that only advise",
-        Given(
+        LintInput(
             jobset(pods(1, 8)),
-            bounds(node("n", 8, "node.kubernetes.io/not-ready=:NoExecute", "x=:PreferNoSchedule")),
+            known_cluster(
+                node("n", 8, "node.kubernetes.io/not-ready=:NoExecute", "x=:PreferNoSchedule")
+            ),
         ),
         [],
     ),
     Case(
         "nodes that come by themselves: a warning",
-        Given(jobset(pods(1, 16)), bounds(*EIGHTS, grows=True)),
+        LintInput(jobset(pods(1, 16)), known_cluster(*EIGHTS, autoscales=True)),
         [
             (
                 f"pod-too-large? {LIMITS}[{GPU}]: each pod of node asks for 16 {GPU}, and the "
@@ -174,10 +181,10 @@ PODS = [
             )
         ],
     ),
-    Case("nodes have not been listed yet", Given(jobset(pods(1, 16)), NOTHING_KNOWN), []),
+    Case("nodes have not been listed yet", LintInput(jobset(pods(1, 16)), NOTHING_KNOWN), []),
     Case(
         "pods that another scheduler places",
-        Given(jobset(pods(1, 16, scheduler="default-scheduler")), bounds(*EIGHTS)),
+        LintInput(jobset(pods(1, 16, scheduler="default-scheduler")), known_cluster(*EIGHTS)),
         [
             (
                 f"not-understood? {POD}.schedulerName: node is left to 'default-scheduler', "
@@ -189,9 +196,9 @@ PODS = [
 
 
 @pytest.mark.parametrize("case", PODS, ids=ids)
-def test_a_pod_alone(case: Case[Given, list[str]]) -> None:
+def test_a_pod_alone(case: Case[LintInput, list[str]]) -> None:
     """It is compared with the largest node of those that take it."""
-    assert told(case.given) == case.want
+    assert findings(case.given) == case.want
 
 
 def too_many(count: int, holds: int, nodes: int = 4, name: str = "node") -> str:
@@ -203,50 +210,52 @@ def too_many(count: int, holds: int, nodes: int = 4, name: str = "node") -> str:
 
 
 LAUNCHED = [pods(4, 8), pods(1, 8, "node Ready", name="launcher")]
-UNITS = [
+PODGROUPS = [
     Case(
         "more pods than all nodes hold",
-        Given(jobset(pods(5, 8)), bounds(*EIGHTS)),
+        LintInput(jobset(pods(5, 8)), known_cluster(*EIGHTS)),
         [too_many(5, 4)],
     ),
     Case(
         "room is lost where pods do not fill a node",
-        Given(jobset(pods(6, 5)), bounds(*EIGHTS)),
+        LintInput(jobset(pods(6, 5)), known_cluster(*EIGHTS)),
         [too_many(6, 4)],
     ),
     Case(
         "the pods of all its Jobs",
-        Given(jobset(pods(2, 8, replicas=3)), bounds(*EIGHTS)),
+        LintInput(jobset(pods(2, 8, replicas=3)), known_cluster(*EIGHTS)),
         [too_many(6, 4)],
     ),
     Case(
         "fewer are enough",
-        Given(jobset(pods(8, 8, minimum="4")), bounds(*EIGHTS)),
+        LintInput(jobset(pods(8, 8, minimum="4")), known_cluster(*EIGHTS)),
         [],
     ),
     Case(
         "not even the fewest",
-        Given(jobset(pods(8, 8, minimum="5")), bounds(*EIGHTS)),
+        LintInput(jobset(pods(8, 8, minimum="5")), known_cluster(*EIGHTS)),
         [too_many(5, 4)],
     ),
     Case(
         "those that come later, and are alike",
-        Given(jobset(*LAUNCHED), bounds(*EIGHTS)),
+        LintInput(jobset(*LAUNCHED), known_cluster(*EIGHTS)),
         [too_many(5, 4, name="node and launcher")],
     ),
     Case(
         "in stages they are never there together",
-        Given(jobset(*LAUNCHED), bounds(*EIGHTS), rules=EXTERNAL),
+        LintInput(jobset(*LAUNCHED), known_cluster(*EIGHTS), rules=EXTERNAL),
         [],
     ),
     Case(
         "what runs one after another",
-        Given(jobset(pods(4, 8), pods(4, 8, "node Complete", name="eval")), bounds(*EIGHTS)),
+        LintInput(
+            jobset(pods(4, 8), pods(4, 8, "node Complete", name="eval")), known_cluster(*EIGHTS)
+        ),
         [],
     ),
     Case(
         "each kind of pods has room, and both have not",
-        Given(jobset(pods(3, 8), pods(2, 4, name="other")), bounds(*EIGHTS[:3])),
+        LintInput(jobset(pods(3, 8), pods(2, 4, name="other")), known_cluster(*EIGHTS[:3])),
         [
             (
                 f"unit-too-large! {COUNT}: what starts together asks for 32 {GPU}, and the 3 "
@@ -257,15 +266,17 @@ UNITS = [
     ),
     Case(
         "one of two members is enough",
-        Given(
-            jobset(pods(4, 8), pods(9, 8, name="other"), annotations={MIN: "1"}), bounds(*EIGHTS)
+        LintInput(
+            jobset(pods(4, 8), pods(9, 8, name="other"), annotations={MIN: "1"}),
+            known_cluster(*EIGHTS),
         ),
         [],
     ),
     Case(
         "not even the smaller one of two",
-        Given(
-            jobset(pods(5, 8), pods(9, 8, name="other"), annotations={MIN: "1"}), bounds(*EIGHTS)
+        LintInput(
+            jobset(pods(5, 8), pods(9, 8, name="other"), annotations={MIN: "1"}),
+            known_cluster(*EIGHTS),
         ),
         [
             (
@@ -277,7 +288,7 @@ UNITS = [
     ),
     Case(
         "the places of nodes count too",
-        Given(jobset(pods(111, 0)), bounds(node("n"))),
+        LintInput(jobset(pods(111, 0)), known_cluster(node("n"))),
         [
             (
                 f"unit-too-large! {COUNT}: 111 pods of node start together, and the one node for "
@@ -286,19 +297,19 @@ UNITS = [
             )
         ],
     ),
-    Case("pods without any wish", Given(jobset(pods(110, 0)), bounds(node("n"))), []),
+    Case("pods without any wish", LintInput(jobset(pods(110, 0)), known_cluster(node("n"))), []),
     Case(
         "who groups them himself knows best",
-        Given(
+        LintInput(
             jobset(pods(5, 8), annotations={"kai.scheduler/skip-podgrouper": "true"}),
-            bounds(*EIGHTS),
+            known_cluster(*EIGHTS),
         ),
         [],
     ),
 ]
 
 
-@pytest.mark.parametrize("case", UNITS, ids=ids)
-def test_what_starts_together(case: Case[Given, list[str]]) -> None:
+@pytest.mark.parametrize("case", PODGROUPS, ids=ids)
+def test_what_starts_together(case: Case[LintInput, list[str]]) -> None:
     """It is compared with all nodes, as if they were empty."""
-    assert told(case.given) == case.want
+    assert findings(case.given) == case.want

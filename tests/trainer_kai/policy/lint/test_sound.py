@@ -15,18 +15,18 @@ from trainer_kai.api.priority import PriorityClass
 from trainer_kai.api.queue import Queue
 from trainer_kai.api.runtime import Runtime
 from trainer_kai.api.trainjob import TrainJob
-from trainer_kai.cli.simulation import Options, simulate
-from trainer_kai.policy.finding import Code, Finding
-from trainer_kai.policy.lint import Bounds, Nodes, lint_trainjob
+from trainer_kai.cli.simulation import SimulationOptions, simulate
+from trainer_kai.policy.finding import Finding, FindingCode
+from trainer_kai.policy.lint import KnownCluster, NodeIndex, lint_trainjob
 
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 MIN = "kai.scheduler/batch-min-member"
 SIZES = {
-    Code.POD_TOO_LARGE,
-    Code.UNIT_TOO_LARGE,
-    Code.NO_NODE_TODAY,
-    Code.OVER_LIMIT,
-    Code.OVER_QUOTA,
+    FindingCode.POD_TOO_LARGE,
+    FindingCode.PODGROUP_TOO_LARGE,
+    FindingCode.NO_NODE_TODAY,
+    FindingCode.OVER_LIMIT,
+    FindingCode.OVER_QUOTA,
 }
 Obj = dict[str, Any]
 KEY = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -78,8 +78,8 @@ def any_pod(chance: Random) -> Obj:
     if chance.random() < 0.3:
         operator = chance.choice(["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"])
         values = [chance.choice("12")] if operator in {"In", "NotIn", "Gt", "Lt"} else []
-        wish = {"key": "y", "operator": operator, "values": values}
-        terms = [{"matchExpressions": [wish]}]
+        value = {"key": "y", "operator": operator, "values": values}
+        terms = [{"matchExpressions": [value]}]
         pod["affinity"] = {"nodeAffinity": {KEY: {"nodeSelectorTerms": terms}}}
     if chance.random() < 0.5:
         pod["tolerations"] = [
@@ -93,7 +93,7 @@ def any_pod(chance: Random) -> Obj:
 
 def any_job(chance: Random, name: str, *, is_first: bool) -> Obj:
     """Return a replicatedJob; one that comes later waits until the first is Ready."""
-    is_later = not is_first and chance.random() < 0.5
+    is_anticipated = not is_first and chance.random() < 0.5
     meta = {
         "annotations": {MIN: "1"} if chance.random() < 0.2 else {},
         "labels": {STEP: "trainer"} if is_first else {},
@@ -103,11 +103,11 @@ def any_job(chance: Random, name: str, *, is_first: bool) -> Obj:
         "name": name,
         "replicas": 1 if is_first else chance.choice([1, 1, 2]),
         "template": {"metadata": meta, "spec": spec},
-        "dependsOn": [{"name": "node", "status": "Ready"}] if is_later else [],
+        "dependsOn": [{"name": "node", "status": "Ready"}] if is_anticipated else [],
     }
 
 
-def any_work(chance: Random) -> tuple[Obj, Obj]:
+def any_trainjob(chance: Random) -> tuple[Obj, Obj]:
     """Return a TrainJob and its runtime, all of whose pods belong together."""
     names = ["node", "other", "last"][: chance.choice([1, 1, 2, 3])]
     jobs = [any_job(chance, name, is_first=name == "node") for name in names]
@@ -122,8 +122,8 @@ def any_work(chance: Random) -> tuple[Obj, Obj]:
     }
     labels = {"kai.scheduler/queue": "team"}
     if chance.random() < 0.3:
-        wish = chance.choice(["preemptible", "non-preemptible"])
-        labels["kai.scheduler/preemptibility"] = wish
+        value = chance.choice(["preemptible", "non-preemptible"])
+        labels["kai.scheduler/preemptibility"] = value
     trainer = {"numNodes": chance.choice([1, 1, 2, 3, 6])}
     job = {
         "apiVersion": api,
@@ -145,7 +145,7 @@ def any_cluster(chance: Random) -> list[Obj]:
     ]
 
 
-def known(cluster: list[Obj]) -> Bounds:
+def known_cluster(cluster: list[Obj]) -> KnownCluster:
     """Return what lint is told of it."""
 
     def of(kind: str, struct: Any) -> dict[str, Any]:
@@ -153,19 +153,19 @@ def known(cluster: list[Obj]) -> Bounds:
         return {it.metadata.name: it for it in read}
 
     queues = {name: it.spec for name, it in of("Queue", Queue).items()}
-    nodes = Nodes(of("Node", Node).values())
-    return Bounds(nodes, queues, of("PriorityClass", PriorityClass), {})
+    nodes = NodeIndex(of("Node", Node).values())
+    return KnownCluster(nodes, queues, of("PriorityClass", PriorityClass), {})
 
 
 def linted(cluster: list[Obj], job: Obj, runtime: Obj) -> tuple[Finding, ...]:
     """Return what lint says."""
     read = decode(TrainJob, encode(job)), decode(Runtime, encode(runtime))
-    return lint_trainjob(*read, "team", RULES, known(cluster))
+    return lint_trainjob(*read, "team", RULES, known_cluster(cluster))
 
 
 def starts(cluster: list[Obj], job: Obj, runtime: Obj) -> bool:
     """Say whether the scheduler places it, or as much of it as is enough."""
-    options = Options(actions=("allocate",), default_queue="team")
+    options = SimulationOptions(actions=("allocate",), default_queue="team")
     document = simulate([*cluster, job, runtime], options)
     return any(cycle["binds"] for cycle in document["cycles"])
 
@@ -176,9 +176,9 @@ def test_what_can_start_is_not_complained_of(seed: int) -> None:
     chance = Random(seed)
     started = 0
     for _ in range(25):
-        cluster, (job, runtime) = any_cluster(chance), any_work(chance)
-        told = [it for it in linted(cluster, job, runtime) if it.code in SIZES]
+        cluster, (job, runtime) = any_cluster(chance), any_trainjob(chance)
+        size_findings = [it for it in linted(cluster, job, runtime) if it.code in SIZES]
         if starts(cluster, job, runtime):
-            assert [it for it in told if it.blocks] == []
+            assert [it for it in size_findings if it.blocks] == []
             started += 1
     assert started

@@ -7,36 +7,36 @@ import yaml
 
 from tests.support.case import Case, ids
 from tests.support.tree import ROOT
-from tests.trainer_kai.policy.lint.cluster import GPU, RULES, bounds, node, queue_spec, short
+from tests.trainer_kai.policy.lint.cluster import GPU, RULES, known_cluster, node, queue_spec, short
 from trainer_kai.api.decode import decode, encode
 from trainer_kai.api.runtime import Runtime
 from trainer_kai.api.trainjob import TrainJob
-from trainer_kai.policy.finding import Code, Finding
-from trainer_kai.policy.lint import Bounds, is_refusable, lint_trainjob
+from trainer_kai.policy.finding import Finding, FindingCode
+from trainer_kai.policy.lint import KnownCluster, is_refusable, lint_trainjob
 
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 TOPOLOGY = "kai.scheduler/topology"
 REQUIRED = f"{TOPOLOGY}-required-placement"
-TO_COME = (
+UNSUPPORTED = (
     "is not supported yet: the pods wait; remove it or use "
     "kai.scheduler/topology-preferred-placement"
 )
-EIGHTS = bounds(*(node(f"n{i}", rack=f"r{i % 2}", zone="z") for i in range(4)))
+EIGHTS = known_cluster(*(node(f"n{i}", rack=f"r{i % 2}", zone="z") for i in range(4)))
 
 
-class Given(NamedTuple):
+class TrainJobInput(NamedTuple):
     """A TrainJob, its runtime, what is known."""
 
     job: dict[str, Any]
     runtime: dict[str, Any]
-    bounds: Bounds = EIGHTS
+    cluster: KnownCluster = EIGHTS
 
 
-def told(given: Given) -> list[str]:
+def trainjob_findings(given: TrainJobInput) -> list[str]:
     """Return what is found."""
     job = decode(TrainJob, encode({"metadata": {"name": "job", "namespace": "x"}, **given.job}))
     runtime = decode(Runtime, encode(given.runtime))
-    return [short(it) for it in lint_trainjob(job, runtime, "team", RULES, given.bounds)]
+    return [short(it) for it in lint_trainjob(job, runtime, "team", RULES, given.cluster)]
 
 
 def job(nodes: int | None = None, gpus: int | None = None, **fields: Any) -> dict[str, Any]:
@@ -68,11 +68,11 @@ def runtime(gpus: int = 8, metadata: dict[str, Any] | None = None, **spec: Any) 
 
 
 IN_RUNTIME = "ClusterTrainingRuntime torch, spec.template.spec.replicatedJobs[0]"
-PLACES = [
-    Case("nothing is wrong", Given(job(4), runtime()), []),
+PATHS = [
+    Case("nothing is wrong", TrainJobInput(job(4), runtime()), []),
     Case(
         "numNodes",
-        Given(job(5), runtime()),
+        TrainJobInput(job(5), runtime()),
         [
             (
                 "unit-too-large! spec.trainer.numNodes: 5 pods of node start together, and the 4 "
@@ -83,7 +83,7 @@ PLACES = [
     ),
     Case(
         "the number of the runtime",
-        Given(job(), runtime(mlPolicy={"numNodes": 5})),
+        TrainJobInput(job(), runtime(mlPolicy={"numNodes": 5})),
         [
             (
                 "unit-too-large! spec.runtimeRef: 5 pods of node start together, and the 4 nodes "
@@ -94,7 +94,7 @@ PLACES = [
     ),
     Case(
         "resourcesPerNode",
-        Given(job(gpus=16), runtime()),
+        TrainJobInput(job(gpus=16), runtime()),
         [
             (
                 f"pod-too-large! spec.trainer.resourcesPerNode.limits[{GPU}]: each pod of node "
@@ -105,7 +105,7 @@ PLACES = [
     ),
     Case(
         "the amounts of the runtime",
-        Given(job(), runtime(16)),
+        TrainJobInput(job(), runtime(16)),
         [
             (
                 f"pod-too-large! spec.runtimeRef: each pod of node asks for 16 {GPU}, and the "
@@ -117,7 +117,7 @@ PLACES = [
     ),
     Case(
         "a request over the limit of the runtime",
-        Given(job(trainer={"resourcesPerNode": {"requests": {GPU: 4}}}), runtime()),
+        TrainJobInput(job(trainer={"resourcesPerNode": {"requests": {GPU: 4}}}), runtime()),
         [
             (
                 f"wrong-amount! spec.trainer.resourcesPerNode.requests[{GPU}]: 4 must be the "
@@ -128,7 +128,7 @@ PLACES = [
     ),
     Case(
         "a label of the TrainJob",
-        Given(job(metadata={"labels": {"priorityClassName": "gold"}}), runtime()),
+        TrainJobInput(job(metadata={"labels": {"priorityClassName": "gold"}}), runtime()),
         [
             (
                 "unknown-priority? metadata.labels[priorityClassName]: there is no PriorityClass "
@@ -138,7 +138,7 @@ PLACES = [
     ),
     Case(
         "a label of the runtime outranks it",
-        Given(
+        TrainJobInput(
             job(metadata={"labels": {"priorityClassName": "gold"}}),
             runtime(metadata={"labels": {"priorityClassName": "train"}}),
         ),
@@ -146,14 +146,14 @@ PLACES = [
     ),
     Case(
         "an annotation of the TrainJob",
-        Given(
+        TrainJobInput(
             job(3, metadata={"annotations": {TOPOLOGY: "racks", REQUIRED: "rack"}}),
             runtime(),
         ),
         [
             (
                 f'topology-to-come! metadata.annotations[{REQUIRED}]: required topology "rack" of '
-                f'topology "racks" {TO_COME}'
+                f'topology "racks" {UNSUPPORTED}'
             ),
             (
                 f"domain-too-small! metadata.annotations[{REQUIRED}]: 3 pods of node must be in "
@@ -165,11 +165,13 @@ PLACES = [
     ),
     Case(
         "an annotation of the runtime",
-        Given(job(3), runtime(metadata={"annotations": {TOPOLOGY: "racks", REQUIRED: "rack"}})),
+        TrainJobInput(
+            job(3), runtime(metadata={"annotations": {TOPOLOGY: "racks", REQUIRED: "rack"}})
+        ),
         [
             (
                 'topology-to-come! spec.runtimeRef: required topology "rack" of topology "racks" '
-                f"{TO_COME} (ClusterTrainingRuntime torch, "
+                f"{UNSUPPORTED} (ClusterTrainingRuntime torch, "
                 f"spec.template.metadata.annotations[{REQUIRED}])"
             ),
             (
@@ -181,7 +183,7 @@ PLACES = [
     ),
     Case(
         "a stage of the runtime",
-        Given(
+        TrainJobInput(
             job(),
             runtime(
                 template={
@@ -204,12 +206,12 @@ PLACES = [
     ),
     Case(
         "what Trainer refuses to build",
-        Given(job(), runtime(template={"spec": {"replicatedJobs": []}})),
+        TrainJobInput(job(), runtime(template={"spec": {"replicatedJobs": []}})),
         ["not-built! spec.runtimeRef: the runtime has no replicatedJobs: nothing will run"],
     ),
     Case(
         "what has no effect refuses nothing",
-        Given(job(2), runtime(template={"spec": {"replicatedJobs": [{"name": "a"}]}})),
+        TrainJobInput(job(2), runtime(template={"spec": {"replicatedJobs": [{"name": "a"}]}})),
         [
             (
                 "not-built? spec.trainer.numNodes: has no effect: the runtime has no replicatedJob "
@@ -219,7 +221,7 @@ PLACES = [
     ),
     Case(
         "the queue",
-        Given(job(2), runtime(), bounds(queues={"team": queue_spec(limit=8)})),
+        TrainJobInput(job(2), runtime(), known_cluster(queues={"team": queue_spec(limit=8)})),
         [
             (
                 "over-limit! spec.trainer.numNodes: what starts together asks for 16 GPU, and "
@@ -228,39 +230,43 @@ PLACES = [
             )
         ],
     ),
-    Case("no pods at all", Given(job(0, gpus=99), runtime()), []),
+    Case("no pods at all", TrainJobInput(job(0, gpus=99), runtime()), []),
     Case(
         "somebody else builds it",
-        Given(job(99, managedBy="kueue.x-k8s.io/multikueue"), runtime()),
+        TrainJobInput(job(99, managedBy="kueue.x-k8s.io/multikueue"), runtime()),
         [],
     ),
-    Case("somebody else places it", Given(job(99), runtime(podGroupPolicy={"volcano": {}})), []),
+    Case(
+        "somebody else places it",
+        TrainJobInput(job(99), runtime(podGroupPolicy={"volcano": {}})),
+        [],
+    ),
 ]
 
 
-@pytest.mark.parametrize("case", PLACES, ids=ids)
-def test_where_it_is_said(case: Case[Given, list[str]]) -> None:
+@pytest.mark.parametrize("case", PATHS, ids=ids)
+def test_paths_in_the_trainjob(case: Case[TrainJobInput, list[str]]) -> None:
     """A path is a field of the TrainJob; what a runtime says is named in the message."""
-    assert told(case.given) == case.want
+    assert trainjob_findings(case.given) == case.want
 
 
 SHIPPED = sorted((ROOT / "tests" / "fixtures" / "runtimes").glob("*.yaml"))
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
-def test_of_a_shipped_runtime_nothing_is_told(path: Any) -> None:
+def test_a_shipped_runtime_has_no_findings(path: Any) -> None:
     """They all run on four such nodes."""
     whole = yaml.safe_load(path.read_text())
 
-    assert told(Given(job(2), whole)) == []
+    assert trainjob_findings(TrainJobInput(job(2), whole)) == []
 
 
 REFUSED = [
-    Case("what never runs", Finding("p", "m", blocks=True, code=Code.UNREACHABLE), True),
-    Case("a name that nobody has", Finding("p", "m", code=Code.UNKNOWN_PRIORITY), True),
-    Case("a topology that nobody has", Finding("p", "m", code=Code.UNKNOWN_TOPOLOGY), True),
-    Case("a node that may come", Finding("p", "m", code=Code.NO_NODE_TODAY), False),
-    Case("what is ignored", Finding("p", "m", code=Code.NOT_UNDERSTOOD), False),
+    Case("what never runs", Finding("p", "m", blocks=True, code=FindingCode.UNREACHABLE), True),
+    Case("a name that nobody has", Finding("p", "m", code=FindingCode.UNKNOWN_PRIORITY), True),
+    Case("a topology that nobody has", Finding("p", "m", code=FindingCode.UNKNOWN_TOPOLOGY), True),
+    Case("a node that may come", Finding("p", "m", code=FindingCode.NO_NODE_TODAY), False),
+    Case("what is ignored", Finding("p", "m", code=FindingCode.INVALID_VALUE), False),
 ]
 
 

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from tests.support.case import Case, ids
-from tests.trainer_kai.policy.lint.cluster import GPU, RULES, bounds, short
+from tests.trainer_kai.policy.lint.cluster import GPU, RULES, known_cluster, short
 from tests.trainer_kai.policy.specs import jobset, rjob
 from trainer_kai.api.jobset import JobSet
-from trainer_kai.policy.groups import Rules
+from trainer_kai.policy.groups import GroupingRules
 from trainer_kai.policy.lint import lint_jobset
 
 POD = "spec.replicatedJobs[0].template.spec.template.spec"
@@ -16,7 +16,7 @@ RESOURCES = f"{POD}.containers[0].resources"
 TOPOLOGY = "kai.scheduler/topology"
 REQUIRED = f"{TOPOLOGY}-required-placement"
 PREFERRED = f"{TOPOLOGY}-preferred-placement"
-EXTERNAL = Rules("external", "kai-scheduler", "default-queue")
+EXTERNAL = GroupingRules("external", "kai-scheduler", "default-queue")
 
 
 def pod(limits: dict[str, Any] | None = None, requests: dict[str, Any] | None = None) -> JobSet:
@@ -75,12 +75,12 @@ AMOUNTS = [
 @pytest.mark.parametrize("case", AMOUNTS, ids=ids)
 def test_amounts_that_the_api_server_refuses(case: Case[JobSet, list[str]]) -> None:
     """Their pods are never made."""
-    assert told(case.given) == case.want
+    assert jobset_findings(case.given) == case.want
 
 
-def told(whole: JobSet, rules: Rules = EXTERNAL) -> list[str]:
+def jobset_findings(whole: JobSet, rules: GroupingRules = EXTERNAL) -> list[str]:
     """Return what is found, in a cluster of which no node is known."""
-    return [short(it) for it in lint_jobset(whole, "team", rules, bounds())]
+    return [short(it) for it in lint_jobset(whole, "team", rules, known_cluster())]
 
 
 def named(**metadata: Any) -> JobSet:
@@ -168,9 +168,9 @@ NAMES = [
 
 
 @pytest.mark.parametrize("case", NAMES, ids=ids)
-def test_names_and_wishes(case: Case[JobSet, list[str]]) -> None:
+def test_names_and_annotations(case: Case[JobSet, list[str]]) -> None:
     """What there is instead is told."""
-    assert told(case.given) == case.want
+    assert jobset_findings(case.given) == case.want
 
 
 SYSTEM = "system-node-critical"
@@ -201,7 +201,7 @@ def test_classes_that_a_label_may_not_choose(
         for name, text in zip("ab", classes, strict=True)
     ]
     whole = jobset(*jobs, labels={"priorityClassName": label} if label else {})
-    known = bounds(priorities={"train": 50, "build": 100, SYSTEM: 2_000_001_000})
+    known = known_cluster(priorities={"train": 50, "build": 100, SYSTEM: 2_000_001_000})
 
     for rules in (RULES, EXTERNAL):
         assert [short(it) for it in lint_jobset(whole, "team", rules, known)] == case.want
@@ -215,8 +215,8 @@ def test_a_pod_that_says_too_much() -> None:
         "spec.containers[*].resources: asks for 65 resources, at most 64 are looked at; name at"
         " most 64"
     )
-    assert told(whole, RULES) == [f"pod-says-too-much! {POD}: {what}"]
-    assert told(whole, EXTERNAL) == []
+    assert jobset_findings(whole, RULES) == [f"pod-says-too-much! {POD}: {what}"]
+    assert jobset_findings(whole, EXTERNAL) == []
 
 
 def required(path: str) -> str:
@@ -227,11 +227,11 @@ def required(path: str) -> str:
     )
 
 
-NEAR = {TOPOLOGY: "racks", REQUIRED: "rack"}
-LEAF = "spec.replicatedJobs[0].template.metadata.annotations"
-TO_COME = [
-    Case("of the whole", named(annotations=NEAR), [required("metadata.annotations")]),
-    Case("of one Job", jobset(rjob("node", annotations=NEAR)), [required(LEAF)]),
+DOMAINS = {TOPOLOGY: "racks", REQUIRED: "rack"}
+TEMPLATE = "spec.replicatedJobs[0].template.metadata.annotations"
+UNSUPPORTED = [
+    Case("of the whole", named(annotations=DOMAINS), [required("metadata.annotations")]),
+    Case("of one Job", jobset(rjob("node", annotations=DOMAINS)), [required(TEMPLATE)]),
     Case(
         "preferred",
         named(annotations={TOPOLOGY: "racks", PREFERRED: "rack"}),
@@ -245,25 +245,25 @@ TO_COME = [
     Case("no level", named(annotations={TOPOLOGY: "racks"}), []),
     Case(
         "whose groups another program makes",
-        named(annotations={**NEAR, "kai.scheduler/skip-podgrouper": "true"}),
+        named(annotations={**DOMAINS, "kai.scheduler/skip-podgrouper": "true"}),
         [],
     ),
 ]
 
 
-@pytest.mark.parametrize("case", TO_COME, ids=ids)
-def test_topologies_are_to_come(case: Case[JobSet, list[str]]) -> None:
+@pytest.mark.parametrize("case", UNSUPPORTED, ids=ids)
+def test_topologies_are_unsupported(case: Case[JobSet, list[str]]) -> None:
     """A group that requires a topology waits under our scheduler; KAI does what it asks for."""
-    assert told(case.given, RULES) == case.want
-    assert told(case.given, EXTERNAL) == []
+    assert jobset_findings(case.given, RULES) == case.want
+    assert jobset_findings(case.given, EXTERNAL) == []
 
 
-def test_a_topology_that_is_ignored_is_not_to_come() -> None:
+def test_an_ignored_topology_is_not_reported_as_unsupported() -> None:
     """Nothing of it gets into the group."""
     odd = named(annotations={TOPOLOGY: "No Topology", REQUIRED: "rack"})
     lost = named(annotations={REQUIRED: "rack"})
 
-    found = [*told(odd, RULES), *told(lost, RULES)]
+    found = [*jobset_findings(odd, RULES), *jobset_findings(lost, RULES)]
 
     assert not any(it.startswith("topology-to-come") for it in found)
 
@@ -304,26 +304,26 @@ STAGES = [
 @pytest.mark.parametrize("case", STAGES, ids=ids)
 def test_stages_that_are_never_reached(case: Case[JobSet, list[str]]) -> None:
     """As the podgrouper has it."""
-    assert told(case.given) == case.want
+    assert jobset_findings(case.given) == case.want
 
 
-def test_what_never_runs_comes_first_and_nobody_reads_more_than_sixteen() -> None:
+def test_blocking_findings_come_first_and_sixteen_are_the_most() -> None:
     """The API server passes no more on."""
     broken = {"resources": {"limits": {f"a/{i}": "0.5" for i in range(40)}}}
     whole = jobset(rjob("node", pod={"containers": [broken]}), labels={"priorityClassName": "gold"})
 
-    found = lint_jobset(whole, "team", RULES, bounds())
+    found = lint_jobset(whole, "team", RULES, known_cluster())
 
     assert [it.code for it in found] == ["wrong-amount"] * 16
 
 
-def test_of_what_nobody_has_listed_nothing_is_told() -> None:
+def test_kinds_that_are_not_listed_have_no_findings() -> None:
     """The caches of a process that has just started are empty."""
     whole = jobset(
         rjob("node"),
         labels={"priorityClassName": "gold"},
         annotations={TOPOLOGY: "rings", REQUIRED: "rack"},
     )
-    nothing = bounds()._replace(priorities=None, topologies=None)
+    nothing = known_cluster()._replace(priorities=None, topologies=None)
 
     assert lint_jobset(whole, "team", EXTERNAL, nothing) == ()
