@@ -77,14 +77,14 @@ bench-chain: chain ## from created to bound on the real chain, kube-scheduler be
 	$(PY) -m benchmarks scheduled arrive
 
 fixtures: chain ## record the JobSets that Trainer builds into tests/fixtures
-	$(PY) -m e2e.chain.record
+	$(PY) -m e2e.upstream.record
 
 tables: setup ## write the generated tables of the READMEs, and what the doctor knows of the manifests
-	$(PY) -m tests.support.tables
-	$(PY) -m tests.support.installed
+	$(PY) -m tests.architecture.readme_tables
+	$(PY) -m tests.support.expected_installation
 
 durations: setup ## write the table of durations from the reports of the last `make test`
-	$(PY) -m tests.support.durations
+	$(PY) -m tests.architecture.durations
 
 image-release: ## build the image that is published: IMAGE=NAME:TAG BASE_IMAGE=python@sha256:DIGEST
 	@[[ -n "$(IMAGE)" ]] || { echo "IMAGE is empty: name the image, IMAGE=NAME:TAG" >&2; exit 1; }
@@ -94,7 +94,7 @@ image-release: ## build the image that is published: IMAGE=NAME:TAG BASE_IMAGE=p
 	$(DOCKER) build --pull --build-arg BASE_IMAGE="$(BASE_IMAGE)" -t "$(IMAGE)" .
 
 lock: setup ## lock the dependencies of pyproject.toml anew
-	$(PY) -m tests.support.lock
+	$(PY) -m tests.support.lock_dependencies
 
 clean: ## remove what the commands made inside the checkout
 	rm -rf .venv .reports .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -1,1 +1,1 @@
-"""Figures with a command each: speed against a floor measured in the same run."""
+"""Benchmarks with a command each: speed against a floor measured in the same run."""

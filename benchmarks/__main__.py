@@ -5,39 +5,39 @@ import sys
 from typing import Final
 
 from benchmarks import (
-    arrive,
-    beside,
     chain,
-    core,
     decode,
     encode,
-    groups,
-    scheduled,
-    start,
-    state,
+    event_loop,
+    incremental,
+    planning,
+    podgrouper,
+    scheduler_start,
+    scheduling,
+    startup,
     victims,
     watch,
     webhook,
 )
 from e2e.cluster.binaries import ensure_built
-from trainer_kai.kube import loop
+from trainer_kai.kube.process import loop
 
 _ALL: Final = {
-    "core": core,
+    "core": planning,
     "victims": victims,
     "encode": encode,
-    "state": state,
-    "beside": beside,
+    "state": incremental,
+    "beside": event_loop,
     "decode": decode,
-    "start": start,
+    "start": startup,
     "watch": watch,
     "webhook": webhook,
-    "groups": groups,
+    "groups": podgrouper,
     "chain": chain,
 }
 _BY_NAME: Final = {
-    "scheduled": scheduled,  # `make bench-chain`: it takes long
-    "arrive": arrive,
+    "scheduled": scheduling,  # `make bench-chain`: it takes long
+    "arrive": scheduler_start,
 }
 _WITHOUT_CHAIN: Final = {
     "core",

@@ -7,7 +7,7 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.pods import (
+from benchmarks.cluster_pods import (
     IN_FLIGHT,
     all_pods,
     create_pods,

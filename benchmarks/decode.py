@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.rounds import rounds
-from tests.support import pods
-from tests.support.tree import ROOT
+from tests.support.repository import ROOT
+from tests.support.workloads import recorded_pods
 
 __all__ = ["main"]
 
@@ -34,7 +34,10 @@ _JOBS: Final = 2000
 _PODS: Final = 10_000
 _PAGE: Final = 500
 _OF_EACH_JOB: Final = (8, 64)
-_KINDS: Final[Mapping[str, str]] = {"waiting": pods.PENDING, "running": pods.RUNNING}
+_KINDS: Final[Mapping[str, str]] = {
+    "waiting": recorded_pods.PENDING,
+    "running": recorded_pods.RUNNING,
+}
 
 
 class _Method(NamedTuple):
@@ -193,7 +196,7 @@ async def main() -> None:
 
 async def _add_speed(table: Table, kind: str, text: str, folder: Path) -> None:
     file = folder / f"{kind}.txt"
-    texts = [pods.similar_pod(text, 0, index) for index in range(_SIBLINGS)]
+    texts = [recorded_pods.similar_pod(text, 0, index) for index in range(_SIBLINGS)]
     file.write_text("\n".join(texts))
     seconds: dict[str, float] = {}
     for _ in range(_ROUNDS):
@@ -211,7 +214,7 @@ async def _add_speed(table: Table, kind: str, text: str, folder: Path) -> None:
 
 async def _add_order(table: Table, kind: str, text: str, folder: Path) -> None:
     file = folder / f"{kind}-random.txt"
-    file.write_text("\n".join(pods.pods(text, _JOBS * _OF_EACH_JOB[0])))
+    file.write_text("\n".join(recorded_pods.pods(text, _JOBS * _OF_EACH_JOB[0])))
     runs: list[list[float]] = []
 
     def is_met() -> bool:
@@ -231,10 +234,10 @@ async def _add_memory(table: Table, name: str, text: str, folder: Path) -> None:
     kind, of_each_job = name.split()
     pages = folder / name
     pages.mkdir()
-    items = list(pods.pods(text, _PODS + _PAGE, of_each_job=int(of_each_job)))
+    items = list(recorded_pods.pods(text, _PODS + _PAGE, of_each_job=int(of_each_job)))
     for number, start in enumerate(range(0, len(items), _PAGE)):
         (pages / f"{number:03d}").write_bytes(
-            pods.pod_list_page(items[start : start + _PAGE], "more")
+            recorded_pods.pod_list_page(items[start : start + _PAGE], "more")
         )
     del items
     runs = [_Memory(*await _run(_MEMORY, str(pages), "plain")) for _ in range(_ROUNDS)]

@@ -13,11 +13,11 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.large import JOBS, NODES, PODS, has_gpu, large_cluster
-from benchmarks.pace import MachineSpeed
-from scheduler.core.model import Snapshot
-from scheduler.state.cluster import Cluster
-from scheduler.state.encode import StateOptions, encode
+from benchmarks.large_cluster import JOBS, NODES, PODS, has_gpu, large_cluster
+from benchmarks.machine_speed import MachineSpeed
+from scheduler.core.model.snapshot import Snapshot
+from scheduler.state.inputs import Cluster
+from scheduler.state.snapshot.builder import StateOptions, encode
 from trainer_kai.api.names import POD_GROUP
 
 __all__ = ["main"]

@@ -13,11 +13,10 @@ from typing import Final
 
 from trainer_kai.api.meta import Key
 from trainer_kai.api.resources import PODS
-from trainer_kai.clock import SystemClock
-from trainer_kai.kube import loop
-from trainer_kai.kube.client import Client
-from trainer_kai.kube.connect import process_client
-from trainer_kai.kube.locate import find_rest_config
+from trainer_kai.kube.auth.find_rest_config import find_rest_config
+from trainer_kai.kube.client import Client, process_client
+from trainer_kai.kube.process import loop
+from trainer_kai.service.clock import SystemClock
 
 _STAMP: Final = "example.com/sent-ns"
 

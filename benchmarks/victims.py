@@ -1,8 +1,8 @@
-"""How fast it is decided whom to take room from, in one plan, from a snapshot in memory.
+"""How fast victims are chosen, in one plan, from a snapshot in memory.
 
-KAI's figures are its own benchmarks of v0.17 on this kind of machine. The floor is what nobody can
-avoid who looks at everybody once: a loop in the same Python that takes those who run from a heap,
-the newest first, and adds up what they have, without queues, shares, rules or placements.
+KAI's figures are its own benchmarks of v0.17 on this kind of machine. The floor is a loop in the
+same Python that takes the running pods from a heap, the newest first, and adds up what they have,
+without queues, shares, rules or placements.
 """
 
 import gc
@@ -17,14 +17,15 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.pace import MachineSpeed
+from benchmarks.machine_speed import MachineSpeed
 from benchmarks.rounds import rounds
-from scheduler.core.decision import Plan
-from scheduler.core.model import AffinityTerm, PodRelations, PodState, Snapshot
+from scheduler.core.model.podgroup import AffinityTerm
+from scheduler.core.model.result import Plan
+from scheduler.core.model.snapshot import PodRelations, PodState, Snapshot
 from scheduler.core.plan import plan
 from scheduler.policies.registry import PolicySelection, build_policies
-from tests.support.snapshots import Builder, SnapshotNode, SnapshotQueue, signature
-from tests.support.violations import plan_violations
+from tests.support.snapshot.builder import Builder, SnapshotNode, SnapshotQueue, signature
+from tests.support.snapshot.plan_violations import plan_violations
 
 __all__ = ["main"]
 

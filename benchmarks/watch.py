@@ -14,22 +14,21 @@ from rich.table import Table
 from e2e.cluster import resources
 from e2e.cluster.bringup import Options, running_cluster
 from e2e.cluster.cluster import Cluster
-from tests.support.pods import PENDING, RUNNING, pods
-from tests.support.tree import ROOT
+from tests.support.repository import ROOT
+from tests.support.workloads.recorded_pods import PENDING, RUNNING, pods
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.resources import PODS
-from trainer_kai.clock import SystemClock
-from trainer_kai.kube.access import RestConfig, StaticToken
-from trainer_kai.kube.answer import ApiResponse
-from trainer_kai.kube.client import Client, NoRequestObserver
-from trainer_kai.kube.connect import process_client
-from trainer_kai.kube.known import Delta, DeltaType
-from trainer_kai.kube.locate import find_rest_config
-from trainer_kai.kube.observed import ClientObserver
-from trainer_kai.kube.patience import cancel_all
-from trainer_kai.kube.request import ListTarget, Request
-from trainer_kai.kube.watch import Watch
-from trainer_kai.metrics import Metrics
+from trainer_kai.kube.auth.find_rest_config import find_rest_config
+from trainer_kai.kube.auth.rest_config import RestConfig, StaticToken
+from trainer_kai.kube.client import Client, NoRequestObserver, process_client
+from trainer_kai.kube.process.client_observer import ClientObserver
+from trainer_kai.kube.process.tasks import cancel_all
+from trainer_kai.kube.rest.request import ListTarget, Request
+from trainer_kai.kube.rest.response import ApiResponse
+from trainer_kai.kube.watch.delta import Delta, DeltaType
+from trainer_kai.kube.watch.watch import Watch
+from trainer_kai.service.clock import SystemClock
+from trainer_kai.service.metrics import Metrics
 
 __all__ = ["main"]
 

@@ -27,32 +27,29 @@ from aiohttp import web
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.pace import MachineSpeed
-from tests.support.tree import ROOT
+from benchmarks.machine_speed import MachineSpeed
+from tests.support.repository import ROOT
 from tests.webhook.objects import BUNDLED, QUEUE, REVIEWS, applied, written
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.trainjob import RuntimeRef
-from trainer_kai.clock import SystemClock
-from trainer_kai.garbage import freeze_known_objects
-from trainer_kai.kube import loop
-from trainer_kai.log import configure, logger
-from trainer_kai.metrics import Metrics
-from trainer_kai.settings import WebhookServerSettings as Place
-from webhook.app import ReviewRouter, Route, WebhookServer
-from webhook.cache import (
-    AdmissionCache,
-    SlimRuntime,
-    SlimTrainJob,
-    SlimTrainJobSpec,
-    TrainJobSummary,
-)
-from webhook.certs import apply_step, parse_host
-from webhook.judge import AdmissionPolicy, LiveLookups, TrainJobHandler
-from webhook.permission import QueueAccessRequest
-from webhook.review import AdmissionResponse
-from webhook.rotation import CertificateLifetimes, RotationAction, RotationStep
-from webhook.shape import RuntimeSummary
-from webhook.trust import server_context
+from trainer_kai.kube.process import loop
+from trainer_kai.service.clock import SystemClock
+from trainer_kai.service.garbage_collection import freeze_known_objects
+from trainer_kai.service.log import configure, logger
+from trainer_kai.service.metrics import Metrics
+from trainer_kai.service.settings import WebhookServerSettings as Place
+from webhook.admission.review import AdmissionResponse
+from webhook.cache.admission_cache import AdmissionCache
+from webhook.cache.runtimes import RuntimeSummary, SlimRuntime
+from webhook.cache.trainjobs import SlimTrainJob, SlimTrainJobSpec, TrainJobSummary
+from webhook.reviews.live_lookups import LiveLookups
+from webhook.reviews.router import ReviewRouter, Route
+from webhook.reviews.trainjob import AdmissionPolicy, TrainJobHandler
+from webhook.rules.permission import QueueAccessRequest
+from webhook.server import WebhookServer
+from webhook.tls.make import apply_step, parse_host
+from webhook.tls.plan import CertificateLifetimes, RotationAction, RotationStep
+from webhook.tls.verify import server_context
 
 __all__ = ["main"]
 

@@ -1,4 +1,4 @@
-"""What the tests on the real chain share: one cluster for those that do it no harm."""
+"""What all tests on the real cluster share: one cluster for the tests that do not damage it."""
 
 import itertools
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
@@ -10,11 +10,11 @@ import pytest_asyncio
 from _pytest.nodeid import coerce_node_id
 
 from e2e.cluster import resources
+from e2e.cluster.bootstrap import CACHE_INITIALIZER
 from e2e.cluster.bringup import Options, running_cluster
 from e2e.cluster.cluster import Cluster
-from e2e.cluster.furnish import CACHE_INITIALIZER
 from e2e.cluster.resources import NAMESPACES, SERVICE_ACCOUNTS
-from tests.support import durations
+from tests.architecture import durations
 
 _NUMBERS = itertools.count(1)
 _FAILED = pytest.StashKey[bool]()
@@ -32,17 +32,17 @@ _TABLES: Final = {
 }
 # Chains that several files share: their tests run on one worker, so that each starts once.
 _SHARED_CLUSTERS: Final = (
-    "house",
-    "teams",
-    "battered",
+    "installation",
+    "two_teams_installation",
+    "damaged_installation",
     "hostile",
-    "front",
-    "worn_front",
-    "staff",
-    "_worn",
+    "webhook_installation",
+    "damaged_webhook_installation",
+    "service_accounts",
+    "_damaged_cluster",
 )
 # Chains of one test: it may run on any worker.
-_OWN_CLUSTERS: Final = frozenset({"own_cluster", "own_front", "own_house"})
+_OWN_CLUSTERS: Final = frozenset({"own_cluster", "own_webhook_installation", "own_installation"})
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -143,7 +143,7 @@ async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def _worn(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
+async def _damaged_cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
     async with running_cluster(Options(name="test-worn")) as worn:
         await worn.add_nodes(4)
         yield worn
@@ -152,13 +152,13 @@ async def _worn(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def worn_cluster(_worn: Cluster) -> AsyncIterator[Cluster]:
+async def damaged_cluster(_damaged_cluster: Cluster) -> AsyncIterator[Cluster]:
     """Return a chain to do harm to its programs: after each test all of them run again."""
-    yield _worn
-    for process in _worn.processes:
+    yield _damaged_cluster
+    for process in _damaged_cluster.processes:
         if process.identity is None:
             process.start()
-            await _worn.ready(process.name)
+            await _damaged_cluster.ready(process.name)
         else:
             process.resume()
 

@@ -2,9 +2,9 @@
 
 import sys
 
-from scheduler.shell.process import scheduler
-from trainer_kai.kube.standard import run_process
-from trainer_kai.settings import SchedulerSettings
+from scheduler.shell.main import scheduler
+from trainer_kai.kube.process.context import run_process
+from trainer_kai.service.settings import SchedulerSettings
 
 if __name__ == "__main__":
     sys.exit(run_process("scheduler", SchedulerSettings, scheduler))

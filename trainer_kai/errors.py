@@ -3,7 +3,7 @@
     TrainerKaiError
     ├── ConfigError       the person who started us gave settings that cannot work: exit code 2
     ├── InvariantError    our own mistake: written down whole, and the process ends
-    └── ApiError          the cluster refused or did not answer: see trainer_kai.kube.errors
+    └── ApiError          the cluster refused or did not answer: see trainer_kai.kube.rest.errors
 
 Expected outcomes are values and not in here: a `FieldError` says what is wrong with one field of
 an object. Nothing in this module knows Kubernetes or waits.

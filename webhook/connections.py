@@ -1,9 +1,9 @@
-"""Connections of the server, and bodies that are under way: both bounded, and shared by address.
+"""Connections of the server and request bodies under way: both bounded, shared by peer address.
 
-Every pod of the cluster may reach the port. So a connection has its time for each step; where there
-are too many, the oldest that waits goes, of the address that has most. Bodies have their room
-before they are read, an address at most half of it; where that is full, bodies that have not come
-whole give way, of the address that takes most. So the API server is answered whatever a pod does.
+Every pod of the cluster may reach the port. So each step of a connection has a deadline; when there
+are too many, the oldest idle one of the address with the most is aborted. A body gets its memory
+before it is read, an address at most half of it; when memory is full, incomplete bodies of the
+address that uses most are aborted. So the API server is answered whatever a pod does.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 
 from aiohttp import web
 
-from webhook.shares import OwnerBudget
+from webhook.cache.owner_budget import OwnerBudget
 
 __all__ = [
     "LONGEST_BODY",

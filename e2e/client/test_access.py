@@ -18,16 +18,15 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from e2e.client.hearing import CONFIG_MAPS, client_of
 from e2e.cluster.certificates import Authority, KeyPair
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.commands import kubeconfig_path
 from e2e.cluster.resources import SERVICE_ACCOUNTS
+from e2e.fixtures.product_client import CONFIG_MAPS, client_of
 from trainer_kai.errors import ConfigError, TrainerKaiError
-from trainer_kai.kube.client import Client, RetryPolicy
-from trainer_kai.kube.connect import command_client
-from trainer_kai.kube.errors import Forbidden, Unauthorized, Unavailable
-from trainer_kai.kube.request import ListTarget
+from trainer_kai.kube.client import Client, RetryPolicy, command_client
+from trainer_kai.kube.rest.errors import Forbidden, Unauthorized, Unavailable
+from trainer_kai.kube.rest.request import ListTarget
 
 Kubeconfig: TypeAlias = dict[str, Any]
 Connect: TypeAlias = Callable[[Path], AbstractAsyncContextManager[Client]]

@@ -8,22 +8,15 @@ from typing import Final
 import pytest
 import pytest_asyncio
 
-from e2e.client.hearing import CONFIG_MAPS, client_of, config_map
 from e2e.cluster import resources
 from e2e.cluster.cluster import Cluster
+from e2e.fixtures.product_client import CONFIG_MAPS, client_of, config_map
 from trainer_kai.api.meta import Key, PartialObject
 from trainer_kai.api.resource import Resource
-from trainer_kai.kube.actions import AccessRequest, bind, review_access
-from trainer_kai.kube.client import Client
+from trainer_kai.kube.client import AccessRequest, Client, bind, review_access
 from trainer_kai.kube.discovery import Discovery
-from trainer_kai.kube.errors import (
-    AlreadyExists,
-    Conflict,
-    Invalid,
-    NotFound,
-    Unavailable,
-)
-from trainer_kai.kube.request import DeleteOptions, ListTarget, WriteOptions
+from trainer_kai.kube.rest.errors import AlreadyExists, Conflict, Invalid, NotFound, Unavailable
+from trainer_kai.kube.rest.request import DeleteOptions, ListTarget, WriteOptions
 
 PODS: Final = Resource("", "v1", "pods", "Pod", True, PartialObject)  # noqa: FBT003
 NODES: Final = Resource("", "v1", "nodes", "Node", False, PartialObject)  # noqa: FBT003

@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 import structlog
 from structlog.testing import CapturingLogger
 
-from e2e.client.hearing import client_of
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import CONFIG_MAPS
+from e2e.fixtures.product_client import client_of
 from trainer_kai.api.meta import Key
-from trainer_kai.clock import SystemClock
-from trainer_kai.kube.events import EventApi, EventObject, EventRecorder, EventSettings
+from trainer_kai.kube.events.recorder import EventApi, EventObject, EventRecorder, EventSettings
+from trainer_kai.service.clock import SystemClock
 
 
 @asynccontextmanager

@@ -6,7 +6,9 @@ from typing import Final
 
 import pytest
 
-from e2e.client.hearing import (
+from e2e.cluster import resources
+from e2e.cluster.cluster import Cluster
+from e2e.fixtures.product_client import (
     CONFIG_MAPS,
     QUICK,
     client_of,
@@ -14,14 +16,12 @@ from e2e.client.hearing import (
     recorded_watch,
     versions_on_server,
 )
-from e2e.cluster import resources
-from e2e.cluster.cluster import Cluster
-from tests.support.heard import WatchRecorder
+from tests.support.fakes.watch_recorder import WatchRecorder
 from trainer_kai.api.meta import Key, PartialObject
 from trainer_kai.api.resource import Resource
-from trainer_kai.kube.known import DeltaType
-from trainer_kai.kube.request import ListTarget, Selection
-from trainer_kai.kube.watch import Watch, WatchTiming
+from trainer_kai.kube.rest.request import ListTarget, Selection
+from trainer_kai.kube.watch.delta import DeltaType
+from trainer_kai.kube.watch.watch import Watch, WatchTiming
 
 Maps = WatchRecorder[PartialObject]
 _SILENCE_S: Final = 3.0  # longer than a busy machine may stand still
@@ -111,17 +111,17 @@ async def test_only_metadata_is_sent_when_that_is_asked_for(
             assert {item.metadata.name for item in found} >= {"large"}
 
 
-async def test_the_api_server_may_be_killed_and_restarted(worn_cluster: Cluster) -> None:
+async def test_the_api_server_may_be_killed_and_restarted(damaged_cluster: Cluster) -> None:
     """Whoever writes on meanwhile is heard in the end, each change once."""
     async with (
-        client_of(worn_cluster.kubeconfig) as client,
+        client_of(damaged_cluster.kubeconfig) as client,
         recorded_watch(client, _maps("default")) as heard,
     ):
         for round_number in range(2):
-            await _churn(worn_cluster, f"before-{round_number}")
-            await worn_cluster.restart_api_server()
-            await _churn(worn_cluster, f"after-{round_number}")
-        truth = await versions_on_server(worn_cluster, "default")
+            await _churn(damaged_cluster, f"before-{round_number}")
+            await damaged_cluster.restart_api_server()
+            await _churn(damaged_cluster, f"after-{round_number}")
+        truth = await versions_on_server(damaged_cluster, "default")
         await heard.until(lambda: _is(heard, truth), "the same state as the API server's")
         assert heard.failures
 
@@ -137,14 +137,14 @@ async def _churn(cluster: Cluster, prefix: str) -> None:
             await api.delete(resources.CONFIG_MAPS, "default", name)
 
 
-async def test_a_gap_in_history_is_closed_by_a_diff(worn_cluster: Cluster) -> None:
+async def test_a_gap_in_history_is_closed_by_a_diff(damaged_cluster: Cluster) -> None:
     """After a compaction the difference is told: no more and no less."""
-    api = worn_cluster.api
+    api = damaged_cluster.api
     for name in ("stays", "changes", "goes", "returns"):
         await api.create(config_map("default", name))
     async with (
-        worn_cluster.proxy() as proxy,
-        client_of(worn_cluster.proxied_kubeconfig(proxy)) as client,
+        damaged_cluster.proxy() as proxy,
+        client_of(damaged_cluster.proxied_kubeconfig(proxy)) as client,
         recorded_watch(client, _maps("default")) as heard,
     ):
         since = len(heard.changes)
@@ -156,12 +156,12 @@ async def test_a_gap_in_history_is_closed_by_a_diff(worn_cluster: Cluster) -> No
         await api.delete(resources.CONFIG_MAPS, "default", "returns")
         for name in ("returns", "comes"):
             await api.create(config_map("default", name))
-        await worn_cluster.forget_history()
+        await damaged_cluster.forget_history()
         await proxy.open()
         await heard.until(lambda: heard.synced == 2, "a second list")
 
         assert any("410" in trouble for trouble in heard.failures), heard.failures
-        assert _is(heard, await versions_on_server(worn_cluster, "default"))
+        assert _is(heard, await versions_on_server(damaged_cluster, "default"))
         assert sorted(_recorded(heard, since), key=str) == sorted(
             [
                 (DeltaType.MODIFIED, "changes"),
@@ -242,24 +242,24 @@ async def test_a_burst_of_refusals_is_waited_out(
         assert heard.synced == 1
 
 
-async def test_a_frozen_api_server_is_taken_for_dead(worn_cluster: Cluster) -> None:
+async def test_a_frozen_api_server_is_taken_for_dead(damaged_cluster: Cluster) -> None:
     """A connection that stays open and silent is given up, and the next one goes on from there."""
     pace = WatchTiming(first_wait_s=0.05, longest_wait_s=0.5, silence_s=_SILENCE_S)
     async with (
-        client_of(worn_cluster.kubeconfig) as client,
+        client_of(damaged_cluster.kubeconfig) as client,
         recorded_watch(client, _maps("default"), pace) as heard,
         asyncio.TaskGroup() as group,
     ):
-        await worn_cluster.api.create(config_map("default", "busy"))
-        writing = group.create_task(_keep_busy(worn_cluster, "busy"))
+        await damaged_cluster.api.create(config_map("default", "busy"))
+        writing = group.create_task(_keep_busy(damaged_cluster, "busy"))
         first = len(heard.changes)
         busy = first + int(_SILENCE_S * 15)  # for longer than it may be silent
         await heard.until(lambda: len(heard.changes) > busy, "a watch that is never silent")
         assert heard.failures == []
 
-        worn_cluster.process("kube-apiserver").pause()
+        damaged_cluster.process("kube-apiserver").pause()
         await heard.until(lambda: len(heard.failures) >= 1, "it is missed")
-        worn_cluster.process("kube-apiserver").resume()
+        damaged_cluster.process("kube-apiserver").resume()
         report = len(heard.changes)
         await heard.until(lambda: len(heard.changes) > report + 10, "further changes")
 
@@ -275,21 +275,21 @@ async def _keep_busy(cluster: Cluster, name: str) -> None:
         await asyncio.sleep(0.1)
 
 
-async def test_a_kind_that_comes_later_is_waited_for(worn_cluster: Cluster) -> None:
+async def test_a_kind_that_comes_later_is_waited_for(damaged_cluster: Cluster) -> None:
     """A watch of a kind that nobody serves yet says so, and begins when its CRD is there."""
     gadgets = Resource("example.com", "v1", "gadgets", "Gadget", False, PartialObject)  # noqa: FBT003
     heard: Maps = WatchRecorder()
-    async with client_of(worn_cluster.kubeconfig) as client, asyncio.TaskGroup() as group:
+    async with client_of(damaged_cluster.kubeconfig) as client, asyncio.TaskGroup() as group:
         watch = Watch(client, ListTarget(gadgets), heard, timing=QUICK)
         following = group.create_task(watch.run(heard.change, heard.has_synced))
         await heard.until(lambda: len(heard.failures) >= 2, "it is missed")
         assert "is their CRD installed?" in watch.trouble
         assert heard.synced == 0
 
-        await worn_cluster.api.create(_definition(gadgets))
-        await worn_cluster.api.until_found("/apis/example.com/v1/gadgets")
+        await damaged_cluster.api.create(_definition(gadgets))
+        await damaged_cluster.api.until_found("/apis/example.com/v1/gadgets")
         made = {"apiVersion": "example.com/v1", "kind": "Gadget", "metadata": {"name": "a"}}
-        await worn_cluster.api.request("POST", "/apis/example.com/v1/gadgets", made)
+        await damaged_cluster.api.request("POST", "/apis/example.com/v1/gadgets", made)
         await heard.until(lambda: Key("", "a") in heard.state, "the object")
         following.cancel()
 

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from typing import Final
 
-from e2e.cluster import furnish
+from e2e.cluster import bootstrap
 from e2e.cluster.api import Api
 from e2e.cluster.binaries import BuiltPrograms, ensure_built
 from e2e.cluster.catalog import Catalog
@@ -93,16 +93,16 @@ class _Start:
 
     async def run(self, catalog: Catalog, credentials: Credentials, *, scheduler: bool) -> None:
         cluster = self._cluster
-        furnish.write_files(cluster.layout, catalog, credentials)
+        bootstrap.write_files(cluster.layout, catalog, credentials)
         await self._programs("etcd")
         await self._programs("kube-apiserver")
-        await cluster.api.create_all(furnish.namespaces())
-        await cluster.while_alive(furnish.install_crds(cluster.api, catalog))
+        await cluster.api.create_all(bootstrap.namespaces())
+        await cluster.while_alive(bootstrap.install_crds(cluster.api, catalog))
         self._say("CRDs are served")
         # The controller manager learns the kinds it collects when it starts: after the CRDs.
         await self._programs("kube-controller-manager", "jobset", "trainer", "kwok")
         await cluster.while_alive(
-            furnish.bootstrap(cluster.api, cluster.layout, catalog, credentials)
+            bootstrap.bootstrap(cluster.api, cluster.layout, catalog, credentials)
         )
         self._say("webhooks, runtimes and storage classes are installed")
         if scheduler:

@@ -7,7 +7,7 @@ import subprocess
 import threading
 from pathlib import Path
 
-from e2e.cluster.identity import Identity, identify
+from e2e.cluster.process_identity import Identity, identify
 from e2e.cluster.programs import Program
 from e2e.cluster.tether import tethered
 

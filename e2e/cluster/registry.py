@@ -12,8 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from e2e.cluster.identity import Identity, identify
 from e2e.cluster.paths import clusters_root, kept_logs_root
+from e2e.cluster.process_identity import Identity, identify
 
 __all__ = ["Note", "RunFolder", "clusters_root", "known", "remove", "sweep"]
 

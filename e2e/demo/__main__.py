@@ -28,11 +28,11 @@ from e2e.cluster.process import ProgramDied
 from e2e.cluster.resources import PODS, TRAINJOBS
 from e2e.cluster.timeline import Gap, Timeline
 from e2e.cluster.toolchain import BuildError
-from e2e.demo.plot import ACTS, LATE, NAMESPACE, TEAMS, TENANTS, DemoTrainJob
-from e2e.demo.rows import Ended, ended, is_over, nodes_of, rows_of
+from e2e.demo.scenario import ACTS, LATE, NAMESPACE, TEAMS, TENANTS, DemoTrainJob
 from e2e.demo.screen import Screen, show_ended
-from e2e.front.install import PODGROUPS, apply, install
-from e2e.front.processes import (
+from e2e.demo.status_rows import Ended, ended, is_over, nodes_of, rows_of
+from e2e.fixtures.install import PODGROUPS, apply, install
+from e2e.fixtures.processes import (
     PODGROUPER,
     SCHEDULER,
     WEBHOOK,
@@ -40,7 +40,7 @@ from e2e.front.processes import (
     running,
     webhook_port,
 )
-from e2e.front.queues import grant_queue_use
+from e2e.fixtures.queues import grant_queue_use
 
 _PIPED_WIDTH: Final = 110
 _PATIENCE_S: Final = 90.0

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from e2e.demo.rows import Ended, Row
+from e2e.demo.status_rows import Ended, Row
 
 __all__ = ["Screen", "show_ended"]
 

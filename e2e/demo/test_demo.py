@@ -14,13 +14,13 @@ from aiohttp import ClientError
 from e2e.cluster.api import Api
 from e2e.cluster.binaries import ensure_built
 from e2e.cluster.commands import credentials
-from e2e.cluster.identity import Identity
+from e2e.cluster.process_identity import Identity
 from e2e.cluster.registry import Note
 from e2e.cluster.resources import PODS, TRAINJOBS
 from e2e.cluster.tether import tethered
 from e2e.cluster.timeline import Gap, Moment, Timeline, replay
-from e2e.front.install import PODGROUPS
-from e2e.front.ours import PODGROUP
+from e2e.fixtures.install import PODGROUPS
+from e2e.fixtures.podgroups import PODGROUP
 from trainer_kai.api.names import JOBSET_NAME
 
 _JOBS = ("night", "llm", "moe", "tune", "sft", "eval")

@@ -22,16 +22,16 @@ from e2e.cluster.resources import (
     Obj,
 )
 from e2e.conftest import failed
-from e2e.doctor.breaks import BROKEN, WEBHOOK_CONFIGURATION, another_scheduler
-from e2e.doctor.clinic import DoctorInstallation, run_doctor_installation
-from tests.support.papers import make_certificates
+from e2e.doctor.broken_installations import BROKEN, WEBHOOK_CONFIGURATION, another_scheduler
+from e2e.doctor.installation import DoctorInstallation, run_doctor_installation
+from tests.support.certificates import make_certificates
 
 _PATIENCE_S: Final = 90.0
 _UNTRUSTED: Final = "certificate signed by unknown authority"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def clinic(
+async def doctor_installation(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[DoctorInstallation]:
     """Return an installation that all tests here share."""
@@ -41,11 +41,11 @@ async def clinic(
             shared.cluster.keep_logs()
 
 
-async def test_a_sound_installation(clinic: DoctorInstallation) -> None:
+async def test_a_sound_installation(doctor_installation: DoctorInstallation) -> None:
     """Every line is ok, and the exit code is 0; nothing is left behind."""
-    report = await clinic.run_doctor()
-    document = await clinic.run_doctor("-o", "json")
-    jobsets, _ = await clinic.cluster.api.list(JOBSETS)
+    report = await doctor_installation.run_doctor()
+    document = await doctor_installation.run_doctor("-o", "json")
+    jobsets, _ = await doctor_installation.cluster.api.list(JOBSETS)
 
     assert (report.code, report.err) == (0, "")
     lines = report.out.splitlines()
@@ -57,12 +57,12 @@ async def test_a_sound_installation(clinic: DoctorInstallation) -> None:
 
 
 @pytest.mark.parametrize("name", BROKEN)
-async def test_a_broken_installation(clinic: DoctorInstallation, name: str) -> None:
+async def test_a_broken_installation(doctor_installation: DoctorInstallation, name: str) -> None:
     """What is broken is named, and nothing else is; what hangs on it may be unknown."""
     broken, wanted = BROKEN[name]
 
-    async with broken(clinic):
-        report = await clinic.findings()
+    async with broken(doctor_installation):
+        report = await doctor_installation.findings()
 
     found = {check: it for check, it in report.items() if it[0] != "unknown"}
     assert found.keys() == wanted.keys(), found
@@ -71,11 +71,13 @@ async def test_a_broken_installation(clinic: DoctorInstallation, name: str) -> N
         assert sentence in found[check][1]
 
 
-async def test_a_wrong_authority_in_the_configuration(clinic: DoctorInstallation) -> None:
+async def test_a_wrong_authority_in_the_configuration(
+    doctor_installation: DoctorInstallation,
+) -> None:
     """The API server does not trust the webhook, and says so, until a new process puts it right."""
     wrong = make_certificates(("localhost",), datetime.now(UTC)).authority
     bundle = base64.b64encode(wrong).decode()
-    api = clinic.cluster.api
+    api = doctor_installation.cluster.api
 
     async def spoil() -> None:
         found = await api.get(MUTATING_WEBHOOKS, None, WEBHOOK_CONFIGURATION)
@@ -92,65 +94,69 @@ async def test_a_wrong_authority_in_the_configuration(clinic: DoctorInstallation
             await asyncio.sleep(0.02)
 
     await spoil()
-    await clinic.until_injected()  # who runs puts it right
+    await doctor_installation.until_injected()  # who runs puts it right
     report: dict[str, tuple[str, str]] = {}
     async with asyncio.timeout(_PATIENCE_S), asyncio.TaskGroup() as group:
         spoiling = group.create_task(keep_spoiling())
         # it may be right just when the doctor looks
         while _UNTRUSTED not in report.get("authority", ("", ""))[1] or "a TrainJob" not in report:
-            await clinic.until_refused(_UNTRUSTED)
-            report = await clinic.findings()
+            await doctor_installation.until_refused(_UNTRUSTED)
+            report = await doctor_installation.findings()
         spoiling.cancel()
-    await clinic.webhook.stop()  # who gave up for an hour begins anew
-    await clinic.webhook.start()
-    await clinic.until_injected()
+    await doctor_installation.webhook.stop()  # who gave up for an hour begins anew
+    await doctor_installation.webhook.start()
+    await doctor_installation.until_injected()
 
     assert report["authority"][0] == "fault"
     assert "does not trust the webhook" in report["authority"][1]
     assert _UNTRUSTED in report["authority"][1]
     assert report["a TrainJob"][0] == "fault"
-    assert await clinic.findings() == {}
+    assert await doctor_installation.findings() == {}
 
 
 async def test_a_user_without_permissions_is_told_which_are_missing(
-    clinic: DoctorInstallation,
+    doctor_installation: DoctorInstallation,
 ) -> None:
     """What he may not is named; nothing is at fault, and nobody can say whether it works."""
     metadata = {"namespace": "default", "name": "visitor"}
-    await clinic.cluster.api.create(
+    await doctor_installation.cluster.api.create(
         {"apiVersion": "v1", "kind": SERVICE_ACCOUNTS.kind, "metadata": metadata}
     )
-    kubeconfig = await clinic.cluster.service_account_kubeconfig("default", "visitor")
+    kubeconfig = await doctor_installation.cluster.service_account_kubeconfig("default", "visitor")
 
-    report = await clinic.run_doctor(kubeconfig=kubeconfig)
+    report = await doctor_installation.run_doctor(kubeconfig=kubeconfig)
 
     assert (report.code, report.err) == (2, "")
     assert "cannot tell: you may not list nodes" in report.out
     assert re.search(r"\d+ checks: \d+ unknown, 1 ok", report.out)
 
 
-async def test_a_namespace_that_stays_out_is_no_fault(clinic: DoctorInstallation) -> None:
+async def test_a_namespace_that_stays_out_is_no_fault(
+    doctor_installation: DoctorInstallation,
+) -> None:
     """It is tried where TrainJobs are ours."""
-    api = clinic.cluster.api
+    api = doctor_installation.cluster.api
     await api.merge(NAMESPACES, None, "default", _inject("disabled"))
-    found = await clinic.findings()
+    found = await doctor_installation.findings()
     await api.merge(NAMESPACES, None, "default", _inject(None))
 
     assert found == {}
 
 
-async def test_a_namespace_that_is_not_there_is_no_place_to_try(clinic: DoctorInstallation) -> None:
+async def test_a_namespace_that_is_not_there_is_no_place_to_try(
+    doctor_installation: DoctorInstallation,
+) -> None:
     """Whoever misspells it is told what there is; one that is going is passed over."""
-    api = clinic.cluster.api
+    api = doctor_installation.cluster.api
     going = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "aa-going"}}
     await api.create({**going, "spec": {"finalizers": ["kubernetes"]}})
     await api.merge(NAMESPACES, None, "aa-going", {"metadata": {"finalizers": ["e2e.test/stays"]}})
     await api.delete(NAMESPACES, None, "aa-going")
     await api.merge(NAMESPACES, None, "default", _inject("disabled"))
-    found = await clinic.findings()
+    found = await doctor_installation.findings()
     await api.merge(NAMESPACES, None, "default", _inject(None))
-    misspelt = await clinic.run_doctor("--try-in", "defualt")
-    too_late = await clinic.run_doctor("--try-in", "aa-going")
+    misspelt = await doctor_installation.run_doctor("--try-in", "defualt")
+    too_late = await doctor_installation.run_doctor("--try-in", "aa-going")
     await api.merge(NAMESPACES, None, "aa-going", {"metadata": {"finalizers": None}})
 
     assert found == {}
@@ -160,10 +166,10 @@ async def test_a_namespace_that_is_not_there_is_no_place_to_try(clinic: DoctorIn
     assert "the namespace aa-going is being deleted" in too_late.err
 
 
-async def test_another_kai_that_lives(clinic: DoctorInstallation) -> None:
+async def test_another_kai_that_lives(doctor_installation: DoctorInstallation) -> None:
     """Two schedulers of one name; ours lets go as soon as it sees the other."""
-    async with another_scheduler(clinic):
-        found = await clinic.findings()
+    async with another_scheduler(doctor_installation):
+        found = await doctor_installation.findings()
 
     state, output = found.pop("another scheduler")
     assert state == "fault"

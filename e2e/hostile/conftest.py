@@ -14,10 +14,10 @@ from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import JOBS, JOBSETS, TRAINJOBS, Obj, Resource
 from e2e.cluster.timeline import Timeline
 from e2e.conftest import failed, make_namespace
-from e2e.front.install import CLUSTER_ROLES, PODGROUPS, apply
-from e2e.front.processes import ProductProcess
-from e2e.scheduler.conftest import Installation, run_installation
-from e2e.scheduler.teams import WATCHED, Job, make_queue, on_nodes, submit, suspensions
+from e2e.fixtures.install import CLUSTER_ROLES, PODGROUPS, apply
+from e2e.fixtures.installation import Installation, run_installation
+from e2e.fixtures.processes import ProductProcess
+from e2e.fixtures.trainjobs import WATCHED, Job, make_queue, on_nodes, submit, suspensions
 
 __all__ = ["MAX_GRACE_S", "MAX_MIB", "TENANT", "VICTIMS", "HostileTenant", "peak_mib"]
 
@@ -113,7 +113,7 @@ def _named(name: str) -> Obj:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def arena(hostile: Installation) -> AsyncIterator[HostileTenant]:
+async def hostile_tenant(hostile: Installation) -> AsyncIterator[HostileTenant]:
     """Return the chain with empty namespaces, and empty them afterwards."""
     api = hostile.cluster.api
     token = await api.service_account_token(TENANT, TENANT)

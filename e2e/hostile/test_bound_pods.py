@@ -6,9 +6,9 @@ import pytest
 
 from e2e.cluster.api import ApiError
 from e2e.cluster.resources import PODS, Obj
-from e2e.front.ours import PODGROUP, QUEUE
+from e2e.fixtures.podgroups import PODGROUP, QUEUE
+from e2e.fixtures.trainjobs import bare_pod, has_node
 from e2e.hostile.conftest import TENANT, VICTIMS, HostileTenant
-from e2e.scheduler.teams import bare_pod, has_node
 from tests.support.case import Case
 
 _GPUS: Final = 8
@@ -36,7 +36,7 @@ CHANGES: Final[list[Case[Obj, str]]] = [
 
 
 @pytest.mark.parametrize("group", ["", "some"], ids=["alone", "in a PodGroup"])
-async def test_no_pod_of_ours_names_its_node(group: str, arena: HostileTenant) -> None:
+async def test_no_pod_of_ours_names_its_node(group: str, hostile_tenant: HostileTenant) -> None:
     """It would pass the limits of all queues: refused, and the teams have their quota."""
     pod = bare_pod(TENANT, "placed", "red", _GPUS)
     pod["spec"]["nodeName"] = "node-0"
@@ -45,36 +45,36 @@ async def test_no_pod_of_ours_names_its_node(group: str, arena: HostileTenant) -
         pod["metadata"]["annotations"] = {PODGROUP: group}
 
     with pytest.raises(ApiError, match=r"Leave spec\.nodeName out") as refused:
-        await arena.api.request("POST", PODS.path(TENANT), pod)
+        await hostile_tenant.api.request("POST", PODS.path(TENANT), pod)
 
     named = f"annotations[{PODGROUP}]" if group else 'spec.schedulerName is "kai-scheduler"'
     assert refused.value.status == 422
     assert named in str(refused.value)
-    await arena.claim_quota(*VICTIMS)
-    await arena.check_unharmed(*VICTIMS)
+    await hostile_tenant.claim_quota(*VICTIMS)
+    await hostile_tenant.check_unharmed(*VICTIMS)
 
 
-async def test_a_pod_that_runs_stays_as_easy_to_evict(arena: HostileTenant) -> None:
+async def test_a_pod_that_runs_stays_as_easy_to_evict(hostile_tenant: HostileTenant) -> None:
     """Every change is refused with what is right, others pass, and the teams get their quota."""
     for number in range(2):
         pod = bare_pod(TENANT, f"lent-{number}", TENANT, _GPUS)
-        await arena.api.request("POST", PODS.path(TENANT), pod)
-        await arena.timeline.until(has_node(f"lent-{number}"), "the tenant borrows a node")
+        await hostile_tenant.api.request("POST", PODS.path(TENANT), pod)
+        await hostile_tenant.timeline.until(has_node(f"lent-{number}"), "the tenant borrows a node")
 
-    refusals = {case.name: await _refusal(arena, case.given) for case in CHANGES}
+    refusals = {case.name: await _refusal(hostile_tenant, case.given) for case in CHANGES}
 
-    assert await _refusal(arena, {"labels": {"team": "green"}}) == ""
+    assert await _refusal(hostile_tenant, {"labels": {"team": "green"}}) == ""
     for case in CHANGES:
         assert case.want in refusals[case.name]
         assert "Make the pod anew" in refusals[case.name]
-    await arena.claim_quota(*VICTIMS)
-    await arena.check_unharmed(*VICTIMS)
+    await hostile_tenant.claim_quota(*VICTIMS)
+    await hostile_tenant.check_unharmed(*VICTIMS)
 
 
-async def _refusal(arena: HostileTenant, metadata: Obj) -> str:
+async def _refusal(hostile_tenant: HostileTenant, metadata: Obj) -> str:
     try:
         for number in range(2):
-            await arena.api.merge(PODS, TENANT, f"lent-{number}", {"metadata": metadata})
+            await hostile_tenant.api.merge(PODS, TENANT, f"lent-{number}", {"metadata": metadata})
     except ApiError as error:
         if error.status != 422:
             raise

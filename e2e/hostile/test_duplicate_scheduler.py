@@ -4,7 +4,9 @@ from e2e.cluster.resources import LEASES
 from e2e.hostile.conftest import TENANT, VICTIMS, HostileTenant
 
 
-async def test_a_lease_in_a_tenants_namespace_stops_no_scheduler(arena: HostileTenant) -> None:
+async def test_a_lease_in_a_tenants_namespace_stops_no_scheduler(
+    hostile_tenant: HostileTenant,
+) -> None:
     """It claims to be held for 68 years, and the teams' TrainJobs start all the same."""
     lease = {
         "apiVersion": LEASES.api_version,
@@ -16,9 +18,9 @@ async def test_a_lease_in_a_tenants_namespace_stops_no_scheduler(arena: HostileT
             "renewTime": "2026-01-01T00:00:00.000000Z",
         },
     }
-    await arena.api.request("POST", LEASES.path(TENANT), lease)
+    await hostile_tenant.api.request("POST", LEASES.path(TENANT), lease)
     try:
-        await arena.claim_quota(*VICTIMS)
-        await arena.check_unharmed(*VICTIMS)
+        await hostile_tenant.claim_quota(*VICTIMS)
+        await hostile_tenant.check_unharmed(*VICTIMS)
     finally:
-        await arena.api.delete(LEASES, TENANT, "kai-scheduler")
+        await hostile_tenant.api.delete(LEASES, TENANT, "kai-scheduler")

@@ -6,47 +6,47 @@ from typing import Final
 
 from e2e.cluster.resources import PODS, Obj
 from e2e.cluster.timeline import State
-from e2e.front.install import QUEUES
+from e2e.fixtures.install import QUEUES
+from e2e.fixtures.trainjobs import Job, bare_pod, has_node, kubelets_paused, on_nodes, submit
 from e2e.hostile.conftest import MAX_GRACE_S, TENANT, HostileTenant
-from e2e.scheduler.teams import Job, bare_pod, has_node, kubelets_paused, on_nodes, submit
 
 _LIMIT: Final = 4
 _ENDLESS_S: Final = 2**31 - 1
 _PLANS_S: Final = 3.0  # in which the scheduler plans several times
 
 
-async def test_a_limit_counts_pods_that_do_not_end(arena: HostileTenant) -> None:
+async def test_a_limit_counts_pods_that_do_not_end(hostile_tenant: HostileTenant) -> None:
     """A queue of four GPUs has no more of them, and after the site's time the pod has to end."""
-    cluster, api = arena.installation.cluster, arena.api
-    await _limit(arena, _LIMIT)
+    cluster, api = hostile_tenant.installation.cluster, hostile_tenant.api
+    await _limit(hostile_tenant, _LIMIT)
     try:
         await api.request("POST", PODS.path(TENANT), _endless("first"))
-        await arena.timeline.until(has_node("first"), "the first pod runs")
+        await hostile_tenant.timeline.until(has_node("first"), "the first pod runs")
         with kubelets_paused(cluster):
             await api.delete(PODS, TENANT, "first")
-            await arena.timeline.until(_is_terminating("first"), "the first pod is going")
+            await hostile_tenant.timeline.until(_is_terminating("first"), "the first pod is going")
             await api.request("POST", PODS.path(TENANT), _endless("second"))
             await submit(cluster, "red", Job("red-job", "red", 8))
-            await arena.timeline.until(_placed("red", 8), "red has its quota")
+            await hostile_tenant.timeline.until(_placed("red", 8), "red has its quota")
             await asyncio.sleep(_PLANS_S)
-            await arena.timeline.settle()
-            assert not has_node("second")(arena.timeline.state)
-            await arena.timeline.until(
+            await hostile_tenant.timeline.settle()
+            assert not has_node("second")(hostile_tenant.timeline.state)
+            await hostile_tenant.timeline.until(
                 _has_grace_at_most("first", MAX_GRACE_S), "its grace is shortened"
             )
-        await arena.timeline.until(
+        await hostile_tenant.timeline.until(
             has_node("second"), "the second pod starts when the first is gone"
         )
-        await arena.timeline.until(on_nodes("red-job", 8), "red runs")
-        await arena.check_unharmed("red")
-        arena.timeline.never(lambda state: _gpus(state) > _LIMIT, "the limit was exceeded")
+        await hostile_tenant.timeline.until(on_nodes("red-job", 8), "red runs")
+        await hostile_tenant.check_unharmed("red")
+        hostile_tenant.timeline.never(lambda state: _gpus(state) > _LIMIT, "the limit was exceeded")
     finally:
-        await _limit(arena, -1)
+        await _limit(hostile_tenant, -1)
 
 
-async def _limit(arena: HostileTenant, gpus: int) -> None:
+async def _limit(hostile_tenant: HostileTenant, gpus: int) -> None:
     gpu = {"quota": 0, "limit": gpus, "overQuotaWeight": 1}
-    await arena.installation.cluster.api.merge(
+    await hostile_tenant.installation.cluster.api.merge(
         QUEUES, None, TENANT, {"spec": {"resources": {"gpu": gpu}}}
     )
 

@@ -4,8 +4,8 @@ from typing import Final
 
 from e2e.cluster.resources import JOBSETS, PODS, Obj
 from e2e.cluster.timeline import State
-from e2e.front.install import PODGROUPS
-from e2e.front.ours import QUEUE
+from e2e.fixtures.install import PODGROUPS
+from e2e.fixtures.podgroups import QUEUE
 from e2e.hostile.conftest import TENANT, VICTIMS, HostileTenant
 
 _ADMITTED: Final = "trainer-kai.dev/admitted"
@@ -13,15 +13,19 @@ _JOBS: Final = 300
 _PODS: Final = 100_000
 
 
-async def test_thirty_million_pods_to_come_cost_others_nothing(arena: HostileTenant) -> None:
+async def test_thirty_million_pods_to_come_cost_others_nothing(
+    hostile_tenant: HostileTenant,
+) -> None:
     """The mark is taken off, no PodGroup is made, and the teams' TrainJobs start and run."""
-    made = await arena.api.request("POST", JOBSETS.path(TENANT), _jobset(_JOBS, _PODS))
+    made = await hostile_tenant.api.request("POST", JOBSETS.path(TENANT), _jobset(_JOBS, _PODS))
     assert _ADMITTED not in made["metadata"].get("annotations", {})
-    await arena.timeline.until(_has_pod, "the JobSet has its first pod")
-    await arena.claim_quota(*VICTIMS)
-    await arena.check_unharmed(*VICTIMS)
+    await hostile_tenant.timeline.until(_has_pod, "the JobSet has its first pod")
+    await hostile_tenant.claim_quota(*VICTIMS)
+    await hostile_tenant.check_unharmed(*VICTIMS)
     assert not [
-        it for it in arena.timeline.objects(PODGROUPS) if it["metadata"]["namespace"] == TENANT
+        it
+        for it in hostile_tenant.timeline.objects(PODGROUPS)
+        if it["metadata"]["namespace"] == TENANT
     ]
 
 

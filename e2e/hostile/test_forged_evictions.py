@@ -6,35 +6,35 @@ import pytest
 
 from e2e.cluster.api import ApiError
 from e2e.cluster.resources import TRAINJOBS
-from e2e.front.ours import QUEUE
+from e2e.fixtures.podgroups import QUEUE
+from e2e.fixtures.trainjobs import Job, on_nodes, submit
 from e2e.hostile.conftest import TENANT, VICTIMS, HostileTenant
-from e2e.scheduler.teams import Job, on_nodes, submit
 
 _RECORD: Final = "trainer-kai.dev/evicted-by"
 _MANAGER: Final = "trainer-kai-eviction"
 
 
-async def test_a_forged_record_keeps_no_borrowed_gpu(arena: HostileTenant) -> None:
+async def test_a_forged_record_keeps_no_borrowed_gpu(hostile_tenant: HostileTenant) -> None:
     """Created with the record, and told to add it, a TrainJob gives back like any other."""
-    cluster = arena.installation.cluster
+    cluster = hostile_tenant.installation.cluster
     forged = await submit(cluster, TENANT, Job("forger", TENANT, 16))
-    await arena.timeline.until(on_nodes("forger", 16), "the tenant borrows all GPUs", 60)
+    await hostile_tenant.timeline.until(on_nodes("forger", 16), "the tenant borrows all GPUs", 60)
     path = TRAINJOBS.path(TENANT, "forger")
     fields = {"metadata": {"annotations": {_RECORD: "{}"}}}
     with pytest.raises(ApiError, match=_RECORD):
-        await arena.api.request(
+        await hostile_tenant.api.request(
             "PATCH",
             path,
             fields,
             query={"fieldManager": _MANAGER},
             content_type="application/merge-patch+json",
         )
-    await arena.api.delete(TRAINJOBS, TENANT, "forger")
-    await arena.timeline.until(on_nodes("forger", 0), "the first one is gone", 60)
+    await hostile_tenant.api.delete(TRAINJOBS, TENANT, "forger")
+    await hostile_tenant.timeline.until(on_nodes("forger", 0), "the first one is gone", 60)
     forged["metadata"] |= {"name": "marked", "annotations": {_RECORD: "{}"}}
     assert forged["metadata"]["labels"][QUEUE] == TENANT
-    await arena.api.request("POST", TRAINJOBS.path(TENANT), forged)
-    await arena.timeline.until(on_nodes("marked", 16), "it borrows all GPUs again", 60)
+    await hostile_tenant.api.request("POST", TRAINJOBS.path(TENANT), forged)
+    await hostile_tenant.timeline.until(on_nodes("marked", 16), "it borrows all GPUs again", 60)
 
-    await arena.claim_quota(*VICTIMS)
-    await arena.check_unharmed(*VICTIMS)
+    await hostile_tenant.claim_quota(*VICTIMS)
+    await hostile_tenant.check_unharmed(*VICTIMS)

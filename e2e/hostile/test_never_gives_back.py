@@ -6,8 +6,7 @@ from typing import Final
 from e2e.cluster.api import Api
 from e2e.cluster.resources import JOBS, PODS, TRAINJOBS, Obj, Resource
 from e2e.cluster.timeline import State
-from e2e.hostile.conftest import TENANT, VICTIMS, HostileTenant
-from e2e.scheduler.teams import (
+from e2e.fixtures.trainjobs import (
     Job,
     complete,
     end_stage_now,
@@ -19,6 +18,7 @@ from e2e.scheduler.teams import (
     on_nodes,
     submit,
 )
+from e2e.hostile.conftest import TENANT, VICTIMS, HostileTenant
 from trainer_kai.api.names import EVICTED_BY
 
 _PDBS: Final = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
@@ -27,39 +27,39 @@ _LIMIT: Final = 256 * 1024  # characters that the annotations of an object may h
 _GPUS: Final = 16
 
 
-async def test_padded_annotations(arena: HostileTenant) -> None:
+async def test_padded_annotations(hostile_tenant: HostileTenant) -> None:
     """No annotation fits on the TrainJob any more: it is suspended without one, and resumed."""
-    await _borrow(arena, "padded")
-    await _pad(arena.api, "padded")
+    await _borrow(hostile_tenant, "padded")
+    await _pad(hostile_tenant.api, "padded")
 
-    await _check_reclaimed(arena, "padded")
+    await _check_reclaimed(hostile_tenant, "padded")
 
-    arena.timeline.never(_is_copied("padded"), "the record was copied")
-    await _goes_on(arena, "padded")
+    hostile_tenant.timeline.never(_is_copied("padded"), "the record was copied")
+    await _goes_on(hostile_tenant, "padded")
 
 
-async def test_a_rank_that_is_done(arena: HostileTenant) -> None:
+async def test_a_rank_that_is_done(hostile_tenant: HostileTenant) -> None:
     """Its pod succeeded: all ranks run again together, though the scheduler is killed meanwhile."""
-    cluster, scheduler = arena.installation.cluster, arena.installation.scheduler
-    await _borrow(arena, "ended")
-    first = _pods(arena.timeline.state, "ended")[0]
+    cluster, scheduler = hostile_tenant.installation.cluster, hostile_tenant.installation.scheduler
+    await _borrow(hostile_tenant, "ended")
+    first = _pods(hostile_tenant.timeline.state, "ended")[0]
     await end_stage_now(cluster, [first])
-    await arena.timeline.until(_succeeded("ended", 1), "one rank is done")
-    jobs = _jobs(arena.timeline.state, "ended")
+    await hostile_tenant.timeline.until(_succeeded("ended", 1), "one rank is done")
+    jobs = _jobs(hostile_tenant.timeline.state, "ended")
     with kubelets_paused(cluster):
         await submit(cluster, "red", Job("red-job", "red", _GPUS // 2))
-        await arena.timeline.until(is_suspended("ended"), "it makes room")
+        await hostile_tenant.timeline.until(is_suspended("ended"), "it makes room")
         await scheduler.kill()
     await scheduler.start()
 
-    await _check_reclaimed(arena, "ended", "blue")
+    await _check_reclaimed(hostile_tenant, "ended", "blue")
 
-    await _goes_on(arena, "ended")
-    assert not jobs & _jobs(arena.timeline.state, "ended")
-    assert failures(arena.timeline.state, "ended") == (0, 0)
+    await _goes_on(hostile_tenant, "ended")
+    assert not jobs & _jobs(hostile_tenant.timeline.state, "ended")
+    assert failures(hostile_tenant.timeline.state, "ended") == (0, 0)
 
 
-async def test_an_own_disruption_budget(arena: HostileTenant) -> None:
+async def test_an_own_disruption_budget(hostile_tenant: HostileTenant) -> None:
     """A PodDisruptionBudget that lets no pod go holds back nothing that is borrowed."""
     budget = {
         "apiVersion": _PDBS.api_version,
@@ -67,18 +67,18 @@ async def test_an_own_disruption_budget(arena: HostileTenant) -> None:
         "metadata": {"namespace": TENANT, "name": "stay"},
         "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {_JOBSET: "kept"}}},
     }
-    await arena.api.request("POST", _PDBS.path(TENANT), budget)
+    await hostile_tenant.api.request("POST", _PDBS.path(TENANT), budget)
     try:
-        await _borrow(arena, "kept")
-        await _check_reclaimed(arena, "kept")
-        await _goes_on(arena, "kept")
+        await _borrow(hostile_tenant, "kept")
+        await _check_reclaimed(hostile_tenant, "kept")
+        await _goes_on(hostile_tenant, "kept")
     finally:
-        await arena.api.delete(_PDBS, TENANT, "stay")
+        await hostile_tenant.api.delete(_PDBS, TENANT, "stay")
 
 
-async def _borrow(arena: HostileTenant, name: str) -> None:
-    await submit(arena.installation.cluster, TENANT, Job(name, TENANT, _GPUS))
-    await arena.timeline.until(on_nodes(name, _GPUS), "the tenant borrows all GPUs", 60)
+async def _borrow(hostile_tenant: HostileTenant, name: str) -> None:
+    await submit(hostile_tenant.installation.cluster, TENANT, Job(name, TENANT, _GPUS))
+    await hostile_tenant.timeline.until(on_nodes(name, _GPUS), "the tenant borrows all GPUs", 60)
 
 
 async def _pad(tenant: Api, name: str) -> None:
@@ -90,21 +90,23 @@ async def _pad(tenant: Api, name: str) -> None:
     await tenant.merge(TRAINJOBS, TENANT, name, fields)
 
 
-async def _check_reclaimed(arena: HostileTenant, name: str, *claims: str) -> None:
+async def _check_reclaimed(hostile_tenant: HostileTenant, name: str, *claims: str) -> None:
     """See both teams get their quota, and the TrainJob wait for its place, and not suspended."""
-    await arena.claim_quota(*(claims or VICTIMS))
-    await arena.timeline.until(lambda state: not is_suspended(name)(state), "it is resumed", 60)
-    await arena.check_unharmed(*VICTIMS)
-    assert not has_failed(name)(arena.timeline.state)
+    await hostile_tenant.claim_quota(*(claims or VICTIMS))
+    await hostile_tenant.timeline.until(
+        lambda state: not is_suspended(name)(state), "it is resumed", 60
+    )
+    await hostile_tenant.check_unharmed(*VICTIMS)
+    assert not has_failed(name)(hostile_tenant.timeline.state)
 
 
-async def _goes_on(arena: HostileTenant, name: str) -> None:
+async def _goes_on(hostile_tenant: HostileTenant, name: str) -> None:
     """See it run whole again when the teams are done, and complete."""
-    cluster = arena.installation.cluster
+    cluster = hostile_tenant.installation.cluster
     for victim in VICTIMS:
-        await let_finish(cluster, arena.timeline, f"{victim}-job", _GPUS // 2)
-    await let_finish(cluster, arena.timeline, name, _GPUS)
-    assert complete(name)(arena.timeline.state)
+        await let_finish(cluster, hostile_tenant.timeline, f"{victim}-job", _GPUS // 2)
+    await let_finish(cluster, hostile_tenant.timeline, name, _GPUS)
+    assert complete(name)(hostile_tenant.timeline.state)
 
 
 def _is_copied(name: str) -> Callable[[State], bool]:

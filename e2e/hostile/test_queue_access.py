@@ -10,12 +10,12 @@ from e2e.cluster.api import ApiError
 from e2e.cluster.resources import JOBSETS, PODS, TRAINJOBS, Obj
 from e2e.cluster.timeline import State
 from e2e.cluster.trainjobs import Submission
-from e2e.front.install import PODGROUPS, QUEUES
-from e2e.front.ours import QUEUE
-from e2e.front.runtimes import make_runtime
+from e2e.fixtures.install import PODGROUPS, QUEUES
+from e2e.fixtures.podgroups import QUEUE
+from e2e.fixtures.runtimes import make_runtime
+from e2e.fixtures.trainjobs import bare_pod
 from e2e.hostile.conftest import TENANT, VICTIMS, HostileTenant
-from e2e.scheduler.teams import bare_pod
-from e2e.scheduler.test_permission import until_refused
+from e2e.scheduling.test_queue_access import until_refused
 
 _RED: Final = VICTIMS[0]
 _RUNTIME: Final = "torch-distributed"
@@ -26,42 +26,42 @@ _ALONE: Final = 8
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def closed(arena: HostileTenant) -> HostileTenant:
+async def closed_queues(hostile_tenant: HostileTenant) -> HostileTenant:
     """Return the chain once the webhook knows that the victims' queues are closed."""
-    await _until_refused(arena)
-    return arena
+    await _until_refused(hostile_tenant)
+    return hostile_tenant
 
 
-async def test_no_way_leads_a_tenant_into_a_closed_queue(closed: HostileTenant) -> None:
+async def test_no_way_leads_a_tenant_into_a_closed_queue(closed_queues: HostileTenant) -> None:
     """Each is refused, or waits with the command that would grant it; the owners have theirs."""
     own = Submission("own", "own", TENANT, 1, 1, kind="TrainingRuntime")
-    await make_runtime(closed.installation.cluster, TENANT, labels={QUEUE: _RED})
+    await make_runtime(closed_queues.installation.cluster, TENANT, labels={QUEUE: _RED})
     with pytest.raises(ApiError, match=f"(?s)403.*spec.runtimeRef: .*{_COMMAND}"):
-        await closed.api.create(own.trainjob())
+        await closed_queues.api.create(own.trainjob())
     with pytest.raises(ApiError, match="403 Forbidden: roles"):
-        await closed.api.request("POST", _ROLES, _role())
-    await _relabel_jobset(closed)
+        await closed_queues.api.request("POST", _ROLES, _role())
+    await _relabel_jobset(closed_queues)
     for number in range(_ALONE):
-        await closed.api.create(bare_pod(TENANT, f"alone-{number}", _RED, 1))
-    await closed.timeline.until(
+        await closed_queues.api.create(bare_pod(TENANT, f"alone-{number}", _RED, 1))
+    await closed_queues.timeline.until(
         _has_condition, "the condition of the tenant's PodGroup says why it waits"
     )
-    await until_refused(closed.installation, _ALONE + 1)
+    await until_refused(closed_queues.installation, _ALONE + 1)
 
-    await closed.claim_quota(*VICTIMS)
-    await closed.check_unharmed(*VICTIMS)
-    assert not [it for it in _of_tenant(closed.timeline.state) if it["spec"].get("nodeName")]
+    await closed_queues.claim_quota(*VICTIMS)
+    await closed_queues.check_unharmed(*VICTIMS)
+    assert not [it for it in _of_tenant(closed_queues.timeline.state) if it["spec"].get("nodeName")]
 
 
-async def _relabel_jobset(arena: HostileTenant) -> None:
+async def _relabel_jobset(hostile_tenant: HostileTenant) -> None:
     """Let a TrainJob that names no queue have a JobSet that does, by the tenant's own hand."""
     job = Submission("relabelled", _RUNTIME, TENANT, 1, 1).trainjob()
     job["spec"]["suspend"] = True
-    await arena.api.create(job)
-    await arena.timeline.until(_has_jobset, "there is a suspended JobSet")
+    await hostile_tenant.api.create(job)
+    await hostile_tenant.timeline.until(_has_jobset, "there is a suspended JobSet")
     fields = {"metadata": {"labels": {QUEUE: _RED}}}
-    await arena.api.merge(JOBSETS, TENANT, "relabelled", fields)
-    await arena.api.merge(TRAINJOBS, TENANT, "relabelled", {"spec": {"suspend": False}})
+    await hostile_tenant.api.merge(JOBSETS, TENANT, "relabelled", fields)
+    await hostile_tenant.api.merge(TRAINJOBS, TENANT, "relabelled", {"spec": {"suspend": False}})
 
 
 def _has_jobset(state: State) -> bool:
@@ -91,14 +91,14 @@ def _has_condition(state: State) -> bool:
     return [_COMMAND in conditions[-1].get("message", "") for conditions in report] == [True]
 
 
-async def _until_refused(arena: HostileTenant) -> None:
+async def _until_refused(hostile_tenant: HostileTenant) -> None:
     """Wait until the webhook knows that the queue is closed: a label is refused then."""
     labelled = Submission("labelled", _RUNTIME, TENANT, 1, 1, labels={QUEUE: _RED}).trainjob()
     path, dry, output = TRAINJOBS.path(TENANT), {"dryRun": "All"}, ""
     async with asyncio.timeout(_SOON_S):
         while not output:
             try:
-                await arena.api.request("POST", path, labelled, query=dry)
+                await hostile_tenant.api.request("POST", path, labelled, query=dry)
             except ApiError as error:
                 output = str(error)
             else:

@@ -8,9 +8,9 @@ import pytest
 from e2e.cluster.api import ApiError
 from e2e.cluster.resources import JOBSETS, PODS, TRAINJOBS, Obj, Resource
 from e2e.cluster.trainjobs import Submission
-from e2e.front.ours import QUEUE
+from e2e.fixtures.podgroups import QUEUE
+from e2e.fixtures.trainjobs import Job, events_of, has_failed, on_nodes, submit
 from e2e.hostile.conftest import TENANT, VICTIMS, HostileTenant
-from e2e.scheduler.teams import Job, events_of, has_failed, on_nodes, submit
 
 _OTHER_MANAGER: Final = "kueue.x-k8s.io/multikueue"
 _KUEUE: Final = "kueue.x-k8s.io/queue-name"
@@ -19,49 +19,53 @@ _STAYS: Final = r'labels\[trainer-kai.dev/gang\]: must stay "Main" while the pod
 _FOLLOWED_S: Final = 2.0  # until every process has seen a label
 
 
-async def test_a_relabelled_jobset_gives_back(arena: HostileTenant) -> None:
+async def test_a_relabelled_jobset_gives_back(hostile_tenant: HostileTenant) -> None:
     """Not preemptible, of a class of 100 or more, and of Kueue: it is evicted, and lives."""
-    cluster = arena.installation.cluster
+    cluster = hostile_tenant.installation.cluster
     await submit(cluster, TENANT, Job("keeper", TENANT, 16))
-    await arena.timeline.until(on_nodes("keeper", 16), "the tenant borrows all GPUs", 60)
+    await hostile_tenant.timeline.until(on_nodes("keeper", 16), "the tenant borrows all GPUs", 60)
     harder = {"kai.scheduler/preemptibility": "non-preemptible", "priorityClassName": "inference"}
     with pytest.raises(ApiError, match=_STAYS):
-        await _hide(arena)
-    await _relabel(arena, JOBSETS, "keeper", harder)
-    await _relabel(arena, TRAINJOBS, "keeper", {**harder, _KUEUE: "mine"})
+        await _hide(hostile_tenant)
+    await _relabel(hostile_tenant, JOBSETS, "keeper", harder)
+    await _relabel(hostile_tenant, TRAINJOBS, "keeper", {**harder, _KUEUE: "mine"})
     await asyncio.sleep(_FOLLOWED_S)
 
-    await arena.claim_quota(*VICTIMS)
-    await arena.check_unharmed(*VICTIMS)
-    assert not has_failed("keeper")(arena.timeline.state)
-    assert not (await arena.api.get(TRAINJOBS, TENANT, "keeper"))["spec"].get("suspend")
+    await hostile_tenant.claim_quota(*VICTIMS)
+    await hostile_tenant.check_unharmed(*VICTIMS)
+    assert not has_failed("keeper")(hostile_tenant.timeline.state)
+    assert not (await hostile_tenant.api.get(TRAINJOBS, TENANT, "keeper"))["spec"].get("suspend")
     report = await events_of(cluster, TENANT, "keeper")
     for name in harder:
         assert f"metadata.labels[{name}]" in report["NotWhileRunning"]
 
 
-async def test_a_jobset_that_trainer_did_not_build_gives_back(arena: HostileTenant) -> None:
+async def test_a_jobset_that_trainer_did_not_build_gives_back(
+    hostile_tenant: HostileTenant,
+) -> None:
     """Its TrainJob is another controller's, so nothing that is done to that stops the JobSet."""
     given = Submission("apart", "torch-distributed", TENANT, 1, labels={QUEUE: TENANT}).trainjob()
     given["spec"]["managedBy"] = _OTHER_MANAGER
-    job = await arena.api.request("POST", TRAINJOBS.path(TENANT), given)
-    await _until_made(arena, _jobset_of(job, 16))
-    await arena.timeline.until(on_nodes("apart", 16), "the tenant borrows all GPUs", 60)
+    job = await hostile_tenant.api.request("POST", TRAINJOBS.path(TENANT), given)
+    await _until_made(hostile_tenant, _jobset_of(job, 16))
+    await hostile_tenant.timeline.until(on_nodes("apart", 16), "the tenant borrows all GPUs", 60)
 
-    await arena.claim_quota(*VICTIMS)
-    await arena.check_unharmed(*VICTIMS)
+    await hostile_tenant.claim_quota(*VICTIMS)
+    await hostile_tenant.check_unharmed(*VICTIMS)
 
 
-async def _hide(arena: HostileTenant) -> None:
+async def _hide(hostile_tenant: HostileTenant) -> None:
     """Take the label from pods by which the podgrouper follows them."""
     for key in [
-        it for it in arena.timeline.state if it.resource == PODS and it.namespace == TENANT
+        it for it in hostile_tenant.timeline.state if it.resource == PODS and it.namespace == TENANT
     ]:
-        await _relabel(arena, PODS, key.name, {_GANG: None})
+        await _relabel(hostile_tenant, PODS, key.name, {_GANG: None})
 
 
-async def _relabel(arena: HostileTenant, resource: Resource, name: str, labels: Obj) -> None:
-    await arena.api.request(
+async def _relabel(
+    hostile_tenant: HostileTenant, resource: Resource, name: str, labels: Obj
+) -> None:
+    await hostile_tenant.api.request(
         "PATCH",
         resource.path(TENANT, name),
         {"metadata": {"labels": labels}},
@@ -69,12 +73,12 @@ async def _relabel(arena: HostileTenant, resource: Resource, name: str, labels: 
     )
 
 
-async def _until_made(arena: HostileTenant, jobset: Obj) -> None:
+async def _until_made(hostile_tenant: HostileTenant, jobset: Obj) -> None:
     """Make the JobSet as soon as the webhook knows its TrainJob."""
     async with asyncio.timeout(30):
         while True:
             try:
-                await arena.api.request("POST", JOBSETS.path(TENANT), jobset)
+                await hostile_tenant.api.request("POST", JOBSETS.path(TENANT), jobset)
             except ApiError:
                 await asyncio.sleep(0.2)
             else:

@@ -6,7 +6,7 @@ from typing import Final
 
 from e2e.cluster.resources import CLUSTER_RUNTIMES, RUNTIMES, Obj
 from e2e.cluster.trainjobs import Submission
-from e2e.front.processes import webhook_port
+from e2e.fixtures.processes import webhook_port
 from e2e.hostile.conftest import MAX_MIB, TENANT, VICTIMS, HostileTenant, peak_mib
 
 _MANY: Final = 300
@@ -15,12 +15,16 @@ _CONNECTIONS: Final = 600
 _ADDRESS: Final = "127.0.0.2"  # of a pod of the tenant
 
 
-async def test_what_a_tenant_stores_and_holds_open_keeps_no_team_out(arena: HostileTenant) -> None:
+async def test_what_a_tenant_stores_and_holds_open_keeps_no_team_out(
+    hostile_tenant: HostileTenant,
+) -> None:
     """The webhook starts again, stays small, and the teams' TrainJobs are admitted and start."""
-    cluster, webhook = arena.installation.cluster, arena.installation.webhook
+    cluster, webhook = hostile_tenant.installation.cluster, hostile_tenant.installation.webhook
     runtime = await cluster.api.get(CLUSTER_RUNTIMES, None, "torch-distributed")
-    await arena.api.create_all(_runtime(runtime["spec"], number) for number in range(_MANY))
-    await arena.api.create_all(map(_trainjob, range(_MANY)))
+    await hostile_tenant.api.create_all(
+        _runtime(runtime["spec"], number) for number in range(_MANY)
+    )
+    await hostile_tenant.api.create_all(map(_trainjob, range(_MANY)))
     try:
         await webhook.stop()
         await webhook.start()
@@ -30,8 +34,8 @@ async def test_what_a_tenant_stores_and_holds_open_keeps_no_team_out(arena: Host
                     "127.0.0.1", webhook_port(cluster), local_addr=(_ADDRESS, 0)
                 )
                 stack.enter_context(closing(writer))
-            await arena.claim_quota(*VICTIMS)
-        await arena.check_unharmed(*VICTIMS)
+            await hostile_tenant.claim_quota(*VICTIMS)
+        await hostile_tenant.check_unharmed(*VICTIMS)
         print(f"the webhook had {peak_mib(webhook)} MiB")
         assert peak_mib(webhook) < MAX_MIB
     finally:

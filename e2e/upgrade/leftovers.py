@@ -30,9 +30,9 @@ from e2e.cluster.resources import (
     Obj,
     Resource,
 )
-from e2e.front.install import PODGROUPS, QUEUES, documents
-from e2e.front.processes import NAMESPACE
-from e2e.upgrade.scene import TRAINJOB_NAMESPACE
+from e2e.fixtures.install import PODGROUPS, QUEUES, documents
+from e2e.fixtures.processes import NAMESPACE
+from e2e.upgrade.before_upgrade import TRAINJOB_NAMESPACE
 
 __all__ = ["FOLDER", "Leftovers", "collected", "put_back", "read", "write"]
 

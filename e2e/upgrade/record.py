@@ -17,12 +17,12 @@ from typing import Final
 
 from e2e.cluster.bringup import Options, running_cluster
 from e2e.cluster.cluster import Cluster
-from e2e.front.install import apply_all, build
-from e2e.front.processes import PODGROUPER, SCHEDULER, WEBHOOK, running, webhook_port
-from e2e.upgrade.after import upgrade
+from e2e.fixtures.install import apply_all, build
+from e2e.fixtures.processes import PODGROUPER, SCHEDULER, WEBHOOK, running, webhook_port
+from e2e.upgrade.before_upgrade import furnish, play
 from e2e.upgrade.leftovers import FOLDER, Leftovers, collected, write
-from e2e.upgrade.scene import furnish, play
-from tests.support.tree import ROOT
+from e2e.upgrade.run_upgrade import upgrade
+from tests.support.repository import ROOT
 
 _QUIET_S: Final = 5.0  # in which controllers do what is left to do
 

@@ -5,11 +5,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from e2e.cluster.bringup import Options, running_cluster
-from e2e.front.install import apply_all
-from e2e.front.processes import webhook_port
+from e2e.fixtures.install import apply_all
+from e2e.fixtures.processes import webhook_port
 from e2e.upgrade import leftovers
-from e2e.upgrade.after import upgrade
-from e2e.upgrade.scene import furnish
+from e2e.upgrade.before_upgrade import furnish
+from e2e.upgrade.run_upgrade import upgrade
 
 
 async def test_an_upgrade_disturbs_no_trainjob(tmp_path: Path) -> None:

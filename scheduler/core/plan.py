@@ -1,19 +1,19 @@
-"""The one question, and the one answer: who gets which room now, and why the others wait."""
+"""The entry of the core: runs the actions on a snapshot, and returns the plan."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-from scheduler.core.allocate import Session
-from scheduler.core.consolidate import ConsolidateAction
-from scheduler.core.decision import Plan
-from scheduler.core.displace import EvictionSession
-from scheduler.core.model import Snapshot
-from scheduler.core.policy import Policies
-from scheduler.core.preempt import PreemptAction
-from scheduler.core.reclaim import ReclaimAction
-from scheduler.core.share import fair_share
-from scheduler.core.stale import StaleGangAction
+from scheduler.core.actions.consolidate import ConsolidateAction
+from scheduler.core.actions.preempt import PreemptAction
+from scheduler.core.actions.reclaim import ReclaimAction
+from scheduler.core.actions.stale_gang import StaleGangAction
+from scheduler.core.eviction.execute import EvictionSession
+from scheduler.core.model.plugins import Policies
+from scheduler.core.model.result import Plan
+from scheduler.core.model.snapshot import Snapshot
+from scheduler.core.queues.fair_share import fair_share
+from scheduler.core.session import Session
 
 __all__ = ["PlanLimits", "plan"]
 

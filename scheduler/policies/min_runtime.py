@@ -1,10 +1,10 @@
-"""How long units keep what they need once they run, where their queues do not say it."""
+"""Minimum runtimes: how long a running PodGroup is protected where its queue does not say."""
 
 import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from scheduler.core.policy import MinRuntime
+from scheduler.core.model.plugins import MinRuntime
 
 __all__ = ["ARGUMENTS", "argument_errors", "min_runtime"]
 

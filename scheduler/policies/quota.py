@@ -1,16 +1,17 @@
-"""What a unit may have of its queue and of all queues above.
+"""Quota checks: what a PodGroup may use of its queue and of all queues above.
 
-Limits and quotas are asked from the queue up, and every bound that would be passed is told. A
-resource that is not asked for is not looked at, so that a queue above its limit can still start
-what needs others.
+Limits and quotas are checked from the queue up, and every bound that would be exceeded is reported.
+A resource that is not requested is not checked, so that a queue above its limit can still start
+PodGroups that need other resources.
 """
 
 from typing import Final
 
-from scheduler.core.decision import QueueBoundExceeded
-from scheduler.core.model import RESOURCE_KINDS, UNBOUND, PodGroupInfo, UnschedulableReason
-from scheduler.core.policy import QuotaRefusal
-from scheduler.core.usage import Amounts, Usage
+from scheduler.core.model.failures import QueueBoundExceeded, UnschedulableReason
+from scheduler.core.model.plugins import QuotaRefusal
+from scheduler.core.model.podgroup import PodGroupInfo
+from scheduler.core.model.resources import RESOURCE_KINDS, UNBOUND, Amounts
+from scheduler.core.model.usage import Usage
 
 __all__ = ["may_borrow", "within_limit", "within_quota"]
 

@@ -1,24 +1,26 @@
-"""Every policy by the name that KAI's settings have for it: the one list.
+"""All policies by the names that KAI's settings have for them: the one list.
 
-What is not built yet is known by name, so that settings made for KAI are read as they are, and
-whoever relies on it is told.
+Plugins that are not built yet are known by name, so that settings made for KAI are read as they
+are, and their users are told.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from scheduler.core.policy import PodGroupOrderPlugin, Policies, QuotaPlugin, ScorePlugin
-from scheduler.policies.availability import availability
-from scheduler.policies.elastic import elastic
+from scheduler.core.model.plugins import PodGroupOrderPlugin, Policies, QuotaPlugin, ScorePlugin
 from scheduler.policies.min_runtime import ARGUMENTS as MIN_RUNTIME_ARGUMENTS
 from scheduler.policies.min_runtime import argument_errors, min_runtime
-from scheduler.policies.nominated_node import nominated_node
-from scheduler.policies.placement import binpack, by_resource_type, spread
-from scheduler.policies.priority import priority
+from scheduler.policies.order import VICTIM_ORDERS, elastic, priority
 from scheduler.policies.quota import may_borrow, within_limit, within_quota
-from scheduler.policies.resource_type import resource_type
-from scheduler.policies.victims import VICTIM_ORDERS
+from scheduler.policies.scores import (
+    availability,
+    binpack,
+    by_resource_type,
+    nominated_node,
+    resource_type,
+    spread,
+)
 
 __all__ = [
     "ACTIONS",
@@ -114,7 +116,10 @@ def selection_errors(choice: PolicySelection) -> Iterator[str]:
         if placement not in _PLACEMENTS:
             yield f"placement {placement!r} of {kind} is unknown: binpack or spread"
     if choice.victim_order not in VICTIM_ORDERS:
-        yield f"order of victims {choice.victim_order!r} is unknown; there are {', '.join(VICTIM_ORDERS)}"
+        yield (
+            f"order of victims {choice.victim_order!r} is unknown; there are "
+            f"{', '.join(VICTIM_ORDERS)}"
+        )
     if choice.disruption_budgets not in _BUDGETS:
         dump = f"what budgets of disruption mean, {choice.disruption_budgets!r}, is unknown"
         yield f"{dump}; there are {', '.join(_BUDGETS)}"

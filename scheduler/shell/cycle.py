@@ -1,12 +1,12 @@
-"""One turn after the other: drain, snapshot, plan, assume, execute, report.
+"""The scheduling cycle, again and again: wait, snapshot, plan, assume, execute, report.
 
-A turn begins as soon as something happened that may change what the last plan said: at once on a
-quiet cluster, and under a burst when it pauses, or after 50 ms. What turns cost is not made more by
-many of them: after one that left news behind comes a rest of three times its length, but no news
-waits for more than 50 ms, or for the end of the turn that is on.
-The plan is made in a thread: what it is made from is frozen, and watches, lease and health go on
-meanwhile. Nothing is executed before the plan is complete, and nothing of it that relies on what
-has changed in the meantime.
+A cycle begins as soon as an event may change the result of the last plan: at once on a quiet
+cluster; in a burst of events when the burst pauses, or after 50 ms. After a cycle during which
+events arrived comes a rest of three times its length, but no event waits for more than 50 ms, or
+for the end of the cycle that runs.
+The plan is made in a thread: its snapshot is frozen, and watches, Lease and health checks continue
+meanwhile. Nothing is executed before the plan is complete, and no part of a plan is executed that
+relies on an object that has changed in the meantime.
 """
 
 import asyncio
@@ -16,23 +16,23 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from structlog.typing import FilteringBoundLogger
 
-from scheduler.core.decision import Plan
-from scheduler.core.model import ResourceKind
+from scheduler.core.model.plugins import Policies
+from scheduler.core.model.resources import ResourceKind
+from scheduler.core.model.result import Plan
 from scheduler.core.plan import PlanLimits, plan
-from scheduler.core.policy import Policies
-from scheduler.shell.breaker import EvictionRateLimiter, recorded_evictions
-from scheduler.shell.verdicts import PlanReport, plan_report
-from scheduler.state.encode import EncodedSnapshot
-from scheduler.state.leaving import PlannedEvictions
-from scheduler.state.live import ClusterCache
-from scheduler.state.news import ANY_EVENT, INCOMPLETE_GROUP, ClusterEvent
-from scheduler.state.orders import Commands, PodGroupCommands, read_commands
-from scheduler.state.terms import ObjectWarning
-from scheduler.state.unmade import CreationFailure
+from scheduler.shell.evict.rate_limit import EvictionRateLimiter, recorded_evictions
+from scheduler.shell.report.messages import PlanReport, plan_report
+from scheduler.state.cache.assumed import PlannedEvictions
+from scheduler.state.cache.cache import ClusterCache
+from scheduler.state.cache.cluster_events import ANY_EVENT, INCOMPLETE_GROUP, ClusterEvent
+from scheduler.state.cache.creation_failures import CreationFailure
+from scheduler.state.commands import Commands, PodGroupCommands, read_commands
+from scheduler.state.inputs import ObjectWarning
+from scheduler.state.snapshot.builder import EncodedSnapshot
 from trainer_kai.api.meta import Key
-from trainer_kai.clock import Clock
-from trainer_kai.garbage import without_collection
-from trainer_kai.metrics import Metrics
+from trainer_kai.service.clock import Clock
+from trainer_kai.service.garbage_collection import without_collection
+from trainer_kai.service.metrics import Metrics
 
 __all__ = ["CommandExecutor", "Cycle", "Offload", "ReportReceiver"]
 

@@ -1,4 +1,1 @@
-"""What the cluster said and what we assumed since, kept as columns.
-
-Mutable, but without I/O: events are handed in, snapshots are handed out. It never decides.
-"""
+"""The state of the cluster as arrays: objects and assumed changes in, snapshots out. No I/O."""

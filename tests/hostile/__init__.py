@@ -1,1 +1,1 @@
-"""What a tenant writes must cost others nothing but a refusal: one test a hole."""
+"""A hostile tenant costs other tenants nothing but a refusal: one test for each attack."""

@@ -1,4 +1,4 @@
-"""Every simulation here is measured and bounded; the run ends with the largest figures."""
+"""Every simulation here has a bound on time and memory; the run prints the largest figures."""
 
 import pickle
 import subprocess
@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from tests.support.tree import ROOT
+from tests.support.repository import ROOT
 
 __all__ = ["Measured", "SimulateFixture"]
 
@@ -57,7 +57,7 @@ def simulate(request: pytest.FixtureRequest) -> SimulateFixture:
 
     def simulated(objects: Sequence[Mapping[str, Any]], **options: object) -> Measured:
         child = subprocess.run(
-            [sys.executable, "-m", "tests.hostile.child"],
+            [sys.executable, "-m", "tests.hostile.simulation_process"],
             input=pickle.dumps((list(objects), options)),
             stdout=subprocess.PIPE,
             cwd=ROOT,

@@ -6,10 +6,10 @@ others, or in a PodGroup that may not start, which then counts as begun.
 
 from typing import Any, Final, TypeAlias
 
-from tests.hostile.teams import TENANT, VICTIMS
+from tests.hostile.objects import TENANT, VICTIMS
 from tests.scheduler.shell.conftest import SchedulerHarness
-from tests.support.clusters import JOBSET, group, node, pod, queue
-from tests.support.fakecluster import FakeCluster
+from tests.support.fakes.fake_cluster import FakeCluster
+from tests.support.state.objects import JOBSET, group, node, pod, queue
 from trainer_kai.api.names import ACCESS, QUEUE
 
 Obj: TypeAlias = dict[str, Any]

@@ -7,16 +7,16 @@ from typing import Any, Final
 
 import pytest
 
-from scheduler.shell.rival import DuplicateSchedulerGuard
-from tests.hostile.teams import TENANT
+from scheduler.shell.duplicate_guard import DuplicateSchedulerGuard
+from tests.hostile.objects import TENANT
 from tests.support.clock import VirtualClock
 from trainer_kai.api.meta import Key
-from trainer_kai.kube.access import RestConfig, StaticToken
-from trainer_kai.kube.answer import ApiResponse
+from trainer_kai.kube.auth.rest_config import RestConfig, StaticToken
 from trainer_kai.kube.client import Client, NoRequestObserver
-from trainer_kai.kube.request import Request
-from trainer_kai.log import logger
-from trainer_kai.policy.rivals import duplicate_scheduler_objects
+from trainer_kai.kube.rest.request import Request
+from trainer_kai.kube.rest.response import ApiResponse
+from trainer_kai.policy.duplicate_scheduler import duplicate_scheduler_objects
+from trainer_kai.service.log import logger
 
 _OWN_IDENTITY: Final = Key("trainer-kai", "trainer-kai-scheduler")
 _KAI: Final = "kai-scheduler"  # KAI's namespace, and our scheduler name

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from tests.hostile.conftest import Measured, SimulateFixture
-from tests.hostile.teams import TENANT, node, pod, pod_group, queue
+from tests.hostile.objects import TENANT, node, pod, pod_group, queue
 
 _GRACE: Final = 2**31 - 1  # seconds: the most that a user may ask for with kubectl
 _ASKED_AT: Final = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)

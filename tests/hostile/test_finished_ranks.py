@@ -6,12 +6,12 @@ from typing import Any
 import pytest_asyncio
 
 from tests.scheduler.shell.conftest import SchedulerHarness
-from tests.scheduler.shell.test_departures import queue_with_quota, trainjob
-from tests.support.clusters import make_object, node
+from tests.scheduler.shell.evict.test_evictor import queue_with_quota, trainjob
+from tests.support.state.objects import make_object, node
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import EVICTED_BY
 from trainer_kai.api.resources import TRAINJOBS
-from trainer_kai.kube.request import WriteOptions
+from trainer_kai.kube.rest.request import WriteOptions
 
 _JOBSET = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "x", "uid": "x"}
 _EVICTION_WRITE = WriteOptions(field_manager="trainer-kai-eviction", force=True)

@@ -7,14 +7,14 @@ TrainJob is evicted stands on its PodGroups, which no tenant may write.
 import json
 from typing import Any
 
-from scheduler.core.model import ResourceKind
-from scheduler.state.live import ClusterCache
-from scheduler.state.terms import StateOptions
+from scheduler.core.model.resources import ResourceKind
+from scheduler.state.cache.cache import ClusterCache
+from scheduler.state.inputs import StateOptions
 from tests.hostile.conftest import SimulateFixture
-from tests.hostile.teams import GPU, TENANT, Obj, cluster, pod, pod_group
+from tests.hostile.objects import GPU, TENANT, Obj, cluster, pod, pod_group
 from tests.scheduler.shell.conftest import SchedulerHarness
-from tests.scheduler.shell.test_departures import gang_in, queue_with_quota, trainjob
-from tests.support.clusters import (
+from tests.scheduler.shell.evict.test_evictor import gang_in, queue_with_quota, trainjob
+from tests.support.state.objects import (
     JOBSET,
     NOW,
     decode_object,

@@ -9,8 +9,8 @@ from typing import Any, Final
 import pytest
 
 from tests.hostile.conftest import SimulateFixture
-from tests.hostile.jobsets import jobset, marked, rjob, trainjob, waiting
-from tests.hostile.teams import TENANT, VICTIMS, cluster, pod, pod_group
+from tests.hostile.forged_jobsets import jobset, marked, rjob, trainjob, waiting
+from tests.hostile.objects import TENANT, VICTIMS, cluster, pod, pod_group
 from tests.support.case import Case, ids
 from tests.webhook import objects
 from tests.webhook.objects import OWNER, applied, job, managed, reviewed
@@ -19,9 +19,9 @@ from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import PartialObject
 from trainer_kai.api.names import ADMITTED, ADMITTED_MARK
 from trainer_kai.podgrouper.plan import ObservedState, plan
-from trainer_kai.podgrouper.roster import PodgrouperStore
-from trainer_kai.policy.groups import GroupingRules
-from webhook.review import AdmissionResponse
+from trainer_kai.podgrouper.store import PodgrouperStore
+from trainer_kai.policy.podgroups.manifests import GroupingRules
+from webhook.admission.review import AdmissionResponse
 
 Obj = dict[str, Any]
 MARK: Final = {ADMITTED: ADMITTED_MARK}

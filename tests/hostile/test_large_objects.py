@@ -7,19 +7,19 @@ from typing import Final
 import pytest
 
 from tests.support.clock import VirtualClock
-from tests.support.fakekube import FakeKube
-from tests.support.heard import WatchRecorder
-from tests.support.ways import connected
-from tests.support.wire import ReceivedRequest, ServerConnection
+from tests.support.fakes.both_transports import connected
+from tests.support.fakes.fake_kube import FakeKube
+from tests.support.fakes.http_server import ReceivedRequest, ServerConnection
+from tests.support.fakes.watch_recorder import WatchRecorder
 from trainer_kai.api.meta import PartialObject
 from trainer_kai.api.resource import Resource
-from trainer_kai.kube.access import RestConfig, StaticToken
-from trainer_kai.kube.answer import ApiResponse
+from trainer_kai.kube.auth.rest_config import RestConfig, StaticToken
 from trainer_kai.kube.client import Client, NoRequestObserver
-from trainer_kai.kube.errors import ErrorDetails, TooLarge
-from trainer_kai.kube.pooled import PooledTransport
-from trainer_kai.kube.request import ListTarget, Request
-from trainer_kai.kube.watch import Watch
+from trainer_kai.kube.rest.errors import ErrorDetails, TooLarge
+from trainer_kai.kube.rest.pooled_transport import PooledTransport
+from trainer_kai.kube.rest.request import ListTarget, Request
+from trainer_kai.kube.rest.response import ApiResponse
+from trainer_kai.kube.watch.watch import Watch
 
 _MIB: Final = 2**20
 _MAX_ANSWER_BYTES: Final = 4 * _MIB  # of an answer, so that a test need not make 32

@@ -4,14 +4,14 @@ import json
 from typing import Any
 
 from tests.scheduler.shell.conftest import SchedulerHarness
-from tests.scheduler.shell.test_departures import gang_in, queue_with_quota, trainjob
-from tests.scheduler.shell.test_records import (
+from tests.scheduler.shell.evict.test_eviction_records import (
     eviction_record,
     fill_over_quota,
     follow_suspension,
     is_suspended,
 )
-from tests.support.clusters import node
+from tests.scheduler.shell.evict.test_evictor import gang_in, queue_with_quota, trainjob
+from tests.support.state.objects import node
 from trainer_kai.api.names import EVICTED_BY, LAST_APPLIED
 
 _LIMIT = 256 * 1024

@@ -11,10 +11,10 @@ from typing import Any, Final, TypeAlias
 
 import pytest
 
-from scheduler.state.live import ClusterCache
-from scheduler.state.terms import StateOptions
+from scheduler.state.cache.cache import ClusterCache
+from scheduler.state.inputs import StateOptions
 from tests.hostile.conftest import Measured, SimulateFixture
-from tests.hostile.teams import GPU, TENANT, TENANT_QUEUE, VICTIMS, cluster, pod, pod_group
+from tests.hostile.objects import GPU, TENANT, TENANT_QUEUE, VICTIMS, cluster, pod, pod_group
 from tests.support.case import Case, ids
 from trainer_kai.api.decode import decode
 from trainer_kai.api.meta import Key
@@ -22,7 +22,7 @@ from trainer_kai.api.node import Node
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.queue import Queue
-from trainer_kai.garbage import without_collection
+from trainer_kai.service.garbage_collection import without_collection
 
 Obj: TypeAlias = dict[str, Any]
 PodFields: TypeAlias = Callable[[Obj, int], None]  # writes into a pod, by its number

@@ -9,8 +9,8 @@ from typing import Any, Final, TypeAlias
 import pytest
 
 from tests.hostile.conftest import Measured, SimulateFixture
-from tests.hostile.jobsets import jobset, waiting
-from tests.hostile.teams import GPU, TENANT, VICTIMS, cluster, pod, pod_group
+from tests.hostile.forged_jobsets import jobset, waiting
+from tests.hostile.objects import GPU, TENANT, VICTIMS, cluster, pod, pod_group
 from tests.support.case import Case, ids
 
 Obj: TypeAlias = dict[str, Any]

@@ -9,15 +9,15 @@ from typing import Any, Final, TypeAlias
 import pytest
 
 from tests.hostile.conftest import SimulateFixture
-from tests.hostile.teams import TENANT, VICTIMS, cluster, node, pod, pod_group, queue
+from tests.hostile.objects import TENANT, VICTIMS, cluster, node, pod, pod_group, queue
 from tests.scheduler.shell.conftest import SchedulerHarness
-from tests.support.clusters import group as bare_group
-from tests.support.clusters import node as bare_node
-from tests.support.clusters import pod as bare_pod
-from tests.support.clusters import queue as bare_queue
-from tests.support.fakecluster import FakeCluster
-from tests.webhook.judging import FakeLookups, ask, reviewing_webhook
+from tests.support.fakes.fake_cluster import FakeCluster
+from tests.support.state.objects import group as bare_group
+from tests.support.state.objects import node as bare_node
+from tests.support.state.objects import pod as bare_pod
+from tests.support.state.objects import queue as bare_queue
 from tests.webhook.objects import QUEUE
+from tests.webhook.trainjob_reviews import FakeLookups, ask, reviewing_webhook
 from tests.webhook.trainjobs import submitted
 from trainer_kai.api.names import ACCESS
 

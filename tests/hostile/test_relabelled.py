@@ -11,8 +11,8 @@ from typing import Any, Final
 import pytest
 
 from tests.hostile.conftest import SimulateFixture
-from tests.hostile.jobsets import jobset, trainjob
-from tests.hostile.teams import TENANT, VICTIMS, cluster, pod, pod_group
+from tests.hostile.forged_jobsets import jobset, trainjob
+from tests.hostile.objects import TENANT, VICTIMS, cluster, pod, pod_group
 from tests.support.case import Case, ids
 from tests.trainer_kai.podgrouper.test_reconcile import FakeApiServer, grouping, straggler
 from tests.trainer_kai.podgrouper.test_reconcile import jobset as admitted_jobset

@@ -6,15 +6,15 @@ from typing import Any, Final
 import aiohttp
 import pytest
 
-from tests.support.answers import ScriptedTransport
 from tests.support.case import Case, ids
 from tests.support.clock import VirtualClock
-from trainer_kai.health import Health, HealthServer
-from trainer_kai.kube.access import RestConfig, StaticToken
-from trainer_kai.kube.bearer import CallerAuthorizer
+from tests.support.fakes.scripted_transport import ScriptedTransport
+from trainer_kai.kube.auth.rest_config import RestConfig, StaticToken
 from trainer_kai.kube.client import Client, NoRequestObserver
-from trainer_kai.metrics import Metrics
-from trainer_kai.settings import HealthSettings as Place
+from trainer_kai.kube.process.caller_auth import CallerAuthorizer
+from trainer_kai.service.health import Health, HealthServer
+from trainer_kai.service.metrics import Metrics
+from trainer_kai.service.settings import HealthSettings as Place
 
 _KNOWN: Final = {"status": {"authenticated": True, "user": {"username": "eve", "groups": ["g"]}}}
 _UNKNOWN: Final = {"status": {"authenticated": False, "error": "token is expired"}}

@@ -6,8 +6,8 @@ controller runs, or a JobSet that was deleted and has a finalizer, which its con
 
 from tests.hostile.test_padded_annotations import events_with_reason
 from tests.scheduler.shell.conftest import SchedulerHarness
-from tests.scheduler.shell.test_departures import gang_in
-from tests.scheduler.shell.test_records import fill_over_quota, is_suspended
+from tests.scheduler.shell.evict.test_eviction_records import fill_over_quota, is_suspended
+from tests.scheduler.shell.evict.test_evictor import gang_in
 from trainer_kai.api.meta import Key
 
 _STAY_S = 125  # of passes, after which it is not waited for any more

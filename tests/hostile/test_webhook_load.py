@@ -15,12 +15,12 @@ import pytest
 from aiohttp import web
 
 from tests.hostile.conftest import MAX_MIB
-from tests.hostile.webhook_child import VICTIM
-from tests.support.tree import ROOT
+from tests.hostile.webhook_process import VICTIM
+from tests.support.repository import ROOT
 from tests.webhook.objects import BUNDLED, JOBSET, POD, jobset, pod, recorded, review
-from webhook.mutate_jobset import read_jobset
-from webhook.review import UNCHANGED, AdmissionRequest, AdmissionResponse, read_review
-from webhook.validate_trainjob import read_trainjob
+from webhook.admission.review import UNCHANGED, AdmissionRequest, AdmissionResponse, read_review
+from webhook.rules.jobset_mutate import read_jobset
+from webhook.rules.trainjob import read_trainjob
 
 _TRAINER: Final = "/apis/trainer.kubeflow.org/v1alpha1/"
 _MANY: Final = 2_000
@@ -69,7 +69,7 @@ def _written(namespace: str, name: str, text: str, *, is_job: bool) -> bytes:
 @asynccontextmanager
 async def _child(*arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
     pipe = asyncio.subprocess.PIPE
-    program = [sys.executable, "-m", "tests.hostile.webhook_child", *arguments]
+    program = [sys.executable, "-m", "tests.hostile.webhook_process", *arguments]
     child = await asyncio.create_subprocess_exec(*program, cwd=ROOT, stdin=pipe, stdout=pipe)
     try:
         yield child

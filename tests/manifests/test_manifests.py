@@ -9,11 +9,11 @@ from typing import Any, Final
 import pytest
 
 from tests.support.documents import documents as read_documents
-from tests.support.tree import ROOT, project_files
+from tests.support.repository import ROOT, project_files
 from trainer_kai.api import names
 from trainer_kai.api.resources import CLUSTER_RUNTIMES, PODGROUPS, QUEUES, RUNTIMES, TOPOLOGIES
 from trainer_kai.api.syntax import dns_subdomain_fault
-from trainer_kai.policy.misspelt import TRAINJOB_KEYS as READ
+from trainer_kai.policy.misspelled_keys import TRAINJOB_KEYS as READ
 
 MANIFESTS: Final = ROOT / "manifests"
 FILES: Final = [path for path in project_files() if path.is_relative_to(MANIFESTS)]

@@ -10,13 +10,13 @@ from aiohttp import ClientSession
 
 from tests.manifests.test_manifests import documents, objects
 from tests.support.case import Case, ids
-from tests.support.tree import ROOT
-from trainer_kai.clock import SystemClock
-from trainer_kai.config import load
-from trainer_kai.health import Health, HealthServer
-from trainer_kai.metrics import Metrics
-from trainer_kai.settings import PROCESSES, LeaderSettings, Settings, WebhookSettings
-from trainer_kai.settings import HealthSettings as Place
+from tests.support.repository import ROOT
+from trainer_kai.service.clock import SystemClock
+from trainer_kai.service.config import load
+from trainer_kai.service.health import Health, HealthServer
+from trainer_kai.service.metrics import Metrics
+from trainer_kai.service.settings import PROCESSES, LeaderSettings, Settings, WebhookSettings
+from trainer_kai.service.settings import HealthSettings as Place
 
 MODULES: Final = {
     "webhook": "webhook",

@@ -24,13 +24,13 @@ from mutmut.mutation.diff_apply import get_diff_for_mutant
 from mutmut.mutation.file_mutation import mutate_file_contents
 from mutmut.utils.format_utils import get_mutant_name
 
-from tests.mutants.table import DESELECTED, ENVIRONMENT, tests_of
-from tests.support.tree import ROOT, project_files
+from tests.mutants.selected_tests import DESELECTED, ENVIRONMENT, tests_of
+from tests.support.repository import ROOT, project_files
 
 PRODUCT: Final = ("scheduler", "trainer_kai", "webhook")
 
 # The plugin keeps the time of a mutant; mutmut's own time-out is out of its way.
-_OPTIONS: Final = ("-p", "no:cacheprovider", "-p", "tests.mutants.limit")
+_OPTIONS: Final = ("-p", "no:cacheprovider", "-p", "tests.mutants.time_limit")
 _SETTINGS: Final = """
 [tool.mutmut]
 source_paths = {product}

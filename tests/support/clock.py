@@ -16,7 +16,7 @@ _BUSY_ROUNDS: Final = 10_000  # nobody needs as many turns without ever waiting
 
 
 class VirtualClock:
-    """A `trainer_kai.clock.Clock` for tests."""
+    """A `trainer_kai.service.clock.Clock` for tests."""
 
     def __init__(self, now: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
         self._began = now

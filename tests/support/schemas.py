@@ -1,4 +1,4 @@
-"""What a schema of an API has beside the fields that our structs read."""
+"""Which properties of an API schema our structs do not read."""
 
 from collections.abc import Mapping
 from typing import Any

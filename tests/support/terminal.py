@@ -1,4 +1,4 @@
-"""A place to run a command in: files to give it, and what it says."""
+"""Runs a command in a temporary folder and returns its output."""
 
 from pathlib import Path
 from typing import Any, Final

@@ -6,7 +6,7 @@ import pytest
 import pytest_asyncio
 
 from tests.support.clock import VirtualClock
-from tests.webhook.store import FakeApiServer
+from tests.webhook.fake_api_server import FakeApiServer
 
 
 @pytest.fixture

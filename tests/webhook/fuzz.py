@@ -24,19 +24,20 @@ from typing import Any, Final, NamedTuple
 
 import aiohttp
 
-from tests.support.tree import ROOT
-from tests.webhook.extremes import extreme
+from tests.support.repository import ROOT
+from tests.webhook.extreme_values import extreme
 from tests.webhook.objects import BUNDLED, REVIEWS
-from tests.webhook.serving import serving, trainjob
+from tests.webhook.served_webhook import serving, trainjob
 from trainer_kai.api.meta import Key
-from trainer_kai.clock import SystemClock
-from trainer_kai.kube import loop
-from trainer_kai.kube.errors import ErrorDetails, Unavailable
-from trainer_kai.log import configure
-from webhook.cache import TrainJobSummary, summarize_trainjob
-from webhook.judge import AdmissionPolicy, LiveLookups
-from webhook.permission import QueueAccessRequest
-from webhook.shape import RuntimeSummary
+from trainer_kai.kube.process import loop
+from trainer_kai.kube.rest.errors import ErrorDetails, Unavailable
+from trainer_kai.service.clock import SystemClock
+from trainer_kai.service.log import configure
+from webhook.cache.runtimes import RuntimeSummary
+from webhook.cache.trainjobs import TrainJobSummary, summarize_trainjob
+from webhook.reviews.live_lookups import LiveLookups
+from webhook.reviews.trainjob import AdmissionPolicy
+from webhook.rules.permission import QueueAccessRequest
 
 __all__ = ["Result", "fuzz"]
 

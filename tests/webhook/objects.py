@@ -10,11 +10,11 @@ import jsonpatch
 import msgspec
 
 from trainer_kai.api.meta import Key
-from trainer_kai.policy.groups import GroupingRules
-from webhook.cache import TrainJobSummary
-from webhook.mutate_jobset import JobSetContext, mutate_jobset, read_jobset
-from webhook.mutate_pod import mutate_pod
-from webhook.review import AdmissionRequest, AdmissionResponse, Malformed, read_review
+from trainer_kai.policy.podgroups.manifests import GroupingRules
+from webhook.admission.review import AdmissionRequest, AdmissionResponse, Malformed, read_review
+from webhook.cache.trainjobs import TrainJobSummary
+from webhook.rules.jobset_mutate import JobSetContext, mutate_jobset, read_jobset
+from webhook.rules.pod import mutate_pod
 
 __all__ = [
     "BUNDLED",

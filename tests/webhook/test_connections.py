@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from tests.webhook.objects import POD, pod, review
-from tests.webhook.serving import ServedWebhook, client_tls, serving
+from tests.webhook.served_webhook import ServedWebhook, client_tls, serving
 from webhook import connections
 from webhook.connections import LONGEST_BODY, BodyMemory, ClientConnection, ConnectionState
 

@@ -7,18 +7,17 @@ import msgspec
 
 from tests.webhook.objects import BUNDLED, Obj, request, review
 from trainer_kai.api.meta import Key, Meta
-from trainer_kai.policy.groups import GroupingRules
-from webhook.cache import SlimRuntime, SlimRuntimeSpec, summarize_runtime
-from webhook.queuetree import QueueTree
-from webhook.review import AdmissionResponse
-from webhook.shape import RuntimeSummary
-from webhook.validate_trainjob import (
+from trainer_kai.policy.podgroups.manifests import GroupingRules
+from webhook.admission.review import AdmissionResponse
+from webhook.admission.validation_result import NO_OBJECTIONS
+from webhook.cache.queues import QueueTree
+from webhook.cache.runtimes import RuntimeSummary, SlimRuntime, SlimRuntimeSpec, summarize_runtime
+from webhook.rules.trainjob import (
     TrainJobContext,
     TrainJobValidation,
     read_trainjob,
     validate_trainjob,
 )
-from webhook.verdict import NO_OBJECTIONS
 
 __all__ = [
     "ANN",

@@ -13,11 +13,11 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from trainer_kai.api.depth import without_deep_nesting
+from trainer_kai.api.interning import intern_meta, intern_spec
 from trainer_kai.api.meta import Meta, Object
+from trainer_kai.api.nesting_limit import without_deep_nesting
 from trainer_kai.api.pod import Pod
-from trainer_kai.api.podtext import NEXT, intern_and_learn, read_matching
-from trainer_kai.api.share import intern_meta, intern_spec
+from trainer_kai.api.pod_text import NEXT, intern_and_learn, read_matching
 from trainer_kai.errors import FieldError, TrainerKaiError
 
 __all__ = [

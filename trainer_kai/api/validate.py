@@ -16,6 +16,11 @@ from trainer_kai.api.pod import Pod, PodSpec
 from trainer_kai.api.podgroup import PodGroup, SubGroup
 from trainer_kai.api.quantity import Quantity, QuantityError, is_whole, milli
 from trainer_kai.api.queue import Queue, QueueResource
+from trainer_kai.api.requested_values import (
+    preemptibility_fault,
+    requested_annotation_faults,
+    requested_label_faults,
+)
 from trainer_kai.api.runtime import JobSetTemplate, Runtime
 from trainer_kai.api.syntax import (
     annotation_faults,
@@ -26,11 +31,6 @@ from trainer_kai.api.syntax import (
 )
 from trainer_kai.api.topology import Topology
 from trainer_kai.api.trainjob import TrainJob
-from trainer_kai.api.wishes import (
-    preemptibility_fault,
-    requested_annotation_faults,
-    requested_label_faults,
-)
 from trainer_kai.errors import FieldError
 
 __all__ = [

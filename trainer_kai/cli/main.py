@@ -8,14 +8,14 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from trainer_kai.cli.doctor.command import add_doctor
-from trainer_kai.cli.plan import add_plan
-from trainer_kai.cli.queue.command import add_queue
-from trainer_kai.cli.run import add_run
-from trainer_kai.cli.simulate import add_simulate
-from trainer_kai.cli.why import add_why
+from trainer_kai.cli.commands.doctor.command import add_doctor
+from trainer_kai.cli.commands.plan.command import add_plan
+from trainer_kai.cli.commands.queue.command import add_queue
+from trainer_kai.cli.commands.run.command import add_run
+from trainer_kai.cli.commands.simulate.command import add_simulate
+from trainer_kai.cli.commands.why.command import add_why
 from trainer_kai.errors import ConfigError
-from trainer_kai.kube.errors import ApiError
+from trainer_kai.kube.rest.errors import ApiError
 
 __all__ = ["main"]
 

@@ -1,31 +1,38 @@
-"""Requests to the API server: thin, for what is sent and what comes back are `request`, `answer`.
+"""The Kubernetes client: requests to the API server, how they are repeated, and how to open one.
 
 Repeating is done here and nowhere else, by these rules:
 
-1. An answer that says "later" (429) is waited for, unless the caller wants to know it.
+1. A response that says "later" (429) is waited for, unless the retry policy says otherwise.
 2. A request that never reached the API server is sent again.
 3. Any other failure is tried again only if the request is repeatable.
 4. After a 401 the credentials are read anew, once; then the process has to end.
-5. All of it within the patience of the client. The last error is the one that is raised.
-6. An answer that cannot be read is `Garbled`, and is not asked for again: a write was done.
+5. All of it within the retry policy of the client. The last error is the one that is raised.
+6. A response that cannot be read is `Garbled`, and the request is not repeated: a write was done.
+
+`process_client` opens a client for many tasks, `command_client` one for a few requests of a
+command. `bind` (a Binding) and `review_access` (a SubjectAccessReview) are posted and are not
+objects of their own.
 """
 
+import os
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import msgspec
 
 from trainer_kai.api.decode import Page, decode, decode_page
 from trainer_kai.api.meta import Key, Object
+from trainer_kai.api.names import AUTHORIZATION
 from trainer_kai.api.resource import Resource
-from trainer_kai.clock import Clock
-from trainer_kai.kube import request as build
-from trainer_kai.kube.access import RestConfig
-from trainer_kai.kube.answer import body_or_error, garbled_if_unreadable
-from trainer_kai.kube.backoff import Backoff
-from trainer_kai.kube.errors import (
+from trainer_kai.api.resources import PODS
+from trainer_kai.kube.auth.find_rest_config import find_rest_config
+from trainer_kai.kube.auth.rest_config import RestConfig
+from trainer_kai.kube.rest import request as build
+from trainer_kai.kube.rest.command_transport import CommandTransport
+from trainer_kai.kube.rest.errors import (
     ApiError,
     Throttled,
     TooLarge,
@@ -33,7 +40,7 @@ from trainer_kai.kube.errors import (
     Unavailable,
     is_retryable,
 )
-from trainer_kai.kube.request import (
+from trainer_kai.kube.rest.request import (
     NO_OPTIONS,
     Body,
     DeleteOptions,
@@ -41,20 +48,45 @@ from trainer_kai.kube.request import (
     PatchKind,
     Request,
     WriteOptions,
+    object_path,
+    post,
 )
-from trainer_kai.kube.transport import Transport
+from trainer_kai.kube.rest.response import body_or_error, garbled_if_unreadable
+from trainer_kai.kube.rest.transport import Transport
+from trainer_kai.kube.workqueue.backoff import Backoff
+from trainer_kai.service.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
-    from trainer_kai.kube.lease import Fence
+    from trainer_kai.kube.leader.lease import Fence
 
-__all__ = ["Client", "NoRequestObserver", "RequestObserver", "RetryPolicy"]
+__all__ = [
+    "AccessDecision",
+    "AccessRequest",
+    "Client",
+    "NoRequestObserver",
+    "RequestObserver",
+    "RetryPolicy",
+    "bind",
+    "command_client",
+    "process_client",
+    "review_access",
+]
 
 S = TypeVar("S")
+
+
 T = TypeVar("T", bound=Object)
 
+
 _FIRST_WAIT_S: Final = 0.1
+
+
 _LONGEST_WAIT_S: Final = 5.0
+
+
 _PAGE: Final = 500
+
+
 ANY_UID: Final = DeleteOptions()
 
 
@@ -115,7 +147,7 @@ class Client:
 
     def with_fence(self, fence: "Fence") -> "Client":
         """Return this client with a leader's fence before each write; closing it closes nothing."""
-        from trainer_kai.kube.fenced import FencedTransport  # noqa: PLC0415 - no command leads
+        from trainer_kai.kube.leader.fenced_transport import FencedTransport  # noqa: PLC0415 - no command leads
 
         fenced = FencedTransport(self._transport, fence, self.clock)
         return Client(
@@ -293,3 +325,119 @@ def _may_repeat(request: Request, error: ApiError, retry_policy: RetryPolicy) ->
     if isinstance(error, Unavailable) and not error.was_sent:
         return True
     return is_retryable(error) and request.repeatable
+
+
+_INTERACTIVE: Final = RetryPolicy(total_s=5.0)  # somebody waits for the answer
+
+
+@asynccontextmanager
+async def process_client(
+    rest_config: RestConfig, clock: Clock, observer: RequestObserver | None = None
+) -> AsyncIterator[Client]:
+    """Return a client that many tasks use at once, for as long as a process runs."""
+    client = Client(
+        rest_config, _pooled_transport(rest_config), clock, observer or NoRequestObserver()
+    )
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+@asynccontextmanager
+async def command_client(*, kubeconfig: str = "", context: str = "") -> AsyncIterator[Client]:
+    """Return a client for a few requests of a command, as soon as can be."""
+    clock = SystemClock()
+    rest_config = await find_rest_config(os.environ, clock, kubeconfig=kubeconfig, context=context)
+    needs_pooled = rest_config.proxy or rest_config.trust.server_name
+    transport = _pooled_transport(rest_config) if needs_pooled else CommandTransport(rest_config)
+    client = Client(rest_config, transport, clock, NoRequestObserver(), retry_policy=_INTERACTIVE)
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+def _pooled_transport(rest_config: RestConfig) -> Transport:
+    from trainer_kai.kube.rest.pooled_transport import PooledTransport  # noqa: PLC0415 - it imports aiohttp
+
+    return PooledTransport(rest_config)
+
+
+_ACCESS_REVIEWS: Final = f"/apis/{AUTHORIZATION}/v1/subjectaccessreviews"
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRequest:
+    """May these do that? A user, groups, or both; the namespace lets RoleBindings say yes."""
+
+    verb: str
+    group: str
+    resource: str
+    name: str = ""
+    namespace: str = ""
+    user: str = ""
+    groups: tuple[str, ...] = ()
+    uid: str = ""
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()  # what else an authorizer may know him by
+    subresource: str = ""
+
+
+class AccessDecision(msgspec.Struct, frozen=True):
+    """What the authorizers say, and why if they do."""
+
+    allowed: bool = False
+    reason: str = ""
+
+
+class _ReviewResponse(msgspec.Struct):
+    status: AccessDecision
+
+
+async def bind(
+    client: Client,
+    pod: Key,
+    node: str,
+    *,
+    uid: str,
+    version: str = "",
+    annotations: Mapping[str, str] | None = None,
+) -> None:
+    """Put this very pod, and no successor of its name, on a node, for good.
+
+    With a *version* (`metadata.resourceVersion`) only as it was then: 409 if it has changed. The
+    annotations are written onto the pod in the same step. The answer is a Status and is not read:
+    201 is all it says. To hear of a 429 instead of waiting: `client.with_patience(…)`.
+    """
+    name = {"name": pod.name, "namespace": pod.namespace, "uid": uid}
+    if version:
+        name["resourceVersion"] = version
+    metadata = {**name, "annotations": annotations or {}}
+    target = {"apiVersion": "v1", "kind": "Node", "name": node}
+    body = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
+    await client.send(post(object_path(PODS, pod, "binding"), body))
+
+
+async def review_access(client: Client, access_request: AccessRequest) -> AccessDecision:
+    """Ask the API server's authorizers; it changes nothing, so it may be asked twice."""
+    attributes = {
+        "verb": access_request.verb,
+        "group": access_request.group,
+        "resource": access_request.resource,
+        "name": access_request.name,
+        "namespace": access_request.namespace,
+    }
+    if access_request.subresource:
+        attributes["subresource"] = access_request.subresource
+    spec: dict[str, object] = {
+        "resourceAttributes": attributes,
+        "user": access_request.user,
+        "groups": list(access_request.groups),
+    }
+    if access_request.uid:
+        spec["uid"] = access_request.uid
+    if access_request.extra:
+        spec["extra"] = {name: list(values) for name, values in access_request.extra}
+    body = {"apiVersion": f"{AUTHORIZATION}/v1", "kind": "SubjectAccessReview", "spec": spec}
+    review = await client.call(_ReviewResponse, post(_ACCESS_REVIEWS, body, repeatable=True))
+    return review.status

@@ -12,7 +12,7 @@ import msgspec
 from trainer_kai.api.meta import PartialObject
 from trainer_kai.api.resource import Resource
 from trainer_kai.kube.client import Client
-from trainer_kai.kube.request import Request
+from trainer_kai.kube.rest.request import Request
 
 __all__ = ["Discovery"]
 

@@ -2,11 +2,16 @@
 
 import sys
 
-from trainer_kai.kube.runner import Runner
-from trainer_kai.kube.standard import ProcessContext, event_recorder, leader_elector, run_process
+from trainer_kai.kube.process.context import (
+    ProcessContext,
+    event_recorder,
+    leader_elector,
+    run_process,
+)
+from trainer_kai.kube.process.runner import Runner
 from trainer_kai.podgrouper.reconcile import Podgrouper
-from trainer_kai.policy.groups import GroupingRules
-from trainer_kai.settings import PodgrouperSettings
+from trainer_kai.policy.podgroups.manifests import GroupingRules
+from trainer_kai.service.settings import PodgrouperSettings
 
 _NAME = "trainer_kai.podgrouper"
 

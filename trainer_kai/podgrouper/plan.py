@@ -1,9 +1,10 @@
-"""What to write for one JobSet: groups that are missing or differ, pods nobody assigned.
+"""What to write for one JobSet: PodGroups that are missing or differ, and unassigned pods.
 
-The answer follows from what is there and from nothing else, so asking twice is asking once. While a
-JobSet is suspended nothing is written: its queue may still change, and its groups ask for nothing.
-While a pod of it is on a node, its groups change only so that they are easier to evict.
-Nor is it for a JobSet whose TrainJob does not exist: marks and owners are what an author wrote.
+The result follows from the observed state and from nothing else, so a second run writes nothing.
+While a JobSet is suspended nothing is written: its queue may still change, and its PodGroups
+request nothing. While a pod of it is on a node, its PodGroups change only so that they are easier
+to evict. Nothing is written for a JobSet whose TrainJob does not exist: its labels and owners are
+what an author wrote.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,21 +23,21 @@ from trainer_kai.api.names import (
     SUBGROUP,
 )
 from trainer_kai.api.quantity import QuantityError
-from trainer_kai.api.wishes import requested_annotation_faults, requested_label_faults
-from trainer_kai.podgrouper.roster import PodRecord
-from trainer_kai.podgrouper.seen import StoredPodGroup, field_paths
-from trainer_kai.policy.census import count_pods
-from trainer_kai.policy.classes import SelectablePriorityClasses
-from trainer_kai.policy.easing import RunningUpdate, running_update
+from trainer_kai.api.requested_values import requested_annotation_faults, requested_label_faults
+from trainer_kai.podgrouper.store import PodRecord
+from trainer_kai.podgrouper.watched_podgroup import StoredPodGroup, field_paths
 from trainer_kai.policy.finding import Finding
-from trainer_kai.policy.groups import (
+from trainer_kai.policy.podgroups.manifests import (
     GroupingRules,
     ManifestFields,
     planned_podgroup_name,
     podgroup_manifests,
 )
-from trainer_kai.policy.names import podset_name
-from trainer_kai.policy.units import PlannedPodGroup, PodGroupPlan, plan_podgroups
+from trainer_kai.policy.podgroups.names import podset_name
+from trainer_kai.policy.podgroups.planned import PlannedPodGroup, PodGroupPlan, plan_podgroups
+from trainer_kai.policy.podgroups.pod_counts import count_pods
+from trainer_kai.policy.podgroups.running_update import RunningUpdate, running_update
+from trainer_kai.policy.queueing.priority_classes import SelectablePriorityClasses
 
 __all__ = ["GroupingPlan", "ObservedState", "PodAssignment", "is_admitted_here", "plan"]
 

@@ -1,7 +1,7 @@
-"""Brings groups in line with JobSets: the shell around `plan`.
+"""Reconciles PodGroups with JobSets: the only module around `plan` that waits.
 
-All replicas follow the cluster; only the one that leads writes. It begins with every JobSet there
-is, so what happened while nobody led is caught up with. Each write may be repeated: a group is
+All replicas follow the cluster; only the leader writes. It begins with every JobSet there is, so
+what happened while there was no leader is caught up with. Each write may be repeated: a PodGroup is
 applied as a whole, and a pod is assigned by its uid.
 """
 
@@ -19,21 +19,25 @@ from trainer_kai.api.pod import Pod
 from trainer_kai.api.priority import PriorityClass
 from trainer_kai.api.resource import Resource
 from trainer_kai.api.resources import JOBS, JOBSETS, PODS, PRIORITY_CLASSES, TRAINJOBS
-from trainer_kai.health import Health
 from trainer_kai.kube.client import Client
-from trainer_kai.kube.errors import Conflict, NotFound
-from trainer_kai.kube.events import EventObject, EventRecorder
-from trainer_kai.kube.known import Delta, DeltaType
-from trainer_kai.kube.observed import ClientObserver
-from trainer_kai.kube.queue import Requeue, WorkQueue, WorkQueueSettings
-from trainer_kai.kube.request import ListTarget, Selection, WriteOptions
-from trainer_kai.kube.runner import Runner
-from trainer_kai.kube.watch import Watch
-from trainer_kai.metrics import Metrics
+from trainer_kai.kube.events.recorder import EventObject, EventRecorder
+from trainer_kai.kube.process.client_observer import ClientObserver
+from trainer_kai.kube.process.runner import Runner
+from trainer_kai.kube.rest.errors import Conflict, NotFound
+from trainer_kai.kube.rest.request import ListTarget, Selection, WriteOptions
+from trainer_kai.kube.watch.delta import Delta, DeltaType
+from trainer_kai.kube.watch.watch import Watch
+from trainer_kai.kube.workqueue.queue import Requeue, WorkQueue, WorkQueueSettings
 from trainer_kai.podgrouper.plan import GroupingPlan, ObservedState, plan
-from trainer_kai.podgrouper.roster import PodgrouperStore
-from trainer_kai.podgrouper.seen import FIELD_MANAGER, WATCHED_PODGROUPS, WatchedPodGroup
-from trainer_kai.policy.groups import GroupingRules, ManifestFields
+from trainer_kai.podgrouper.store import PodgrouperStore
+from trainer_kai.podgrouper.watched_podgroup import (
+    FIELD_MANAGER,
+    WATCHED_PODGROUPS,
+    WatchedPodGroup,
+)
+from trainer_kai.policy.podgroups.manifests import GroupingRules, ManifestFields
+from trainer_kai.service.health import Health
+from trainer_kai.service.metrics import Metrics
 
 __all__ = ["Podgrouper"]
 

@@ -1,4 +1,4 @@
-"""From a TrainJob and its runtime to queue, stages, units, groups and lint findings.
+"""From a TrainJob and its runtime to queue, stages, PodGroups and lint findings.
 
-Pure: the same objects always give the same answer. It never places a pod or writes an object.
+Pure: the same objects always give the same answer. No pod is placed and no object is written here.
 """

@@ -15,6 +15,7 @@ from trainer_kai.policy.finding import Finding
 
 __all__ = [
     "COMPLETE",
+    "INITIALIZERS",
     "READY",
     "Edge",
     "StartOrder",
@@ -24,6 +25,8 @@ __all__ = [
 ]
 
 READY: Final = "Ready"
+
+
 COMPLETE: Final = "Complete"
 
 
@@ -111,7 +114,10 @@ def _invalid_dependencies(spec: JobSetSpec, jobs: Mapping[str, ReplicatedJob]) -
             if dependency.name not in jobs:
                 earlier_names = ", ".join(sorted(earlier)) or "none: this is the first one"
                 are = "are" if len(earlier) > 1 else "is"
-                message = f"there is no replicatedJob {dependency.name!r}; before it there {are} {earlier_names}"
+                message = (
+                    f"there is no replicatedJob {dependency.name!r}; before it "
+                    f"there {are} {earlier_names}"
+                )
                 yield Finding(f"{path}.name", message, blocks=True)
             elif dependency.name not in {*earlier, job.name}:  # it does let in who waits for itself
                 message = f"{dependency.name!r} must be listed before {job.name!r}"
@@ -212,3 +218,6 @@ def _bypassed(edges: Iterable[Edge], name: str) -> Iterator[Edge]:
 def _path(spec: JobSetSpec, name: str) -> str:
     index = next(i for i, job in enumerate(spec.replicated_jobs) if job.name == name)
     return f"spec.replicatedJobs[{index}]"
+
+
+INITIALIZERS: Final = frozenset({"dataset-initializer", "model-initializer"})

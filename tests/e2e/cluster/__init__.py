@@ -1,1 +1,1 @@
-"""The chain as a library, module for module; no program of it is started here."""
+"""Tests of the cluster library, module by module; no program of it is started here."""

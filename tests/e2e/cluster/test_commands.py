@@ -11,7 +11,7 @@ import pytest
 from e2e.cluster import commands, registry
 from e2e.cluster.__main__ import main, parser
 from e2e.cluster.commands import CommandError
-from e2e.cluster.identity import Identity, identify
+from e2e.cluster.process_identity import Identity, identify
 from e2e.cluster.registry import Note
 from tests.support.case import Case, ids
 

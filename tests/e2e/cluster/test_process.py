@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from e2e.cluster.identity import Identity
 from e2e.cluster.process import Process, ProgramDied
+from e2e.cluster.process_identity import Identity
 from e2e.cluster.programs import Program
 
 # Says something and then waits; ends well when it is asked to.

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from e2e.cluster.programs import all_programs
-from tests.support.chain import make_layout
+from tests.support.cluster_layout import make_layout
 
 RUN = Path("/run-folder")
 PROGRAMS = all_programs(make_layout(RUN))

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from e2e.cluster import registry
-from e2e.cluster.identity import Identity, identify
 from e2e.cluster.paths import kept_logs_root
+from e2e.cluster.process_identity import Identity, identify
 from e2e.cluster.registry import Note, RunFolder
 from tests.support.case import Case, ids
 

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import pytest
 
-from e2e.cluster.identity import Identity, identify
+from e2e.cluster.process_identity import Identity, identify
 from e2e.cluster.tether import tethered
-from tests.support.tree import ROOT
+from tests.support.repository import ROOT
 
 # A program that starts a tethered one, says its number, and waits for it.
 HOLDER = """

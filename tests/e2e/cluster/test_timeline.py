@@ -9,7 +9,7 @@ import pytest
 from e2e.cluster.resources import CONFIG_MAPS, PODS, Obj, Resource
 from e2e.cluster.timeline import Gap, Key, Moment, State, Timeline, replay
 from tests.support.case import Case, ids
-from tests.support.scripted import CLOSED, ScriptedApi, WatchLine, event
+from tests.support.fakes.scripted_api import CLOSED, ScriptedApi, WatchLine, event
 
 
 class GivenWatch(NamedTuple):

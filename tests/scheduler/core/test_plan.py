@@ -4,34 +4,31 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from scheduler.core.decision import (
+from scheduler.core.model.failures import (
     FitErrors,
     IncompletePodSet,
     MissingPods,
-    Plan,
-    PlanStats,
-    PodGroupAllocation,
     PreFilterDetails,
-    QueueBoundExceeded,
-)
-from scheduler.core.model import (
-    UNBOUND,
-    AffinityTerm,
-    PodSet,
     PreFilterFailure,
-    ReservationCause,
-    ReservedPlace,
-    ResourceKind,
-    SchedulingSignature,
-    Snapshot,
-    SubGroupSet,
+    QueueBoundExceeded,
     UnschedulableReason,
 )
+from scheduler.core.model.podgroup import (
+    AffinityTerm,
+    PodSet,
+    ReservationCause,
+    ReservedPlace,
+    SchedulingSignature,
+    SubGroupSet,
+)
+from scheduler.core.model.resources import UNBOUND, ResourceKind
+from scheduler.core.model.result import Plan, PlanStats, PodGroupAllocation
+from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.plan import plan
 from scheduler.policies.registry import PolicySelection, build_policies
 from tests.support.case import Case, ids
-from tests.support.snapshots import Builder, SnapshotNode, SnapshotQueue, signature
-from tests.support.snapshotted import no_pod_affinity
+from tests.support.snapshot.builder import Builder, SnapshotNode, SnapshotQueue, signature
+from tests.support.snapshot.random_snapshots import no_pod_affinity
 
 POLICIES: Final = build_policies(PolicySelection())
 GPU: Final = signature(gpu=1)

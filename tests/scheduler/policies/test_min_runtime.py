@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduler.core.policy import MinRuntime
+from scheduler.core.model.plugins import MinRuntime
 from scheduler.policies.registry import (
     PluginSelection,
     PolicySelection,
@@ -52,7 +52,9 @@ def test_each_action_has_its_own() -> None:
     )
 
 
-@pytest.mark.parametrize(("text", "resolves_at_leaf"), [("lca", False), ("queue", True), ("x", False)])
+@pytest.mark.parametrize(
+    ("text", "resolves_at_leaf"), [("lca", False), ("queue", True), ("x", False)]
+)
 def test_who_is_asked(text: str, resolves_at_leaf: bool) -> None:
     """KAI's choice is where the ways part."""
     choice = chosen(reclaimResolveMethod=text)

@@ -4,19 +4,13 @@ from typing import NamedTuple
 
 import pytest
 
-from scheduler.core.decision import QueueBoundExceeded
-from scheduler.core.model import (
-    NONE,
-    UNBOUND,
-    PodGroupInfo,
-    PodSet,
-    ResourceKind,
-    UnschedulableReason,
-)
-from scheduler.core.policy import QuotaRefusal
-from scheduler.core.usage import Amounts, Usage
+from scheduler.core.model.failures import QueueBoundExceeded, UnschedulableReason
+from scheduler.core.model.plugins import QuotaRefusal
+from scheduler.core.model.podgroup import PodGroupInfo, PodSet
+from scheduler.core.model.resources import NONE, UNBOUND, Amounts, ResourceKind
+from scheduler.core.model.usage import Usage
 from scheduler.policies.quota import within_limit, within_quota
-from tests.scheduler.core.test_order import QueueCase, queues_of
+from tests.scheduler.core.queues.test_order import QueueCase, queues_of
 from tests.support.case import Case, ids
 
 FREE = (UNBOUND, UNBOUND, UNBOUND)

@@ -4,12 +4,8 @@ from typing import Final
 
 import pytest
 
-from scheduler.core.policy import NodeFeatures, Policies
-from scheduler.policies.availability import availability
-from scheduler.policies.elastic import elastic
-from scheduler.policies.nominated_node import nominated_node
-from scheduler.policies.placement import binpack, spread
-from scheduler.policies.priority import priority
+from scheduler.core.model.plugins import NodeFeatures, Policies
+from scheduler.policies.order import elastic, priority
 from scheduler.policies.quota import may_borrow, within_limit, within_quota
 from scheduler.policies.registry import (
     ACTIONS,
@@ -20,9 +16,9 @@ from scheduler.policies.registry import (
     build_policies,
     selection_errors,
 )
-from scheduler.policies.resource_type import resource_type
+from scheduler.policies.scores import availability, binpack, nominated_node, resource_type, spread
 from tests.support.case import Case, ids
-from tests.support.snapshots import signature
+from tests.support.snapshot.builder import signature
 
 OFF: Final = PluginSelection(enabled=False)
 FEATURES: Final = NodeFeatures(1, 2, 8, fits_idle=True, has_gpu=True, is_nominated=False)

@@ -8,21 +8,21 @@ from typing import Any
 import pytest
 
 from scheduler.policies.registry import PolicySelection, build_policies
-from scheduler.shell.carry import Binder
+from scheduler.shell.bind.binder import Binder
 from scheduler.shell.cycle import CommandExecutor, Cycle
-from scheduler.shell.evict import Evictor
-from scheduler.shell.permission import NotifyingExecutor, QueueAccessReviews
-from scheduler.shell.report import StatusReporter
-from scheduler.shell.suspend import Suspender
-from scheduler.shell.termination import TerminationGraceLimiter
-from scheduler.state.live import ClusterCache
-from scheduler.state.terms import StateOptions
-from tests.support.clusters import NOW, queue
-from tests.support.fakecluster import FakeCluster
-from trainer_kai.kube.events import EventApi, EventRecorder, EventSettings
-from trainer_kai.log import logger
-from trainer_kai.metrics import Metrics
-from trainer_kai.settings import Unannotated
+from scheduler.shell.evict.evictor import Evictor
+from scheduler.shell.evict.suspend import Suspender
+from scheduler.shell.evict.termination_grace import TerminationGraceLimiter
+from scheduler.shell.queue_access import NotifyingExecutor, QueueAccessReviews
+from scheduler.shell.report.status import StatusReporter
+from scheduler.state.cache.cache import ClusterCache
+from scheduler.state.inputs import StateOptions
+from tests.support.fakes.fake_cluster import FakeCluster
+from tests.support.state.objects import NOW, queue
+from trainer_kai.kube.events.recorder import EventApi, EventRecorder, EventSettings
+from trainer_kai.service.log import logger
+from trainer_kai.service.metrics import Metrics
+from trainer_kai.service.settings import Unannotated
 
 MOST_GRACE_S = 600.0  # that an evicted pod may take to end
 

@@ -1,4 +1,4 @@
-"""From news to binds: what is decided is done, whole, and nothing else is."""
+"""From cluster events to binds: a decision is carried out whole, and nothing else is."""
 
 import json
 from typing import Any
@@ -7,10 +7,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.scheduler.shell.conftest import SchedulerHarness
-from tests.support.clusters import JOBSET, gang, group, jobset_pod, node, pod, queue
+from tests.support.state.objects import JOBSET, gang, group, jobset_pod, node, pod, queue
 from trainer_kai.api.names import RECLAIM_GOAL
 from trainer_kai.errors import InvariantError
-from trainer_kai.kube.errors import ErrorDetails, Unavailable
+from trainer_kai.kube.rest.errors import ErrorDetails, Unavailable
 
 _RESERVED = "trainer-kai.dev/reserved"
 

@@ -2,13 +2,13 @@
 
 import pytest
 
-from trainer_kai.api import podtext
-from trainer_kai.api.families import PodTextTemplates
+from trainer_kai.api import pod_text
+from trainer_kai.api.pod_text_templates import PodTextTemplates
 
 
 @pytest.fixture(autouse=True)
 def templates(monkeypatch: pytest.MonkeyPatch) -> PodTextTemplates:
     """Let each test begin without a family."""
     known = PodTextTemplates()
-    monkeypatch.setattr(podtext, "TEMPLATES", known)
+    monkeypatch.setattr(pod_text, "TEMPLATES", known)
     return known

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.support import pods
 from tests.support.case import Case, ids
 from tests.support.documents import documents
+from tests.support.workloads import recorded_pods
 from trainer_kai.api.decode import DecodeError, decode, decode_page, decode_watch_event, encode
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Meta, PartialObject
@@ -215,7 +215,7 @@ def test_recorded_runtimes(file: Path) -> None:
 
 def test_a_recorded_pod() -> None:
     """A pod of a JobSet, bound and running, with all that a scheduler asks of it."""
-    pod = decode(Pod, pods.RUNNING.encode())
+    pod = decode(Pod, recorded_pods.RUNNING.encode())
 
     assert str(pod.metadata.key) == "record-pods/job-node-0-0-hjklm"
     assert pod.metadata.controller is not None
@@ -260,7 +260,7 @@ def test_plain_objects_are_written_compactly() -> None:
 
 def test_labels_of_a_pod_are_written() -> None:
     """Those of an Indexed Job, which are no dict, as any others."""
-    labels = decode(Pod, pods.RUNNING.encode()).metadata.labels
+    labels = decode(Pod, recorded_pods.RUNNING.encode()).metadata.labels
 
     assert not isinstance(labels, dict)
     assert json.loads(encode({"labels": labels})) == {"labels": dict(labels)}

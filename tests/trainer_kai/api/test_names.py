@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.case import Case, ids
-from tests.support.tree import ROOT, project_files
+from tests.support.repository import ROOT, project_files
 from trainer_kai.api import names
 from trainer_kai.api.syntax import label_name_fault
 

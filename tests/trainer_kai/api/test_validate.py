@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from tests.support import pods
 from tests.support.case import Case, ids
 from tests.support.documents import documents
+from tests.support.workloads import recorded_pods
 from trainer_kai.api.decode import decode, encode
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.pod import Pod
@@ -340,5 +340,5 @@ def test_what_the_chain_made_has_no_fault() -> None:
         assert jobset_faults(decode(JobSet, encode(built))) == ()
     for file in (FIXTURES / "runtimes").glob("*.yaml"):
         assert runtime_faults(decode(Runtime, encode(*documents(file)))) == ()
-    for text in (pods.PENDING, pods.RUNNING):
+    for text in (recorded_pods.PENDING, recorded_pods.RUNNING):
         assert pod_faults(decode(Pod, text.encode())) == ()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.case import Case, ids
-from tests.support.tree import ROOT
+from tests.support.repository import ROOT
 from trainer_kai.cli.main import main
 
 BORROWED = ROOT / "tests/fixtures/clusters/over-borrowed.yaml"

@@ -6,14 +6,13 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from tests.support.apiserver import ClientRun, GivenAnswer, json_answer
 from tests.support.case import Case, ids
+from tests.support.fakes.recording_transport import ClientRun, GivenAnswer, json_answer
 from trainer_kai.api.meta import Key, PartialObject
 from trainer_kai.api.resource import Resource
 from trainer_kai.errors import ConfigError
-from trainer_kai.kube.answer import ApiResponse
 from trainer_kai.kube.client import Client, RetryPolicy
-from trainer_kai.kube.errors import (
+from trainer_kai.kube.rest.errors import (
     Conflict,
     ErrorDetails,
     Forbidden,
@@ -23,7 +22,8 @@ from trainer_kai.kube.errors import (
     Unavailable,
     WatchExpired,
 )
-from trainer_kai.kube.request import DeleteOptions, ListTarget, Request, WriteOptions
+from trainer_kai.kube.rest.request import DeleteOptions, ListTarget, Request, WriteOptions
+from trainer_kai.kube.rest.response import ApiResponse
 
 PODS: Final = Resource("", "v1", "pods", "Pod", True, PartialObject)
 GROUPS: Final = Resource("scheduling.run.ai", "v2", "podgroups", "PodGroup", True, PartialObject)

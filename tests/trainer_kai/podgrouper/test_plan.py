@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from tests.support.case import Case, ids
-from tests.support.jobsets import RUNTIMES, UID, admitted, jobset, pod, recorded
-from tests.trainer_kai.podgrouper.rosters import BUNDLED, EXTERNAL, applied, job_for, store_with
+from tests.support.workloads.jobsets import RUNTIMES, UID, admitted, jobset, pod, recorded
+from tests.trainer_kai.podgrouper.stores import BUNDLED, EXTERNAL, applied, job_for, store_with
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import (
     ADMITTED,
@@ -24,9 +24,9 @@ from trainer_kai.api.names import (
     TOPOLOGY_REQUIRED,
 )
 from trainer_kai.podgrouper.plan import GroupingPlan, ObservedState, plan
-from trainer_kai.podgrouper.roster import PodgrouperStore
-from trainer_kai.policy.groups import GroupingRules
-from trainer_kai.policy.units import MOST_SUB_GROUPS
+from trainer_kai.podgrouper.store import PodgrouperStore
+from trainer_kai.policy.podgroups.manifests import GroupingRules
+from trainer_kai.policy.podgroups.planned import MOST_SUB_GROUPS
 
 TORCH = "torch-distributed"
 DEEPSPEED = "deepspeed-distributed"

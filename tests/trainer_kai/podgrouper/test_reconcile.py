@@ -1,4 +1,4 @@
-"""The shell of the podgrouper: each write once, its answer remembered, nobody in the way."""
+"""The podgrouper around its plan: each write once, its answer remembered, nothing blocked."""
 
 import asyncio
 import json
@@ -9,20 +9,20 @@ from typing import Any
 import pytest
 import structlog
 
-from tests.support.answers import error_answer
-from tests.support.jobsets import admitted, recorded
-from tests.trainer_kai.podgrouper.rosters import BUNDLED, job_for
-from trainer_kai.clock import SystemClock
-from trainer_kai.health import Health
-from trainer_kai.kube.access import RestConfig, StaticToken
-from trainer_kai.kube.answer import ApiResponse
+from tests.support.fakes.scripted_transport import error_answer
+from tests.support.workloads.jobsets import admitted, recorded
+from tests.trainer_kai.podgrouper.stores import BUNDLED, job_for
+from trainer_kai.kube.auth.rest_config import RestConfig, StaticToken
 from trainer_kai.kube.client import Client, NoRequestObserver
-from trainer_kai.kube.observed import ClientObserver
-from trainer_kai.kube.request import Request
-from trainer_kai.kube.runner import Runner
-from trainer_kai.kube.standard import event_recorder
-from trainer_kai.metrics import Metrics
+from trainer_kai.kube.process.client_observer import ClientObserver
+from trainer_kai.kube.process.context import event_recorder
+from trainer_kai.kube.process.runner import Runner
+from trainer_kai.kube.rest.request import Request
+from trainer_kai.kube.rest.response import ApiResponse
 from trainer_kai.podgrouper.reconcile import Podgrouper
+from trainer_kai.service.clock import SystemClock
+from trainer_kai.service.health import Health
+from trainer_kai.service.metrics import Metrics
 
 PATIENCE_S = 5.0
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.case import Case, ids
-from tests.support.jobsetmodel import Job, ModelPod, State, finished, settled, with_pod
 from tests.support.size import examples
+from tests.support.workloads.jobset_model import Job, ModelPod, State, finished, settled, with_pod
 from tests.trainer_kai.policy.specs import any_jobset, jobset, rjob
 from trainer_kai.api.job import JobSpec
 from trainer_kai.api.jobset import JobSet, ReplicatedJob

@@ -1,9 +1,9 @@
-"""What is wrong with a TrainJob before it is made: a front door to the rules."""
+"""What is wrong with a TrainJob before it is created: the entry points of the lint rules."""
 
-from trainer_kai.policy.lint.bounds import NOTHING_KNOWN, KnownCluster
-from trainer_kai.policy.lint.jobsets import lint_jobset
-from trainer_kai.policy.lint.nodes import NodeIndex
-from trainer_kai.policy.lint.trainjobs import is_refusable, lint_trainjob
+from trainer_kai.policy.lint.jobset import lint_jobset
+from trainer_kai.policy.lint.known_cluster import NOTHING_KNOWN, KnownCluster
+from trainer_kai.policy.lint.node_index import NodeIndex
+from trainer_kai.policy.lint.trainjob import is_refusable, lint_trainjob
 
 __all__ = [
     "NOTHING_KNOWN",

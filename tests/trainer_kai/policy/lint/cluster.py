@@ -11,8 +11,8 @@ from trainer_kai.api.priority import PriorityClass
 from trainer_kai.api.queue import QueueSpec
 from trainer_kai.api.topology import TopologySpec
 from trainer_kai.policy.finding import Finding
-from trainer_kai.policy.groups import GroupingRules
 from trainer_kai.policy.lint import KnownCluster, NodeIndex, lint_jobset
+from trainer_kai.policy.podgroups.manifests import GroupingRules
 
 __all__ = [
     "GPU",

@@ -1,0 +1,1 @@
+"""The webhook and the podgrouper on the real cluster."""

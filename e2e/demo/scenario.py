@@ -1,0 +1,90 @@
+"""What the demo submits: three teams, and six TrainJobs that do not all fit at once. Pure."""
+
+from typing import Final, NamedTuple
+
+from e2e.cluster.kwok_stages import READY_SECONDS, RUN_SECONDS
+from e2e.cluster.trainjobs import Submission, pod_annotations
+from e2e.fixtures.podgroups import QUEUE
+from e2e.fixtures.queues import queue
+
+__all__ = ["ACTS", "LATE", "NAMESPACE", "TEAMS", "TENANTS", "DemoStep", "DemoTrainJob"]
+
+
+class DemoTrainJob(NamedTuple):
+    """A TrainJob, and what a spectator has to know about it."""
+
+    submission: Submission
+    words: str
+
+
+class DemoStep(NamedTuple):
+    """Tasks that are submitted together, once those named have pods on nodes."""
+
+    after_scheduled: tuple[str, ...]
+    tasks: tuple[DemoTrainJob, ...]
+
+
+TEAMS: Final = (
+    queue("guests", 0),
+    queue("research", 32),
+    queue("team-a", 16, 16, "research"),
+    queue("team-b", 16, -1, "research"),
+)
+NAMESPACE: Final = "default"  # where all of them work
+TENANTS: Final = ("guests", "team-a", "team-b")  # queues that it may use
+
+
+def _torch(name: str, team: str, nodes: int, run_for: str) -> Submission:
+    """Return a TrainJob with whole nodes, all of which start together or not at all."""
+    patches = pod_annotations({"node": {RUN_SECONDS: run_for}})
+    labels = {QUEUE: team}
+    return Submission(name, "torch-distributed", NAMESPACE, nodes, 8, patches, labels=labels)
+
+
+_MOE: Final = Submission(
+    "moe",
+    "deepspeed-distributed",
+    num_nodes=3,
+    gpus=4,
+    patches=pod_annotations({"node": {READY_SECONDS: "6s"}, "launcher": {RUN_SECONDS: "8s"}}),
+    labels={QUEUE: "team-b"},
+)
+_TUNE: Final = Submission(
+    "tune",
+    "torchtune-llama3.2-1b",
+    gpus=2,
+    patches=pod_annotations(
+        {
+            "dataset-initializer": {RUN_SECONDS: "2s"},
+            "model-initializer": {RUN_SECONDS: "4s"},
+            "node": {RUN_SECONDS: "5s"},
+        }
+    ),
+    labels={QUEUE: "team-b"},
+)
+
+ACTS: Final = (
+    DemoStep((), (DemoTrainJob(_torch("night", "guests", 2, "9s"), "torch, 2 nodes with 8 GPUs"),)),
+    DemoStep(
+        ("night",), (DemoTrainJob(_torch("llm", "team-a", 2, "12s"), "torch, 2 nodes with 8 GPUs"),)
+    ),
+    DemoStep(
+        ("llm",),  # nothing is idle any more: moe must be given back what guests have
+        (
+            DemoTrainJob(
+                _MOE, "DeepSpeed, 2 nodes with 4 GPUs, and a launcher once those are Ready"
+            ),
+            DemoTrainJob(_TUNE, "torchtune, 2 initializers without GPUs, then a node with 2"),
+        ),
+    ),
+    DemoStep(
+        ("moe",),
+        (
+            DemoTrainJob(_torch("sft", "team-a", 1, "5s"), "torch, 1 node with 8 GPUs"),
+            DemoTrainJob(_torch("eval", "team-b", 1, "5s"), "torch, 1 node with 8 GPUs"),
+        ),
+    ),
+)
+LATE: Final = DemoTrainJob(
+    _torch("big", "team-a", 3, "5s"), "3 nodes with 8 GPUs: more than team-a may"
+)

@@ -1,1 +1,0 @@
-"""The webhook and the podgrouper on the real chain."""

@@ -1,0 +1,1 @@
+"""What `manifests/` installs, tested on a real API server."""

@@ -1,0 +1,381 @@
+"""Checks of every feature that needs a permission, all at once, within seconds.
+
+Each scene has a room of its own. What does not come about is returned in words, so that whoever
+takes a right away sees what that breaks.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple
+
+import aiohttp
+
+from e2e.cluster.api import ApiError
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.kwok_stages import WAITING_CLASS
+from e2e.cluster.resources import (
+    EVENTS,
+    JOBSETS,
+    NAMESPACES,
+    PODS,
+    PVCS,
+    SERVICE_ACCOUNTS,
+    TRAINJOBS,
+    Obj,
+    Resource,
+)
+from e2e.cluster.timeline import Key, Timeline
+from e2e.cluster.trainjobs import Submission, condition
+from e2e.conftest import make_namespace
+from e2e.fixtures.dry_run import jobset_of, make_unmanaged_trainjob
+from e2e.fixtures.install import CLUSTER_ROLES, PODGROUPS, QUEUES, apply
+from e2e.fixtures.podgroups import PODGROUP, QUEUE
+from e2e.fixtures.trainjobs import Job, bare_pod, end_stage_now, make_queue, submit
+from trainer_kai.api.names import ADMITTED, EVICTED_GPUS
+
+__all__ = ["remove_checks", "run_checks"]
+
+_FOLLOWED: Final = (TRAINJOBS, JOBSETS, PODS, PVCS, PODGROUPS, QUEUES, EVENTS)
+_RUNTIME: Final = "torch-distributed"
+_GPUS: Final = 8  # of the one node
+
+
+class CheckContext(NamedTuple):
+    """Where a scene is played, and for how long anything may be waited for."""
+
+    cluster: Cluster
+    timeline: Timeline
+    round_name: str
+    patience_s: float
+    snapshot_url: str  # of the scheduler
+
+    def namespace_of(self, scene: str) -> str:
+        """Return the namespace of a scene."""
+        return f"{scene}-{self.round_name}"
+
+    def objects(self, resource: Resource, scene: str) -> list[Obj]:
+        """Return the objects of one kind in the room of a scene."""
+        room = self.namespace_of(scene)
+        return [
+            it for it in self.timeline.objects(resource) if it["metadata"].get("namespace") == room
+        ]
+
+    async def until(self, is_so: Callable[[], bool], what: str) -> None:
+        """Wait for something; fail with *what* did not come about."""
+        await self.timeline.until(lambda _: is_so(), what, self.patience_s)
+
+    async def until_dry_run(self, jobset: Obj, is_so: Callable[[Obj], bool], what: str) -> None:
+        """Wait until a JobSet would become like this; for want of a right it may be refused."""
+        try:
+            async with asyncio.timeout(self.patience_s):
+                while not await self._dry_run_matches(jobset, is_so):
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            raise AssertionError(what) from None
+
+    async def _dry_run_matches(self, jobset: Obj, is_so: Callable[[Obj], bool]) -> bool:
+        try:
+            return is_so(await self.cluster.api.create(jobset, dryRun="All"))
+        except ApiError:
+            return False
+
+
+async def run_checks(cluster: Cluster, act: str, patience_s: float, snapshot_url: str) -> list[str]:
+    """Play all scenes; return what did not come about."""
+    faults: list[str] = []
+    async with cluster.timeline(*_FOLLOWED) as seen:
+        stage = CheckContext(cluster, seen, act, patience_s, snapshot_url)
+        scenes = (_named, _is_relocated, _assigned, _stored, _is_explained, _is_reclaimed, _shown)
+        await asyncio.gather(*(_run_check(scene, stage, faults) for scene in scenes))
+    return sorted(faults)
+
+
+async def remove_checks(cluster: Cluster, act: str) -> None:
+    """Take away whatever still wants room."""
+    for scene in ("named", "moved", "assigned", "stored", "told", "taken"):
+        room = f"{scene}-{act}"
+        await cluster.api.request("DELETE", TRAINJOBS.path(room))
+        async with asyncio.timeout(60):
+            while await cluster.api.kill_pods(room):
+                await asyncio.sleep(0.1)
+
+
+async def _run_check(
+    scene: Callable[[CheckContext], Awaitable[None]], stage: CheckContext, faults: list[str]
+) -> None:
+    try:
+        await scene(stage)
+    except AssertionError as error:
+        faults.append(f"{scene.__name__.strip('_')}: {str(error).partition(';')[0]}")
+
+
+async def _named(stage: CheckContext) -> None:
+    """See a new namespace name the queue; and a group that is deleted made again, and told."""
+    room, api = stage.namespace_of("named"), stage.cluster.api
+    await make_namespace(stage.cluster, room)
+    await make_queue(stage.cluster, room, 0, room)
+    await api.merge(NAMESPACES, None, room, {"metadata": {"labels": {QUEUE: room}}})
+    tried = jobset_of(
+        await make_unmanaged_trainjob(stage.cluster, Submission("probe", _RUNTIME, room, 1))
+    )
+    await stage.until_dry_run(
+        tried, lambda made: _label(made) == room, "it is known what its namespace says"
+    )
+    await api.create(Submission("job", _RUNTIME, room, 2).trainjob())
+    await stage.until(
+        lambda: [_label(it) for it in stage.objects(JOBSETS, "named")] == [room],
+        "its JobSet is in the queue of its namespace",
+    )
+    await stage.until(lambda: _running(stage.objects(PODS, "named")) == 2, "its pods run")
+    [group] = stage.objects(PODGROUPS, "named")
+    await api.delete(PODGROUPS, room, group["metadata"]["name"])
+    await stage.until(
+        lambda: (
+            [it["metadata"]["uid"] for it in stage.objects(PODGROUPS, "named")]
+            not in ([], [group["metadata"]["uid"]])
+        ),
+        "its group is made again",
+    )
+    await stage.until(
+        lambda: _conditions(stage, "named", "PodGroupsCreated") == 2, "that is told twice"
+    )
+
+
+async def _is_relocated(stage: CheckContext) -> None:
+    """See that who is suspended may change the queue, and goes there when it is resumed."""
+    room, api = stage.namespace_of("moved"), stage.cluster.api
+    await make_namespace(stage.cluster, room)
+    job = Submission("job", _RUNTIME, room, 1, labels={QUEUE: "here"}).trainjob()
+    job["spec"]["suspend"] = True
+    await api.create(job)
+    await stage.until(
+        lambda: [_label(it) for it in stage.objects(JOBSETS, "moved")] == ["here"],
+        "it is in its queue",
+    )
+    change = {"metadata": {"labels": {QUEUE: "there"}}, "spec": {"suspend": False}}
+    await api.merge(TRAINJOBS, room, "job", change)
+    await stage.until(
+        lambda: [_label(it) for it in stage.objects(JOBSETS, "moved")] == ["there"], "it has moved"
+    )
+
+
+async def _assigned(stage: CheckContext) -> None:
+    """Pods that admission has not seen are told their group, and run."""
+    room, api = stage.namespace_of("assigned"), stage.cluster.api
+    await make_namespace(stage.cluster, room)
+    job = Submission("job", _RUNTIME, room, 2).trainjob()
+    job["spec"]["suspend"] = True
+    owner = await api.create(job)
+    await stage.until(lambda: bool(stage.objects(JOBSETS, "assigned")), "its JobSet is made")
+    out = {"metadata": {"labels": {"trainer-kai.dev/inject": "disabled"}}}
+    await api.merge(NAMESPACES, None, room, out)
+    await stage.until_dry_run(
+        jobset_of(owner), lambda made: not _is_admitted(made), "its namespace stays out"
+    )
+    await api.merge(TRAINJOBS, room, "job", {"spec": {"suspend": False}})
+    await stage.until(
+        lambda: (
+            [PODGROUP in it["metadata"].get("annotations", {}) for it in _pods(stage, "assigned")]
+            == [True] * 2
+        ),
+        "its pods are told their group",
+    )
+    await stage.until(lambda: _running(_pods(stage, "assigned")) == 2, "its pods run")
+
+
+async def _stored(stage: CheckContext) -> None:
+    """See a claim that waits for its first pod told the node."""
+    room, api = stage.namespace_of("stored"), stage.cluster.api
+    await make_namespace(stage.cluster, room)
+    claim = {
+        "apiVersion": PVCS.api_version,
+        "kind": PVCS.kind,
+        "metadata": {"namespace": room, "name": "data"},
+        "spec": {
+            "storageClassName": WAITING_CLASS,
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    }
+    reader = bare_pod(room, "reader", "default-queue", 0)
+    reader["spec"]["containers"][0].pop("resources")
+    reader["spec"]["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    await api.create(claim)
+    await api.create(reader)
+    await stage.until(
+        lambda: _running(stage.objects(PODS, "stored")) == 1, "the pod has its volume"
+    )
+
+
+async def _is_explained(stage: CheckContext) -> None:
+    """Who waits is told why, and of the same trouble again when it comes back."""
+    room, api = stage.namespace_of("told"), stage.cluster.api
+    await make_namespace(stage.cluster, room)
+    await submit(stage.cluster, room, Job("job", room, 1))
+    await stage.until(lambda: "QueueMissing" in _reason(stage), "there is no such queue")
+    await api.request("POST", QUEUES.path(), _closed(room))
+    await stage.until(lambda: "QueueMissing" not in _reason(stage), "there is one")
+    await api.delete(QUEUES, None, room)
+    await stage.until(lambda: "QueueMissing" in _reason(stage), "there is none any more")
+    await stage.until(lambda: _conditions(stage, "told", "Waiting") >= 2, "that is told twice")
+
+
+async def _is_reclaimed(stage: CheckContext) -> None:
+    """Who owns room gets it: a TrainJob is suspended, a pod marked and deleted, a queue counts."""
+    room, cluster = stage.namespace_of("taken"), stage.cluster
+    owner, borrower = f"owner-{stage.round_name}", f"borrower-{stage.round_name}"
+    await make_namespace(cluster, room)
+    await make_queue(cluster, owner, _GPUS, room)
+    await make_queue(cluster, borrower, 0, room)
+    await cluster.api.create(bare_pod(room, "lodger", borrower, 1))
+    await submit(cluster, room, Job("lent", borrower, _GPUS - 1))
+    await stage.until(lambda: _running(_pods(stage, "taken")) == _GPUS, "the room is lent")
+    await end_stage_now(cluster, _pods_of(stage, "lent")[:1])
+    await stage.until(lambda: _running(_pods(stage, "taken")) == _GPUS - 1, "one rank is done")
+    await submit(cluster, room, Job("claim", owner, _GPUS))
+    await stage.until(lambda: _was_suspended(stage), "a TrainJob makes room")
+    await stage.until(
+        lambda: _running(_pods_of(stage, "claim")) == _GPUS, "who owns the room has it"
+    )
+    await stage.until(lambda: not _is_suspended(stage), "who made room is let run again")
+    await stage.until(lambda: _allocated(stage, owner) == f"{_GPUS}", "its queue says so")
+    await stage.until(lambda: _conditions(stage, "taken", "Evicted") >= 1, "who made room is told")
+    await stage.until(
+        lambda: _evicted_gpus(stage) == {f"{_GPUS - 2}"}, "its PodGroup says what it lost"
+    )
+    await stage.until(
+        lambda: _waiting(_pods_of(stage, "lent")) == _GPUS - 1, "all ranks come again"
+    )
+    lodger = [it.obj for it in stage.timeline.moments if _is(it.obj, room, "lodger")]
+    assert any(condition(it, "DisruptionTarget") for it in lodger), "the pod was not marked"
+
+
+async def _shown(stage: CheckContext) -> None:
+    """See the snapshot given to the account that may have it, and to no other."""
+    room, cluster = stage.namespace_of("shown"), stage.cluster
+    await make_namespace(cluster, room)
+    for name in ("reader", "stranger"):
+        metadata = {"namespace": room, "name": name}
+        await cluster.api.create(
+            {"apiVersion": "v1", "kind": SERVICE_ACCOUNTS.kind, "metadata": metadata}
+        )
+    await apply(cluster, _reading(room))
+    deadline = time.monotonic() + stage.patience_s
+    while (output := await _status_for(stage, "reader")) != 200 and time.monotonic() < deadline:
+        await asyncio.sleep(0.5)
+    assert output == 200, f"the snapshot is answered with {output}"
+    assert await _status_for(stage, "stranger") == 403, "a stranger is given the snapshot"
+
+
+async def _status_for(stage: CheckContext, account: str) -> int:
+    """Return the status with which the scheduler answers an account that asks for the snapshot."""
+    token = await stage.cluster.api.service_account_token(stage.namespace_of("shown"), account)
+    headers = {"Authorization": f"Bearer {token}"}
+    async with (
+        aiohttp.ClientSession(headers=headers) as session,
+        session.get(stage.snapshot_url) as response,
+    ):
+        return response.status
+
+
+def _reading(room: str) -> Obj:
+    """Return what lets an account of a room read the snapshot."""
+    role = {
+        "apiGroup": CLUSTER_ROLES.group,
+        "kind": CLUSTER_ROLES.kind,
+        "name": "trainer-kai-snapshot-reader",
+    }
+    return {
+        "apiVersion": CLUSTER_ROLES.api_version,
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": room},
+        "roleRef": role,
+        "subjects": [{"kind": SERVICE_ACCOUNTS.kind, "namespace": room, "name": "reader"}],
+    }
+
+
+def _closed(name: str) -> Obj:
+    """Return a queue that may have no GPU."""
+    free = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
+    resources = {"cpu": free, "memory": free, "gpu": {**free, "quota": 0, "limit": 0}}
+    metadata, spec = {"name": name}, {"resources": resources}
+    return {
+        "apiVersion": QUEUES.api_version,
+        "kind": QUEUES.kind,
+        "metadata": metadata,
+        "spec": spec,
+    }
+
+
+def _pods(stage: CheckContext, scene: str) -> list[Obj]:
+    return [it for it in stage.objects(PODS, scene) if not it["metadata"].get("deletionTimestamp")]
+
+
+def _pods_of(stage: CheckContext, job: str) -> list[Obj]:
+    """Return the pods of a TrainJob."""
+    name = "jobset.sigs.k8s.io/jobset-name"
+    pods = _pods(stage, "taken")
+    return [it for it in pods if it["metadata"].get("labels", {}).get(name) == job]
+
+
+def _waiting(pods: list[Obj]) -> int:
+    return sum(it["status"].get("phase") == "Pending" for it in pods)
+
+
+def _running(pods: list[Obj]) -> int:
+    return sum(it["status"].get("phase") == "Running" for it in pods)
+
+
+def _label(obj: Obj) -> str:
+    found: str = obj["metadata"].get("labels", {}).get(QUEUE, "")
+    return found
+
+
+def _is_admitted(obj: Obj) -> bool:
+    return ADMITTED in obj["metadata"].get("annotations", {})
+
+
+def _conditions(stage: CheckContext, scene: str, reason: str) -> int:
+    """Return how often something was said in the room of a scene, by the Event with most."""
+    events = [it for it in stage.objects(EVENTS, scene) if it.get("reason") == reason]
+    return max((it.get("deprecatedCount", 1) for it in events), default=0)
+
+
+def _reason(stage: CheckContext) -> set[str]:
+    return {
+        why["reason"]
+        for group in stage.objects(PODGROUPS, "told")
+        for it in group.get("status", {}).get("schedulingConditions") or ()
+        for why in it.get("reasons") or ()
+    }
+
+
+def _was_suspended(stage: CheckContext) -> bool:
+    """Look for it in what was recorded, for it may last a moment."""
+    lent = Key(TRAINJOBS, stage.namespace_of("taken"), "lent")
+    return any(it.obj["spec"].get("suspend") for it in stage.timeline.moments if it.key == lent)
+
+
+def _is_suspended(stage: CheckContext) -> bool:
+    jobs = [it for it in stage.objects(TRAINJOBS, "taken") if it["metadata"]["name"] == "lent"]
+    return any(it["spec"].get("suspend") for it in jobs)
+
+
+def _evicted_gpus(stage: CheckContext) -> set[str]:
+    """Return how many GPUs PodGroups lost."""
+    notes = (it["metadata"].get("annotations", {}) for it in stage.objects(PODGROUPS, "taken"))
+    return {it[EVICTED_GPUS] for it in notes if EVICTED_GPUS in it}
+
+
+def _allocated(stage: CheckContext, queue: str) -> str:
+    found = next(
+        (it for it in stage.timeline.objects(QUEUES) if it["metadata"]["name"] == queue), {}
+    )
+    allocated = found.get("status", {}).get("allocated") or {}
+    return str(next((n for name, n in allocated.items() if "gpu" in name), ""))
+
+
+def _is(obj: Obj, room: str, name: str) -> bool:
+    meta = obj["metadata"]
+    return (meta.get("namespace"), meta["name"]) == (room, name) and obj["kind"] == PODS.kind

@@ -1,0 +1,166 @@
+"""A cluster with our three processes, whose permissions are revoked and restored."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+
+from e2e.cluster.bringup import Options, running_cluster
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.nodes import NodeShape
+from e2e.cluster.process import ProgramDied
+from e2e.cluster.resources import LEASES, MUTATING_WEBHOOKS, SECRETS, Obj, Resource
+from e2e.fixtures.install import CLUSTER_ROLES, install
+from e2e.fixtures.processes import (
+    NAMESPACE,
+    PODGROUPER,
+    SCHEDULER,
+    WEBHOOK,
+    ProductProcess,
+    running,
+    webhook_port,
+)
+from e2e.install.rbac_permissions import RbacPermission, permissions_of, without
+
+__all__ = ["ServiceAccounts", "run_with_service_accounts"]
+
+_ROLES: Final = Resource(CLUSTER_ROLES.group, "v1", "roles", "Role")
+_PROCESSES: Final = (WEBHOOK, PODGROUPER, SCHEDULER)
+_SECRET: Final = "trainer-kai-webhook-tls"  # noqa: S105 - a name
+_NOTHING: Final = {"data": {"tls.crt": "", "tls.key": ""}}
+_JSON: Final = "application/json-patch+json"
+_PATIENCE_S: Final = 20.0
+_UNKNOWN_SCHEDULER: Final = "not known whether another scheduler is there"
+
+
+class ServiceAccounts:
+    """The processes by the names of their accounts, and what they may do."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        processes: Mapping[str, ProductProcess],
+        rights: list[RbacPermission],
+    ) -> None:
+        self.cluster: Final = cluster
+        self.processes: Final = processes
+        self.permissions: Final = rights
+        self._rules: dict[tuple[str, str], list[Obj]] = {}
+
+    @property
+    def snapshot_url(self) -> str:
+        """Return where the scheduler shows what it knows."""
+        return self.processes[SCHEDULER.account].ready_url.replace("/readyz", "/snapshot")
+
+    async def revoke(self, right: RbacPermission) -> None:
+        """Take one right away."""
+        rules = without(await self._read(right), right)
+        await self._write(right, rules)
+
+    async def restore(self, right: RbacPermission) -> None:
+        """Let the role say again what it said at first."""
+        await self._write(right, self._rules[right.kind, right.role])
+
+    async def record_rules(self) -> None:
+        """Keep what the roles say now, to give it back."""
+        for right in self.permissions:
+            self._rules[right.kind, right.role] = await self._read(right)
+
+    async def restart_fresh(self, right: RbacPermission) -> str:
+        """End the process that has a right and start it; return what stands in its way, if it does.
+
+        It finds nothing that would spare it a request: no Lease, no Secret or a useless one.
+        """
+        ours = self.processes[right.role]
+        await ours.stop()
+        await self._clean(right)
+        report = len(ours.lines())
+        ours.process.start()
+        deadline = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < deadline:
+            trouble = await _readiness(ours) or _warning(ours.lines()[report:])
+            if ours.process.identity is None:
+                return f"it ends, with {trouble or 'nothing said'}"
+            if trouble:
+                return trouble
+            await asyncio.sleep(0.1)
+        return ""
+
+    async def ready(self, right: RbacPermission) -> None:
+        """Wait for the process that has a right again; some end for want of one."""
+        ours = self.processes[right.role]
+        try:
+            await ours.ready()
+        except ProgramDied:
+            await ours.start()
+
+    async def _clean(self, right: RbacPermission) -> None:
+        api = self.cluster.api
+        if _creates(right, LEASES):
+            await api.delete(LEASES, NAMESPACE, right.role)
+        elif right.resource == MUTATING_WEBHOOKS.plural or _creates(right, SECRETS):
+            await api.delete(SECRETS, NAMESPACE, _SECRET)  # so that the authority is a new one
+        elif right.role == WEBHOOK.account:
+            await api.merge(SECRETS, NAMESPACE, _SECRET, _NOTHING)
+
+    async def _read(self, right: RbacPermission) -> list[Obj]:
+        found = await self.cluster.api.request("GET", _path(right))
+        rules: list[Obj] = found["rules"]
+        return rules
+
+    async def _write(self, right: RbacPermission, rules: object) -> None:
+        patch = [{"op": "replace", "path": "/rules", "value": rules}]
+        await self.cluster.api.request("PATCH", _path(right), patch, content_type=_JSON)
+
+
+@asynccontextmanager
+async def run_with_service_accounts(name: str, folder: Path) -> AsyncIterator[ServiceAccounts]:
+    """Run a chain with one node and all processes, set up by the manifests."""
+    async with running_cluster(Options(name=name)) as cluster, AsyncExitStack() as stack:
+        await cluster.add_nodes(1, NodeShape(gpus=8))
+        objects = await install(cluster, port=webhook_port(cluster))
+        processes = {
+            part.account: await stack.enter_async_context(running(cluster, part, folder))
+            for part in _PROCESSES
+        }
+        service_accounts = ServiceAccounts(cluster, processes, permissions_of(objects))
+        await service_accounts.record_rules()
+        yield service_accounts
+
+
+def _creates(right: RbacPermission, resource: Resource) -> bool:
+    return (right.resource, right.verb) == (resource.plural, "create")
+
+
+def _path(right: RbacPermission) -> str:
+    if right.kind == CLUSTER_ROLES.kind:
+        return CLUSTER_ROLES.path(None, right.role)
+    return _ROLES.path(NAMESPACE, right.role)
+
+
+async def _readiness(ours: ProductProcess) -> str:
+    """Return what a process says is forbidden to it, where it is asked whether it is ready."""
+    try:
+        async with aiohttp.ClientSession() as session, session.get(ours.ready_url) as response:
+            output = await response.text()
+    except aiohttp.ClientError:
+        return ""
+    forbidden = [it.removeprefix("[-]") for it in output.splitlines() if "orbidden" in it]
+    return next((f"not ready: {it.partition(':')[0]}" for it in forbidden), "")
+
+
+def _warning(lines: list[str]) -> str:
+    """Return the first warning about something that is forbidden."""
+    for line in lines:
+        if line.startswith("{"):
+            output = json.loads(line)
+            if output["level"] in ("warning", "error") and (
+                "orbidden" in line or _UNKNOWN_SCHEDULER in line
+            ):
+                return f"{output['level']}: {output['event']}"
+    return ""

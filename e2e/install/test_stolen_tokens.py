@@ -1,0 +1,229 @@
+"""What a stolen token of one of our processes can change beyond its role."""
+
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import aiohttp
+import pytest
+import pytest_asyncio
+
+from e2e.cluster.api import Api, ApiError, retry_while_stale
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.resources import (
+    MUTATING_WEBHOOKS,
+    NODES,
+    PODS,
+    SERVICE_ACCOUNTS,
+    VALIDATING_WEBHOOKS,
+    Obj,
+    Resource,
+)
+from e2e.conftest import make_namespace
+from e2e.fixtures.install import CLUSTER_ROLES, apply
+from e2e.fixtures.processes import NAMESPACE, PODGROUPER, WEBHOOK
+from e2e.install.service_accounts import ServiceAccounts
+from tests.support.case import Case, ids
+from trainer_kai.api.names import POD_GROUP, QUEUE, SCHEDULER_NAME, SUBGROUP
+
+_NAMESPACE: Final = "accounts"
+_POD: Final = "one"
+_KAI: Final = SCHEDULER_NAME  # its namespace is called alike
+_NODE: Final = "system:node:node-0"
+_OURS: Final = "kai-trainer"
+_MERGE: Final = "application/strategic-merge-patch+json"
+_JSON: Final = "application/json-patch+json"
+_OWNER: Final = {"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "1"}
+_ALONE: Final = f"metadata.annotations[{POD_GROUP}] and metadata.labels[{SUBGROUP}] alone"
+_BUNDLE_ALONE: Final = "changes webhooks[*].clientConfig.caBundle alone"
+
+# what the podgrouper's account merges into a pod -> the field that the refusal names
+OF_PODS: Final[list[Case[Obj, str]]] = [
+    Case("its PodGroup", {"metadata": {"annotations": {POD_GROUP: "some"}}}, ""),
+    Case("its sub-group", {"metadata": {"labels": {SUBGROUP: "leaf"}}}, ""),
+    Case("its image", {"spec": {"containers": [{"name": "c", "image": "evil"}]}}, "spec"),
+    Case("its deadline", {"spec": {"activeDeadlineSeconds": 1}}, "spec"),
+    Case("its owner", {"metadata": {"ownerReferences": [_OWNER]}}, "metadata.ownerReferences"),
+    Case("its finalizers", {"metadata": {"finalizers": ["a.b/c"]}}, "metadata.finalizers"),
+    Case("a label", {"metadata": {"labels": {"app": "db"}}}, "metadata.labels"),
+    Case("a label is gone", {"metadata": {"labels": {"team": None}}}, "metadata.labels"),
+    Case("an annotation", {"metadata": {"annotations": {"a": "b"}}}, "metadata.annotations"),
+]
+
+_CALLED: Final = "/webhooks/0/clientConfig"
+# what the webhook's account changes in a configuration -> the beginning of the refusal
+OF_WEBHOOKS: Final[list[Case[Obj, str]]] = [
+    Case("the bundle", {"op": "add", "path": f"{_CALLED}/caBundle", "value": "LQ=="}, ""),
+    Case(
+        "who is called",
+        {"op": "replace", "path": f"{_CALLED}/url", "value": "https://evil.example/"},
+        "webhooks: ",
+    ),
+    Case(
+        "for what",
+        {"op": "replace", "path": "/webhooks/0/rules/0/resources", "value": ["*"]},
+        "webhooks: ",
+    ),
+    Case(
+        "where",
+        {"op": "remove", "path": "/webhooks/0/namespaceSelector"},
+        "webhooks: ",
+    ),
+    Case("on what condition", {"op": "remove", "path": "/webhooks/0/matchConditions"}, "webhooks:"),
+    Case("whether at all", {"op": "remove", "path": "/webhooks/1"}, "webhooks: "),
+    Case(
+        "its owner",
+        {
+            "op": "add",
+            "path": "/metadata/ownerReferences",
+            "value": [{**_OWNER, "kind": "Namespace"}],
+        },
+        "metadata: ",
+    ),
+    Case(
+        "a label",
+        {"op": "add", "path": "/metadata/labels/a", "value": "b"},
+        "metadata: ",
+    ),
+]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def podgrouper(service_accounts: ServiceAccounts) -> AsyncIterator[Api]:
+    """Return the podgrouper's connection, and have a pod on a node."""
+    await make_namespace(service_accounts.cluster, _NAMESPACE)
+    container = {"name": "c", "image": "none"}
+    pod = {
+        "apiVersion": "v1",
+        "kind": PODS.kind,
+        "metadata": {"namespace": _NAMESPACE, "name": _POD, "labels": {"team": "red"}},
+        "spec": {"nodeName": "node-0", "containers": [container]},
+    }
+    await service_accounts.cluster.api.create(pod)
+    token = await service_accounts.cluster.api.service_account_token(NAMESPACE, PODGROUPER.account)
+    async with service_accounts.cluster.connect(token=token) as api:
+        yield api
+    await service_accounts.cluster.api.kill_pods(_NAMESPACE)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def webhook(service_accounts: ServiceAccounts) -> AsyncIterator[Api]:
+    """Return the webhook's connection."""
+    token = await service_accounts.cluster.api.service_account_token(NAMESPACE, WEBHOOK.account)
+    async with service_accounts.cluster.connect(token=token) as api:
+        yield api
+
+
+@pytest.mark.parametrize("case", OF_PODS, ids=ids)
+async def test_the_podgrouper_changes_two_names_of_a_pod(
+    case: Case[Obj, str], podgrouper: Api
+) -> None:
+    """A stolen token puts pods into PodGroups, and changes no image, owner or other label."""
+    output = await _tried(podgrouper, PODS.path(_NAMESPACE, _POD), case.given, _MERGE)
+
+    if case.want:
+        assert f"{case.want}: of a pod the podgrouper of trainer-kai changes {_ALONE}" in output
+    else:
+        assert output == ""
+
+
+@pytest.mark.parametrize("kind", [MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS], ids=lambda it: it.kind)
+@pytest.mark.parametrize("case", OF_WEBHOOKS, ids=ids)
+async def test_the_webhook_changes_whom_the_api_server_trusts(
+    case: Case[Obj, str], kind: Resource, webhook: Api
+) -> None:
+    """With a stolen token no other server is called, and none for other objects."""
+    output = await _tried(webhook, kind.path(None, _OURS), [case.given], _JSON)
+
+    if case.want:
+        assert case.want in output
+        assert _BUNDLE_ALONE in output
+    else:
+        assert output == ""
+
+
+@pytest.mark.usefixtures("podgrouper")
+async def test_kai_writes_on_pods_that_are_on_nodes(service_accounts: ServiceAccounts) -> None:
+    """In mode external its binder and podgrouper do, whose accounts are in its namespace."""
+    api, path = service_accounts.cluster.api, PODS.path(_NAMESPACE, _POD)
+    change = {"metadata": {"labels": {QUEUE: "a"}, "annotations": {POD_GROUP: "some"}}}
+    await make_namespace(service_accounts.cluster, _KAI)
+    account = {"namespace": _KAI, "name": "binder"}
+    await api.create({"apiVersion": "v1", "kind": SERVICE_ACCOUNTS.kind, "metadata": account})
+    await _let_edit(service_accounts.cluster, {"kind": SERVICE_ACCOUNTS.kind, **account})
+    assert f"metadata.labels[{QUEUE}]: must stay absent" in await _tried(api, path, change, _MERGE)
+    token = await api.service_account_token(_KAI, "binder")
+    async with service_accounts.cluster.connect(token=token) as kai:
+        await retry_while_stale(lambda: kai.merge(PODS, _NAMESPACE, _POD, change), "forbidden")
+
+
+@pytest.mark.usefixtures("podgrouper")
+async def test_a_node_mirrors_its_static_pods(service_accounts: ServiceAccounts) -> None:
+    """They name their node, also where their file asks for our scheduler."""
+    api = service_accounts.cluster.api
+    await _let_edit(
+        service_accounts.cluster, {"kind": "User", "name": _NODE, "apiGroup": CLUSTER_ROLES.group}
+    )
+    node = await api.get(NODES, None, "node-0")
+    owner = {"apiVersion": "v1", "kind": NODES.kind, "name": "node-0", "controller": True}
+    pod = {
+        "apiVersion": "v1",
+        "kind": PODS.kind,
+        "metadata": {
+            "namespace": _NAMESPACE,
+            "name": "mirrored-node-0",
+            "annotations": {"kubernetes.io/config.mirror": "1"},
+            "ownerReferences": [{**owner, "uid": node["metadata"]["uid"]}],
+        },
+        "spec": {
+            "nodeName": "node-0",
+            "schedulerName": SCHEDULER_NAME,
+            "containers": [{"name": "c", "image": "none"}],
+        },
+    }
+    await retry_while_stale(lambda: _made_by_node(api, pod), "forbidden")
+    with pytest.raises(ApiError, match=r"Leave spec\.nodeName out"):
+        await api.create(pod, dryRun="All")
+
+
+async def _made_by_node(api: Api, pod: Obj) -> Obj:
+    """Try dry to make a pod as a node does."""
+    headers = {
+        "Authorization": f"Bearer {api.token}",
+        "Impersonate-User": _NODE,
+        "Impersonate-Group": "system:nodes",
+    }
+    path = f"{PODS.path(_NAMESPACE)}?dryRun=All"
+    async with (
+        aiohttp.ClientSession(headers=headers) as session,
+        session.post(api.url + path, json=pod, ssl=api.tls) as response,
+    ):
+        if response.status >= 400:
+            raise ApiError(f"POST {path}", response.status, await response.text())
+        made: Obj = await response.json()
+        return made
+
+
+async def _let_edit(cluster: Cluster, subject: Obj) -> None:
+    """Give a user the role `edit` in the room."""
+    role = {"apiGroup": CLUSTER_ROLES.group, "kind": CLUSTER_ROLES.kind, "name": "edit"}
+    name = subject["name"].replace(":", "-")
+    binding = {
+        "apiVersion": CLUSTER_ROLES.api_version,
+        "kind": "RoleBinding",
+        "metadata": {"namespace": _NAMESPACE, "name": name},
+        "roleRef": role,
+        "subjects": [subject],
+    }
+    await apply(cluster, binding)
+
+
+async def _tried(api: Api, path: str, patch: Any, content_type: str) -> str:
+    """Try a patch dry; return the refusal of a policy, or nothing."""
+    query = {"dryRun": "All"}
+    try:
+        await api.request("PATCH", path, patch, query=query, content_type=content_type)
+    except ApiError as error:
+        if "ValidatingAdmissionPolicy" not in str(error):
+            raise
+        return str(error)
+    return ""

@@ -1,0 +1,42 @@
+"""Every permission of our roles is used: the audit log shows it."""
+
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.resources import SECRETS
+from e2e.fixtures.processes import NAMESPACE, WEBHOOK
+from e2e.install.feature_checks import remove_checks, run_checks
+from e2e.install.rbac_permissions import RbacPermission, is_used_by_request
+from e2e.install.service_accounts import ServiceAccounts
+
+_PATIENCE_S = 40.0
+
+
+async def test_every_right_is_used(service_accounts: ServiceAccounts) -> None:
+    """From the first start to the last scene, under the roles as they are: none is left over."""
+    try:
+        assert (
+            await run_checks(
+                service_accounts.cluster, "all", _PATIENCE_S, service_accounts.snapshot_url
+            )
+            == []
+        )
+    finally:
+        await remove_checks(service_accounts.cluster, "all")
+    await _start_with_a_useless_secret(service_accounts)
+
+    unused = await _unused(service_accounts.cluster, service_accounts.permissions)
+
+    assert [str(right) for right in unused] == []
+
+
+async def _start_with_a_useless_secret(service_accounts: ServiceAccounts) -> None:
+    """See a Secret that cannot be read written anew."""
+    webhook = service_accounts.processes[WEBHOOK.account]
+    await webhook.stop()
+    useless = {"data": {"tls.crt": "", "tls.key": ""}}
+    await service_accounts.cluster.api.merge(SECRETS, NAMESPACE, "trainer-kai-webhook-tls", useless)
+    await webhook.start()
+
+
+async def _unused(cluster: Cluster, rights: list[RbacPermission]) -> list[RbacPermission]:
+    asked = {it for it in await cluster.audit.requests() if ":trainer-kai:" in it.user}
+    return [right for right in rights if not any(is_used_by_request(right, it) for it in asked)]

@@ -1,0 +1,392 @@
+"""Which objects reach our webhooks, and what still works while no webhook answers."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final, NamedTuple
+
+import pytest
+import pytest_asyncio
+
+from e2e.cluster.api import ApiError
+from e2e.cluster.bringup import Options, running_cluster
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.resources import (
+    JOBSETS,
+    MUTATING_WEBHOOKS,
+    PODS,
+    TRAINJOBS,
+    VALIDATING_WEBHOOKS,
+    Obj,
+    namespace,
+)
+from e2e.cluster.trainjobs import Submission, condition
+from e2e.conftest import failed
+from e2e.fixtures.install import install
+from e2e.fixtures.runtimes import make_runtime
+from e2e.install.recording_webhook import ReceivedReview, recording_webhook, trust
+from trainer_kai.api.names import ADMITTED, ADMITTED_MARK, GANG, INJECT, LAST_CHECKPOINT, QUEUE
+
+TRAINER: Final = "trainer.kubeflow.org/v1alpha1"
+WEBHOOK_CONFIGURATION: Final = {"apiVersion": TRAINER, "kind": "TrainJob", "controller": True}
+REFUSED: Final = 'failed calling webhook "jobset-create.trainer-kai.dev"'
+NAMESPACED: Final = {"plain": {}, "without": {INJECT: "disabled"}, "with": {INJECT: "enabled"}}
+
+
+def _to(scheduler: str | None = None, **more: Any) -> Obj:
+    """Return a pod template that goes to a scheduler."""
+    spec: Obj = {"containers": [{"name": "node", "image": "x"}], "restartPolicy": "Never"}
+    if scheduler is not None:
+        spec["schedulerName"] = scheduler
+    return {"spec": spec, **more}
+
+
+# An owner of a JobSet that is made -> whether it reaches us.
+OWNERS: Final[list[tuple[Obj | None, bool]]] = [
+    (WEBHOOK_CONFIGURATION, True),
+    ({**WEBHOOK_CONFIGURATION, "apiVersion": "trainer.kubeflow.org/v2"}, True),
+    (None, False),
+    ({**WEBHOOK_CONFIGURATION, "controller": False}, False),
+    ({"apiVersion": TRAINER, "kind": "TrainJob"}, False),
+    ({**WEBHOOK_CONFIGURATION, "kind": "Job"}, False),
+    ({**WEBHOOK_CONFIGURATION, "apiVersion": "trainer.kubeflow.org.example.com/v1"}, False),
+    ({**WEBHOOK_CONFIGURATION, "apiVersion": "v1"}, False),
+]
+PATCH: Final = {"manager": "example.com/a", "trainingRuntimeSpec": {"template": {}}}
+# What of a TrainJob is changed -> whether it reaches us.
+CHANGES: Final[list[tuple[Obj, bool]]] = [
+    ({"spec": {"suspend": False}}, False),
+    ({"spec": {"runtimePatches": [PATCH]}}, True),
+    ({"spec": {"trainer": {"numNodes": 3}}}, True),
+    ({"metadata": {"labels": {"example.com/any": "thing"}}}, True),
+    ({"metadata": {"annotations": {"example.com/any": "thing"}}}, False),
+    ({"metadata": {"annotations": {LAST_CHECKPOINT: "2026-01-31T12:00:00Z"}}}, True),
+    ({"metadata": {"finalizers": ["example.com/held"]}}, False),
+]
+OTHERS: Final = "default-scheduler"
+LABELLED: Final = {"metadata": {"labels": {QUEUE: "team-a"}}}
+MARK: Final = {ADMITTED: ADMITTED_MARK}  # an annotation
+# Pod templates of a TrainJob's JobSet, labels of the JobSet or our mark -> whether it reaches us.
+LEFT: Final[dict[str, tuple[list[Any], Obj, bool]]] = {
+    "all-go-to-another": ([_to(OTHERS), _to("volcano")], {}, False),
+    "one-says-nothing": ([_to(OTHERS), _to()], {}, True),
+    "one-says-none": ([_to(OTHERS), _to("")], {}, True),
+    "one-is-ours": ([_to(OTHERS), _to("kai-scheduler")], {}, True),
+    "other-labels": ([_to(OTHERS, metadata={"labels": {"a": "b"}})], {"a": "b"}, False),
+    "a-template-names-a-queue": ([_to(OTHERS, **LABELLED)], {}, True),
+    "it-is-marked": ([_to(OTHERS, metadata={"labels": {GANG: "Main"}})], {}, True),
+    "it-says-that-we-saw-it": ([_to(OTHERS)], MARK, True),
+    "the-jobset-names-a-queue": ([_to(OTHERS)], {QUEUE: "team-a"}, True),
+    "no-pods-at-all": ([], {}, True),
+}
+# What no JobSet can be like: a rule that fails refuses it. Where nobody can tell it reaches us.
+BROKEN: Final[dict[str, Any]] = {
+    "no-spec": None,
+    "a-word": "spec",
+    "no-jobs": {},
+    "jobs-are-a-word": {"replicatedJobs": "jobs"},
+    "a-job-is-a-word": {"replicatedJobs": ["job"]},
+    "a-job-is-empty": {"replicatedJobs": [{}]},
+    "a-job-is-null": {"replicatedJobs": [None]},
+    "its-template-is-a-number": {"replicatedJobs": [{"template": 1}]},
+    "its-job-is-a-list": {"replicatedJobs": [{"template": {"spec": []}}]},
+    "its-pods-are-null": {"replicatedJobs": [{"template": {"spec": {"template": None}}}]},
+    "its-pods-are-empty": {"replicatedJobs": [{"template": {"spec": {"template": {}}}}]},
+    "a-scheduler-is-a-number": {
+        "replicatedJobs": [{"template": {"spec": {"template": {"spec": {"schedulerName": 1}}}}}]
+    },
+    "metadata-is-a-word": {
+        "replicatedJobs": [
+            {"template": {"spec": {"template": {"spec": {"schedulerName": "x"}, "metadata": "x"}}}}
+        ]
+    },
+    "labels-are-a-list": {
+        "replicatedJobs": [
+            {
+                "template": {
+                    "spec": {
+                        "template": {
+                            "spec": {"schedulerName": "x"},
+                            "metadata": {"labels": [QUEUE]},
+                        }
+                    }
+                }
+            }
+        ]
+    },
+}
+UNMARKED: Final = {"metadata-is-a-word", "labels-are-a-list"}  # of these, all else is readable
+
+
+def jobset(name: str, owner: Mapping[str, Any] | None, where: str = "plain") -> Obj:
+    """Return a JobSet of one suspended Job."""
+    metadata: Obj = {"name": name, "namespace": where}
+    if owner is not None:
+        metadata["ownerReferences"] = [{"name": "job", "uid": "1", **owner}]
+    pod = {"containers": [{"name": "node", "image": "x"}], "restartPolicy": "Never"}
+    job = {"name": "node", "template": {"spec": {"template": {"spec": pod}}}}
+    spec = {"replicatedJobs": [job], "suspend": True}
+    return {"apiVersion": JOBSETS.api_version, "kind": "JobSet", "metadata": metadata, "spec": spec}
+
+
+def pod(name: str, where: str = "plain", node: str = "", **labels: str) -> Obj:
+    """Return a pod, bound to a node if one is named."""
+    metadata = {"name": name, "namespace": where, "labels": labels}
+    spec: Obj = {"containers": [{"name": "node", "image": "x"}]}
+    if node:
+        spec["nodeName"] = node
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+class RecordedReviews(NamedTuple):
+    """A chain with our webhook configurations, and what the API server asks there."""
+
+    cluster: Cluster
+    port: int
+    reviews: list[ReceivedReview]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def recorded_reviews(request: pytest.FixtureRequest) -> AsyncIterator[RecordedReviews]:
+    """Return a chain whose questions are answered and written down."""
+    async with running_cluster(Options(name="test-reach")) as cluster:
+        port = cluster.free_port()
+        await _namespaces(cluster)
+        async with recording_webhook(cluster, port) as asked:
+            await install(cluster, port=port)
+            await _until_reviewed(cluster, asked)
+            yield RecordedReviews(cluster, port, asked)
+        if failed(request.config):
+            cluster.keep_logs()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def unreachable_webhook(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
+    """Return a chain with our webhook configurations, and no webhook that answers."""
+    async with running_cluster(Options(name="test-deaf")) as cluster:
+        await cluster.add_nodes(1)
+        await _namespaces(cluster)
+        submitted = Submission("held", "torch-distributed", "plain").trainjob()
+        await cluster.api.create(submitted | {"spec": {**submitted["spec"], "suspend": True}})
+        await cluster.while_alive(cluster.until_found(JOBSETS, "plain", "held"))
+        await install(cluster, port=cluster.free_port())
+        await _until_refused(cluster)
+        yield cluster
+        if failed(request.config):
+            cluster.keep_logs()
+
+
+async def test_only_what_is_ours_reaches_us(recorded_reviews: RecordedReviews) -> None:
+    """JobSets of TrainJobs and the pods that we marked; asked for by dry runs, so nothing stays."""
+    cluster, _, asked = recorded_reviews
+    _new(asked)
+    for i, (owner, _) in enumerate(OWNERS):
+        await cluster.api.create(jobset(f"owned-{i}", owner), dryRun="All")
+    created = {f"owned-{i}" for i, (_, reaches) in enumerate(OWNERS) if reaches}
+    assert _new(asked) == {ReceivedReview("/mutate/jobset", "CREATE", name) for name in created}
+
+    marked = jobset("says-that-we-saw-it", None)
+    marked["metadata"]["annotations"] = MARK
+    await cluster.api.create(marked, dryRun="All")
+    assert _new(asked) == {ReceivedReview("/mutate/jobset", "CREATE", "says-that-we-saw-it")}
+
+    for i, labels in enumerate([{GANG: "node"}, {}, {"example.com/gang": "node"}]):
+        await cluster.api.create(pod(f"pod-{i}", **labels), dryRun="All")
+    await cluster.api.create(pod("bound", node="node-0", **{GANG: "node"}), dryRun="All")
+    assert _new(asked) == {ReceivedReview("/mutate/pod", "CREATE", "pod-0")}
+
+    for where in ("kube-system", "trainer-kai", "without", "with"):
+        await cluster.api.create(jobset(f"in-{where}", WEBHOOK_CONFIGURATION, where), dryRun="All")
+    assert {name for _, _, name in _new(asked)} == {"in-with"}
+
+
+async def test_only_suspended_jobsets_that_stay_are_asked_about_again(
+    recorded_reviews: RecordedReviews,
+) -> None:
+    """A running JobSet cannot be changed, and the end of one is none of our business."""
+    cluster, _, asked = recorded_reviews
+    for name, suspend in (("held", True), ("running", False), ("leaving", True)):
+        submitted = Submission(name, "torch-distributed", "plain").trainjob()
+        submitted["spec"]["suspend"] = suspend
+        await cluster.api.create(submitted)
+        await cluster.while_alive(cluster.until_found(JOBSETS, "plain", name))
+    held = {"metadata": {"finalizers": ["example.com/held"]}}
+    await cluster.api.merge(JOBSETS, "plain", "leaving", held)
+    await cluster.api.delete(TRAINJOBS, "plain", "leaving", propagationPolicy="Foreground")
+    await _until_leaving(cluster)
+    _new(asked)
+
+    label = {"metadata": {"labels": {"example.com/any": "thing"}}}
+    for name in ("held", "running", "leaving"):
+        await cluster.api.merge(JOBSETS, "plain", name, label)
+    assert _new(asked) == {ReceivedReview("/mutate/jobset", "UPDATE", "held")}
+
+    stop = {"spec": {"suspend": True}}  # Trainer takes it back at once, which counts as well
+    await cluster.api.merge(JOBSETS, "plain", "running", stop)
+    assert ReceivedReview("/mutate/jobset", "UPDATE", "running") in _new(asked)
+    gone: Obj = {"metadata": {"finalizers": None}}
+    await cluster.api.merge(JOBSETS, "plain", "leaving", gone)
+    assert "leaving" not in {name for _, _, name in _new(asked)}
+
+    for change, reaches in CHANGES:
+        await _try(cluster, change)
+        wanted = {ReceivedReview("/validate/trainjob", "UPDATE", "held")} if reaches else set()
+        found = {it for it in _new(asked) if it.path == "/validate/trainjob"}
+        assert found == wanted, change
+
+
+async def test_opting_in(recorded_reviews: RecordedReviews) -> None:
+    """With the overlay only a namespace that asks for us reaches us."""
+    cluster, port, asked = recorded_reviews
+    await install(cluster, overlay="opt-in", port=port)
+    try:
+        await _until_reviewed(cluster, asked)
+        async with asyncio.timeout(20):
+            while (found := await _reviews_from_namespaces(cluster, asked)) != {"in-with"}:
+                assert "in-with" in found
+                await asyncio.sleep(0.1)  # until the API server goes by the overlay
+    finally:
+        await install(cluster, port=port)
+        await _until_reviewed(cluster, asked)
+
+
+async def _reviews_from_namespaces(cluster: Cluster, asked: list[ReceivedReview]) -> set[str]:
+    _new(asked)
+    for where in NAMESPACED:
+        await cluster.api.create(jobset(f"in-{where}", WEBHOOK_CONFIGURATION, where), dryRun="All")
+    return {name for _, _, name in _new(asked) if name.startswith("in-")}
+
+
+async def test_what_goes_to_other_schedulers_does_not_reach_us(
+    recorded_reviews: RecordedReviews,
+) -> None:
+    """Unless something of it asks for us; and whatever an object is like, the rule gives an answer.
+
+    JobSet's own webhook is taken out of the way, for it lets nothing broken through to ours:
+    this is the last test of its chain.
+    """
+    cluster, _, asked = recorded_reviews
+    _new(asked)
+    for name, (templates, words, _) in LEFT.items():
+        made = jobset(name, WEBHOOK_CONFIGURATION)
+        made["metadata"]["annotations" if words is MARK else "labels"] = words
+        made["spec"]["replicatedJobs"] = [
+            {"name": f"job-{i}", "template": {"spec": {"template": template}}}
+            for i, template in enumerate(templates)
+        ]
+        await cluster.api.create(made, dryRun="All")
+    reached = {name for _, _, name in _new(asked)} & LEFT.keys()
+    assert reached == {name for name, (_, _, reaches) in LEFT.items() if reaches}
+
+    for kind in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
+        for found in (await cluster.api.list(kind))[0]:
+            if found["metadata"]["name"].startswith("jobset-"):
+                await cluster.api.delete(kind, None, found["metadata"]["name"])
+    await _until_broken_ones_reach_us(cluster, asked)
+    for name in BROKEN:
+        await _try_broken(cluster, name)
+    reached = {name for _, _, name in _new(asked)} & BROKEN.keys()
+    assert reached == BROKEN.keys() - UNMARKED
+
+
+async def test_nobody_waits_for_us_but_new_trainjobs(unreachable_webhook: Cluster) -> None:
+    """With the webhook dead everything goes on but the creation of JobSets of TrainJobs."""
+    cluster = unreachable_webhook
+    await cluster.api.create(jobset("foreign", None))
+    await cluster.api.create(pod("marked", **{GANG: "node"}))
+    label = {"metadata": {"labels": {"example.com/any": "thing"}}}
+    await cluster.api.merge(JOBSETS, "plain", "held", label)
+    await cluster.api.delete(JOBSETS, "plain", "held")
+    await cluster.api.delete(PODS, "plain", "marked")
+    with pytest.raises(ApiError, match=REFUSED):
+        await cluster.api.create(jobset("ours", WEBHOOK_CONFIGURATION), dryRun="All")
+
+
+async def test_who_goes_to_another_scheduler_runs_without_us(unreachable_webhook: Cluster) -> None:
+    """With the webhook dead such a TrainJob has its pods at once, and runs."""
+    cluster = unreachable_webhook
+    schedulers = {"node": OTHERS}
+    await make_runtime(cluster, "plain", schedulers=schedulers)
+    job = Submission("elsewhere", "own", "plain", 2, kind="TrainingRuntime")
+    async with cluster.timeline(PODS, TRAINJOBS, namespace="plain") as seen:
+        await cluster.api.create(job.trainjob())
+        await seen.until(lambda _: len(seen.objects(PODS)) == 2, "its pods exist", 10)
+        for found in seen.objects(PODS):
+            assert found["spec"]["schedulerName"] == OTHERS
+            await cluster.api.bind("plain", found["metadata"]["name"], "node-0")
+        await seen.until(
+            lambda _: all(condition(it, "Ready") for it in seen.objects(PODS)), "they run"
+        )
+
+
+async def _namespaces(cluster: Cluster) -> None:
+    for name, labels in NAMESPACED.items():
+        made = namespace(name)
+        made["metadata"]["labels"] = labels
+        await cluster.api.create(made)
+
+
+async def _try(cluster: Cluster, change: Obj) -> None:
+    """Change the TrainJob that is suspended, by a dry run."""
+    path = TRAINJOBS.path("plain", "held")
+    dry = {"dryRun": "All"}
+    merge = "application/merge-patch+json"
+    await cluster.api.request("PATCH", path, change, query=dry, content_type=merge)
+
+
+async def _until_reviewed(cluster: Cluster, asked: list[ReceivedReview]) -> None:
+    """Wait until the API server knows the webhooks; what was asked until then is forgotten."""
+    await trust(cluster)
+    async with asyncio.timeout(20):
+        while ReceivedReview("/mutate/jobset", "CREATE", "probe") not in asked:
+            try:
+                await cluster.api.create(
+                    jobset("probe", WEBHOOK_CONFIGURATION, "with"), dryRun="All"
+                )
+            except ApiError as error:
+                if REFUSED not in str(error):  # it does not know the authority yet
+                    raise
+            await asyncio.sleep(0.05)
+    _new(asked)
+
+
+async def _until_broken_ones_reach_us(cluster: Cluster, asked: list[ReceivedReview]) -> None:
+    """Wait until the API server has forgotten JobSet's webhook, which is asked before ours."""
+    async with asyncio.timeout(20):
+        while ReceivedReview("/mutate/jobset", "CREATE", "a-word") not in asked:
+            await _try_broken(cluster, "a-word")
+            await asyncio.sleep(0.05)
+    _new(asked)
+
+
+async def _try_broken(cluster: Cluster, name: str) -> None:
+    made = {**jobset(name, WEBHOOK_CONFIGURATION), "spec": BROKEN[name]}
+    with contextlib.suppress(ApiError):
+        await cluster.api.create(made, dryRun="All")
+
+
+async def _until_refused(cluster: Cluster) -> None:
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                await cluster.api.create(jobset("probe", WEBHOOK_CONFIGURATION), dryRun="All")
+            except ApiError as error:
+                assert REFUSED in str(error)  # noqa: PT017 most attempts raise nothing
+                return
+            await asyncio.sleep(0.05)
+
+
+async def _until_leaving(cluster: Cluster) -> None:
+    async with asyncio.timeout(20):
+        while (
+            "deletionTimestamp"
+            not in ((await cluster.api.get(JOBSETS, "plain", "leaving"))["metadata"])
+        ):
+            await asyncio.sleep(0.05)
+
+
+def _new(asked: list[ReceivedReview]) -> set[ReceivedReview]:
+    """Return what was asked since the last call."""
+    found = set(asked)
+    asked.clear()
+    return found

@@ -1,1 +1,0 @@
-"""What `manifests/` promises, asked of a real API server."""

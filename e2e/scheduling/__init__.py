@@ -1,0 +1,1 @@
+"""Webhook, podgrouper and scheduler together on the real cluster, each as a process."""

@@ -1,0 +1,223 @@
+"""`trainer-kai why` on the real chain, asked by somebody who may only view his namespace."""
+
+import asyncio
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pytest_asyncio
+
+from e2e.cluster.cluster import Cluster
+from e2e.cluster.kwok_stages import READY_SECONDS
+from e2e.cluster.resources import CLUSTER_RUNTIMES, PODS, TRAINJOBS, Obj, Resource
+from e2e.cluster.timeline import State
+from e2e.cluster.trainjobs import Submission, pod_annotations
+from e2e.fixtures.install import PODGROUPS
+from e2e.fixtures.installation import Installation
+from e2e.fixtures.podgroups import QUEUE, finishing_pods, groups_in, is_complete, pods_in
+from e2e.fixtures.trainjobs import end_stage_now
+from tests.support.repository import ROOT
+
+_RBAC: Final = "rbac.authorization.k8s.io"
+_ROLES: Final = Resource(_RBAC, "v1", "roles", "Role")
+_BINDINGS: Final = Resource(_RBAC, "v1", "rolebindings", "RoleBinding")
+_LABELS: Final = {QUEUE: "default-queue"}
+_ANSWER_S: Final = 30.0  # with the start of the process, on a machine that does much else
+_USER: Final = "user"
+
+
+class WhyOutput(NamedTuple):
+    """What the command said."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def answer(self) -> Any:
+        """Return the document."""
+        assert self.code < 2, self.err
+        return json.loads(self.out)
+
+
+class User(NamedTuple):
+    """Somebody who may view a namespace, and what he asks."""
+
+    namespace: str
+    kubeconfig: Path
+
+    async def why(self, *arguments: str) -> WhyOutput:
+        """Ask why."""
+        return await sentences_of(
+            "why", *arguments, "-n", self.namespace, kubeconfig=self.kubeconfig
+        )
+
+
+async def sentences_of(*arguments: str, kubeconfig: Path) -> WhyOutput:
+    """Run a command as a user does."""
+    pipe = asyncio.subprocess.PIPE
+    began = time.monotonic()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "trainer_kai.cli", *arguments),
+        stdout=pipe,
+        stderr=pipe,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "KUBECONFIG": str(kubeconfig)},
+    )
+    out, err = await process.communicate()
+    assert time.monotonic() - began < _ANSWER_S
+    return WhyOutput(process.returncode or 0, out.decode(), err.decode())
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def user(installation: Installation, own_namespace: str) -> AsyncIterator[User]:
+    """Return somebody with the right to view the room, and nothing outside it."""
+    metadata = {"namespace": own_namespace, "name": _USER}
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
+    await installation.cluster.api.create(account)
+    await _permit(installation.cluster, own_namespace)
+    yield User(
+        own_namespace, await installation.cluster.service_account_kubeconfig(own_namespace, _USER)
+    )
+
+
+async def _permit(cluster: Cluster, own_namespace: str) -> None:
+    """Let the user view the room, and in it TrainJobs, as on Kubeflow's platform; no JobSets."""
+    rules = [{"apiGroups": [TRAINJOBS.group], "resources": ["trainjobs"], "verbs": ["get"]}]
+    role = {"metadata": {"namespace": own_namespace, "name": "trainjobs"}, "rules": rules}
+    await cluster.api.request("POST", _ROLES.path(own_namespace), _typed(_ROLES, role))
+    for kind, name in (("ClusterRole", "view"), ("Role", "trainjobs")):
+        binding = {
+            "metadata": {"namespace": own_namespace, "name": f"user-{name}"},
+            "roleRef": {"apiGroup": _BINDINGS.group, "kind": kind, "name": name},
+            "subjects": [{"kind": "ServiceAccount", "namespace": own_namespace, "name": _USER}],
+        }
+        await cluster.api.request("POST", _BINDINGS.path(own_namespace), _typed(_BINDINGS, binding))
+
+
+def _typed(resource: Resource, fields: Obj) -> Obj:
+    return {"apiVersion": resource.api_version, "kind": resource.kind, **fields}
+
+
+def all_run(job: str, number: int) -> Callable[[State], bool]:
+    """Return whether so many pods of a TrainJob run."""
+
+    def is_so(state: State) -> bool:
+        own = [pod for pod in pods_in(state) if pod["metadata"]["name"].startswith(f"{job}-")]
+        return [pod["status"].get("phase") for pod in own].count("Running") == number
+
+    return is_so
+
+
+def has_message(job: str) -> Callable[[State], bool]:
+    """Return whether somebody has said why the group of a TrainJob waits."""
+
+    def is_so(state: State) -> bool:
+        own = [it for it in groups_in(state) if it["metadata"]["name"].startswith(f"pg-{job}-")]
+        return any(it.get("status", {}).get("schedulingConditions") for it in own)
+
+    return is_so
+
+
+def torch(own_namespace: str, name: str, nodes: int, gpus: int) -> Obj:
+    """Return a TrainJob that never ends."""
+    return Submission(
+        name, "torch-distributed", own_namespace, nodes, gpus, labels=_LABELS
+    ).trainjob()
+
+
+async def test_a_trainjob_that_waits_for_room_says_so(
+    installation: Installation, own_namespace: str, user: User
+) -> None:
+    """With numbers and exit code 1; once another has ended it runs, and nothing waits."""
+    api = installation.cluster.api
+    async with installation.cluster.timeline(PODGROUPS, PODS, namespace=own_namespace) as seen:
+        await api.create(torch(own_namespace, "first", 8, 5))
+        await seen.until(all_run("first", 8), "the first has its room")
+        await api.create(torch(own_namespace, "second", 2, 8))
+        await seen.until(has_message("second"), "the second knows why it waits")
+        report = await user.why("second")
+        document = await user.why("trainjob/second", "-o", "json")
+        of_pod = await user.why("pod/first-node-0-0" + _rest(seen.state, "first-node-0-0"))
+        async with asyncio.timeout(_ANSWER_S):  # what queues have is written now and then
+            while (queues := await _listed(installation.cluster))[:2] != [40, 56]:
+                await asyncio.sleep(0.2)
+        await api.delete(TRAINJOBS, own_namespace, "first")
+        await seen.until(all_run("second", 2), "the second has its room")
+        later = await user.why("second")
+
+    assert queues[2:] == ["default-queue", "default-parent-queue"]
+    assert (report.code, report.err) == (1, "")
+    assert re.search(r"Fragmented \(for \d+s\): 0 of 2 pods have room", report.out), report.out
+    assert "1 unit → 2 pods: 2 wait" in report.out
+    assert "not known" not in report.out
+    assert document.code == 1
+    (podgroup,) = document.answer["units"]
+    assert podgroup["reason"]["title"] == "Fragmented"
+    assert "8 GPU" in podgroup["reason"]["message"]
+    assert (podgroup["pods"]["waiting"], podgroup["members"]) == (2, "2 node")
+    assert of_pod.code == 0
+    assert (later.code, later.err) == (0, "")
+    assert "runs" in later.out
+    assert "2 run" in later.out
+
+
+async def _listed(cluster: Cluster) -> list[Any]:
+    """Return what the default queue has and wants, its name and its parent's."""
+    report = await sentences_of("queue", "list", "-o", "json", kubeconfig=cluster.kubeconfig)
+    (queue,) = (it for it in report.answer["queues"] if it["name"] == "default-queue")
+    has = [queue[name]["gpu"] for name in ("allocated", "requested")]
+    return [*has, queue["name"], queue["parent"]]
+
+
+def _rest(state: State, prefix: str) -> str:
+    names: list[str] = [pod["metadata"]["name"] for pod in pods_in(state)]
+    return next(name for name in names if name.startswith(prefix)).removeprefix(prefix)
+
+
+async def test_a_launcher_that_comes_later_is_not_waited_for(
+    installation: Installation, own_namespace: str, user: User
+) -> None:
+    """While the workers become ready the unit runs; the launcher is told to come."""
+    api = installation.cluster.api
+    installed = await api.get(CLUSTER_RUNTIMES, None, "deepspeed-distributed")
+    slow = {READY_SECONDS: "600s"}  # each stage lasts until the one before has been asked about
+    patches = _both(finishing_pods(installed, "600s"), pod_annotations({"node": slow}))
+    job = Submission("job", "deepspeed-distributed", own_namespace, 3, 1, patches, labels=_LABELS)
+    async with installation.cluster.timeline(
+        TRAINJOBS, PODGROUPS, PODS, namespace=own_namespace
+    ) as seen:
+        await api.create(job.trainjob())
+        await seen.until(all_run("job", 2), "the workers run")
+        early = await user.why("job", "-o", "json")
+        await end_stage_now(installation.cluster, pods_in(seen.state), READY_SECONDS)
+        await seen.until(all_run("job", 3), "the launcher runs, too")
+        whole = await user.why("job", "-o", "json")
+        await end_stage_now(installation.cluster, pods_in(seen.state))
+        await seen.until(is_complete, "the TrainJob is Complete", 60)
+        after = await user.why("job")
+
+    (podgroup,) = early.answer["units"]
+    assert (early.code, podgroup["state"], podgroup["pods"]["running"]) == (0, "runs", 2)
+    assert podgroup["note"] == "launcher comes when the others are Ready, and room for it is kept"
+    assert (whole.code, whole.answer["units"][0]["pods"]["running"]) == (0, 3)
+    assert (after.code, after.out.split()[2]) == (0, "complete")
+
+
+def _both(one: Any, other: Any) -> Any:
+    """Return two patches as one."""
+    jobs = {job["name"]: job for job in (*other["spec"]["replicatedJobs"],)}
+    jobs |= {job["name"]: job for job in one["spec"]["replicatedJobs"]}
+    return {"spec": {"replicatedJobs": [*jobs.values()]}}
+
+
+async def test_what_does_not_exist_cannot_be_answered(user: User) -> None:
+    """Exit code 2, and one line."""
+    report = await user.why("nobody")
+
+    assert (report.code, report.out) == (2, "")
+    assert re.fullmatch(r"trainer-kai: trainjob/nobody: is not in namespace .+\n", report.err)

@@ -1,0 +1,1 @@
+"""Tests that measure time: each runs alone (mark `serial`)."""

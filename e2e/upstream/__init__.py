@@ -1,0 +1,1 @@
+"""The cluster without our processes: what Trainer, JobSet and Kubernetes do."""

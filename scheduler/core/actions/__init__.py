@@ -1,0 +1,1 @@
+"""The actions of a plan, one a module: reclaim, preempt, consolidation, stale gangs."""

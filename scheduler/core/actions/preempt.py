@@ -1,0 +1,65 @@
+"""The action preempt: PodGroups evict PodGroups of lower priority in the same queue."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from scheduler.core.eviction.execute import EvictionSession, UnitFilter
+from scheduler.core.eviction.scenario import PreemptValidator, QueueHeadroom
+from scheduler.core.model.failures import EvictionFailure
+from scheduler.core.model.resources import ResourceKind
+from scheduler.core.model.result import Action
+
+__all__ = [
+    "PreemptAction",
+]
+
+
+class PreemptAction:
+    """Whoever has not got what he needs, against those of smaller priority in his queue."""
+
+    def __init__(self, eviction_session: EvictionSession) -> None:
+        self._eviction_session: Final = eviction_session
+        self._session: Final = eviction_session.session
+
+    def run(self) -> None:
+        """Let everybody take his turn, one chunk each."""
+        self._eviction_session.preempt_for_each(
+            self._preempt_for, self._may_preempt, by_priority=True
+        )
+
+    def _may_preempt(self, row: int) -> bool:
+        podgroup = self._session.snapshot.podgroups[row]
+        return self._eviction_session.reclaimable_totals.has_below(
+            podgroup.queue, podgroup.priority
+        )
+
+    def _preempt_for(self, row: int) -> EvictionFailure | None:
+        """Let a unit take what it can; return why it did not."""
+        plan_result, podgroup = self._eviction_session, self._session.snapshot.podgroups[row]
+        queue, priority, request = podgroup.queue, podgroup.priority, plan_result.request(row)
+        if plan_result.use_free_resources(request):
+            return None
+        amounts, is_delayed = self._session.attempts[row].amounts, plan_result.is_delayed(row)
+
+        def most(kind: ResourceKind) -> int:
+            return plan_result.reclaimable_totals.below(queue, priority, kind)
+
+        if not plan_result.reclaimable_totals.has_below(queue, priority) or not (
+            is_delayed or plan_result.could_be_enough(amounts, most)
+        ):
+            failure = plan_result.failure(row, Action.PREEMPT, [queue])
+            return failure if failure.non_evictable else failure.without_temporary_reasons()
+
+        def walk(is_eligible: UnitFilter) -> tuple[Iterator[int], int]:
+            return plan_result.victim_order.below_priority(queue, priority, is_eligible)
+
+        def new_validator() -> PreemptValidator:
+            return PreemptValidator(QueueHeadroom(self._session, row))
+
+        candidate_sets = plan_result.candidate_sets(request, Action.PREEMPT, [queue], walk)
+        if is_delayed:
+            failure = plan_result.failure(row, Action.PREEMPT, [queue])
+            return failure._replace(is_delayed=any(one.total for one in candidate_sets))
+        if plan_result.make_room(request, Action.PREEMPT, candidate_sets, new_validator):
+            return None
+        return plan_result.failure(row, Action.PREEMPT, [queue])

@@ -1,0 +1,75 @@
+"""The action stalegangeviction: gangs below their minimum for too long lose all their pods.
+
+It comes last, and for no preemptor: what it frees is there for the next plan.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from scheduler.core.eviction.execute import EvictionSession
+from scheduler.core.model.podgroup import PodGroupInfo
+from scheduler.core.model.resources import NONE
+from scheduler.core.model.result import Action
+from scheduler.core.model.snapshot import PodState, Snapshot
+
+__all__ = ["StaleGangAction", "is_stale"]
+
+
+class StaleGangAction:
+    """Whoever is stale, with those that leave together with it."""
+
+    def __init__(self, eviction_session: EvictionSession) -> None:
+        self._eviction_session: Final = eviction_session
+        self._snapshot: Final = eviction_session.session.snapshot
+
+    def run(self) -> None:
+        """Evict them, the oldest first; who was given pods' places here has what it needs."""
+        allocations = self._eviction_session.session.allocations
+        given = {one.podgroup for one in allocations if one.binds or one.nominations}
+        stale = [
+            row
+            for row in range(len(self._snapshot.podgroups))
+            if is_stale(self._snapshot, row) and row not in given
+        ]
+        groups = list(dict.fromkeys(self._evicted_together(stale)))
+        pods = self._pods_of({row for rows in groups for row in rows})
+        for rows in groups:
+            if all(_is_evictable(self._snapshot.podgroups[row]) for row in rows):
+                there = tuple([pod for row in rows for pod in pods[row]])
+                self._eviction_session.evict_podgroups(rows, there, Action.STALE_GANG_EVICTION)
+
+    def _evicted_together(self, stale: list[int]) -> Iterator[tuple[int, ...]]:
+        """Yield each with all that leave together with it."""
+        podgroups = self._snapshot.podgroups
+        by_jobset: dict[str, list[int]] = {podgroups[row].owning_jobset: [] for row in stale}
+        for row, podgroup in enumerate(podgroups) if stale else ():
+            if podgroup.owning_jobset in by_jobset:
+                by_jobset[podgroup.owning_jobset].append(row)
+        for row in stale:
+            owning_jobset = podgroups[row].owning_jobset
+            yield tuple(by_jobset[owning_jobset]) if owning_jobset else (row,)
+
+    def _pods_of(self, rows: set[int]) -> dict[int, list[int]]:
+        pods = self._snapshot.pods
+        found: dict[int, list[int]] = {row: [] for row in rows}
+        is_there = (pods.state == PodState.RUNNING) & np.isin(pods.podgroup, [*rows])
+        for pod in np.flatnonzero(is_there).tolist():
+            found[int(pods.podgroup[pod])].append(pod)
+        return found
+
+
+def is_stale(snapshot: Snapshot, row: int) -> bool:
+    """Say whether a unit has been short for too long."""
+    stale_at = snapshot.podgroups[row].stale_at
+    return stale_at is not None and stale_at <= snapshot.now
+
+
+def _is_evictable(podgroup: PodGroupInfo) -> bool:
+    """Say whether a unit may be evicted; whether it may be preempted is not asked."""
+    return (
+        podgroup.queue != NONE
+        and not podgroup.non_evictable_reason
+        and not podgroup.is_partly_succeeded
+    )

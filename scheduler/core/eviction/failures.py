@@ -1,0 +1,240 @@
+"""Why a preemptor found no victims: collected per PodGroup, and merged into its rejection."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Final, TypeAlias
+
+from scheduler.core.eviction.victims import MinRuntimeGuard, VictimPool
+from scheduler.core.model.failures import (
+    FAIR_SHARE_EXCEEDED,
+    NO_EVICTION_FAILURE,
+    ConsolidationFailure,
+    EarlierIneligibility,
+    EvictionFailure,
+    Rejection,
+    UnschedulableReason,
+)
+from scheduler.core.model.podgroup import PodGroupInfo, is_evictable, podsets_of
+from scheduler.core.model.resources import NONE
+from scheduler.core.model.result import Action
+from scheduler.core.session import Session
+
+__all__ = [
+    "EvictionFailures",
+    "NonEvictable",
+    "count_non_evictable",
+    "merged",
+]
+
+_NOT_ALLOWED: Final = "priority or preemptibility forbids it"
+_PriorityAndReason: TypeAlias = tuple[int, str]  # a priority, and why those of it stay
+
+
+class NonEvictable:
+    """Units that stay, have not run for long, or are covered by a budget."""
+
+    def __init__(
+        self,
+        podgroups: Sequence[PodGroupInfo],
+        non_evictable: Mapping[int, Mapping[_PriorityAndReason, int]],
+        victims: VictimPool,
+        min_runtime_guard: MinRuntimeGuard,
+    ) -> None:
+        self._podgroups: Final = podgroups
+        self._counts: Final = non_evictable
+        self._pool: Final = victims
+        self._min_runtime_guard: Final = min_runtime_guard
+
+    def failure(
+        self, row: int, action: Action, queues: Collection[int], over: Callable[[int], bool]
+    ) -> EvictionFailure:
+        """Return who of some queues keeps what it has; who is *over* has lost or got something."""
+        preemptor = self._podgroups[row]
+
+        def requests(priority: int) -> bool:
+            return action != Action.PREEMPT or priority < preemptor.priority
+
+        reasons = Counter[str]()
+        for queue in queues:
+            for (priority, reason), count in self._counts.get(queue, {}).items():
+                reasons[reason] += count * requests(priority)
+        ends = {}
+        for eviction_unit, end in self._min_runtime_guard.protected(
+            action, preemptor.queue, queues
+        ).items():
+            one = self._pool.podgroups[eviction_unit][0]
+            if requests(self._podgroups[one].priority) and not over(one):
+                ends[one] = end
+        first = min(ends, key=lambda one: (ends[one], one), default=NONE)
+        return EvictionFailure(
+            non_evictable=tuple(sorted((+reasons).items())),
+            protected=len(ends),
+            first_unprotected=first,
+            protected_until=ends.get(first, 0),
+            budgets=tuple(sorted({*self._blocking_budgets(requests, queues)})),
+        )
+
+    def _blocking_budgets(
+        self, requests: Callable[[int], bool], queues: Collection[int]
+    ) -> Iterator[int]:
+        for eviction_unit, budgets in self._pool.blocked.items():
+            podgroup = self._podgroups[self._pool.podgroups[eviction_unit][0]]
+            if podgroup.queue in queues and requests(podgroup.priority):
+                yield from budgets
+
+
+def count_non_evictable(
+    podgroups: Iterable[PodGroupInfo],
+) -> dict[int, Counter[_PriorityAndReason]]:
+    """Count the units that have something, and that nobody may take from, by queue and why."""
+    found: dict[int, Counter[_PriorityAndReason]] = {}
+    for podgroup in podgroups:
+        why = podgroup.non_evictable_reason if podgroup.is_preemptible else _NOT_ALLOWED
+        if why and podgroup.queue != NONE and _has_victims(podgroup):
+            found.setdefault(podgroup.queue, Counter())[podgroup.priority, why] += 1
+    return found
+
+
+def merged(one: EvictionFailure, other: EvictionFailure) -> EvictionFailure:
+    """Return what keeps others from two actions: no unit comes into question for both."""
+    if NO_EVICTION_FAILURE in (one, other):
+        return one if other == NO_EVICTION_FAILURE else other
+    earlier, later = sorted((one, other), key=lambda it: (not it.protected, it.protected_until))
+    reasons = Counter(dict(one.non_evictable)) + Counter(dict(other.non_evictable))
+    return EvictionFailure(
+        is_delayed=one.is_delayed or other.is_delayed,
+        non_evictable=tuple(sorted(reasons.items())),
+        protected=one.protected + other.protected,
+        first_unprotected=earlier.first_unprotected,
+        protected_until=earlier.protected_until,
+        budgets=tuple(sorted({*earlier.budgets, *later.budgets})),
+        quota_only_queues=tuple(sorted({*one.quota_only_queues, *other.quota_only_queues})),
+        unlimited_queues=tuple(sorted({*one.unlimited_queues, *other.unlimited_queues})),
+        earlier_podgroup=one.earlier_podgroup or other.earlier_podgroup,
+        order_conflict=one.order_conflict or other.order_conflict,
+        is_truncated=one.is_truncated or other.is_truncated,
+        is_rate_limited=one.is_rate_limited or other.is_rate_limited,
+        exceeds_fair_share=one.exceeds_fair_share or other.exceeds_fair_share,
+        shortfall=other.shortfall if one.shortfall is None else one.shortfall,
+        over_share_queues=tuple(sorted({*one.over_share_queues, *other.over_share_queues})),
+    )
+
+
+def _has_victims(podgroup: PodGroupInfo) -> bool:
+    return any(podset.running or podset.reserved_places for podset in podsets_of(podgroup.tree))
+
+
+class EvictionFailures:
+    """By unit, as far as anybody claimed in vain."""
+
+    def __init__(self, session: Session) -> None:
+        self.refused_by: Final[set[int]] = set()  # budgets, in the last search,
+        self.quota_only_queues: Final[set[int]] = (
+            set()
+        )  # and the queues whose goals forbade something,
+        self.is_truncated = False  # and whether that ended at a limit
+        self._session: Final = session
+        self._failures: Final[dict[int, EvictionFailure]] = {}
+
+    @cached_property
+    def non_evictable(self) -> dict[int, Counter[tuple[int, str]]]:
+        """Count the units that nobody may take from, by queue, priority and why."""
+        return count_non_evictable(self._session.snapshot.podgroups)
+
+    @cached_property
+    def has_min_runtime(self) -> bool:
+        """Say whether a minimum run time may keep a unit."""
+        configured, queues = self._session.policies.min_runtime, self._session.snapshot.queues
+        dump = (*queues.preempt_min_s, *queues.reclaim_min_s)
+        return configured is not None and any(it > 0 for it in (*dump, *configured[:2]))
+
+    def failure(self, request: Callable[[], EvictionFailure]) -> EvictionFailure:
+        """Return why nobody loses anything for a unit, asked for if there can be a reason."""
+        if not (self.non_evictable or self.has_min_runtime or self._session.snapshot.budgets.names):
+            return EvictionFailure(
+                quota_only_queues=tuple(sorted(self.quota_only_queues)),
+                is_truncated=self.is_truncated,
+            )
+        failure = request()
+        budgets = tuple(sorted({*failure.budgets, *self.refused_by}))
+        return failure._replace(
+            budgets=budgets,
+            quota_only_queues=tuple(sorted(self.quota_only_queues)),
+            is_truncated=self.is_truncated,
+        )
+
+    def begin_search(self) -> None:
+        """Begin to look for somebody who could lose something."""
+        self.refused_by.clear()
+        self.quota_only_queues.clear()
+        self.is_truncated = False
+
+    def record(self, row: int, failure: EvictionFailure) -> None:
+        """Take note of why a unit takes nothing."""
+        if failure != NO_EVICTION_FAILURE:
+            self._failures[row] = merged(self._failures.get(row, NO_EVICTION_FAILURE), failure)
+
+    def forget(self, row: int) -> None:
+        """Take note that a unit was given something."""
+        self._failures.pop(row, None)
+
+    def rejection_of(self, rejection: Rejection) -> Rejection:
+        """Return why a unit waits, and why it takes nothing."""
+        failure = self._failures.get(rejection.podgroup, NO_EVICTION_FAILURE)
+        if failure == FAIR_SHARE_EXCEEDED:  # that tells only those behind something
+            failure = NO_EVICTION_FAILURE
+        if rejection.reason == UnschedulableReason.FRAGMENTED and not failure.is_delayed:
+            failure = failure._replace(
+                consolidation_failure=self._consolidation_failure(rejection.podgroup)
+            )
+        if failure == NO_EVICTION_FAILURE:
+            return rejection
+        if failure.earlier_podgroup is not None:
+            earlier_podgroup = failure.earlier_podgroup._replace(
+                ineligibility=self._ineligibility(failure.earlier_podgroup.podgroup)
+            )
+            failure = failure._replace(earlier_podgroup=earlier_podgroup)
+        reason = UnschedulableReason.PREEMPTION_DELAY if failure.is_delayed else rejection.reason
+        words = {"time": failure.is_delayed or failure.protected, "budgets": failure.budgets}
+        retry_on = rejection.retry_on | {word for word, is_meant in words.items() if is_meant}
+        return replace(rejection, reason=reason, retry_on=retry_on, eviction_failure=failure)
+
+    def _consolidation_failure(self, row: int) -> ConsolidationFailure:
+        """Return why nobody is moved for a unit."""
+        if not self._session.snapshot.podgroups[row].is_preemptible:
+            return ConsolidationFailure.NOT_PREEMPTIBLE
+        policies = self._session.policies
+        if not policies.max_relocated or "consolidation" not in policies.actions:
+            return ConsolidationFailure.DISABLED
+        return (
+            ConsolidationFailure.NO_SOLUTION
+            if self.has_relocatable
+            else ConsolidationFailure.NO_CANDIDATES
+        )
+
+    @cached_property
+    def has_relocatable(self) -> bool:
+        """Say whether anybody is there whose place may become another."""
+        podgroups = self._session.snapshot.podgroups
+        failure = (
+            it
+            for it in podgroups
+            if it.may_relocate and it.has_running and not it.is_partly_succeeded
+        )
+        return any(map(is_evictable, failure))
+
+    def _ineligibility(self, row: int) -> EarlierIneligibility | None:
+        """Return why a unit takes nothing itself, where that is known."""
+        rejection = self._session.rejections.get(row)
+        if (
+            rejection is not None
+            and rejection.reason == UnschedulableReason.NON_PREEMPTIBLE_OVER_QUOTA
+        ):
+            return EarlierIneligibility.QUOTA
+        return (
+            EarlierIneligibility.SHARE
+            if self._failures.get(row, NO_EVICTION_FAILURE).exceeds_fair_share
+            else None
+        )

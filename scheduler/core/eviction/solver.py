@@ -1,0 +1,240 @@
+"""The solver: which candidates to evict, the first valid set of which no victim can be spared.
+
+Candidates have ranks; of two sets the one comes first whose ranks, in order, are smaller. A set
+is valid if each of it may be evicted when those before it are, and if all of them leave enough
+room and are a fair choice. A victim that the room does not need can be spared.
+
+Allowed candidates are evicted in order until there is room; then those that can be spared are
+restored, the last ones first. What is left is most often the first valid set. If a candidate was
+passed over, the same is tried with all: if there never is room then, no set is valid. At last sets
+are checked one by one for an earlier one: all of up to eight candidates, and of more as many.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol, TypeAlias
+
+__all__ = ["Scenario", "Solution", "solve"]
+
+_MAX_SETS: Final = 2**8  # all sets of eight
+
+Ranks: TypeAlias = tuple[int, ...]
+
+
+class Scenario(Protocol):
+    """What would be if some candidates were gone; nobody is at first, and then there is no room."""
+
+    def may_evict(self, candidate: int) -> bool:
+        """Say whether one more may go. Whoever may, might with fewer gone."""
+        ...
+
+    def evict(self, candidate: int) -> None:
+        """Have it gone."""
+        ...
+
+    def restore(self, candidate: int) -> None:
+        """Have it back, whoever was taken after it."""
+        ...
+
+    def has_room(self) -> bool:
+        """Say whether those who are gone leave room enough; if so, they do with more gone.
+
+        It is asked often, and should cost what changed since.
+        """
+        ...
+
+    def is_valid(self) -> bool:
+        """Say whether it is fair to those who lost something.
+
+        It is asked only of who may be taken, leaves room enough, and has nobody to spare.
+        """
+        ...
+
+
+class Solution(NamedTuple):
+    """Whom to take, if anybody does."""
+
+    ranks: Ranks | None
+    tried: int = 0  # sets, one by one
+    is_cut: bool = False  # not all sets were looked at
+
+
+def solve(count: int, scenario: Scenario, limit: int = _MAX_SETS) -> Solution:
+    """Choose among so many candidates; afterwards the stake is spent: somebody may be gone.
+
+    The *limit* is of sets that are looked at one by one: a few hundred.
+    """
+    search = _Solver(count, scenario, limit)
+    known = search.solve_greedily()
+    if known and _is_first(known):
+        return Solution(known)
+    if search.last_needed is None:
+        return Solution(None)
+    return Solution(search.first_before(known) or known, search.tried, search.is_cut)
+
+
+class _Solver:
+    def __init__(self, count: int, scenario: Scenario, limit: int) -> None:
+        self.tried = 0
+        self.is_cut = False
+        self.last_needed: int | None = None  # nobody before this one is needed for there to be room
+        self._count = count
+        self._scenario = scenario
+        self._limit = limit
+
+    def solve_greedily(self) -> Ranks | None:
+        """Return a set that does, found by taking whoever may be, or everybody, in order."""
+        taken, refused = self._until_room(requests=True)
+        self.last_needed = taken[-1] if taken else None
+        failure = self._without_spare(taken)
+        found = tuple(failure) if failure and self._scenario.is_valid() else None
+        if found and _is_first(found):
+            return found  # and that is all that is asked of the stake
+        self._restore(failure)
+        if not refused:
+            return found
+        taken, _ = self._until_room(requests=False)
+        self.last_needed = taken[-1] if taken else None
+        if found or not taken:
+            self._restore(taken)
+            return found
+        failure = self._without_spare(taken)
+        self._restore(failure)
+        return tuple(failure) if self._is_valid(failure) else None
+
+    def first_before(self, known: Ranks | None, first: Ranks = ()) -> Ranks | None:
+        """Return the first set that does and begins so, if it comes before one that is known."""
+        scenario = self._scenario
+        for one in range(first[-1] + 1 if first else 0, self._count):
+            ranks = (*first, one)
+            if known is not None and ranks >= known:
+                return None
+            if self.tried == self._limit:
+                self.is_cut = True
+                return None
+            self.tried += 1
+            if not scenario.may_evict(one):
+                continue
+            scenario.evict(one)
+            if not self._has_room(one):
+                found = self.first_before(known, ranks)
+            else:  # of a larger set that begins so somebody can be spared
+                found = ranks if self._is_smallest(ranks) and scenario.is_valid() else None
+            scenario.restore(one)
+            if found is not None or self.is_cut:
+                return found
+        return None
+
+    def _until_room(self, *, requests: bool) -> tuple[list[int], bool]:
+        """Take candidates until there is room; return them, or nobody, and if any was refused.
+
+        Whether there is room is asked of one, two, four of them, and so on; then it is looked for
+        between the last two answers.
+        """
+        taken: list[int] = []
+        refused, requested = False, 0
+        for one in range(self._count):
+            if requests and not self._scenario.may_evict(one):
+                refused = True
+                continue
+            self._scenario.evict(one)
+            taken.append(one)
+            if len(taken) == 2 * requested or not requested:
+                if self._scenario.has_room():
+                    return self._first_of(taken, requested), refused
+                requested = len(taken)
+        if len(taken) > requested and self._scenario.has_room():
+            return self._first_of(taken, requested), refused
+        self._restore(taken)
+        return [], refused
+
+    def _first_of(self, taken: list[int], too_few: int) -> list[int]:
+        """Spare the last ones of those who leave room; *too_few* of them do not."""
+        gone = enough = len(taken)
+        while enough - too_few > 1:
+            middle = (too_few + enough) // 2
+            for one in reversed(taken[middle:gone]):
+                self._scenario.restore(one)
+            for one in taken[gone:middle]:
+                self._scenario.evict(one)
+            gone = middle
+            if self._scenario.has_room():
+                enough = middle
+            else:
+                too_few = middle
+        for one in taken[gone:enough]:
+            self._scenario.evict(one)
+        return taken[:enough]
+
+    def _without_spare(self, taken: list[int]) -> list[int]:
+        """Spare whoever can be, the last ones first; return who could not.
+
+        It is whom sparing one by one would leave. That spares all of a run exactly if there is room
+        with none of it gone: this is what is asked at last, and before that more of it is gone. So
+        runs are tried, as long as what was spared since somebody was needed; of one that cannot be
+        spared the halves tell who is needed.
+        """
+        left, failure = taken[:-1], taken[-1:]  # without the last one there was no room
+        protected = 0
+        while left:
+            run = left[-max(protected, 1) :]
+            if self._can_spare(run):
+                del left[-len(run) :]
+                protected += len(run)
+                continue
+            while len(run) > 1:
+                half = run[len(run) // 2 :]
+                if self._can_spare(half):
+                    del left[-len(half) :]
+                    run = run[: -len(half)]
+                else:
+                    run = half
+            failure.append(left.pop())
+            protected = 0
+        return failure[::-1]
+
+    def _can_spare(self, run: list[int]) -> bool:
+        """Spare some, if there is room without them."""
+        for one in run:
+            self._scenario.restore(one)
+        if self._scenario.has_room():
+            return True
+        for one in run:
+            self._scenario.evict(one)
+        return False
+
+    def _is_valid(self, ranks: Sequence[int]) -> bool:
+        """Say whether those of a set may be taken, one after another, and that is fair."""
+        taken: list[int] = []
+        for one in ranks:
+            if not self._scenario.may_evict(one):
+                break
+            self._scenario.evict(one)
+            taken.append(one)
+        does = len(taken) == len(ranks) and self._scenario.is_valid()
+        self._restore(taken)
+        return does
+
+    def _has_room(self, last: int) -> bool:
+        """Say whether those who are gone leave room enough, of whom somebody is the last."""
+        return (
+            self.last_needed is not None and last >= self.last_needed and self._scenario.has_room()
+        )
+
+    def _is_smallest(self, ranks: Ranks) -> bool:
+        """Say whether nobody can be spared; the last one cannot, or it was not tried."""
+        for one in ranks[:-1]:
+            self._scenario.restore(one)
+            has_room = self._has_room(ranks[-1])
+            self._scenario.evict(one)
+            if has_room:
+                return False
+        return True
+
+    def _restore(self, taken: list[int]) -> None:
+        for one in taken:
+            self._scenario.restore(one)
+
+
+def _is_first(ranks: Ranks) -> bool:
+    """Say whether nobody was passed over: of other sets only parts of it come before."""
+    return ranks[-1] == len(ranks) - 1

@@ -1,0 +1,154 @@
+"""The order of victims: the queue order reversed, or by the work that would be lost.
+
+Of the queues on one level the one that would be attempted last loses first, and of its PodGroups
+the last one. Each place is computed with all victims before it gone, so that queues far above
+their shares come down together, and only when it is asked for. Lost work is GPUs times the seconds
+since a PodGroup began to run, or last saved a checkpoint.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
+
+from scheduler.core.eviction.victims import EvictionUnit, VictimPool
+from scheduler.core.model.plugins import VictimOrderPlugin
+from scheduler.core.model.resources import Amounts, ResourceKind
+from scheduler.core.model.snapshot import Snapshot, SnapshotQueues
+from scheduler.core.model.usage import Usage
+from scheduler.core.queues.order import JobsOrderByQueues, PodGroupKey, QueueOrder, keys_by_queue
+
+__all__ = [
+    "LostWork",
+    "VictimOrder",
+    "by_plugin",
+    "lost_seconds",
+]
+
+
+class VictimOrder:
+    """All that may lose something; of one unit and key the last block is the first to go."""
+
+    def __init__(
+        self, queues: SnapshotQueues, keys: QueueOrder, eviction_units: Sequence[EvictionUnit]
+    ) -> None:
+        self._queues: Final = queues
+        self._keys: Final = keys
+        self._units: Final = eviction_units
+        self._place: Final = [
+            (*[-it for it in one.key], -row) for row, one in enumerate(eviction_units)
+        ]
+        unit_queues = [one.queue for one in eviction_units]
+        self._places: Final = keys_by_queue(zip(unit_queues, self._place, strict=True))
+        self._is_ranked: Final[dict[int, bool]] = {}  # queues in whose line priority only grows
+
+    def across_queues(
+        self, usage: Usage, queues: Iterable[int], is_eligible: Callable[[int], bool] | None = None
+    ) -> tuple[Iterator[int], int]:
+        """Return who loses next, and how many there are: blocks of some queues, or some of those.
+
+        What queues have is in *usage*.
+        """
+        places = {queue: self._places[queue] for queue in queues if queue in self._places}
+        if is_eligible is not None:
+            places = {
+                queue: [it for it in of if is_eligible(-it[-1])] for queue, of in places.items()
+            }
+            places = {queue: of for queue, of in places.items() if of}
+        count = sum([len(of) for of in places.values()])
+        if len(places) == 1:
+            (only,) = places.values()
+            return (-place[-1] for place in only), count
+        return self._by_queue_order(
+            usage, {queue: of.copy() for queue, of in places.items()}
+        ), count
+
+    def below_priority(
+        self, queue: int, priority: int, is_eligible: Callable[[int], bool] | None = None
+    ) -> tuple[Iterator[int], int]:
+        """Return who of a queue loses next, and how many there are: blocks of smaller priority.
+
+        Where units take their turns by priority these are the first of the line.
+        """
+        places = self._places.get(queue, [])
+        if queue not in self._is_ranked:
+            ranks = [*map(self._priority, places)]
+            self._is_ranked[queue] = ranks == sorted(ranks)
+        if self._is_ranked[queue]:
+            end = bisect_left(places, priority, key=self._priority)
+            if is_eligible is None:
+                return (-places[i][-1] for i in range(end)), end
+            places = places[:end]
+        rows = [-it[-1] for it in places if self._priority(it) < priority]
+        rows = rows if is_eligible is None else [*filter(is_eligible, rows)]
+        return iter(rows), len(rows)
+
+    def _priority(self, place: PodGroupKey) -> int:
+        return self._units[-place[-1]].priority
+
+    def _by_queue_order(self, usage: Usage, places: dict[int, list[PodGroupKey]]) -> Iterator[int]:
+        left = usage.copy()
+        keys = self._keys.with_allocated(left.allocated)
+        eviction_units = self._units
+        jobs_order = JobsOrderByQueues(
+            self._queues, keys.victim_key, lambda place: eviction_units[-place].amounts, places
+        )
+        while (place := jobs_order.pop()) is not None:
+            one = eviction_units[-place]
+            left.refund(one.queue, one.amounts, is_non_preemptible=False)
+            yield -place
+
+    def drop(self, eviction_unit: int) -> None:
+        """Leave out a block from now on."""
+        places = self._places[self._units[eviction_unit].queue]
+        del places[bisect_left(places, self._place[eviction_unit])]
+        if not places:
+            del self._places[self._units[eviction_unit].queue]
+
+
+class LostWork:
+    """By unit and by pod; of a pod that does not exist nothing is lost."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        """Look at pods on behalf of many who ask."""
+        gpus = [signature.queue_request[ResourceKind.GPU] for signature in snapshot.signatures]
+        self._gpus: Final = gpus
+        self._signature: Final[list[int]] = snapshot.pods.signature.tolist()
+        self._podgroup: Final[list[int]] = snapshot.pods.podgroup.tolist()
+        self._seconds: Final = [
+            lost_seconds(it.running_since, it.checkpoint_at, snapshot.now)
+            for it in snapshot.podgroups
+        ]
+
+    def of_pods(self, pods: Iterable[int]) -> int:
+        """Return what is lost with some pods, in thousandths of a GPU times seconds."""
+        signature, podgroup = self._signature, self._podgroup
+        return sum(
+            [self._gpus[signature[pod]] * self._seconds[podgroup[pod]] for pod in pods if pod >= 0]
+        )
+
+
+def lost_seconds(running_since: int, checkpoint_at: int, now: int) -> int:
+    """Return how many seconds of work would be lost; none where nobody knows since when."""
+    last = max(running_since, checkpoint_at)
+    return max(now - last, 0) if last else 0
+
+
+def by_plugin(
+    victim_order: Iterable[int],
+    order: VictimOrderPlugin,
+    victims: VictimPool,
+    evicted: Callable[[Iterable[int]], int],
+    requested: Amounts,
+) -> Iterator[int]:
+    """Yield the blocks of a line by what a site has chosen; a unit's own stay in their order."""
+    least: dict[int, int] = {}  # by unit: what its blocks before count
+    ranks: dict[int, int] = {}
+    for eviction_unit in victim_order:
+        podgroup, members = victims.podgroups[eviction_unit][0], victims.victims[eviction_unit]
+        rank = order.rank(
+            victims.amounts(eviction_unit, members),
+            evicted(member.pod for member in members),
+            requested,
+        )
+        ranks[eviction_unit] = least[podgroup] = max(rank, least.get(podgroup, rank))
+    yield from sorted(ranks, key=ranks.__getitem__)

@@ -1,0 +1,497 @@
+"""Who may be a victim, for how much, and which pods are evicted together: eviction units."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import count
+from typing import Final, NamedTuple, TypeAlias
+
+import numpy as np
+
+from scheduler.core.gang.tasks_to_allocate import min_available_state, tasks_to_allocate
+from scheduler.core.gang.tasks_to_evict import tasks_to_evict
+from scheduler.core.model.plugins import MinRuntime
+from scheduler.core.model.podgroup import (
+    PodGroupInfo,
+    PodSet,
+    SchedulingSignature,
+    SubGroupSet,
+    SubGroupTree,
+    is_evictable,
+    podsets_of,
+)
+from scheduler.core.model.resources import NONE, Amounts, ResourceKind
+from scheduler.core.model.result import Action
+from scheduler.core.model.snapshot import DisruptionBudgets, PodState, Snapshot
+from scheduler.core.model.usage import (
+    AmountList,
+    allocated_by_podgroup,
+    below_common_ancestor,
+    charged,
+)
+from scheduler.core.queues.order import PodGroupKey
+from scheduler.core.queues.reclaimable import Reclaimable
+
+__all__ = [
+    "DisruptionAllowance",
+    "EvictionUnit",
+    "MinRuntimeGuard",
+    "ReclaimableTotals",
+    "Victim",
+    "VictimPool",
+    "amounts_of",
+    "evictable_podgroups",
+    "victims_of",
+]
+
+
+Rows: TypeAlias = tuple[int, ...]
+KeyFunction: TypeAlias = Callable[[int, int], PodGroupKey]  # of a unit and how it stands
+
+
+class Victim(NamedTuple):
+    """A pod that is there, or a slot that is held."""
+
+    pod: int  # below zero: a slot
+    node: int  # or NONE: on one that nobody knows
+    signature: int
+
+
+Victims: TypeAlias = tuple[Victim, ...]
+
+
+class DisruptionAllowance:
+    """What is left of each budget, jointly for all claims of a plan."""
+
+    def __init__(self, budgets: DisruptionBudgets) -> None:
+        self._left: Final = [*budgets.allowed]
+        self._sets: Final = budgets.sets
+        self._set_of_pod: Final = budgets.set_of_pod
+        self.has_budgets: Final = bool(budgets.names)
+        self.evicted = 0  # how many of theirs have gone
+
+    def counts(self, pods: Iterable[int]) -> Counter[int]:
+        """Return how many of some pods each budget covers; a slot, below zero, is no pod."""
+        found: Counter[int] = Counter()
+        for pod in pods if self._sets else ():
+            row = self._set_of_pod[pod] if pod >= 0 else NONE
+            if row != NONE:
+                found.update(self._sets[row])
+        return found
+
+    def violated(self, counts: Counter[int]) -> list[int]:
+        """Return the budgets that let fewer go."""
+        return [budget for budget, number in counts.items() if number > self._left[budget]]
+
+    def evict(self, pods: Iterable[int]) -> tuple[int, ...]:
+        """Let some pods go for good; return the budgets that let fewer go."""
+        counts = self.counts(pods)
+        passed = tuple(sorted(self.violated(counts)))
+        for budget, number in counts.items():
+            self._left[budget] -= number
+            self.evicted += number
+        return passed
+
+    def blocked(self, eviction_units: Iterable[Iterable[int]]) -> dict[int, list[int]]:
+        """Return the blocks that cannot go at all any more, and the budgets that forbid it."""
+        counts = map(self.counts, eviction_units if self._sets else ())
+        passed = enumerate(map(self.violated, counts))
+        return {eviction_unit: budgets for eviction_unit, budgets in passed if budgets}
+
+
+class VictimPool:
+    """Those that could lose something, by rows of blocks."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        protected: Collection[int],
+        key_of: KeyFunction,
+        disruptions: DisruptionAllowance,
+        *,
+        shrink: bool = True,
+    ) -> None:
+        """Look at all units but those that are spared; unless they *shrink* each is one block."""
+        self._shrink: Final = shrink
+        self.eviction_units: Final[list[EvictionUnit]] = []
+        self.victims: Final[list[Collection[Victim]]] = []
+        self._left: Final[dict[int, dict[Victim, None]]] = {}  # members, where some are inside
+        self._around: Final[dict[int, int]] = {}  # the next block that others are inside
+        self._inside: Final[dict[int, set[int]]] = {}
+        self._totals: Final[list[Amounts]] = []  # of all members
+        self.podgroups: Final[list[Rows]] = []
+        self.is_whole: Final[list[bool]] = []
+        self.partly_succeeded: Final[set[int]] = set()  # blocks of which a unit is
+        self._units_of_podgroup: Final[dict[int, list[int]]] = {}  # blocks by unit
+        self.disruptions: Final = disruptions
+        self._blocked: tuple[int, dict[int, list[int]]] = NONE, {}
+        self._snapshot: Final = snapshot
+        self._key_of: Final = key_of
+        self._victims_of: Final = victims_of(snapshot)
+        for rows in evictable_podgroups(snapshot.podgroups, protected):
+            self._add(rows)
+
+    @property
+    def blocked(self) -> dict[int, list[int]]:
+        """Return the blocks that cannot go at all, and the budgets that forbid it."""
+        if self._blocked[0] != self.disruptions.evicted:
+            pods = ((member.pod for member in members) for members in self.victims)
+            self._blocked = self.disruptions.evicted, self.disruptions.blocked(pods)
+        return self._blocked[1]
+
+    def amounts(self, eviction_unit: int, members: Collection[Victim]) -> Amounts:
+        """Return what some or all members of a block are charged for."""
+        if len(members) == len(self.victims[eviction_unit]):
+            return self._totals[eviction_unit]
+        return amounts_of(self._snapshot.signatures, members)
+
+    def protect(self, podgroup: int) -> list[int]:
+        """Let a unit keep what it has; return the blocks that are no more."""
+        eviction_units = self._units_of_podgroup.get(podgroup, [])
+        gone = eviction_units.copy()
+        eviction_units.clear()
+        return gone
+
+    def evict(self, eviction_unit: int) -> list[int]:
+        """Take away what a block has; return the blocks that are no more."""
+        eviction_units = self._units_of_podgroup[self.podgroups[eviction_unit][0]]
+        if self.is_whole[eviction_unit]:
+            gone = eviction_units.copy()
+            eviction_units.clear()
+            return gone
+        gone = [*self._all_inside(eviction_unit)]
+        around = eviction_unit
+        if eviction_unit in self._around:
+            self._inside[self._around[eviction_unit]].remove(eviction_unit)
+        while (around := self._around.get(around, NONE)) != NONE:
+            self._remove(around, eviction_unit)
+            if not self._left[around]:
+                gone.append(around)
+        for one in gone:
+            eviction_units.remove(one)
+        return gone
+
+    def _all_inside(self, eviction_unit: int) -> Iterator[int]:
+        """Yield a block, and those inside that are still there."""
+        yield eviction_unit
+        for one in self._inside.get(eviction_unit, ()):
+            yield from self._all_inside(one)
+
+    def _remove(self, around: int, step: int) -> None:
+        """Let a block have less, of which a step is lost."""
+        for member in self.victims[step]:
+            del self._left[around][member]
+        cpu, memory, gpu = self._totals[around]
+        less = self._totals[step]
+        self._totals[around] = cpu - less[0], memory - less[1], gpu - less[2]
+
+    def _add(self, rows: Rows) -> None:
+        found = tuple([member for row in rows for member in self._victims_of(row)])
+        if not found:
+            return
+        first = rows[0]
+        podgroup = self._snapshot.podgroups[first]
+        at = min_available_state(podgroup.tree)
+        may_shrink = (
+            self._shrink
+            and not podgroup.owning_jobset
+            and (at > 0 or isinstance(podgroup.tree, SubGroupSet))
+        )
+        evicted_steps = list(_eviction_steps(podgroup, found)) if may_shrink else []
+        key = min([self._key_of(row, min(at, 0) if evicted_steps else at) for row in rows])
+        whole = len(self.eviction_units)
+        eviction_units = [*range(whole, whole + len(evicted_steps) + 1)]
+        self._units_of_podgroup.update(dict.fromkeys(rows, eviction_units))
+        if not evicted_steps:
+            self._put(rows, key, found, is_whole=True)
+            return
+        protected = {it for evicted in evicted_steps for it in evicted}
+        self._put(rows, key, [it for it in found if it not in protected], is_whole=True)
+        key = self._key_of(first, 1)
+        for evicted in reversed(_newly_evicted(evicted_steps)):  # in line the last one is the first
+            self._put(rows, key, evicted, is_whole=False)
+        self._enclose([*reversed(eviction_units)], [*evicted_steps, found])
+
+    def _enclose(self, eviction_units: Sequence[int], having: Sequence[Victims]) -> None:
+        """Let blocks have what others have, that are inside: of these each is before it."""
+        last: dict[Victim, int] = {}  # the last block that has it
+        for eviction_unit, members in zip(eviction_units, having, strict=True):
+            inside = {last[it]: None for it in members if it in last}
+            last.update(dict.fromkeys(members, eviction_unit))
+            if not inside:
+                continue
+            self._around.update(dict.fromkeys(inside, eviction_unit))
+            self._inside[eviction_unit] = {*inside}
+            self.victims[eviction_unit] = self._left[eviction_unit] = dict.fromkeys(members)
+            self._totals[eviction_unit] = amounts_of(self._snapshot.signatures, members)
+
+    def _put(
+        self, rows: Rows, key: PodGroupKey, members: Collection[Victim], *, is_whole: bool
+    ) -> None:
+        amounts, podgroups = (
+            amounts_of(self._snapshot.signatures, members),
+            self._snapshot.podgroups,
+        )
+        most = max([podgroups[row].priority for row in rows])
+        is_plain = not is_whole or _is_plain_podset(podgroups[rows[0]])
+        requests = (
+            (amounts,)
+            if is_plain
+            else tuple(map(self._first_request, filter(self._victims_of, rows)))
+        )
+        first = podgroups[rows[0]]
+        self.eviction_units.append(
+            EvictionUnit(first.queue, key, amounts, most, requests, bool(first.owning_jobset))
+        )
+        self._totals.append(amounts)
+        self.victims.append(members)
+        self.podgroups.append(rows)
+        self.is_whole.append(is_whole)
+        if any(podgroups[row].is_partly_succeeded for row in rows):
+            self.partly_succeeded.add(len(self.eviction_units) - 1)
+
+    def _first_request(self, row: int) -> Amounts:
+        """Return what a unit would ask for first of what it has; or else what it cannot spare."""
+        podgroup, snapshot = self._snapshot.podgroups[row], self._snapshot
+        tree, found = podgroup.tree, self._victims_of(row)
+        if next(tasks_to_evict(tree), None) is None:
+            return amounts_of(snapshot.signatures, found)
+        some = tasks_to_allocate(_unplaced(tree))
+        if not some:
+            protected = {
+                member for evicted in _eviction_steps(podgroup, found) for member in evicted
+            }
+            return amounts_of(snapshot.signatures, [it for it in found if it not in protected])
+        signature_of = snapshot.pods.signature
+        requested = [
+            (int(signature_of[pod]), 1) for podset_tasks in some for pod in podset_tasks.pods
+        ]
+        requested += [
+            (podset_tasks.podset.expected_signature, podset_tasks.expected)
+            for podset_tasks in some
+            if podset_tasks.expected
+        ]
+        return charged(snapshot.signatures, requested)
+
+
+class MinRuntimeGuard:
+    """By block: those that are all a unit has, for what is above its minimum may always go."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        victims: VictimPool,
+        paths: Sequence[Sequence[int]],
+        configured: MinRuntime | None,
+    ) -> None:
+        """Look at when units began; of a bundle the last one counts."""
+        is_needed, queues = configured is not None, snapshot.queues
+        configured = configured or MinRuntime()
+        self._configured: Final = {
+            Action.PREEMPT: (queues.preempt_min_s, configured.preempt_s),
+            Action.RECLAIM: (queues.reclaim_min_s, configured.reclaim_s),
+        }
+        self._resolves_at_leaf: Final = configured.resolves_at_leaf
+        self._paths: Final = paths
+        self._now: Final = snapshot.now
+        self._running_since: Final[dict[int, dict[int, int]]] = {}  # by queue, by block
+        self._known: Final[dict[tuple[int, int], dict[int, int]]] = {}
+        for eviction_unit, rows in enumerate(victims.podgroups):
+            running_since = max(snapshot.podgroups[row].running_since for row in rows)
+            if is_needed and victims.is_whole[eviction_unit] and running_since:
+                self._running_since.setdefault(snapshot.podgroups[rows[0]].queue, {})[
+                    eviction_unit
+                ] = running_since
+
+    def protected(
+        self, action: Action, reclaimer_queue: int, queues: Iterable[int]
+    ) -> dict[int, int]:
+        """Return which blocks of some queues may not go yet for *mine*, and until when."""
+        found: dict[int, int] = {}
+        for queue in queues:
+            if queue in self._running_since:
+                found.update(self._protected(queue, self._seconds(action, reclaimer_queue, queue)))
+        return found
+
+    def _protected(self, queue: int, seconds: int) -> dict[int, int]:
+        ground = queue, seconds
+        if ground not in self._known:
+            ends = (
+                (eviction_unit, running_since + seconds)
+                for eviction_unit, running_since in self._running_since[queue].items()
+            )
+            self._known[ground] = {
+                eviction_unit: end for eviction_unit, end in ends if end > self._now
+            }
+        return self._known[ground]
+
+    def _seconds(self, action: Action, reclaimer_queue: int, queue: int) -> int:
+        """Return for how long a queue promises it: what is said nearest above."""
+        dump, default = self._configured[action]
+        if action == Action.RECLAIM and not self._resolves_at_leaf:
+            queue = below_common_ancestor(self._paths, reclaimer_queue, queue)[1]
+        found = (dump[above] for above in self._paths[queue] if dump and dump[above] != NONE)
+        return next(found, default)
+
+
+class ReclaimableTotals:
+    """By queue: all that may be taken, by priority as well, and the most of it in one block."""
+
+    def __init__(self, snapshot: Snapshot, protected: Collection[int]) -> None:
+        """Look at all units but those that are spared."""
+        self.all: Final[dict[int, AmountList]] = {}
+        self._largest: Final[dict[int, AmountList]] = {}
+        self._by_priority: Final[dict[int, dict[int, AmountList]]] = {}
+        has, counts = allocated_by_podgroup(snapshot)
+        for rows in evictable_podgroups(snapshot.podgroups, protected):
+            if not any(counts[row] for row in rows):
+                continue
+            amounts = [*map(sum, zip(*[has[row] for row in rows], strict=True))]
+            queue = snapshot.podgroups[rows[0]].queue
+            of_all = self.all.setdefault(queue, [0, 0, 0])
+            of_one = self._largest.setdefault(queue, [0, 0, 0])
+            priority = max([snapshot.podgroups[row].priority for row in rows])
+            of_rank = self._by_priority.setdefault(queue, {}).setdefault(priority, [0, 0, 0])
+            for kind, amount in enumerate(amounts):
+                of_all[kind] += amount
+                of_rank[kind] += amount
+                of_one[kind] = max(of_one[kind], amount)
+
+    def has_below(self, queue: int, priority: int) -> bool:
+        """Say whether anybody of a queue may lose something whose priority is smaller."""
+        return min(self._by_priority.get(queue, [priority])) < priority
+
+    def below(self, queue: int, priority: int, kind: ResourceKind) -> int:
+        """Return what all of a queue may lose whose priority is smaller."""
+        ranked = self._by_priority[queue].items()
+        return sum([amounts[kind] for one, amounts in ranked if one < priority])
+
+    def reclaimable_bound(
+        self, reclaimable: Reclaimable, queues: Collection[int], kind: ResourceKind
+    ) -> int:
+        """Return a bound of what some queues may lose of something for one claim, block by block.
+
+        What is taken last may be as large as it is; before it, its queue had still too much. If
+        that can only be too much of this kind, no more of it goes than that and one block.
+        """
+        beside: dict[int, list[int]] = {}
+        for queue in queues:
+            beside.setdefault(reclaimable.compared_queues(queue)[1], []).append(queue)
+        found = 0
+        for victim_queue, below in beside.items():
+            over = reclaimable.surplus(victim_queue)
+            if not any(over):
+                continue
+            most = sum([self.all[queue][kind] for queue in below])
+            if not (any(over[:kind]) or any(over[kind + 1 :])):
+                last = max([self._largest[queue][kind] for queue in below])
+                most = min(most, math.ceil(over[kind]) - 1 + last)
+            found += most
+        return found
+
+
+def _is_plain_podset(podgroup: PodGroupInfo) -> bool:
+    """Say whether what a unit keeps to the last is what it would ask for first."""
+    return (
+        not podgroup.owning_jobset
+        and isinstance(podgroup.tree, PodSet)
+        and not podgroup.tree.reserved_places
+    )
+
+
+def _unplaced(tree: SubGroupTree) -> SubGroupTree:
+    """Return a unit as it is without a place for any of its pods, as if no others waited."""
+    if isinstance(tree, PodSet):
+        return replace(
+            tree, pending=tree.running_pods, running=0, reserved_places=(), running_pods=()
+        )
+    return replace(tree, children=tuple(map(_unplaced, tree.children)))
+
+
+def evictable_podgroups(
+    podgroups: Sequence[PodGroupInfo], protected: Collection[int]
+) -> Iterator[Rows]:
+    """Yield the units from which something may be taken, those of a bundle together."""
+    jobsets: dict[str, list[int]] = {}
+    for row, podgroup in enumerate(podgroups):
+        if podgroup.owning_jobset:
+            jobsets.setdefault(podgroup.owning_jobset, []).append(row)
+        elif row not in protected and is_evictable(podgroup):
+            yield (row,)
+    for rows in jobsets.values():
+        queues = {podgroups[row].queue for row in rows}
+        if len(queues) == 1 and all(
+            row not in protected and is_evictable(podgroups[row]) for row in rows
+        ):
+            yield tuple(rows)
+
+
+def amounts_of(signatures: Sequence[SchedulingSignature], members: Iterable[Victim]) -> Amounts:
+    """Return what members are charged for."""
+    cpu = memory = gpu = 0
+    for member in members:
+        counted = signatures[member.signature].queue_request
+        cpu, memory, gpu = cpu + counted[0], memory + counted[1], gpu + counted[2]
+    return cpu, memory, gpu
+
+
+def _eviction_steps(podgroup: PodGroupInfo, members: Iterable[Victim]) -> Iterator[Victims]:
+    """Yield what a unit loses step by step, before it loses all: slots alone nobody keeps."""
+    by_pod = {member.pod: member for member in members}
+    left = {pod for pod in by_pod if pod >= 0}
+    has_reserved_places = len(left) < len(by_pod)
+    for pods in tasks_to_evict(podgroup.tree):
+        left.difference_update(pods)
+        if has_reserved_places and not left:
+            return
+        yield tuple([by_pod[pod] for pod in pods])
+
+
+def _newly_evicted(evicted_steps: Iterable[Victims]) -> list[Victims]:
+    """Return what is lost by each of some steps that was not by one before it."""
+    evicted: set[Victim] = set()
+    found = []
+    for members in evicted_steps:
+        found.append(tuple([it for it in members if it not in evicted]))
+        evicted.update(members)
+    return found
+
+
+def victims_of(snapshot: Snapshot) -> Callable[[int], Victims]:
+    """Return what finds the members of a unit."""
+    pods, podgroups = snapshot.pods, snapshot.podgroups
+    is_there = (pods.state == PodState.RUNNING) & (pods.podgroup != NONE)
+    rows = np.flatnonzero(is_there)
+    rows = rows[np.argsort(pods.podgroup[rows], kind="stable")]
+    begins = np.searchsorted(pods.podgroup[rows], np.arange(len(podgroups) + 1)).tolist()
+    found = list(
+        map(Victim, rows.tolist(), pods.node[rows].tolist(), pods.signature[rows].tolist())
+    )
+
+    reserved_places = count(1)
+
+    def members(podgroup: int) -> Victims:
+        there, tree = found[begins[podgroup] : begins[podgroup + 1]], podgroups[podgroup].tree
+        for podset in (tree,) if isinstance(tree, PodSet) else podsets_of(tree):
+            if podset.reserved_places:
+                there += [
+                    Victim(-next(reserved_places), it.node, it.signature)
+                    for it in podset.reserved_places
+                ]
+        return tuple(there)
+
+    return members
+
+
+class EvictionUnit(NamedTuple):
+    """What somebody may lose at once."""
+
+    queue: int
+    key: PodGroupKey  # the place of its unit among those of its queue that wait for a turn
+    amounts: Amounts
+    priority: int = 0  # the largest of its units
+    first_requests: tuple[
+        Amounts, ...
+    ] = ()  # what is asked for first of it, if it is to be had back
+    is_jobset: bool = False  # it goes whole, and nothing less of it could

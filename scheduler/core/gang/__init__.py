@@ -1,0 +1,1 @@
+"""Gangs: which pods the next attempt places, and which are evicted together."""

@@ -1,0 +1,248 @@
+"""Which pods of a PodGroup the next attempt places: all that it needs, then one more at a time."""
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from scheduler.core.model.podgroup import (
+    PodSet,
+    ReservedPlace,
+    SubGroupSet,
+    SubGroupTree,
+    podsets_of,
+)
+
+__all__ = [
+    "AssignedTasks",
+    "ElasticTasks",
+    "PodSetTasks",
+    "SignatureRuns",
+    "Tasks",
+    "can_be_satisfied",
+    "has_expected",
+    "has_pending",
+    "is_elastic",
+    "is_satisfied",
+    "member_count",
+    "min_available_state",
+    "pending_after",
+    "tasks_to_allocate",
+]
+
+
+class PodSetTasks(NamedTuple):
+    """Of one leaf: waiting pods, and how many that do not exist yet."""
+
+    podset: PodSet
+    pods: tuple[int, ...]
+    expected: int
+
+
+Tasks = tuple[PodSetTasks, ...]
+SignatureRuns: TypeAlias = tuple[
+    tuple[int, int], ...
+]  # a shape and how many in a row; neighbours differ
+_Rank = tuple[bool, bool, float, str]
+
+
+@dataclass(slots=True)
+class AssignedTasks:
+    """What a plan has placed so far of one unit, by leaf."""
+
+    pods: dict[str, int] = field(default_factory=dict)
+    expected: dict[str, int] = field(default_factory=dict)
+
+    def add(self, taken: Tasks) -> None:
+        """Remember what was placed."""
+        for podset, pods, later in taken:
+            self.pods[podset.name] = self.pods.get(podset.name, 0) + len(pods)
+            self.expected[podset.name] = self.expected.get(podset.name, 0) + later
+
+    def unused_places(self, podset: PodSet) -> tuple[ReservedPlace, ...]:
+        """Return the slots that no pod has taken."""
+        return podset.reserved_places[self.pods.get(podset.name, 0) :]
+
+
+_NONE_ASSIGNED = AssignedTasks()
+
+
+class ElasticTasks:
+    """What a unit takes after its first chunk, in the order of `chunk`, but without sorting anew.
+
+    Of a group's children only the one that was given something changes its place, and one that had
+    nothing to give never will: waiting pods become fewer, and what is satisfied stays so.
+    """
+
+    def __init__(self, tree: SubGroupTree) -> None:
+        self._tree = tree
+        self._places: dict[str, list[tuple[_Rank, int]]] = {}  # by group, a heap of its children
+
+    def next(self, assigned: AssignedTasks) -> Tasks:
+        """Return what to place next; nothing if nothing can or need be."""
+        return self._next(self._tree, assigned)
+
+    def _next(self, tree: SubGroupTree, assigned: AssignedTasks) -> Tasks:
+        if isinstance(tree, PodSet):
+            return tasks_to_allocate(tree, assigned)
+        heap = self._places.get(tree.name)
+        if heap is None:
+            if not is_satisfied(tree, assigned):
+                return tasks_to_allocate(tree, assigned)
+            heap = [(_rank(child, assigned), i) for i, child in enumerate(tree.children)]
+            heapq.heapify(heap)
+            self._places[tree.name] = heap
+        while heap:
+            rank, i = heap[0]
+            now = _rank(tree.children[i], assigned)
+            if now != rank:
+                heapq.heapreplace(heap, (now, i))
+                continue
+            tasks = self._next(tree.children[i], assigned)
+            if tasks:
+                return tasks
+            heapq.heappop(heap)
+        return ()
+
+
+def tasks_to_allocate(tree: SubGroupTree, assigned: AssignedTasks = _NONE_ASSIGNED) -> Tasks:
+    """Return what to place next; nothing if nothing can or need be."""
+    if isinstance(tree, PodSet):
+        podset_tasks = _from_podset(tree, assigned)
+        return (podset_tasks,) if podset_tasks else ()
+    return tuple(_from_subgroup_set(tree, assigned))
+
+
+def pending_after(tree: SubGroupTree, tasks: Tasks, assigned: AssignedTasks) -> Iterator[int]:
+    """Yield the waiting pods that a unit takes after a chunk, but for those that have slots."""
+    taken = {pod for podset_tasks in tasks for pod in podset_tasks.pods}
+    for podset in podsets_of(tree):
+        if not podset.reserved_places:
+            first = assigned.pods.get(podset.name, 0)
+            yield from (pod for pod in podset.pending[first:] if pod not in taken)
+
+
+def has_pending(tree: SubGroupTree) -> bool:
+    """Say whether pods of it wait; asked of every unit, most of which want nothing."""
+    if isinstance(tree, PodSet):
+        return bool(tree.pending)
+    return any(map(has_pending, tree.children))
+
+
+def has_expected(tree: SubGroupTree) -> bool:
+    """Say whether pods of it are still to come."""
+    if isinstance(tree, PodSet):
+        return tree.expected > 0
+    return any(map(has_expected, tree.children))
+
+
+def is_satisfied(tree: SubGroupTree, assigned: AssignedTasks = _NONE_ASSIGNED) -> bool:
+    """Say whether as many members as are needed have their place."""
+    if isinstance(tree, PodSet):
+        return member_count(tree, assigned) >= tree.minimum
+    return sum(is_satisfied(child, assigned) for child in tree.children) >= tree.minimum
+
+
+def is_elastic(tree: SubGroupTree, tasks: Tasks, assigned: AssignedTasks = _NONE_ASSIGNED) -> bool:
+    """Say whether a unit takes more than it needs, and no slots of its own for it."""
+    return is_satisfied(tree, assigned) and any(
+        len(podset_tasks.pods) > len(assigned.unused_places(podset_tasks.podset))
+        for podset_tasks in tasks
+    )
+
+
+def can_be_satisfied(tree: SubGroupTree, assigned: AssignedTasks = _NONE_ASSIGNED) -> bool:
+    """Say whether enough members are there, wait, or will come."""
+    if isinstance(tree, PodSet):
+        members, waiting, later = _counts(tree, assigned)
+        return members + waiting + later >= tree.minimum
+    return sum(can_be_satisfied(child, assigned) for child in tree.children) >= tree.minimum
+
+
+def member_count(podset: PodSet, assigned: AssignedTasks = _NONE_ASSIGNED) -> int:
+    """Return how many members of a leaf have their place."""
+    placed = assigned.pods.get(podset.name, 0) + assigned.expected.get(podset.name, 0)
+    return podset.running + podset.succeeded + _unused_place_count(podset) + placed
+
+
+def min_available_state(tree: SubGroupTree, assigned: AssignedTasks = _NONE_ASSIGNED) -> int:
+    """Return -1 if a unit lacks members, 0 if it could spare none, 1 if it could."""
+    if isinstance(tree, PodSet):
+        members = member_count(tree, assigned)
+        return (members > tree.minimum) - (members < tree.minimum)
+    if not is_satisfied(tree, assigned):
+        return -1
+    return 1 if _has_elastic(tree, assigned) else 0
+
+
+def _has_elastic(tree: SubGroupTree, assigned: AssignedTasks) -> bool:
+    if isinstance(tree, PodSet):
+        return member_count(tree, assigned) > tree.minimum
+    satisfied = [is_satisfied(child, assigned) for child in tree.children]
+    is_enough = sum(satisfied) == tree.minimum
+    return any(
+        _has_elastic(child, assigned) if is_enough and needed else _has_members(child, assigned)
+        for child, needed in zip(tree.children, satisfied, strict=True)
+    )
+
+
+def _has_members(tree: SubGroupTree, assigned: AssignedTasks) -> bool:
+    if isinstance(tree, PodSet):
+        return member_count(tree, assigned) > 0
+    return any(_has_members(child, assigned) for child in tree.children)
+
+
+def _counts(podset: PodSet, assigned: AssignedTasks) -> tuple[int, int, int]:
+    """Return members, waiting pods, and pods that neither exist nor have a slot."""
+    placed = assigned.pods.get(podset.name, 0)
+    foreseen = assigned.expected.get(podset.name, 0)
+    later = max(0, podset.expected - _unused_place_count(podset) - foreseen)
+    return member_count(podset, assigned), len(podset.pending) - placed, later
+
+
+def _unused_place_count(podset: PodSet) -> int:
+    """Return how many slots no waiting pod has come for."""
+    return (
+        max(0, len(podset.reserved_places) - len(podset.pending)) if podset.reserved_places else 0
+    )
+
+
+def _from_podset(podset: PodSet, assigned: AssignedTasks) -> PodSetTasks | None:
+    members, waiting, later = _counts(podset, assigned)
+    first = len(podset.pending) - waiting
+    missing = podset.minimum - members
+    if missing <= 0:
+        return PodSetTasks(podset, podset.pending[first : first + 1], 0) if waiting else None
+    if missing > waiting + later:
+        return None
+    pods = podset.pending[first : first + missing]
+    return PodSetTasks(podset, pods, missing - len(pods))
+
+
+def _from_subgroup_set(subgroup_set: SubGroupSet, assigned: AssignedTasks) -> Iterator[PodSetTasks]:
+    missing = subgroup_set.minimum - sum(
+        is_satisfied(child, assigned) for child in subgroup_set.children
+    )
+    if missing > 0 and not can_be_satisfied(subgroup_set, assigned):
+        return
+    ordered = sorted(subgroup_set.children, key=lambda child: _rank(child, assigned))
+    for child in ordered:
+        tasks = tasks_to_allocate(child, assigned)
+        if tasks:
+            yield from tasks
+            missing -= 1
+            if missing <= 0:
+                return
+
+
+def _rank(tree: SubGroupTree, assigned: AssignedTasks) -> _Rank:
+    """Order siblings: who lacks something first, then who has the least beyond it."""
+    if not is_satisfied(tree, assigned):
+        return False, False, 0.0, tree.name
+    if isinstance(tree, PodSet):
+        members = member_count(tree, assigned)
+    else:
+        members = sum(is_satisfied(child, assigned) for child in tree.children)
+    if tree.minimum > 0:
+        return True, False, members / tree.minimum, tree.name
+    return True, True, float(members), tree.name

@@ -1,0 +1,165 @@
+"""The snapshot: nodes, queues, pods and PodGroups of a cluster as rows and codes.
+
+The core knows no names. Nodes are sorted by name, queues and PodGroups by age and then uid: of two
+equal ones, the one with the smaller row comes first. The order of pods, signatures and all other
+codes means nothing. The builder of a snapshot gives up its arrays.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler.core.model.podgroup import AffinityTerm, PodGroupInfo, SchedulingSignature
+from scheduler.core.model.resources import Bools, Floats, Ints, ResourceColumns
+
+__all__ = [
+    "NO_BUDGETS",
+    "DisruptionBudgets",
+    "NodeFault",
+    "PodRelations",
+    "PodState",
+    "ReleasingAmount",
+    "SharedDevices",
+    "Snapshot",
+    "SnapshotNodes",
+    "SnapshotPods",
+    "SnapshotQueues",
+]
+
+
+class NodeFault(IntEnum):
+    """Why a node takes no pods at all; of several the largest is told."""
+
+    NONE = 0
+    NO_NETWORK = 1
+    PRESSURE = 2
+    NOT_READY = 3
+    CORDONED = 4
+
+
+class PodState(IntEnum):
+    """How far a pod is."""
+
+    PENDING = 0
+    GATED = 1
+    RUNNING = 2  # on a node, or promised to one
+    RELEASING = 3
+    STUCK_RELEASING = 4  # going for too long: it holds what it has, and nobody may count on it
+    DONE = 5
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotNodes:
+    """Nodes by row, in the order of their names."""
+
+    names: tuple[str, ...]
+    allocatable: Ints  # [node, resource]
+    idle: Ints  # [node, resource]; below zero where a node is overcommitted
+    releasing: Ints  # [node, resource]
+    fault: NDArray[np.int8]  # [node] NodeFault
+    labels: NDArray[np.int32]  # [node, key] code of the value, or NONE
+    taints: Bools  # [node, taint]; only those that keep pods out
+    ports: NDArray[np.int32]  # [node, port] how many pods there have it
+    key_names: tuple[str, ...]
+    taint_names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SharedDevices:
+    """Devices that pods share, and MIG profiles: one row each."""
+
+    ids: tuple[str, ...]
+    node: NDArray[np.int32]  # [device]
+    used: Ints  # [device] thousandths
+    releasing: Ints  # [device] thousandths
+    memory: Ints  # [device] MiB of the whole device
+
+
+@dataclass(frozen=True, slots=True)
+class PodRelations:
+    """Which pods lie where, as far as somebody asks; and where claims are in use."""
+
+    selector_counts: NDArray[np.int32]  # [selector, node]
+    anti_affinity_terms: tuple[AffinityTerm, ...]  # of anti-affinity
+    anti_affinity_counts: NDArray[np.int32]  # [term, node] pods that have it
+    claim_node: tuple[int, ...]  # [claim] or NONE
+    claim_users: tuple[int, ...]  # [claim] pods
+
+
+class ReleasingAmount(NamedTuple):
+    """What pods of one queue have on one node that are being released."""
+
+    queue: int
+    node: int
+    amounts: tuple[int, int, int]  # by Kind
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotQueues:
+    """The tree of queues; allocated, fixed and requested include what is below."""
+
+    names: tuple[str, ...]
+    parent: tuple[int, ...]  # or NONE
+    priority: tuple[int, ...]
+    quota: Ints  # [queue, kind] or UNBOUND
+    limit: Ints  # [queue, kind] or UNBOUND
+    weight: Floats  # [queue, kind]
+    allocated: Ints  # [queue, kind]
+    non_preemptible: Ints  # [queue, kind] the part that cannot be preempted
+    requested: Ints  # [queue, kind]
+    # How long units keep what they need once they run, in seconds, or NONE where it is not said.
+    preempt_min_s: tuple[int, ...] = ()  # [queue]; empty where nobody says anything
+    reclaim_min_s: tuple[int, ...] = ()  # [queue]; likewise
+    # Whether its children take back no more than their quotas.
+    is_quota_only: tuple[bool, ...] = ()  # [queue]; empty where nobody says so
+    releasing: tuple[ReleasingAmount, ...] = ()  # what is not in allocated, and still on nodes
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotPods:
+    """Pods of our units, each in its slot; a slot that is nobody's is in no unit, and done."""
+
+    signature: NDArray[np.int32]  # [pod] or NONE
+    node: NDArray[np.int32]  # [pod] or NONE
+    podgroup: NDArray[np.int32]  # [pod] or NONE
+    state: NDArray[np.int8]  # [pod] PodState
+
+
+class DisruptionBudgets(NamedTuple):
+    """How many of some pods may go in one plan."""
+
+    names: tuple[str, ...]
+    allowed: tuple[int, ...]  # [budget]
+    sets: tuple[tuple[int, ...], ...]  # of budgets that cover the same pods
+    set_of_pod: tuple[int, ...]  # [pod] row of its set, or NONE
+
+
+NO_BUDGETS: Final = DisruptionBudgets((), (), (), ())
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All of it, at one moment."""
+
+    resources: ResourceColumns
+    nodes: SnapshotNodes
+    devices: SharedDevices
+    pod_relations: PodRelations
+    queues: SnapshotQueues
+    signatures: tuple[SchedulingSignature, ...]
+    pods: SnapshotPods
+    podgroups: tuple[PodGroupInfo, ...]
+    total: tuple[int, int, int]  # by Kind: what the queues at the top share
+    now: int  # seconds since 1970
+    budgets: DisruptionBudgets = NO_BUDGETS
+
+    def __post_init__(self) -> None:
+        """Nobody writes into a snapshot."""
+        for table in (self.nodes, self.devices, self.pod_relations, self.queues, self.pods):
+            for name in type(table).__slots__:
+                column = getattr(table, name)
+                if isinstance(column, np.ndarray):
+                    column.flags.writeable = False

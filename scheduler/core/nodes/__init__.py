@@ -1,0 +1,1 @@
+"""Nodes: predicates, ranking, placement, and the statement of what was placed."""

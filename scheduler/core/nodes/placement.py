@@ -1,0 +1,298 @@
+"""Placement of the tasks of one attempt on nodes: all of them, or none."""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from scheduler.core.gang.tasks_to_allocate import (
+    AssignedTasks,
+    PodSetTasks,
+    SignatureRuns,
+    Tasks,
+    is_satisfied,
+)
+from scheduler.core.model.plugins import Policies
+from scheduler.core.model.podgroup import ReservationCause, ReservedPlace, SubGroupTree, podsets_of
+from scheduler.core.model.resources import NONE
+from scheduler.core.model.result import PodGroupAllocation, PodPlacement, Reservation
+from scheduler.core.nodes.ranking import NodeRanking, ScoredResource
+from scheduler.core.nodes.statement import Statement
+
+__all__ = ["PlacementFailure", "Placer"]
+
+
+_MAX_RANKINGS: Final = 512  # each is as large as there are nodes
+
+
+class PlacementFailure(NamedTuple):
+    """A pod for which there is no node; the ledger still has those that were placed before it."""
+
+    signature: int
+    placed: int
+    checkpoint: int  # to which the ledger must be rolled back
+    reserved_places: tuple[
+        tuple[int, ReservedPlace], ...
+    ] = ()  # what pods of the chunk give up, by their places
+
+
+class _PlacedPods(NamedTuple):
+    tasks_index: int
+    pod: int  # or NONE: pods that do not exist yet, so many in a row
+    node: int
+    signature: int
+    on_idle: bool
+    pod_count: int = 1
+
+
+class Placer:
+    """Places chunks, one after another."""
+
+    def __init__(self, statement: Statement, policies: Policies) -> None:
+        self.statement: Final = statement
+        self._policies = policies
+        self._rankings: dict[int, NodeRanking] = {}
+        self._scored_resources = {
+            it: ScoredResource(statement.snapshot, has_gpu=it) for it in (False, True)
+        }
+        self._allocated_now: dict[
+            int, AssignedTasks
+        ] = {}  # of units that wait for room: what has it already
+        self._signature_of: Final[list[int]] = statement.snapshot.pods.signature.tolist()
+
+    def ranking(self, signature: int) -> NodeRanking:
+        """Return the nodes for a shape."""
+        field = self._rankings.get(signature)
+        if field is None:
+            if len(self._rankings) >= _MAX_RANKINGS:  # the one that was made first goes
+                del self._rankings[next(iter(self._rankings))]
+            ground = self._scored_resources[self.statement.snapshot.signatures[signature].has_gpu]
+            field = self._rankings[signature] = NodeRanking(
+                self.statement, self._policies, signature, ground
+            )
+        return field
+
+    def signature_runs(self, tasks: Tasks) -> SignatureRuns:
+        """Return the shapes of a chunk, in the order in which they are placed."""
+        found: list[tuple[int, int]] = []
+        last, count = NONE, 0
+        for podset, pods, later in tasks:
+            for pod in pods:
+                signature = self._signature_of[pod]
+                if signature != last:
+                    found.append((last, count))
+                    last, count = signature, 0
+                count += 1
+            if later:
+                if podset.expected_signature != last:
+                    found.append((last, count))
+                    last, count = podset.expected_signature, 0
+                count += later
+        found.append((last, count))
+        return tuple([run for run in found if run[1]])
+
+    def place(
+        self, podgroup: int, tasks: Tasks, assigned: AssignedTasks, *, is_pipelined: bool = False
+    ) -> PodGroupAllocation | PlacementFailure:
+        """Place all of a chunk, or say for which pod there is no node.
+
+        If it *waits*, nothing of it is placed at once, though there be room.
+        """
+        seats = self._place_all(tasks, assigned)
+        if isinstance(seats, PlacementFailure):
+            return seats
+        if is_pipelined:
+            seats = [self._pipelined(placed_pods) for placed_pods in seats]
+        return _podgroup_allocation(
+            podgroup, tasks, self._pipeline_together(podgroup, tasks, assigned, seats)
+        )
+
+    def fits(
+        self, tasks: Tasks, assigned: AssignedTasks, beside: Tasks = ()
+    ) -> list[tuple[int, int, int]] | None:
+        """Return nodes, shapes and numbers of pods if all of a chunk has room; nothing is taken.
+
+        So must what is placed *beside*, after the chunk, which waits then.
+        """
+        checkpoint = self.statement.checkpoint
+        seats = self._place_all(tasks, assigned)
+        if beside and not isinstance(seats, PlacementFailure):
+            seats = [self._pipelined(placed_pods) for placed_pods in seats]
+            others = self._place_all(beside, AssignedTasks())
+            seats = others if isinstance(others, PlacementFailure) else [*seats, *others]
+        self.statement.roll_back(checkpoint)
+        return (
+            None
+            if isinstance(seats, PlacementFailure)
+            else [(it.node, it.signature, it.pod_count) for it in seats]
+        )
+
+    def reserve(self, tasks: Tasks) -> list[tuple[int, int, int]] | None:
+        """Take room for pods that do not exist; return parts, nodes and numbers, if all have it."""
+        seats = self._place_all(tasks, AssignedTasks())
+        return (
+            None
+            if isinstance(seats, PlacementFailure)
+            else [(it.tasks_index, it.node, it.pod_count) for it in seats]
+        )
+
+    def _place_all(
+        self, tasks: Tasks, assigned: AssignedTasks
+    ) -> list[_PlacedPods] | PlacementFailure:
+        checkpoint = self.statement.checkpoint
+        seats: list[_PlacedPods] = []
+
+        def failed(signature: int) -> PlacementFailure:
+            placed = sum([it.pod_count for it in seats])
+            return PlacementFailure(
+                signature, placed, checkpoint, tuple(_places_given_up(tasks, assigned))
+            )
+
+        for i, podset_tasks in enumerate(tasks):
+            reserved_places = (
+                assigned.unused_places(podset_tasks.podset)
+                if podset_tasks.podset.reserved_places
+                else ()
+            )
+            for j, pod in enumerate(podset_tasks.pods):
+                signature = self._signature_of[pod]
+                node = self._node_for(
+                    signature, reserved_places[j] if j < len(reserved_places) else None
+                )
+                if node == NONE:
+                    return failed(signature)
+                on_idle = self.statement.fits_idle(node, signature)
+                self.statement.allocate(node, signature, on_idle=on_idle)
+                seats.append(_PlacedPods(i, pod, node, signature, on_idle))
+            if podset_tasks.expected and not self._place_expected(i, podset_tasks, seats):
+                return failed(podset_tasks.podset.expected_signature)
+        return seats
+
+    def _place_expected(
+        self, number: int, podset_tasks: PodSetTasks, seats: list[_PlacedPods]
+    ) -> bool:
+        """Seat the later pods of a part, many in a row on one node; say if all have room."""
+        signature, left = podset_tasks.podset.expected_signature, podset_tasks.expected
+        field = self.ranking(signature)
+        while left:
+            node = field.best()
+            if node == NONE:
+                return False
+            count = field.pods_in_a_row(node, left)
+            on_idle = self.statement.fits_idle(node, signature)
+            self.statement.allocate(node, signature, on_idle=on_idle, count=count)
+            seats.append(_PlacedPods(number, NONE, node, signature, on_idle, count))
+            left -= count
+        return True
+
+    def _pipeline_together(
+        self, podgroup: int, tasks: Tasks, assigned: AssignedTasks, seats: list[_PlacedPods]
+    ) -> list[_PlacedPods]:
+        """Let all wait if one does, unless the unit has what it needs without those who wait."""
+        tree = self.statement.snapshot.podgroups[podgroup].tree
+        if podgroup not in self._allocated_now:
+            has_running = self.statement.snapshot.podgroups[
+                podgroup
+            ].has_running  # else it has no slots
+            pipelined = self._pipelined_places(tree) if has_running else {}
+            if not pipelined and all(placed_pods.on_idle for placed_pods in seats):
+                return seats
+            later = {name: assigned.expected.get(name, 0) - n for name, n in pipelined.items()}
+            self._allocated_now[podgroup] = AssignedTasks(
+                dict(assigned.pods), {**assigned.expected, **later}
+            )
+        before = self._allocated_now[podgroup]
+        if not any(placed_pods.on_idle for placed_pods in seats):
+            return seats
+        now = _with_allocated_now(before, tasks, seats)
+        if not is_satisfied(tree, now):
+            now = before
+            seats = [self._pipelined(placed_pods) for placed_pods in seats]
+        self._allocated_now[podgroup] = AssignedTasks(dict(now.pods), dict(now.expected))
+        return seats
+
+    def _pipelined_places(self, tree: SubGroupTree) -> dict[str, int]:
+        """Return how many slots of each leaf wait themselves for what is being released."""
+        idle = self.statement.snapshot.nodes.idle
+        found: dict[str, int] = {}
+        for podset in podsets_of(tree):
+            for reserved_place in podset.reserved_places:
+                request = self.statement.snapshot.signatures[reserved_place.signature].request
+                short = any(
+                    n and has < 0 for n, has in zip(request, idle[reserved_place.node], strict=True)
+                )
+                if short:
+                    found[podset.name] = found.get(podset.name, 0) + 1
+        return found
+
+    def _node_for(self, signature: int, reserved_place: ReservedPlace | None) -> int:
+        field = self.ranking(signature)
+        if reserved_place is not None:
+            self.statement.deallocate(reserved_place.node, reserved_place.signature)
+            if field.fits(reserved_place.node):
+                return reserved_place.node
+        return field.best()
+
+    def _pipelined(self, placed_pods: _PlacedPods) -> _PlacedPods:
+        if not placed_pods.on_idle:
+            return placed_pods
+        self.statement.pipeline(placed_pods.node, placed_pods.signature, placed_pods.pod_count)
+        return placed_pods._replace(on_idle=False)
+
+
+def _places_given_up(tasks: Tasks, assigned: AssignedTasks) -> Iterator[tuple[int, ReservedPlace]]:
+    """Yield the slots that pods of a chunk give up, by the places of these, later pods counted."""
+    first = 0
+    for podset_tasks in tasks:
+        for at, reserved_place in enumerate(
+            assigned.unused_places(podset_tasks.podset)[: len(podset_tasks.pods)]
+        ):
+            yield first + at, reserved_place
+        first += len(podset_tasks.pods) + podset_tasks.expected
+
+
+def _with_allocated_now(
+    assigned: AssignedTasks, tasks: Tasks, seats: list[_PlacedPods]
+) -> AssignedTasks:
+    """Return a progress with what need not wait for room."""
+    now = AssignedTasks(dict(assigned.pods), dict(assigned.expected))
+    for i, podset_tasks in enumerate(tasks):
+        here = [
+            placed_pods
+            for placed_pods in seats
+            if placed_pods.tasks_index == i and placed_pods.on_idle
+        ]
+        pods = tuple(placed_pods.pod for placed_pods in here if placed_pods.pod != NONE)
+        now.add(
+            (
+                PodSetTasks(
+                    podset_tasks.podset,
+                    pods,
+                    sum(placed_pods.pod_count for placed_pods in here) - len(pods),
+                ),
+            )
+        )
+    return now
+
+
+def _podgroup_allocation(
+    podgroup: int, tasks: Tasks, seats: list[_PlacedPods]
+) -> PodGroupAllocation:
+    binds: list[PodPlacement] = []
+    nominations: list[PodPlacement] = []
+    reserved: dict[tuple[str, int], int] = {}
+    for podset_tasks, pod, node, _, on_idle, count in seats:
+        if pod == NONE:
+            key = (tasks[podset_tasks].podset.name, node)
+            reserved[key] = reserved.get(key, 0) + count
+        else:
+            (binds if on_idle else nominations).append(PodPlacement(pod, node))
+    return PodGroupAllocation(
+        podgroup=podgroup,
+        binds=tuple(binds),
+        nominations=tuple(nominations),
+        reservations=tuple(
+            [
+                Reservation(podset, node, n, ReservationCause.ANTICIPATED)
+                for (podset, node), n in reserved.items()
+            ]
+        ),
+    )

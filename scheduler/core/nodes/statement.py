@@ -1,0 +1,179 @@
+"""The statement: a working copy of the nodes; each change can be rolled back exactly.
+
+A reader that caches something about nodes finds in `changed_nodes` which nodes have changed since.
+"""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler.core.model.podgroup import SchedulingSignature
+from scheduler.core.model.resources import NONE, Ints
+from scheduler.core.model.snapshot import Snapshot
+
+__all__ = ["Statement", "StatementEntry", "has_enough"]
+
+
+# A label of places, selectors, terms.
+AntiAffinityGroup: TypeAlias = tuple[int, NDArray[np.intp], NDArray[np.intp]]
+
+
+class StatementEntry(NamedTuple):
+    """One change: so many pods of a shape come to a node, or, if negative, go."""
+
+    node: int
+    signature: int
+    pod_count: int
+    on_idle: bool  # in what is idle, not only in what is being released
+    is_eviction: bool = False  # whoever minds it still sees it
+
+
+class Statement:
+    """Room on nodes, and who is whose neighbour."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot: Final = snapshot
+        self.idle: Final[Ints] = snapshot.nodes.idle.copy()
+        self.free: Final[Ints] = self.idle + snapshot.nodes.releasing  # for who can wait
+        self.changed_nodes: Final[list[int]] = []  # nodes, in the order in which they changed
+        self.relation_changes = 0  # how often neighbours, ports or claims changed
+        self.selector_counts: Final = snapshot.pod_relations.selector_counts.copy()
+        self.anti_affinity_counts: Final = snapshot.pod_relations.anti_affinity_counts.copy()
+        self.anti_affinity_totals: Final[Ints] = self.anti_affinity_counts.sum(axis=1)  # [term]
+        terms = np.array(snapshot.pod_relations.anti_affinity_terms, dtype=np.intp).reshape(-1, 2)
+        self._terms: Final = (terms[:, 0], terms[:, 1])  # of each its selector, and its label
+        self._anti_affinity: Final[
+            dict[int, tuple[SchedulingSignature, list[AntiAffinityGroup]]]
+        ] = {}  # by identity of the shape
+        self.ports: Final = snapshot.nodes.ports.copy()
+        self.claim_node: Final = list(snapshot.pod_relations.claim_node)
+        self.claim_users: Final = list(snapshot.pod_relations.claim_users)
+        self._requests: Final = [_request_arrays(signature) for signature in snapshot.signatures]
+        self._has_relations: Final = [
+            _has_relations(signature) for signature in snapshot.signatures
+        ]
+        self._log: Final[list[StatementEntry]] = []
+
+    @property
+    def checkpoint(self) -> int:
+        """Return a point to roll back to."""
+        return len(self._log)
+
+    def requests(self, signature: int) -> tuple[tuple[int, int], ...]:
+        """Return how much of which resource a pod asks for, where that is not zero."""
+        return self._requests[signature][1]
+
+    def anti_affinity_of(self, signature: SchedulingSignature) -> list[AntiAffinityGroup]:
+        """Return the selectors that pods keep away from, and the terms that keep them away."""
+        known = self._anti_affinity.get(id(signature))
+        if known is None:
+            known = self._anti_affinity[id(signature)] = (
+                signature,
+                [*self._anti_affinity_groups(signature)],
+            )
+        return known[1]
+
+    def _anti_affinity_groups(self, signature: SchedulingSignature) -> Iterator[AntiAffinityGroup]:
+        selector_of, key_of = self._terms
+        apart, shunned = (
+            np.array(it, dtype=np.intp)
+            for it in (signature.anti_affinity, signature.existing_anti_affinity)
+        )
+        for key in np.unique(np.concatenate((key_of[apart], key_of[shunned]))).tolist():
+            yield key, selector_of[apart[key_of[apart] == key]], shunned[key_of[shunned] == key]
+
+    def allocate(self, node: int, signature: int, *, on_idle: bool, count: int = 1) -> None:
+        """Put so many pods on a node."""
+        self._write(StatementEntry(node, signature, count, on_idle))
+
+    def deallocate(self, node: int, signature: int) -> None:
+        """Take a pod off a node where it had its room."""
+        self._write(StatementEntry(node, signature, -1, on_idle=True))
+
+    def evict(self, node: int, signature: int) -> None:
+        """Let a pod go: its room is there for who can wait, and whoever minds it still sees it."""
+        self._write(StatementEntry(node, signature, -1, on_idle=False, is_eviction=True))
+
+    def pipeline(self, node: int, signature: int, count: int = 1) -> None:
+        """Let pods that were put on a node wait for what is being released there."""
+        self._write(StatementEntry(node, signature, -count, on_idle=True))
+        self._write(StatementEntry(node, signature, count, on_idle=False))
+
+    def reserve(self, nodes: Ints, amounts: Ints) -> None:
+        """Let there be so much less room on nodes, or more if negative: nothing to roll back."""
+        np.subtract.at(self.free, nodes, amounts)
+        self.changed_nodes.extend(nodes.tolist())
+
+    def roll_back(self, checkpoint: int) -> None:
+        """Undo everything since a checkpoint."""
+        while len(self._log) > checkpoint:
+            entry = self._log.pop()
+            self._apply(entry._replace(pod_count=-entry.pod_count))
+
+    def fits_idle(self, node: int, signature: int) -> bool:
+        """Say whether a pod fits into what is idle."""
+        return has_enough(self.idle[node].tolist(), self._requests[signature][1])
+
+    def was_last_allocated(self, node: int, signature: int) -> bool:
+        """Say whether the last change is that pods of a shape came to a node."""
+        last = self._log[-1] if self._log else None
+        return last is not None and last[:2] == (node, signature) and last.pod_count > 0
+
+    def _write(self, entry: StatementEntry) -> None:
+        self._log.append(entry)
+        self._apply(entry)
+
+    def _apply(self, entry: StatementEntry) -> None:
+        node, signature, count, on_idle, is_leaving = entry
+        request = self._requests[signature][0]
+        change = np.subtract if count > 0 else np.add
+        if count not in (1, -1):  # of most there is one
+            request = abs(count) * request
+        room = self.free[node]
+        change(room, request, room)
+        if on_idle:
+            idle = self.idle[node]
+            change(idle, request, idle)
+        self.changed_nodes.append(node)
+        if self._has_relations[signature] and not is_leaving:
+            self._update_relations(node, self.snapshot.signatures[signature], count)
+
+    def _update_relations(self, node: int, signature: SchedulingSignature, count: int) -> None:
+        self.relation_changes += 1
+        self.selector_counts[list(signature.matched_selectors), node] += count
+        self.anti_affinity_counts[list(signature.anti_affinity), node] += count
+        self.anti_affinity_totals[list(signature.anti_affinity)] += count
+        self.ports[node, list(signature.host_ports)] += count
+        for reclaimer in (*signature.rwo_claims, *signature.rwop_claims):
+            self.claim_users[reclaimer] += count
+            if count > 0:
+                self.claim_node[reclaimer] = node
+            elif self.claim_users[reclaimer] == 0:
+                self.claim_node[reclaimer] = NONE
+
+
+def has_enough(amounts: list[int], requested: tuple[tuple[int, int], ...]) -> bool:
+    """Say whether amounts hold all that is asked."""
+    for resource, amount in requested:  # noqa: SIM110 - asked for every pod, and so twice as fast
+        if amounts[resource] < amount:
+            return False
+    return True
+
+
+def _request_arrays(signature: SchedulingSignature) -> tuple[Ints, tuple[tuple[int, int], ...]]:
+    """Return a request as an array, and what of it is not zero."""
+    requested = tuple((r, amount) for r, amount in enumerate(signature.request) if amount)
+    return np.array(signature.request, dtype=np.int64), requested
+
+
+def _has_relations(signature: SchedulingSignature) -> bool:
+    """Say whether others may care where a pod lies."""
+    return bool(
+        signature.matched_selectors
+        or signature.anti_affinity
+        or signature.host_ports
+        or signature.rwo_claims
+        or signature.rwop_claims
+    )

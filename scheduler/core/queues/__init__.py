@@ -1,0 +1,1 @@
+"""Queues: fair share, order, and what may be reclaimed from whom."""

@@ -1,0 +1,325 @@
+"""Which queue may reclaim from which, up to what, and how much queues have that is not evictable."""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+from scheduler.core.model.podgroup import PodGroupInfo, is_evictable
+from scheduler.core.model.resources import (
+    NONE,
+    RESOURCE_KINDS,
+    UNBOUND,
+    Amounts,
+    Ints,
+    ResourceKind,
+)
+from scheduler.core.model.snapshot import Snapshot, SnapshotQueues
+from scheduler.core.model.usage import (
+    UnevictableUsage,
+    Usage,
+    allocated_by_podgroup,
+    below_common_ancestor,
+)
+from scheduler.core.queues.fair_share import allocatable_share, bounds_of
+
+__all__ = [
+    "QueueShares",
+    "ReclaimState",
+    "Reclaimable",
+    "Reclaimer",
+    "unevictable_usage",
+]
+
+Row: TypeAlias = list[float]
+
+
+class QueueShares:
+    """What queues may count on; without bound is infinite."""
+
+    def __init__(self, queues: SnapshotQueues, fair_shares: Ints) -> None:
+        share = allocatable_share(queues, fair_shares)
+        self.quota: Final[list[Row]] = bounds_of(queues.quota)
+        self.allocatable_share: Final[list[Row]] = bounds_of(share)
+        self.fair_share: Final[list[Row]] = fair_shares.tolist()
+        self.parent: Final = queues.parent
+        self._is_quota_only: Final = queues.is_quota_only
+        self.has_quota_only: Final = any(queues.is_quota_only)
+
+    def is_quota_only(self, queue: int) -> bool:
+        """Say whether a queue takes nothing back from those beside it beyond its quota."""
+        above = self.parent[queue]
+        return above != NONE and bool(self._is_quota_only) and self._is_quota_only[above]
+
+
+class Reclaimer(NamedTuple):
+    """Who wants something, and how much."""
+
+    queue: int
+    amounts: Amounts
+    is_non_preemptible: bool  # it could not be taken back again
+
+
+class Reclaimable:
+    """What may be taken for one claim."""
+
+    def __init__(self, bounds: QueueShares, usage: Usage, reclaimer: Reclaimer) -> None:
+        """Compare with *usage*, which must not change meanwhile."""
+        self.shares: Final = bounds
+        self.usage: Final = usage
+        self.reclaimer: Final = reclaimer
+        self._wanted: Final = {
+            q: self._with_request(usage.allocated[q]) for q in usage.paths[reclaimer.queue]
+        }
+        self._within_quota: Final = {
+            q: _within(it, bounds.quota[q]) for q, it in self._wanted.items()
+        }
+        self._pairs: Final[dict[int, tuple[int, int]]] = {}
+
+    @property
+    def may_reclaim(self) -> bool:
+        """Say whether anything may be taken at all: it would still be within what is due to it."""
+        queue, bounds = self.reclaimer.queue, self.shares
+        if not _within(self._wanted[queue], bounds.fair_share[queue]):
+            return False
+        return not self.reclaimer.is_non_preemptible or all(
+            _within(self._with_request(self.usage.non_preemptible[q]), bounds.quota[q])
+            for q in self.usage.paths[queue]
+        )
+
+    def is_within_quota(self, reclaimer_queue: int) -> bool:
+        """Say whether a queue on the claimant's way up would stay within its quota."""
+        return self._within_quota[reclaimer_queue]
+
+    def may_reclaim_from(self, queue: int) -> bool:
+        """Say whether another queue than the claimant's comes into question.
+
+        If the claimant is owed it, by being above its quota in something that is asked for, or at
+        least not below it in anything; else only by being above what it may fill, and not at all
+        where those beside each other take back no more than their quotas.
+        """
+        reclaimer_queue, victim_queue = self.compared_queues(queue)
+        has, bounds = self.usage.allocated[victim_queue], self.shares
+        if not self.is_within_quota(reclaimer_queue):
+            return not bounds.is_quota_only(reclaimer_queue) and not _within(
+                has, bounds.allocatable_share[victim_queue]
+            )
+        quota, requested = bounds.quota[victim_queue], self.reclaimer.amounts
+        kinds = zip(has, quota, requested, strict=True)
+        over = [one - most for one, most, more in kinds if more > 0 and most != math.inf]
+        return not over or max(over) > 0 or min(over) == 0
+
+    def surplus(self, victim_queue: int) -> list[float]:
+        """Return by how much a queue that is compared has more than it may keep, by kind."""
+        has, is_eligible = (
+            self.usage.allocated[victim_queue],
+            self.shares.allocatable_share[victim_queue],
+        )
+        if self.is_within_quota(self.compared_queues(victim_queue)[0]):
+            is_eligible = [*map(min, is_eligible, self.shares.quota[victim_queue])]
+        return [max(one - most, 0) for one, most in zip(has, is_eligible, strict=True)]
+
+    def over_share_queues(self, queues: Iterable[int]) -> list[int]:
+        """Return which queues are compared by one that has more than it may keep, in anything."""
+        pairs = [(queue, self.compared_queues(queue)[1]) for queue in queues]
+        over = {
+            victim_queue: any(self.surplus(victim_queue))
+            for victim_queue in {it for _, it in pairs}
+        }
+        return [queue for queue, victim_queue in pairs if over[victim_queue]]
+
+    def quota_only_queues(self, queues: Iterable[int]) -> set[int]:
+        """Return the queues whose goals alone keep others of some out of question."""
+        others = (
+            [q for q in queues if q != self.reclaimer.queue] if self.shares.has_quota_only else []
+        )
+        return {
+            self.shares.parent[self.compared_queues(q)[0]]
+            for q in others
+            if self._is_quota_only_barrier(q)
+        }
+
+    def unlimited_queues(self, queues: Iterable[int]) -> set[int]:
+        """Return the queues that have GPUs, or else what is asked for, and owe none of it back."""
+        requested = self.reclaimer.amounts
+        kinds = (
+            [ResourceKind.GPU]
+            if requested[ResourceKind.GPU]
+            else [kind for kind in RESOURCE_KINDS if requested[kind]]
+        )
+        compared = {self.compared_queues(q)[1] for q in queues if q != self.reclaimer.queue}
+        has, share = self.usage.allocated, self.shares.allocatable_share
+        return {q for q in compared if any(has[q][k] and share[q][k] == math.inf for k in kinds)}
+
+    def compared_queues(self, queue: int) -> tuple[int, int]:
+        """Return the claimant's and another queue just below the one they have in common."""
+        if queue not in self._pairs:
+            self._pairs[queue] = below_common_ancestor(
+                self.usage.paths, self.reclaimer.queue, queue
+            )
+        return self._pairs[queue]
+
+    def _is_quota_only_barrier(self, queue: int) -> bool:
+        reclaimer_queue, victim_queue = self.compared_queues(queue)
+        is_beyond = self.shares.is_quota_only(reclaimer_queue) and not self.is_within_quota(
+            reclaimer_queue
+        )
+        return is_beyond and not _within(
+            self.usage.allocated[victim_queue], self.shares.allocatable_share[victim_queue]
+        )
+
+    def _with_request(self, has: list[int]) -> Amounts:
+        cpu, memory, gpu = self.reclaimer.amounts
+        return has[0] + cpu, has[1] + memory, has[2] + gpu
+
+
+class ReclaimState:
+    """What was taken for one claim so far, whether more may be, and whether all of it is fair."""
+
+    def __init__(self, reclaimable: Reclaimable) -> None:
+        self._reclaimable = reclaimable
+        self._shares = reclaimable.shares
+        self._before = reclaimable.usage.allocated
+        self._left: dict[int, list[int]] = {}  # of queues that something was taken from
+
+    def may_evict(self, queue: int) -> bool:
+        """Say whether a block may be taken from a queue, however large it is.
+
+        It may if the queue that is compared still has more than it may fill, in anything; or if the
+        claimant is owed it, and that queue still has more than its own quota.
+        """
+        reclaimer_queue, victim_queue = self._reclaimable.compared_queues(queue)
+        has, bounds = self[victim_queue], self._shares
+        if not _within(has, bounds.allocatable_share[victim_queue]):
+            return True
+        return self._reclaimable.is_within_quota(reclaimer_queue) and not _within(
+            has, bounds.quota[victim_queue]
+        )
+
+    def evict(self, queue: int, amounts: Amounts) -> None:
+        """Take a block from a queue, and so from those above it."""
+        cpu, memory, gpu = amounts
+        for q in self._reclaimable.usage.paths[queue]:
+            left = self._left.get(q)
+            if left is None:
+                left = self._left[q] = self._before[q].copy()
+            left[0] -= cpu
+            left[1] -= memory
+            left[2] -= gpu
+
+    def restore(self, queue: int, amounts: Amounts) -> None:
+        """Give a block back."""
+        cpu, memory, gpu = amounts
+        self.evict(queue, (-cpu, -memory, -gpu))
+
+    def could_allocate(self, queue: int, amounts: Amounts) -> bool:
+        """Say whether a queue could have so much once more: no limit on its way up forbids it."""
+        usage = self._reclaimable.usage
+        return not any(
+            bound != UNBOUND and more > 0 and has + more > bound
+            for q in usage.paths[queue]
+            for bound, has, more in zip(usage.limit[q], self[q], amounts, strict=True)
+        )
+
+    def is_valid(self, tolerance: float = 1.0) -> bool:
+        """Say whether nobody who lost is worse off for it than the claimant, on any level.
+
+        A queue above its fair share may not get there at the cost of one that has, of its own,
+        no more. With a larger *patience* that must have so much more.
+        """
+        for reclaimer_queue in self._reclaimable.usage.paths[self._reclaimable.reclaimer.queue]:
+            above = self._shares.parent[reclaimer_queue]
+            for victim_queue in self._left:
+                is_sibling = (
+                    victim_queue != reclaimer_queue and self._shares.parent[victim_queue] == above
+                )
+                if is_sibling and not self._is_fair_to_queue(
+                    victim_queue, reclaimer_queue, tolerance
+                ):
+                    return False
+        return True
+
+    def _is_fair_to_queue(self, victim_queue: int, reclaimer_queue: int, tolerance: float) -> bool:
+        now, before, fair_shares = (
+            self[victim_queue],
+            self._before[victim_queue],
+            self._shares.fair_share,
+        )
+        if now == before:
+            return True
+        requested = self._reclaimable.reclaimer.amounts
+        columns = zip(
+            now,
+            before,
+            fair_shares[victim_queue],
+            requested,
+            self[reclaimer_queue],
+            fair_shares[reclaimer_queue],
+            strict=True,
+        )
+        for has, had, defends, more, would_have, own_fair_share in columns:
+            if defends <= 0 or (more <= 0 and has == had):
+                continue
+            podset_tasks = _share_ratio(would_have + more, own_fair_share)
+            if podset_tasks > 1 and podset_tasks * tolerance >= has / defends:
+                return False
+        return True
+
+    def __getitem__(self, queue: int) -> list[int]:
+        """Return what a queue has left."""
+        return self._left.get(queue, self._before[queue])
+
+
+def _within(amounts: Sequence[float], bounds: Sequence[float]) -> bool:
+    (cpu, memory, gpu), (most_cpu, most_memory, most_gpu) = amounts, bounds
+    return cpu <= most_cpu and memory <= most_memory and gpu <= most_gpu
+
+
+def _share_ratio(amount: float, fair_shares: float) -> float:
+    """Return what part of what is due somebody has."""
+    if fair_shares > 0:
+        return amount / fair_shares
+    return math.inf if amount > 0 else 0.0
+
+
+def unevictable_usage(snapshot: Snapshot) -> dict[int, UnevictableUsage]:
+    """Return by queue what counts as if it could not be preempted."""
+    rows = [*_unevictable_rows(snapshot.podgroups)]
+    if not rows:
+        return {}
+    has, counts = allocated_by_podgroup(snapshot)
+    found: dict[int, UnevictableUsage] = {}
+    for row in rows:
+        queue = snapshot.podgroups[row].queue
+        if not counts[row]:
+            continue
+        podgroups, (cpu, memory, gpu) = found.get(queue, UnevictableUsage((), (0, 0, 0)))
+        amounts = cpu + has[row][0], memory + has[row][1], gpu + has[row][2]
+        found[queue] = UnevictableUsage((*podgroups, row), amounts)
+    return found
+
+
+def _unevictable_rows(podgroups: Sequence[PodGroupInfo]) -> Iterator[int]:
+    """Yield the units that stay, and not only while they move; of a bundle if any other does."""
+    jobsets: dict[str, list[int]] = {}
+    for row, podgroup in enumerate(podgroups):
+        if podgroup.owning_jobset:
+            jobsets.setdefault(podgroup.owning_jobset, []).append(row)
+        elif (
+            podgroup.non_evictable_reason
+            and not podgroup.is_relocating
+            and _is_charged_as_preemptible(podgroup)
+        ):
+            yield row
+    for rows in jobsets.values():
+        some = [podgroups[row] for row in rows]
+        is_torn = any(podgroup.queue != some[0].queue for podgroup in some)
+        if any(podgroup.is_relocating for podgroup in some) or not (
+            is_torn or not all(map(is_evictable, some))
+        ):
+            continue
+        yield from (row for row in rows if _is_charged_as_preemptible(podgroups[row]))
+
+
+def _is_charged_as_preemptible(podgroup: PodGroupInfo) -> bool:
+    """Say whether a unit has a queue, and does not count in any case."""
+    return podgroup.queue != NONE and podgroup.is_preemptible

@@ -1,0 +1,333 @@
+"""Carries out the commands for one PodGroup: reserves places, evicts victims, binds its pods.
+
+1. A bind is sent only after what it relies on is written: reserved places for later pods.
+2. A victim is evicted only after its preemptor is nominated and the places of relocated pods are
+   reserved, and only if all victims can be evicted.
+3. The pods of a PodGroup are bound together. A pod whose bind is refused is forgotten, and the next
+   plan finds it waiting in a PodGroup that has begun; no other PodGroup is touched.
+4. A bind without an answer is sent again for a few seconds, to the same node: it counts once. If
+   there is still no answer, the watch shows the result: it is waited for.
+5. A write that is refused for good is retried after a backoff that doubles each time; until then
+   its place stays assumed.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final, Protocol, TypeAlias
+
+from structlog.typing import FilteringBoundLogger
+
+from scheduler.shell.bind.concurrency import AdaptiveConcurrency
+from scheduler.shell.bind.volumes import VolumeBinder
+from scheduler.state.cache.cache import ClusterCache
+from scheduler.state.commands import PlannedEviction, PodGroupCommands
+from trainer_kai.api.meta import Key
+from trainer_kai.api.names import RESERVED
+from trainer_kai.api.resources import PODGROUPS, PODS
+from trainer_kai.kube.client import Client, RetryPolicy, bind
+from trainer_kai.kube.rest.errors import ApiError, Conflict, NotFound, Throttled, Unavailable
+from trainer_kai.kube.rest.request import WriteOptions
+from trainer_kai.service.metrics import Metrics
+
+__all__ = ["FIELD_MANAGER", "Binder", "EvictVictims", "Replanner"]
+
+# Has those of some orders go, if these still stand; returns who does not, and if for a while.
+EvictVictims: TypeAlias = Callable[
+    [PodGroupCommands, Callable[[], bool]], Awaitable[tuple[tuple[PlannedEviction, ...], bool]]
+]
+
+FIELD_MANAGER: Final = "trainer-kai-scheduler"
+
+_WATCH_DEADLINE_S: Final = 15.0  # until a watch must have told what was done
+_DELETION_DEADLINE_S: Final = (
+    45.0  # until it must have told that pods are going: others delete them
+)
+_BACKOFF_S: Final = 1.0  # of a pod that was refused, the first time
+_MAX_BACKOFF_S: Final = 60.0
+_RETRY_DELAYS_S: Final = (0.1, 0.2, 0.4, 0.8, 1.6)  # after a bind without an answer
+_THROTTLED_S: Final = 0.2  # where the API server does not say how long
+_RESERVE: Final = WriteOptions(field_manager=FIELD_MANAGER)
+_NOMINATE: Final = WriteOptions(field_manager=FIELD_MANAGER, subresource="status")
+
+
+class Replanner(Protocol):
+    """Whoever plans."""
+
+    def replan(self) -> None:
+        """Plan again."""
+        ...
+
+    def refund(self, gpus: int) -> None:
+        """Take note that some were not taken after all."""
+        ...
+
+
+@dataclass
+class _CommandQueue:
+    """What is to be done for one unit: one after the other, for each relies on the one before."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    waiting: int = 0
+    failures: int = 0
+
+
+class Binder:
+    """One for as long as we lead."""
+
+    def __init__(
+        self,
+        client: Client,
+        cache: ClusterCache,
+        evict: EvictVictims,
+        replanner: Replanner,
+        metrics: Metrics,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self._client = client.with_retry_policy(RetryPolicy(waits_when_throttled=False))
+        self._cache = cache
+        self._volumes = VolumeBinder(cache.cluster)
+        self._evict = evict
+        self._replanner = replanner
+        self._metrics = metrics
+        self._log = log
+        self._concurrency = AdaptiveConcurrency(client.clock)
+        self._command_queues: dict[Key, _CommandQueue] = {}
+        self._backoffs_s: dict[
+            Key, float
+        ] = {}  # of pods that were refused, how long the next one is
+
+    async def execute(self, commands: PodGroupCommands) -> None:
+        """Do it all, after whatever was decided for this unit before; what fails is forgotten."""
+        command_queue = self._command_queues.setdefault(commands.group, _CommandQueue())
+        command_queue.waiting += 1
+        failures = command_queue.failures
+        try:
+            async with command_queue.lock:
+                if command_queue.failures == failures:
+                    await self._execute(commands, command_queue)
+                elif commands.reserve_annotation is not None and _only_reserves(commands):
+                    self._cache.retry_annotation(commands.group, commands.reserve_annotation)
+                else:  # it was decided as if what has failed meanwhile had been done
+                    self._forget(commands)
+        finally:
+            command_queue.waiting -= 1
+            if not command_queue.waiting:
+                self._command_queues.pop(commands.group, None)
+
+    async def _execute(self, commands: PodGroupCommands, command_queue: _CommandQueue) -> None:
+        if commands.reserve_annotation is not None and not await self._write_reservation(
+            commands.group, commands.reserve_annotation
+        ):
+            command_queue.failures += 1
+            self._cancel_evictions(commands, commands.evictions)
+            pods = [it.pod for it in (*commands.binds, *commands.nominations)]
+            if pods:
+                self._back_off(commands.group, *pods)
+            else:
+                self._cache.retry_annotation(commands.group, commands.reserve_annotation)
+            return
+        async with asyncio.TaskGroup() as group:
+            binds = [group.create_task(self._bind(*it)) for it in commands.binds]
+            promised = zip(commands.nominations, commands.uids, strict=True)
+            promises = {it: group.create_task(self._nominate(*it, uid)) for it, uid in promised}
+        if commands.evictions:
+            command_queue.failures += not await self._evict_victims(
+                commands, is_promised=all(task.result() for it, task in promises.items() if it.node)
+            )
+        if not all(task.result() for task in binds):
+            command_queue.failures += 1
+            self._cache.restore_reservation(
+                commands.group, commands.reserve_annotation
+            )  # whoever was refused still has its slot
+        elif commands.release_annotation is not None:
+            await self._write_reservation(
+                commands.group, commands.release_annotation
+            )  # or else it is let go when it is seen
+        self._cache.await_reservation(commands.group, self._watch_deadline_s())
+
+    async def _evict_victims(self, commands: PodGroupCommands, *, is_promised: bool) -> bool:
+        """Have those go who make room, if it is held for whom they make it; say if all do."""
+        left, rests = commands.evictions, False
+        if is_promised and await self._reserve_relocations(commands.evictions):
+            left, rests = await self._evict(commands, lambda: self._nominated_pods_exist(commands))
+        elif is_promised:
+            rests = True
+        now_s = self._client.clock.monotonic_s()
+        for pod in (pod for one in commands.evictions if one not in left for pod in one.pods):
+            self._cache.assumed.await_seen(pod, now_s + _DELETION_DEADLINE_S)
+        for group in (group for one in commands.evictions for group, _ in one.reserved_annotations):
+            self._cache.await_reservation(group, self._watch_deadline_s())
+        self._cache.in_flight_evictions.settle(commands.evictions)
+        if not rests:
+            self._backoffs_s.pop(commands.group, None)
+            self._cancel_evictions(commands, left)
+        elif left:  # to ask again at once would be to ask the same
+            self._back_off(commands.group, *(pod for one in left for pod in one.pods))
+            self._cache.forget_places(left)
+            self._replanner.refund(sum(one.gpus for one in left))
+        self._replanner.replan()
+        return not left
+
+    async def _reserve_relocations(self, evictions: tuple[PlannedEviction, ...]) -> bool:
+        """Write where those will be who move; not while something else is written of them."""
+        holds = [it for one in evictions for it in one.reserved_annotations]
+        if any(group in self._command_queues for group, _ in holds):
+            return False
+        return all([await self._write_reservation(*it) for it in holds])
+
+    def _nominated_pods_exist(self, commands: PodGroupCommands) -> bool:
+        """Say whether those are still there whom something is promised."""
+        pods = self._cache.cluster.pods
+        promised = zip(commands.nominations, commands.uids, strict=True)
+        found = [(pods.get(it.pod), uid) for it, uid in promised if it.node]
+        return all(
+            pod is not None and pod.metadata.uid == uid and not pod.metadata.deletion_timestamp
+            for pod, uid in found
+        )
+
+    def _cancel_evictions(
+        self, commands: PodGroupCommands, some: tuple[PlannedEviction, ...]
+    ) -> None:
+        """Take back that some go for a unit."""
+        if some:
+            self._cache.forget_evictions(commands, some)
+            self._replanner.refund(sum(one.gpus for one in some))
+
+    def _forget(self, commands: PodGroupCommands) -> None:
+        for pod, _ in commands.binds:
+            self._cache.forget_bind(pod)
+        for pod, _ in commands.nominations:
+            self._cache.forget_nomination(pod)
+        self._cancel_evictions(commands, commands.evictions)
+        self._cache.forget_reservation(commands.group)
+        self._replanner.replan()
+
+    async def _write_reservation(self, group: Key, text: str) -> bool:
+        """Write which slots a group holds."""
+        known = self._cache.cluster.pod_groups.get(group)
+        if known is None:
+            return False
+        annotations = {RESERVED: text or None}
+        fields = {"metadata": {"uid": known.metadata.uid, "annotations": annotations}}
+        try:
+            await self._send(lambda: self._client.merge_patch(PODGROUPS, group, fields, _RESERVE))
+        except ApiError as error:
+            self._log.warning("slots not held", group=str(group), error=str(error))
+            return False
+        self._backoffs_s.pop(group, None)
+        if text:
+            self._log.info("slots held", group=str(group), slots=text)
+        else:
+            self._log.info("slots let go", group=str(group))
+        return True
+
+    async def _bind(self, pod: Key, node: str) -> bool:
+        known, chosen = self._cache.cluster.pods.get(pod), self._cache.assumed.bound_metadata(pod)
+        if known is None or chosen is None or known.metadata.uid != chosen.uid:
+            self._backoffs_s.pop(pod, None)
+            return False  # it is gone, or another one, and nothing is assumed any more
+        try:
+            await self._volumes.bind(self._client, known, node)
+            await self._send_bind(pod, node, chosen.uid)
+        except Unavailable:
+            self._cache.assumed.await_seen(pod, self._watch_deadline_s())
+            return False
+        except (NotFound, Conflict) as error:
+            self._log.info("bind refused", pod=str(pod), node=node, error=str(error))
+            self._metrics.binds.labels("refused").inc()
+            if pod in self._backoffs_s:  # it was refused before: no watch says why
+                self._back_off(pod)
+            else:
+                self._backoffs_s[pod] = _BACKOFF_S
+                self._cache.forget_bind(pod)
+                self._replanner.replan()
+            return False
+        except ApiError as error:
+            self._log.warning("bind refused", pod=str(pod), node=node, error=str(error))
+            self._metrics.binds.labels("failed").inc()
+            self._back_off(pod)
+            return False
+        self._backoffs_s.pop(pod, None)
+        self._metrics.binds.labels("bound").inc()
+        self._log.info("pod bound", pod=str(pod), node=node)
+        return True  # it is so for good, however late a watch tells of it
+
+    async def _send_bind(self, pod: Key, node: str, uid: str) -> None:
+        """Send a bind until there is an answer, or none for too long."""
+        waits_s = iter(_RETRY_DELAYS_S)
+        is_repeated = False
+        while True:
+            try:
+                await self._send(lambda: self._bind_as_assumed(pod, node, uid))
+            except Conflict:
+                if not is_repeated:
+                    raise
+                # By the one before, or the pod has changed meanwhile: a watch says which.
+                self._cache.assumed.await_seen(pod, self._watch_deadline_s())
+                return
+            except Unavailable as error:
+                self._log.warning("bind without answer", pod=str(pod), node=node, error=str(error))
+                wait_s = next(waits_s, None)
+                if wait_s is None:
+                    raise
+                is_repeated = True
+                await self._client.clock.sleep(wait_s)
+            else:
+                return
+
+    async def _bind_as_assumed(self, pod: Key, node: str, uid: str) -> None:
+        """Bind a pod that says what it said when a node was chosen for it: its queue, its group."""
+        chosen = self._cache.assumed.bound_metadata(pod)
+        version = chosen.resource_version if chosen else ""
+        await bind(self._client, pod, node, uid=uid, version=version)
+
+    async def _send(self, write: Callable[[], Awaitable[object]]) -> None:
+        """Send a write when there is room for it, and again when the API server had too much."""
+        while True:
+            try:
+                async with self._concurrency.acquire():
+                    await write()
+            except Throttled as error:
+                self._concurrency.throttled()
+                await self._client.clock.sleep(error.retry_after_s or _THROTTLED_S)
+            else:
+                return
+
+    async def _nominate(self, pod: Key, node: str, uid: str) -> bool:
+        known = self._cache.cluster.pods.get(pod)
+        if known is None or known.metadata.uid != uid:
+            return False
+        if not self._cache.assumed.is_nominated(pod):
+            return True  # it is so already
+        fields = {
+            "metadata": {"uid": known.metadata.uid},
+            "status": {"nominatedNodeName": node},
+        }
+        try:
+            await self._send(lambda: self._client.merge_patch(PODS, pod, fields, _NOMINATE))
+        except (NotFound, Conflict):
+            self._cache.forget_nomination(pod)
+            self._replanner.replan()
+            return False
+        except ApiError as error:
+            self._log.warning("node not promised", pod=str(pod), node=node, error=str(error))
+            self._back_off(pod)
+            return False
+        self._cache.assumed.await_seen(pod, self._watch_deadline_s())
+        return True
+
+    def _back_off(self, refused: Key, *others: Key) -> None:
+        """Let all this be as if it were done for a while; then it is forgotten and planned anew."""
+        rest_s = self._backoffs_s.get(refused, _BACKOFF_S)
+        self._backoffs_s[refused] = min(2 * rest_s, _MAX_BACKOFF_S)
+        for key in (refused, *others):
+            self._cache.assumed.await_seen(key, self._client.clock.monotonic_s() + rest_s)
+
+    def _watch_deadline_s(self) -> float:
+        return self._client.clock.monotonic_s() + _WATCH_DEADLINE_S
+
+
+def _only_reserves(commands: PodGroupCommands) -> bool:
+    """Say whether nothing but places of lost pods is to be written."""
+    return not (commands.binds or commands.nominations or commands.evictions)

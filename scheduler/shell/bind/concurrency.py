@@ -1,0 +1,95 @@
+"""Limits the writes in flight: more while the API server is quick, fewer when it is slow.
+
+The limit grows by one for each full set of quick answers, and shrinks by a tenth when answers take
+several times as long as the quickest did, by half when the API server throttles.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from trainer_kai.service.clock import Clock
+
+__all__ = ["AdaptiveConcurrency"]
+
+_INITIAL: Final = 64
+_MIN: Final = 2
+_MAX: Final = 128
+_SLOW_FACTOR: Final = 6.0  # times the quickest answer
+_QUICK_S: Final = 0.1  # an answer within this is never slow: others ask the API server as well
+_QUICKEST_DECAY: Final = 1.002  # the quickest answer counts for less with each one that follows
+
+
+class AdaptiveConcurrency:
+    """Whoever writes goes through `room`, in the order in which they came."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._limit: float = _INITIAL
+        self._in_flight = 0
+        self._quickest_s = float("inf")
+        self._shrunk_s = 0.0
+        self._waiting: asyncio.Queue[asyncio.Event] = asyncio.Queue()
+
+    @property
+    def limit(self) -> int:
+        """Return how many may be under way now."""
+        return int(self._limit)
+
+    @asynccontextmanager
+    async def acquire(self) -> AsyncIterator[None]:
+        """Wait for one's turn, and learn from how long it takes."""
+        await self._acquire()
+        began_s = self._clock.monotonic_s()
+        try:
+            yield
+            self._adjust(self._clock.monotonic_s() - began_s)
+        finally:
+            self._in_flight -= 1
+            self._wake_waiters()
+
+    def throttled(self) -> None:
+        """Take note that the API server has too much to do."""
+        self._shrink(0.5)
+
+    async def _acquire(self) -> None:
+        if self._in_flight < self.limit and self._waiting.empty():
+            self._in_flight += 1
+            return
+        turn = asyncio.Event()
+        self._waiting.put_nowait(turn)
+        try:
+            await turn.wait()
+        except asyncio.CancelledError:
+            if turn.is_set():  # it was let in, and leaves at once
+                self._in_flight -= 1
+                self._wake_waiters()
+            turn.set()  # whoever comes by knows that nobody waits here
+            raise
+
+    def _wake_waiters(self) -> None:
+        while self._in_flight < self.limit and not self._waiting.empty():
+            turn = self._waiting.get_nowait()
+            if not turn.is_set():
+                self._in_flight += 1
+                turn.set()
+
+    @property
+    def _slow_threshold_s(self) -> float:
+        known_s = self._quickest_s if self._quickest_s != float("inf") else 0.0
+        return max(known_s * _SLOW_FACTOR, _QUICK_S)
+
+    def _adjust(self, took_s: float) -> None:
+        self._quickest_s = min(self._quickest_s * _QUICKEST_DECAY, took_s)
+        if took_s > self._slow_threshold_s:
+            self._shrink(0.9)
+        else:
+            self._limit = min(self._limit + 1 / self._limit, _MAX)
+
+    def _shrink(self, factor: float) -> None:
+        """Shrink, but once only for what was sent under one and the same window."""
+        now_s = self._clock.monotonic_s()
+        if now_s - self._shrunk_s > self._slow_threshold_s:
+            self._shrunk_s = now_s
+            self._limit = max(self._limit * factor, _MIN)

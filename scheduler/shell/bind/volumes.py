@@ -1,0 +1,95 @@
+"""Binds PersistentVolumeClaims that wait for their first consumer, before their pod is bound.
+
+Kubernetes creates the volume where the pod will run, so the claim is told the selected node first.
+If no volume is created in time, the selected node is removed from the claim again.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from scheduler.state.inputs import Cluster
+from trainer_kai.api.meta import Key
+from trainer_kai.api.names import NO_PROVISIONER, SELECTED_NODE
+from trainer_kai.api.pod import Pod
+from trainer_kai.api.resources import PVCS
+from trainer_kai.api.storage import PersistentVolumeClaim
+from trainer_kai.kube.client import Client
+from trainer_kai.kube.rest.errors import ApiError, Conflict, ErrorDetails
+
+__all__ = ["VolumeBinder", "VolumeNotBound"]
+
+_TIMEOUT_S: Final = 120.0  # a volume of a cloud takes a minute
+_POLL_S: Final = 0.02
+
+
+class VolumeNotBound(Conflict):
+    """A claim has no volume in time: the pod is placed anew."""
+
+
+class VolumeBinder:
+    """What claims are known of is in the cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._in_flight: dict[Key, asyncio.Task[None]] = {}  # pods of a gang may share a claim
+
+    async def bind(self, client: Client, pod: Pod, node: str) -> None:
+        """Return when each claim of a pod has its volume."""
+        for key in [*self._unbound_claims(pod)]:
+            task = self._in_flight.get(key)
+            if task is None:
+                task = asyncio.create_task(self._bind(client, key, node))
+                self._in_flight[key] = task
+                task.add_done_callback(self._remove_when_done(key))
+            await asyncio.shield(task)
+
+    def _remove_when_done(self, key: Key) -> Callable[[object], None]:
+        def end(_: object) -> None:
+            self._in_flight.pop(key, None)
+
+        return end
+
+    def _unbound_claims(self, pod: Pod) -> Iterator[Key]:
+        for volume in pod.spec.volumes:
+            name = f"{pod.metadata.name}-{volume.name}" if volume.ephemeral else ""
+            if volume.persistent_volume_claim:
+                name = volume.persistent_volume_claim.claim_name
+            claim = self._cluster.claims.get(Key(pod.metadata.namespace, name))
+            if (
+                claim is not None
+                and not claim.spec.volume_name
+                and self._waits_for_first_consumer(claim)
+            ):
+                yield claim.metadata.key
+
+    def _waits_for_first_consumer(self, claim: PersistentVolumeClaim) -> bool:
+        found = self._cluster.storage_classes.get(claim.spec.storage_class_name or "")
+        return found is not None and (
+            found.volume_binding_mode == "WaitForFirstConsumer"
+            and found.provisioner != NO_PROVISIONER
+        )
+
+    async def _bind(self, client: Client, key: Key, node: str) -> None:
+        known = self._cluster.claims.get(key)
+        uid = {"uid": known.metadata.uid} if known else {}
+        fields = {"metadata": {**uid, "annotations": {SELECTED_NODE: node}}}
+        await client.merge_patch(PVCS, key, fields)
+        by_s = client.clock.monotonic_s() + _TIMEOUT_S
+        while True:
+            claim = self._cluster.claims.get(key)
+            if claim is not None and claim.spec.volume_name and claim.status.phase == "Bound":
+                return
+            if claim is None or client.clock.monotonic_s() > by_s:
+                await self._clear_selected_node(client, key)
+                message = f"claim {key} has no volume on node {node} after {_TIMEOUT_S:g} s"
+                raise VolumeNotBound(ErrorDetails(f"BIND {key}", 0, "", message))
+            await client.clock.sleep(_POLL_S)
+
+    async def _clear_selected_node(self, client: Client, key: Key) -> None:
+        try:
+            await client.merge_patch(
+                PVCS, key, {"metadata": {"annotations": {SELECTED_NODE: None}}}
+            )
+        except ApiError:
+            return  # it is gone, or somebody else sees to it

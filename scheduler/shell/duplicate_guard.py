@@ -1,0 +1,115 @@
+"""Detects another scheduler with our scheduler name: both would place the same pods.
+
+It shows as a Lease that is held and renewed, or as a Deployment that is ready, in the namespaces
+that a site has named (`trainer_kai.policy.duplicate_scheduler`).
+
+1. Whether a Lease is renewed is judged by our own clock, from when we last saw it change. It pauses
+   us for the duration that it claims, and for a minute at most.
+2. A Lease that exists at our first check counts as renewed then.
+3. An object that may not be read does not pause us; the log says so once.
+"""
+
+from typing import Final, NamedTuple, TypeVar
+
+from structlog.typing import FilteringBoundLogger
+
+from trainer_kai.api.lease import Lease
+from trainer_kai.api.meta import Key, Object
+from trainer_kai.api.resource import Resource
+from trainer_kai.api.resources import DEPLOYMENTS, LEASES
+from trainer_kai.kube.client import Client
+from trainer_kai.kube.rest.errors import ApiError, Forbidden, NotFound
+from trainer_kai.policy.duplicate_scheduler import (
+    REMEDY,
+    DuplicateSchedulerObjects,
+    deployment_ready_message,
+    lease_duration_s,
+    lease_held_message,
+)
+
+__all__ = ["DuplicateSchedulerGuard"]
+
+T = TypeVar("T", bound=Object)
+
+_POLL_S: Final = 3.0
+
+
+class _ObservedLease(NamedTuple):
+    renew_time: str
+    since_s: float
+
+
+class DuplicateSchedulerGuard:
+    """Looks for one."""
+
+    def __init__(
+        self, client: Client, locations: DuplicateSchedulerObjects, log: FilteringBoundLogger
+    ) -> None:
+        self._client = client
+        self._locations = locations
+        self._log = log
+        self._observed: dict[Key, _ObservedLease] = {}
+        self._unreadable: set[str] = set()  # what may not be read, and was logged
+        self.pause_reason = ""
+        """Why we are paused, and what to do; "" while we are not."""
+
+    async def wait_until_gone(self) -> None:
+        """Return when there is no other scheduler of our name."""
+        while await self.is_present():
+            await self._client.clock.sleep(_POLL_S)
+
+    async def wait_until_present(self) -> None:
+        """Return when there is one."""
+        while not await self.is_present():
+            await self._client.clock.sleep(_POLL_S)
+
+    async def is_present(self) -> bool:
+        """Look whether there is one."""
+        try:
+            found = await self._held_lease() or await self._ready_deployment()
+        except ApiError as error:
+            self._log.warning("other schedulers not looked for", error=str(error))
+            return bool(self.pause_reason)
+        report = f"scheduler paused: {found}; {REMEDY}" if found else ""
+        if report != self.pause_reason:
+            self._log.warning("another scheduler of our name", told=report or "is gone")
+        self.pause_reason = report
+        return bool(report)
+
+    async def _held_lease(self) -> str:
+        for key in self._locations.leases:
+            lease = await self._read(LEASES, key)
+            if lease is not None and self._is_renewed(lease):
+                return lease_held_message(key, lease.spec.holder_identity)
+        return ""
+
+    async def _ready_deployment(self) -> str:
+        for key in self._locations.deployments:
+            found = await self._read(DEPLOYMENTS, key)
+            if found is not None and found.status.ready_replicas > 0:
+                return deployment_ready_message(key, found.status.ready_replicas)
+        return ""
+
+    async def _read(self, resource: Resource[T], key: Key) -> T | None:
+        """Return an object; None where there is none, or it may not be read."""
+        try:
+            return await self._client.get(resource, key)
+        except NotFound:
+            return None
+        except Forbidden:
+            what = f"{resource} {key}"
+            if what not in self._unreadable:
+                self._unreadable.add(what)
+                self._log.warning("not known whether another scheduler is there", unread=what)
+            return None
+
+    def _is_renewed(self, lease: Lease) -> bool:
+        key, spec = lease.metadata.key, lease.spec
+        if not spec.holder_identity:
+            return False
+        now_s = self._client.clock.monotonic_s()
+        seen = self._observed.get(key)
+        if seen is None or seen.renew_time != spec.renew_time:
+            self._observed[key] = _ObservedLease(spec.renew_time, now_s)
+            return True
+        return now_s - seen.since_s < lease_duration_s(spec.lease_duration_seconds)

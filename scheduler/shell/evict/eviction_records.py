@@ -1,0 +1,98 @@
+"""Eviction records: annotations on the PodGroups of a TrainJob, written before it is suspended.
+
+A TrainJob is suspended only after all records were written; a record without a suspension is
+removed again by `suspend`, also after a restart. Each write names the uid of its PodGroup; one that
+is deleted or recreated needs no record. A written record counts before a watch shows it: the watch
+of TrainJobs may be quicker, and a suspension without a record is its user's.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Final, TypeAlias
+
+from structlog.typing import FilteringBoundLogger
+
+from scheduler.shell.bind.binder import FIELD_MANAGER
+from scheduler.shell.evict.rate_limit import reduced_gpus_annotation
+from scheduler.state.cache.cache import ClusterCache
+from trainer_kai.api.meta import Key
+from trainer_kai.api.names import EVICTED_BY, EVICTED_GPUS
+from trainer_kai.api.podgroup import PodGroup
+from trainer_kai.api.resources import PODGROUPS
+from trainer_kai.api.trainjob import TrainJob
+from trainer_kai.kube.client import Client
+from trainer_kai.kube.rest.errors import ApiError, Conflict, NotFound
+from trainer_kai.kube.rest.request import WriteOptions
+from trainer_kai.policy.podgroups.eviction_record import EvictionRecord, encode_eviction_record
+
+__all__ = ["EvictionRecords"]
+
+_Annotations: TypeAlias = dict[str, str | None]  # annotations; None removes one
+
+_MAX_CONCURRENT_WRITES: Final = 16  # writes under way
+_WATCH_DEADLINE_S: Final = 15.0  # until a watch must have told what was written
+_WRITE: Final = WriteOptions(field_manager=FIELD_MANAGER)
+_DRY_RUN: Final = WriteOptions(field_manager=FIELD_MANAGER, dry_run=True)
+
+
+class EvictionRecords:
+    """What is written on PodGroups."""
+
+    def __init__(self, client: Client, cache: ClusterCache, log: FilteringBoundLogger) -> None:
+        self._client = client
+        self._cache = cache
+        self._log = log
+        self._semaphore = asyncio.Semaphore(_MAX_CONCURRENT_WRITES)
+
+    async def write(
+        self,
+        job: TrainJob,
+        groups: Iterable[PodGroup],
+        report: EvictionRecord,
+        *,
+        is_dry: bool = False,
+    ) -> str | None:
+        """Write on each PodGroup that its TrainJob is evicted; return why one cannot be told."""
+        notes: list[tuple[PodGroup, _Annotations]]
+        notes = [
+            (group, {EVICTED_BY: encode_eviction_record(job, group, report)}) for group in groups
+        ]
+        return await self._write_all(notes, _DRY_RUN if is_dry else _WRITE)
+
+    async def remove(self, groups: Iterable[PodGroup], unused: Mapping[Key, int]) -> bool:
+        """Take the records away, and GPUs that were not taken; say whether that is done."""
+        notes: list[tuple[PodGroup, _Annotations]] = []
+        for group in groups:
+            gpus = unused.get(group.metadata.key, 0)
+            less: _Annotations = (
+                {EVICTED_GPUS: reduced_gpus_annotation(group.metadata, gpus)} if gpus else {}
+            )
+            notes.append((group, {EVICTED_BY: None, **less}))
+        reason = await self._write_all(notes, _WRITE)
+        if reason is not None:
+            self._log.warning("record of an eviction not removed", reason=reason)
+        return reason is None
+
+    async def _write_all(
+        self, notes: Iterable[tuple[PodGroup, _Annotations]], write: WriteOptions
+    ) -> str | None:
+        async with asyncio.TaskGroup() as tasks:
+            found = [tasks.create_task(self._write_one(*it, write)) for it in notes]
+        return next(filter(None, (task.result() for task in found)), None)
+
+    async def _write_one(
+        self, group: PodGroup, notes: _Annotations, write: WriteOptions
+    ) -> str | None:
+        meta = group.metadata
+        fields = {"metadata": {"uid": meta.uid, "annotations": notes}}
+        try:
+            async with self._semaphore:
+                await self._client.merge_patch(PODGROUPS, meta.key, fields, write)
+        except (NotFound, Conflict):
+            return None
+        except ApiError as error:
+            return f"PodGroup {meta.key} cannot be told that it is evicted: {error}"
+        if not write.dry_run:
+            until_s = self._client.clock.monotonic_s() + _WATCH_DEADLINE_S
+            self._cache.assume_eviction_record(group, notes[EVICTED_BY], until_s)
+        return None

@@ -1,0 +1,232 @@
+"""Evicts PodGroups: a TrainJob is suspended for a moment, other pods are deleted.
+
+Victims are evicted only if all that their preemptor needs can be: a dry run checks that before the
+first eviction. A failure after the dry run is an accident: the other evictions go on, and the next
+plan sees the result.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final
+
+from structlog.typing import FilteringBoundLogger
+
+from scheduler.shell.bind.binder import FIELD_MANAGER
+from scheduler.shell.evict.rate_limit import evicted_gpus_annotation
+from scheduler.shell.evict.suspend import Suspender
+from scheduler.state.cache.cache import ClusterCache
+from scheduler.state.commands import PlannedEviction, PodGroupCommands
+from trainer_kai.api.meta import Key
+from trainer_kai.api.names import EVICTED_GPUS, LAST_EVICTION, POD_GROUP
+from trainer_kai.api.podgroup import PodGroup
+from trainer_kai.api.resources import PODGROUPS, PODS, TRAINJOBS
+from trainer_kai.kube.client import Client
+from trainer_kai.kube.events.recorder import EventObject, EventRecorder
+from trainer_kai.kube.rest.errors import ApiError, Conflict, NotFound
+from trainer_kai.kube.rest.request import DeleteOptions, WriteOptions
+from trainer_kai.service.metrics import Metrics
+
+__all__ = ["Evictor", "owning_trainjob"]
+
+_DISRUPTION_TARGET: Final = WriteOptions(
+    field_manager="trainer-kai-eviction", subresource="status", force=True
+)
+_ANNOTATE: Final = WriteOptions(field_manager=FIELD_MANAGER)
+_STALE_GANG_ACTION: Final = "stalegangeviction"
+_MAX_CONCURRENT_WRITES: Final = 16  # writes under way
+_MAX_NAMED: Final = 3  # who leaves, by name
+
+
+class Evictor:
+    """By group, or by what a plan decided."""
+
+    def __init__(
+        self,
+        client: Client,
+        cache: ClusterCache,
+        suspender: Suspender,
+        recorder: EventRecorder,
+        metrics: Metrics,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self._client = client
+        self._metrics = metrics
+        self._cache = cache
+        self._suspender = suspender
+        self._recorder = recorder
+        self._log = log
+        self._failures: dict[Key, str] = {}
+        self._semaphore = asyncio.Semaphore(_MAX_CONCURRENT_WRITES)
+
+    async def evict(self, key: Key, why: str) -> bool:
+        """Take a unit off its nodes; say whether it is on its way."""
+        group = self._cache.cluster.pod_groups.get(key)
+        if group is None:
+            return True
+        pods = tuple(self._cache.members.placed_pods(key))
+        one = self._cache.in_flight_evictions.with_identity(
+            PlannedEviction((key,), pods, _STALE_GANG_ACTION, None, why, 0)
+        )
+        (reason,) = await self._gather([self._dry_run(one)])
+        if reason is None:
+            (reason,) = await self._gather([self._evict_one(one)])
+        if reason is None:
+            self._failures.pop(key, None)
+        elif self._failures.get(key) != reason:
+            self._failures = {it: of for it, of in self._failures.items() if self._exists(it)}
+            self._failures[key] = reason
+            self._post(key, "NotEvicted", f"{why}, but {reason}")
+            self._log.warning("unit not evicted", group=str(key), why=why, reason=reason)
+        return reason is None
+
+    async def evict_all(
+        self, commands: PodGroupCommands, stands: Callable[[], bool]
+    ) -> tuple[tuple[PlannedEviction, ...], bool]:
+        """Have all of them go for whom it was decided, or nobody, unless one fails that was tried.
+
+        They go if whoever gets their room still *stands*. Return who does not, and whether they are
+        to be asked again only after a while: of TrainJobs that is known here.
+        """
+        evictions = commands.evictions
+        refused = await self._gather(self._dry_run(one) for one in evictions)
+        if not any(refused):
+            if not stands():
+                return evictions, False
+            refused = await self._gather(self._evict_one(one) for one in evictions)
+            left = tuple([it for it, why in zip(evictions, refused, strict=True) if why])
+        else:
+            left = evictions
+        rests = [self._record_failure(*it) for it in zip(evictions, refused, strict=True)]
+        if not left:
+            self._post_to_preemptor(commands.group, evictions)
+        return left, any(rests)
+
+    def _record_failure(self, one: PlannedEviction, reason: str | None) -> bool:
+        """Take note that somebody cannot go; say whether only waiting helps."""
+        if reason is None:
+            return False
+        self._metrics.evictions.labels(one.action, "refused").inc()
+        self._log.warning("not evicted", whom=one.title, reason=reason)
+        if one.owner is None or not one.owner.uid:
+            return True
+        self._suspender.back_off(one.owner, reason)
+        return False
+
+    def _post_to_preemptor(self, preemptor: Key, evictions: tuple[PlannedEviction, ...]) -> None:
+        names = ", ".join(one.title for one in evictions[:_MAX_NAMED])
+        more = f" and {len(evictions) - _MAX_NAMED} more" if len(evictions) > _MAX_NAMED else ""
+        self._post(preemptor, "Evicting", f"It gets the room of {names}{more}")
+
+    async def _gather(self, asked: Iterable[Awaitable[str | None]]) -> list[str | None]:
+        async def one(it: Awaitable[str | None]) -> str | None:
+            try:
+                return await it
+            except ApiError as error:
+                return str(error)
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(it)) for it in asked]
+        return [task.result() for task in tasks]
+
+    async def _dry_run(self, one: PlannedEviction) -> str | None:
+        """Return why somebody cannot go; it is tried dry."""
+        if one.owner is None:
+            return await self._delete_pods(one, is_dry=True)
+        async with self._semaphore:
+            return await self._suspender.dry_run_failure(one.owner)
+
+    async def _evict_one(self, one: PlannedEviction) -> str | None:
+        """Have somebody go; return why that is not possible."""
+        if one.owner is None:
+            reason = await self._delete_pods(one)
+        else:
+            async with self._semaphore:
+                reason = await self._suspender.suspend(one, one.owner)
+        if reason is not None:
+            return reason
+        for group in one.groups:  # GPUs are known of all of them together
+            await self._annotate_eviction(group, one.gpus if group == one.groups[0] else 0)
+            self._post(group, "Evict", one.reason)
+        self._metrics.evictions.labels(one.action, "evicted").inc()
+        self._log.info("evicted", whom=one.title, why=one.reason, pods=len(one.pods))
+        return None
+
+    async def _delete_pods(self, one: PlannedEviction, *, is_dry: bool = False) -> str | None:
+        """Delete pods, each as the one that was meant; return why that is not possible."""
+        named = zip(one.pods, one.uids, strict=True)
+        refused = await self._gather(
+            self._delete_pod(key, uid, one.reason, is_dry=is_dry) for key, uid in named
+        )
+        return next(filter(None, refused), None)
+
+    async def _delete_pod(self, key: Key, uid: str, why: str, *, is_dry: bool) -> str | None:
+        pod = self._cache.cluster.pods.get(key)
+        if pod is None or pod.metadata.uid != uid:
+            return None  # it is gone
+        fields = {
+            "metadata": {"uid": uid},
+            "status": {"conditions": [self._disruption_target(why)]},
+        }
+        try:
+            async with self._semaphore:
+                if not is_dry:
+                    await self._client.apply(PODS, key, fields, _DISRUPTION_TARGET)
+                await self._client.delete(PODS, key, DeleteOptions(uid=uid, dry_run=is_dry))
+        except (NotFound, Conflict):
+            return None
+        if not is_dry and not pod.metadata.annotations.get(POD_GROUP):
+            meta = EventObject(PODS.api_version, PODS.kind, key.namespace, key.name, uid)
+            self._recorder.post(meta, "Evict", why)
+        return None
+
+    async def _annotate_eviction(self, key: Key, gpus: int) -> None:
+        """Write on a group that it was evicted: its patience counts from then, and the rate."""
+        group = self._cache.cluster.pod_groups.get(key)
+        if group is None:
+            return
+        lost = evicted_gpus_annotation(group.metadata, gpus, self._client.clock.now().timestamp())
+        notes = {LAST_EVICTION: self._now(), EVICTED_GPUS: lost}
+        fields = {"uid": group.metadata.uid, "annotations": notes}
+        try:
+            async with self._semaphore:
+                await self._client.merge_patch(PODGROUPS, key, {"metadata": fields}, _ANNOTATE)
+        except ApiError as error:  # it goes all the same
+            self._log.warning("eviction not noted", group=str(key), error=str(error))
+
+    def _exists(self, group: Key) -> bool:
+        return group in self._cache.cluster.pod_groups
+
+    def _disruption_target(self, why: str) -> dict[str, Any]:
+        return {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "PreemptionByScheduler",
+            "message": why,
+            "lastTransitionTime": self._now(),
+        }
+
+    def _now(self) -> str:
+        return self._client.clock.now().isoformat(timespec="seconds")
+
+    def _post(self, key: Key, reason: str, message: str) -> None:
+        """Tell a group, and who claims room by its TrainJob as well."""
+        group = self._cache.cluster.pod_groups.get(key)
+        if group is None:
+            return
+        meta = group.metadata
+        regarding = EventObject(
+            PODGROUPS.api_version, PODGROUPS.kind, meta.namespace, meta.name, meta.uid
+        )
+        self._recorder.post(regarding, reason, message)
+        job = owning_trainjob(self._cache, group) if reason != "Evict" else None
+        if job is not None:
+            self._recorder.post(job, reason, message)
+
+
+def owning_trainjob(cache: ClusterCache, group: PodGroup) -> EventObject | None:
+    """Return the TrainJob that a group is of."""
+    owner = cache.in_flight_evictions.owning_trainjob(group.metadata.key)
+    if owner is None or not owner.uid:
+        return None
+    (namespace, name), uid = owner
+    return EventObject(TRAINJOBS.api_version, TRAINJOBS.kind, namespace, name, uid)

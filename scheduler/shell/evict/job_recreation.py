@@ -1,0 +1,78 @@
+"""Recreates Jobs of a suspended TrainJob of which some ranks are done and others are not.
+
+The JobSet controller recreates a Job that was deleted, suspended as its JobSet is, and its pods run
+from rank 0 when it is resumed. There is no state here: which Jobs are partly done, and which pods
+are left of Jobs that were deleted, is read each time, so the next leader goes on.
+
+A Job is deleted by its uid, and only while TrainJob, JobSet and Job are suspended; a policy of the
+cluster keeps this process from deleting a Job that runs (`manifests/base/policies/jobs.yaml`).
+"""
+
+import asyncio
+from collections import Counter
+
+from structlog.typing import FilteringBoundLogger
+
+from scheduler.state.cache.cache import ClusterCache
+from scheduler.state.cache.jobs_to_recreate import JobProgress, job_progress, jobs_to_recreate
+from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.names import JOBSET_NAME
+from trainer_kai.api.resources import JOBS
+from trainer_kai.api.trainjob import TrainJob
+from trainer_kai.kube.client import Client
+from trainer_kai.kube.rest.errors import Conflict, NotFound
+from trainer_kai.kube.rest.request import DeleteOptions, ListTarget, Selection
+
+__all__ = ["JobRecreator"]
+
+
+class JobRecreator:
+    """By TrainJob."""
+
+    def __init__(self, client: Client, cache: ClusterCache, log: FilteringBoundLogger) -> None:
+        self._client = client
+        self._cache = cache
+        self._log = log
+        self._list_lock = asyncio.Lock()  # one list at a time: a tenant's Jobs may be large
+
+    async def recreate(self, job: TrainJob) -> bool:
+        """Delete the Jobs that are partly done; say whether nothing of such Jobs is left."""
+        jobset = self._cache.cluster.jobsets.get(job.metadata.key)
+        above = jobset.metadata.controller if jobset else None
+        if jobset is None or above is None or above.uid != job.metadata.uid:
+            return True
+        if jobset.status.terminal_state:
+            return True  # nothing of it runs again
+        jobs = await self._jobs(jobset)
+        succeeded = self._succeeded(job)
+        doomed = [*jobs_to_recreate(jobset, self._cache.scheduler_name, jobs, succeeded)]
+        for one in doomed:
+            await self._delete(one)
+        return not doomed and succeeded.keys() <= {it.uid for it in jobs}
+
+    async def _jobs(self, jobset: JobSet) -> list[JobProgress]:
+        meta, found = jobset.metadata, list[JobProgress]()
+        named = ListTarget(JOBS, meta.namespace, Selection(labels=f"{JOBSET_NAME}={meta.name}"))
+        async with self._list_lock:
+            async for page in self._client.pages(named):
+                owned = ((it, it.metadata.controller) for it in page.items)
+                found += [
+                    job_progress(it) for it, owner in owned if owner and owner.uid == meta.uid
+                ]
+        return found
+
+    def _succeeded(self, job: TrainJob) -> Counter[str]:
+        """Count the pods of a TrainJob that succeeded and are still there, by their Job's uid."""
+        groups = self._cache.members.groups_of(job.metadata.key)
+        pods = (
+            self._cache.cluster.pods[it] for of in groups for it in self._cache.members.pods_of(of)
+        )
+        owners = (it.metadata.controller for it in pods if it.status.phase == "Succeeded")
+        return Counter(it.uid for it in owners if it is not None)
+
+    async def _delete(self, job: JobProgress) -> None:
+        try:
+            await self._client.delete(JOBS, job.key, DeleteOptions(uid=job.uid))
+        except (NotFound, Conflict):
+            return  # it is gone, or another one by now
+        self._log.info("job is made anew", job=str(job.key), succeeded=job.succeeded)

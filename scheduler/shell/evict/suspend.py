@@ -1,0 +1,491 @@
+"""Takes a TrainJob off its nodes without ending it: suspends it for a moment, then resumes it.
+
+Its pods are never deleted one by one: each deletion counts as a failure of its Job, and a few of
+them end the TrainJob for good. So it is suspended as its user could do it. The record of that is on
+its PodGroups, which users may not write, and the next leader goes on from there. The TrainJob has a
+copy of it, which costs others nothing, forged or not. If the API server refuses the copy, the
+TrainJob is suspended without it, and the record says so.
+
+    runs ──records──▶ recorded ──evict──▶ suspended ──pods are gone, no rank is done──▶ resumed
+     ▲                   │                                                                │
+     └──not suspended────┘                                      records are removed ◀─────┘
+
+1. Suspension and copy are applied under a field manager of their own, and resuming is applying
+   nothing: the fields that only we own are removed, and those of another manager stay.
+2. The intent of a user counts when it can be seen: another manager owns the suspension too, the
+   manifest last applied asks for it, the copy was removed, or the TrainJob was resumed. A client
+   chooses its manager's name: a false one costs at most the user of this TrainJob, never others.
+3. A TrainJob that does not make room is backed off, and an event says so: its JobSet does not
+   follow in time, pods stay on their nodes (of a JobSet that a finalizer keeps, or of a Job that
+   another controller runs), or it was resumed. GPUs of pods that stayed are returned to the rate
+   limit of evictions.
+4. A TrainJob that cannot be suspended is never evicted in another way.
+5. A TrainJob with a copy and no record is resumed if our manager owns its suspension: an older
+   version has suspended it, or its PodGroups were recreated. It never counts as an eviction in
+   flight.
+6. Before a TrainJob is resumed, its Jobs of which only some ranks are done are recreated
+   (`job_recreation`).
+"""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
+
+import msgspec
+from structlog.typing import FilteringBoundLogger
+
+from scheduler.shell.evict.eviction_records import EvictionRecords
+from scheduler.shell.evict.job_recreation import JobRecreator
+from scheduler.state.cache.cache import ClusterCache
+from scheduler.state.cache.cluster_events import TERMINAL_PHASES, ClusterEvent
+from scheduler.state.commands import OwningTrainJob, PlannedEviction
+from scheduler.state.podgroups.attributes import has_eviction_copy, suspend_refusal
+from trainer_kai.api.meta import Key
+from trainer_kai.api.names import EVICTED_BY, LAST_APPLIED
+from trainer_kai.api.pod import Pod
+from trainer_kai.api.podgroup import PodGroup
+from trainer_kai.api.resources import TRAINJOBS
+from trainer_kai.api.trainjob import TrainJob
+from trainer_kai.kube.client import Client
+from trainer_kai.kube.events.correlator import EventType
+from trainer_kai.kube.events.recorder import EventObject, EventRecorder
+from trainer_kai.kube.rest.errors import Conflict, Forbidden, Invalid, NotFound
+from trainer_kai.kube.rest.request import WriteOptions, get
+from trainer_kai.kube.workqueue.queue import Requeue, WorkQueue, WorkQueueSettings
+from trainer_kai.policy.podgroups.eviction_record import (
+    EvictionRecord,
+    is_evicted,
+    read_eviction_record,
+)
+from trainer_kai.service.metrics import Metrics
+
+__all__ = ["PlanWaker", "Suspender"]
+
+_FIELD_MANAGER: Final = "trainer-kai-eviction"
+_APPLY: Final = WriteOptions(field_manager=_FIELD_MANAGER, force=True)
+_DRY_RUN: Final = WriteOptions(field_manager=_FIELD_MANAGER, force=True, dry_run=True)
+_JOBSET_TIMEOUT_S: Final = 30.0  # until the JobSet must have been suspended
+_STUCK_S: Final = 120.0  # after which pods that do not go are not waited for
+_UNSUSPENDED_RECORD_S: Final = 10.0  # after which a record without a suspension will get none
+_POLL_S: Final = 1.0
+_BACKOFF_S: Final = 60.0  # of one that could not be suspended, the first time
+_TIMER_TOLERANCE_S: Final = 1e-3  # a queue may call a little before the time that it was asked for
+_MAX_BACKOFF_S: Final = 3600.0
+_DELETED: Final = "it does not exist any more"
+
+
+class _ManagedFieldsEntry(msgspec.Struct, rename="camel"):
+    manager: str = ""
+    subresource: str = ""
+    fields_v1: dict[str, Any] = msgspec.field(default={}, name="fieldsV1")
+
+
+class _ManagedMeta(msgspec.Struct, rename="camel"):
+    annotations: dict[str, str] = {}
+    managed_fields: list[_ManagedFieldsEntry] = []
+
+
+class _RawSpec(msgspec.Struct, frozen=True):
+    suspend: bool = False
+
+
+class _RawTrainJob(msgspec.Struct):
+    metadata: _ManagedMeta
+    spec: _RawSpec = _RawSpec()
+
+
+class _Backoff(NamedTuple):
+    """For how long nobody chooses a TrainJob."""
+
+    uid: str
+    length_s: float
+    until_s: float
+
+
+class _TrackedTrainJob(NamedTuple):
+    """A TrainJob with a record, or a copy."""
+
+    uid: str
+    since_s: float  # when that was seen, or it was suspended
+    eviction: PlannedEviction | None = None  # that it was suspended for, if this process did
+    was_suspended: bool = False  # seen suspended, with a record
+    is_given_up: bool = False  # it does not make room
+    resumed_s: float = math.inf  # when it was; its records stay until that is seen
+
+
+class PlanWaker(Protocol):
+    """The cycle that plans."""
+
+    def wake(self, cluster_events: ClusterEvent) -> None:
+        """Take note of news: whom they may help."""
+        ...
+
+    def refund(self, gpus: int) -> None:
+        """Take note that some were not taken after all."""
+        ...
+
+
+class Suspender:
+    """Evicts TrainJobs, and sees to those whose PodGroups have our record."""
+
+    def __init__(
+        self,
+        client: Client,
+        cache: ClusterCache,
+        recorder: EventRecorder,
+        waker: PlanWaker,
+        metrics: Metrics,
+        log: FilteringBoundLogger,
+    ) -> None:
+        """Tell *planning* when a TrainJob may be chosen again, and which GPUs were not taken."""
+        self._client = client
+        self._waker = waker
+        self._cache = cache
+        self._recorder = recorder
+        self._log = log
+        self._records = EvictionRecords(client, cache, log)
+        self._job_recreator = JobRecreator(client, cache, log)
+        self._tracked: dict[Key, _TrackedTrainJob] = {}
+        self._backoffs: dict[Key, _Backoff] = {}  # of those that could not be suspended
+        self._queue: WorkQueue[Key] = WorkQueue(
+            self._reconcile,
+            WorkQueueSettings("suspended", workers=4),
+            client.clock,
+            log,
+            metrics=metrics.work_queue("suspended"),
+        )
+
+    async def run(self) -> None:
+        """See to whatever is suspended by us, also before we led."""
+        for key in self._cache.suspended_trainjobs.trainjobs():
+            self._queue.add(key)
+        await self._queue.run()
+
+    def record_changed(self, key: Key) -> None:
+        """Take note of a TrainJob whose PodGroups have our record, or that has a copy.
+
+        That it is suspended is noted now: it may be told to run before its turn comes.
+        """
+        job = self._cache.cluster.trainjobs.get(key)
+        if job is not None and job.spec.suspend and self._recorded_podgroups(job):
+            self._tracked[key] = self._tracked_trainjob(job)[0]._replace(was_suspended=True)
+        self._queue.add(key)
+
+    async def dry_run_failure(self, owner: OwningTrainJob) -> str | None:
+        """Return why this very TrainJob cannot be suspended, or None; it is tried dry."""
+        job = self._current_trainjob(owner)
+        if job is None:
+            return _DELETED
+        if job.spec.suspend:
+            return self._jobset_failure(job)
+        return suspend_refusal(job, kueue=self._cache.kueue) or await self._suspend(
+            job, "", is_dry=True
+        )
+
+    async def suspend(self, one: PlannedEviction, owner: OwningTrainJob) -> str | None:
+        """Suspend this very TrainJob; return why that is not possible, or None."""
+        job = self._current_trainjob(owner)
+        if job is None:
+            return _DELETED
+        key = job.metadata.key
+        if job.spec.suspend:
+            self._queue.add(key)
+            return self._jobset_failure(job)
+        self._tracked[key] = _TrackedTrainJob(owner.uid, self._client.clock.monotonic_s())
+        self._queue.add_after(key, _POLL_S)  # also if no answer comes
+        reason = await self._suspend(job, one.reason)
+        if reason is None:
+            now_s = self._client.clock.monotonic_s()
+            self._tracked[key] = self._tracked_trainjob(job)[0]._replace(
+                since_s=now_s, eviction=one
+            )
+            self._post(owner, "Evicted", f"Suspended for a moment: {one.reason}")
+        return reason
+
+    def _jobset_failure(self, job: TrainJob) -> str | None:
+        """Say so if a TrainJob is suspended already, but its JobSet does not follow."""
+        jobset = self._cache.cluster.jobsets.get(job.metadata.key)
+        if jobset is None or jobset.spec.suspend:
+            return None
+        return "it is suspended, but its JobSet is not: is Trainer's controller running?"
+
+    def _current_trainjob(self, owner: OwningTrainJob) -> TrainJob | None:
+        job = self._cache.cluster.trainjobs.get(owner.key)
+        return job if job is not None and job.metadata.uid == owner.uid else None
+
+    async def _suspend(self, job: TrainJob, why: str, *, is_dry: bool = False) -> str | None:
+        """Write records and suspend, without a copy if that is refused; say why it cannot be."""
+        groups = self._cache.suspended_trainjobs.groups_of(job)
+        at = self._client.clock.now().isoformat(timespec="seconds")
+        before = _last_applied_suspends(
+            job.metadata.annotations
+        )  # what it said then is no wish of later
+        reason: str | None = None
+        for has_copy in (True, False):
+            report = EvictionRecord(why, at, has_copy, before)
+            untold = await self._records.write(job, groups, report, is_dry=is_dry)
+            if untold is not None:
+                return untold
+            reason = await self._apply(job, report, _DRY_RUN if is_dry else _APPLY)
+            if reason is None:
+                break
+        return reason
+
+    async def _apply(
+        self, job: TrainJob, report: EvictionRecord, write: WriteOptions
+    ) -> str | None:
+        meta: dict[str, Any] = {"uid": job.metadata.uid}
+        if report.is_copied:
+            fields = {
+                "by": _FIELD_MANAGER,
+                "why": report.reason,
+                "at": report.at,
+                "applied": report.was_suspend_requested,
+            }
+            meta["annotations"] = {EVICTED_BY: json.dumps(fields)}
+        applied = {"metadata": meta, "spec": {"suspend": True}}
+        try:
+            await self._client.apply(TRAINJOBS, job.metadata.key, applied, write)
+        except (Invalid, Forbidden, Conflict, NotFound) as error:
+            return f"it cannot be suspended: {error}"
+        return None
+
+    def back_off(self, owner: OwningTrainJob, reason: str) -> None:
+        """Have no plan choose a TrainJob that cannot be suspended; it is told so once."""
+        if self._start_backoff(owner, reason):
+            message = f"It was to make room for others, but {reason}. It is tried again later"
+            self._post(owner, "NotEvicted", message, "Warning")
+
+    def _start_backoff(self, owner: OwningTrainJob, reason: str) -> bool:
+        """Have no plan choose a TrainJob for a while, longer each time; say if it is the first."""
+        before = self._backoffs.get(owner.key)
+        is_first = before is None or before.uid != owner.uid
+        length_s = _BACKOFF_S
+        if before is not None and not is_first:
+            length_s = min(2 * before.length_s, _MAX_BACKOFF_S)
+        now_s = self._client.clock.monotonic_s()
+        self._backoffs[owner.key] = _Backoff(owner.uid, length_s, now_s + length_s)
+        self._waker.wake(self._cache.set_suspend_refusal(owner.key, reason))
+        self._queue.add_after(owner.key, length_s)
+        return is_first
+
+    async def _reconcile(self, key: Key) -> Requeue | None:
+        job = self._cache.cluster.trainjobs.get(key)
+        self._reconcile_backoff(key, job)
+        groups = self._recorded_podgroups(job) if job else []
+        if job is None or not (groups or has_eviction_copy(job)):
+            self._tracked.pop(key, None)
+            return None
+        case, waited_s = self._tracked_trainjob(job)
+        if case.resumed_s < math.inf:
+            return await self._remove_records(job, groups)
+        if not job.spec.suspend:
+            return await self._reconcile_running(job, case, waited_s)
+        self._tracked[key] = case._replace(was_suspended=bool(groups))
+        is_due, reason = self._resume_readiness(key, waited_s)
+        if not is_due:
+            return Requeue.after(_POLL_S)
+        if not groups:
+            return await self._resume(job)
+        if reason:
+            return await self._give_up(job, reason)
+        return await self._recreate_jobs(job, waited_s) or await self._resume(job)
+
+    def _resume_readiness(self, key: Key, waited_s: float) -> tuple[bool, str]:
+        """Say whether a suspended TrainJob need not be waited for any more, and what went wrong."""
+        jobset = self._cache.cluster.jobsets.get(key)
+        if jobset is not None and not jobset.spec.suspend:
+            reason = f"its JobSet was not suspended within {_JOBSET_TIMEOUT_S:g} s"
+            return waited_s >= _JOBSET_TIMEOUT_S, reason
+        if not self._cache.members.placed_pods_of_jobset(key):
+            return True, ""
+        return waited_s >= _STUCK_S, _stuck_pods_message(self._cache.pods_not_terminating(key))
+
+    async def _recreate_jobs(self, job: TrainJob, waited_s: float) -> Requeue | None:
+        """See to it that all ranks of a suspended TrainJob run again when it is resumed."""
+        try:
+            is_whole = await self._job_recreator.recreate(job)
+        except (Forbidden, Invalid) as error:
+            message = f"Ranks that are done may not run again, for no Job is made anew: {error}"
+            self._post(_owner(job), "RanksLeftOut", message, "Warning")
+            return None  # it is resumed all the same
+        return None if is_whole or waited_s >= _STUCK_S else Requeue.after(_POLL_S)
+
+    def _recorded_podgroups(self, job: TrainJob) -> list[PodGroup]:
+        """Return the PodGroups of a TrainJob that say that it is evicted."""
+        return [it for it in self._cache.suspended_trainjobs.groups_of(job) if is_evicted(job, it)]
+
+    def _tracked_trainjob(self, job: TrainJob) -> tuple[_TrackedTrainJob, float]:
+        """Return what is known of a TrainJob, and for how long."""
+        key, uid, now_s = job.metadata.key, job.metadata.uid, self._client.clock.monotonic_s()
+        case = self._tracked.get(key)
+        if case is None or case.uid != uid:
+            case = self._tracked[key] = _TrackedTrainJob(uid, now_s)
+        return case, now_s - case.since_s
+
+    async def _reconcile_running(
+        self, job: TrainJob, case: _TrackedTrainJob, waited_s: float
+    ) -> Requeue | None:
+        """See to records of a TrainJob that runs: it was told to, or was never suspended."""
+        if case.was_suspended:
+            return await self._give_up(job, "it was told to run while it was to make room")
+        if waited_s < _UNSUSPENDED_RECORD_S:
+            return Requeue.after(_POLL_S)  # it is about to be suspended
+        return await self._resume(job)
+
+    async def _give_up(self, job: TrainJob, reason: str) -> Requeue | None:
+        """Let go of a TrainJob that does not make room, and let it alone."""
+        case, _ = self._tracked_trainjob(job)
+        if not case.is_given_up:
+            self._tracked[job.metadata.key] = case._replace(is_given_up=True)
+            self._start_backoff(_owner(job), reason)
+            self._post(_owner(job), "EvictionUndone", f"It goes on, for {reason}")
+        return await self._resume(job)
+
+    def _reconcile_backoff(self, key: Key, job: TrainJob | None) -> None:
+        """Let a TrainJob be chosen again when it has rested, and forget that after as long."""
+        backoff = self._backoffs.get(key)
+        if backoff is None:
+            return
+        left_s = backoff.until_s - self._client.clock.monotonic_s()
+        if left_s > _TIMER_TOLERANCE_S:
+            self._queue.add_after(key, left_s)
+            return
+        self._waker.wake(self._cache.set_suspend_refusal(key, None))
+        known_s = left_s + 2 * backoff.length_s
+        if job is None or known_s <= _TIMER_TOLERANCE_S:
+            del self._backoffs[key]
+        else:
+            self._queue.add_after(key, known_s)
+
+    async def _resume(self, job: TrainJob) -> Requeue | None:
+        """Give up what we own; where its user wants it suspended, it stays so."""
+        key, groups = job.metadata.key, self._recorded_podgroups(job)
+        report = [it for it in (read_eviction_record(job, group) for group in groups) if it]
+        try:
+            raw = await self._client.call(_RawTrainJob, get(TRAINJOBS, key))
+            has_copy = bool(raw.metadata.annotations.get(EVICTED_BY))
+            is_uncopied = any(not it.is_copied for it in report)
+            is_ours = is_uncopied or (has_copy and (bool(report) or _is_suspended_by_us(raw)))
+            stays = raw.spec.suspend and (
+                not is_ours or _user_wants_suspension(raw.metadata, report)
+            )
+            if is_ours:
+                spec = {"suspend": True} if stays and not _has_other_manager(raw.metadata) else {}
+                fields = {"metadata": {"uid": job.metadata.uid}, **({"spec": spec} if spec else {})}
+                await self._client.apply(TRAINJOBS, key, fields, _APPLY)
+        except NotFound:
+            self._tracked.pop(key, None)
+            return None
+        except (Invalid, Conflict) as error:
+            self._log.warning("not resumed", trainjob=str(key), error=str(error))
+            return Requeue.SOON
+        if is_ours:
+            self._log.info("trainjob resumed", trainjob=str(key), stays=stays)
+        if is_ours and not stays:
+            self._post(_owner(job), "Resumed", "It is to run again, and waits for its place")
+        case, _ = self._tracked_trainjob(job)
+        since_s = -math.inf if stays else self._client.clock.monotonic_s()
+        self._tracked[key] = case._replace(resumed_s=since_s)
+        return await self._remove_records(job, groups)
+
+    async def _remove_records(self, job: TrainJob, groups: Iterable[PodGroup]) -> Requeue | None:
+        """Remove the records when it is seen that a TrainJob is resumed, or that it stays.
+
+        Before that its suspension would look like a wish of its user, and what is kept for its
+        return would be let go. Pods of one that was given up may still be told to go for a moment.
+        """
+        case, _ = self._tracked_trainjob(job)
+        passed_s = self._client.clock.monotonic_s() - case.resumed_s
+        if passed_s < (_UNSUSPENDED_RECORD_S if job.spec.suspend else case.is_given_up * _POLL_S):
+            return Requeue.after(_POLL_S)
+        unused = {} if job.spec.suspend else self._unused_gpus(case)
+        if not await self._records.remove(groups, unused):
+            return Requeue.SOON
+        self._waker.refund(sum(unused.values()))
+        if not case.is_given_up:
+            self._backoffs.pop(job.metadata.key, None)
+        self._tracked.pop(job.metadata.key, None)
+        return None
+
+    def _unused_gpus(self, case: _TrackedTrainJob) -> Mapping[Key, int]:
+        """Return the GPUs of pods that were to go and stayed, by the PodGroup they are noted on."""
+        one = case.eviction
+        if one is None or not case.is_given_up:
+            return {}
+        pods = self._cache.cluster.pods
+        found = [(pods.get(it), uid) for it, uid in zip(one.pods, one.uids, strict=True)]
+        stayed = [it for it, uid in found if it is not None and _is_still_running(it, uid)]
+        return {one.groups[0]: one.gpus * len(stayed) // len(one.pods)}
+
+    def _post(
+        self, owner: OwningTrainJob, reason: str, message: str, kind: EventType = "Normal"
+    ) -> None:
+        (namespace, name), uid = owner
+        regarding = EventObject(TRAINJOBS.api_version, TRAINJOBS.kind, namespace, name, uid)
+        self._recorder.post(regarding, reason, message, kind)
+
+
+def _owner(job: TrainJob) -> OwningTrainJob:
+    return OwningTrainJob(job.metadata.key, job.metadata.uid)
+
+
+def _is_still_running(pod: Pod, uid: str) -> bool:
+    """Say whether a pod is the one that was meant, and is on its node."""
+    meta = pod.metadata
+    return (
+        meta.uid == uid and not meta.deletion_timestamp and pod.status.phase not in TERMINAL_PHASES
+    )
+
+
+def _stuck_pods_message(stayed: Sequence[Key]) -> str:
+    """Say which pods stayed that should have gone; nothing if all are going."""
+    if not stayed:
+        return ""
+    more = f" and {len(stayed) - 1} more" if stayed[1:] else ""
+    return f"pod {stayed[0].name}{more} stayed on its node for {_STUCK_S:g} s"
+
+
+def _user_wants_suspension(meta: _ManagedMeta, report: Iterable[EvictionRecord]) -> bool:
+    """Say whether a user wants it suspended besides us, since it was evicted."""
+    if _has_other_manager(meta):
+        return True
+    was_asked = _eviction_copy(meta.annotations).get("applied", False) or any(
+        it.was_suspend_requested for it in report
+    )
+    return _last_applied_suspends(meta.annotations) and not was_asked
+
+
+def _is_suspended_by_us(raw: _RawTrainJob) -> bool:
+    """Say whether our manager owns the suspension; a user who forges that is resumed."""
+    ours = (it for it in raw.metadata.managed_fields if it.manager == _FIELD_MANAGER)
+    return raw.spec.suspend and any(_owns_suspension(it) for it in ours)
+
+
+def _has_other_manager(meta: _ManagedMeta) -> bool:
+    """Say whether somebody owns the suspension as we do: it stays when we give it up."""
+    others = (it for it in meta.managed_fields if it.manager != _FIELD_MANAGER)
+    return any(_owns_suspension(it) for it in others)
+
+
+def _owns_suspension(managed: _ManagedFieldsEntry) -> bool:
+    return not managed.subresource and "f:suspend" in managed.fields_v1.get("f:spec", {})
+
+
+def _last_applied_suspends(annotations: Mapping[str, str]) -> bool:
+    """Say whether the manifest that was applied last asks for the suspension."""
+    try:
+        applied = json.loads(annotations.get(LAST_APPLIED, "{}"))
+    except (ValueError, RecursionError):  # any user may write it, nested as deep as they like
+        return False
+    spec = applied.get("spec") if isinstance(applied, dict) else None
+    return isinstance(spec, dict) and spec.get("suspend") is True
+
+
+def _eviction_copy(annotations: Mapping[str, str]) -> Mapping[str, Any]:
+    try:
+        found = json.loads(annotations.get(EVICTED_BY, "{}"))
+    except (ValueError, RecursionError):  # any user may write it, nested as deep as they like
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,84 @@
+"""Limits how long evicted pods may take to terminate: a user may have asked for 68 years.
+
+GPUs that were lent have to come back. A pod whose grace period is longer than the site allows is
+deleted once more, with the longest grace period that it may have, which the API server counts from
+the first deletion: at once if it was evicted, by itself or with its TrainJob, because other pods
+wait for its place; else when it has had that long.
+"""
+
+from typing import Final
+
+from structlog.typing import FilteringBoundLogger
+
+from scheduler.state.cache.cache import ClusterCache
+from scheduler.state.inputs import epoch_s
+from trainer_kai.api.meta import Key, Meta
+from trainer_kai.api.resources import PODS
+from trainer_kai.kube.client import Client
+from trainer_kai.kube.rest.errors import ApiError, NotFound
+from trainer_kai.kube.rest.request import DeleteOptions
+
+__all__ = ["TerminationGraceLimiter"]
+
+_TICK_S: Final = 3.0
+
+
+class TerminationGraceLimiter:
+    """Looks at the pods that are going, every now and then."""
+
+    def __init__(
+        self, client: Client, cache: ClusterCache, max_grace_s: float, log: FilteringBoundLogger
+    ) -> None:
+        self._client = client
+        self._cache = cache
+        self._max_grace_s = max(
+            int(max_grace_s), 1
+        )  # with 0 it would be gone before its node knows
+        self._log = log
+
+    async def run(self) -> None:
+        """Look, as long as we lead."""
+        while True:
+            await self._client.clock.sleep(_TICK_S)
+            for meta in self._pods_over_limit():
+                await self._shorten(meta)
+
+    def _pods_over_limit(self) -> list[Meta]:
+        """Return the pods that are to be told to end sooner."""
+        ending = (pod.metadata for pod in self._cache.terminating_pods)
+        found = [it for it in ending if it.deletion_grace_period_seconds > self._max_grace_s]
+        if not found:
+            return []
+        evicted, now_s = self._evicted_pods(), self._client.clock.now().timestamp()
+        return [it for it in found if it.key in evicted or self._deadline_s(it) <= now_s]
+
+    def _evicted_pods(self) -> set[Key]:
+        cache = self._cache
+        deleted = (
+            it
+            for them in cache.in_flight_evictions.current().values()
+            for one in them
+            for it in one.pods
+        )
+        held = (
+            it
+            for one in cache.suspended_trainjobs.evicted_groups()
+            for it in cache.members.placed_pods(one.metadata.key)
+        )
+        return {*deleted, *held}
+
+    def _deadline_s(self, meta: Meta) -> float:
+        """Return until when a pod may take."""
+        due = epoch_s(meta.deletion_timestamp) or 0
+        return due - meta.deletion_grace_period_seconds + self._max_grace_s
+
+    async def _shorten(self, meta: Meta) -> None:
+        deletion = DeleteOptions(uid=meta.uid, grace_s=self._max_grace_s)
+        try:
+            await self._client.delete(PODS, meta.key, deletion)
+        except NotFound:
+            return  # it is gone
+        except ApiError as error:
+            self._log.warning("grace not shortened", pod=str(meta.key), error=str(error))
+            return
+        self._log.info("grace shortened", pod=str(meta.key), to_s=self._max_grace_s)

@@ -1,0 +1,207 @@
+"""The scheduler process, wired up: watches, the cycle, and the writers while this process leads.
+
+The settings of a site become its policies here; unknown names are refused where settings are read.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, NamedTuple
+
+from scheduler.policies.registry import ACTIONS, PluginSelection, PolicySelection, build_policies
+from scheduler.shell.bind.binder import Binder
+from scheduler.shell.cycle import CommandExecutor, Cycle
+from scheduler.shell.duplicate_guard import DuplicateSchedulerGuard
+from scheduler.shell.evict.evictor import Evictor
+from scheduler.shell.evict.stale_gangs import StaleGangController
+from scheduler.shell.evict.suspend import Suspender
+from scheduler.shell.evict.termination_grace import TerminationGraceLimiter
+from scheduler.shell.queue_access import NotifyingExecutor, QueueAccessReviews
+from scheduler.shell.report.dump import dump_cluster
+from scheduler.shell.report.paused import PauseReporter
+from scheduler.shell.report.status import StatusReporter
+from scheduler.shell.watch import ClusterInformers
+from scheduler.state.cache.cache import ClusterCache
+from scheduler.state.inputs import StateOptions
+from trainer_kai.api.meta import Key
+from trainer_kai.kube.client import Client
+from trainer_kai.kube.events.recorder import EventRecorder
+from trainer_kai.kube.process.context import ProcessContext, event_recorder, leader_elector
+from trainer_kai.kube.process.runner import Runner
+from trainer_kai.kube.process.tasks import cancel_all
+from trainer_kai.policy.duplicate_scheduler import duplicate_scheduler_objects
+from trainer_kai.service.clock import Clock
+from trainer_kai.service.garbage_collection import freeze_known_objects
+from trainer_kai.service.settings import PolicySettings, SchedulerSettings, split_names
+
+__all__ = [
+    "gpu_resources",
+    "policy_selection",
+    "scheduler",
+]
+
+_KEEP_WARM_S: Final = 5.0
+
+
+async def scheduler(run: Runner, context: ProcessContext, settings: SchedulerSettings) -> None:
+    """Start the services."""
+    client, metrics, log = context.client, context.metrics, context.log
+    cache = ClusterCache(_state_options(context.clock, settings))
+    cycle = Cycle(
+        cache, build_policies(policy_selection(settings.policies)), context.clock, metrics, log
+    )
+    informers = ClusterInformers(cache, cycle)
+    informers.start(run, client, context.observer, context.health)
+    events = event_recorder(client, settings.scheduler_name, metrics, log)
+    run.start("events", events.run, grace_s=5)
+    context.health.snapshot_source = lambda: dump_cluster(cache.cluster)
+    leader = settings.leader
+    own = Key(leader.namespace or client.rest_config.namespace, leader.name)
+    kai = settings.kai
+    locations = duplicate_scheduler_objects(
+        settings.scheduler_name, split_names(kai.namespaces), split_names(kai.shards), own
+    )
+    duplicate_guard = DuplicateSchedulerGuard(client, locations, log)
+    context.health.add_condition(
+        "no other scheduler of our name", lambda: duplicate_guard.pause_reason
+    )
+    candidate = leader_elector(client, leader, metrics, log)
+    leadership = _Leadership(context, settings, cache, cycle, duplicate_guard, events)
+
+    async def stand() -> None:
+        await informers.synced()
+        cache.snapshot()  # the first one takes long, and nobody waits for it yet
+        freeze_known_objects()
+        await candidate.lead(lambda fence: leadership.lead(client.with_fence(fence)))
+
+    run.start("keep warm", lambda: _keep_warm(cache, context.clock))
+    if settings.debug_check_s:
+        run.start("check the state", lambda: _check(cache, context.clock, settings.debug_check_s))
+    run.start("lead", stand, grace_s=20)
+
+
+class _Leadership(NamedTuple):
+    """What is done while this process leads, by whom and with what."""
+
+    context: ProcessContext
+    settings: SchedulerSettings
+    cache: ClusterCache
+    cycle: Cycle
+    duplicate_guard: DuplicateSchedulerGuard
+    event_recorder: EventRecorder
+
+    async def lead(self, fenced: Client) -> None:
+        """Schedule, and pause while another scheduler of our name is there."""
+        while True:
+            if await self.duplicate_guard.is_present():
+                pause = PauseReporter(
+                    fenced,
+                    self.cache,
+                    self.event_recorder,
+                    self.duplicate_guard.pause_reason,
+                    self.context.log,
+                )
+                await _run_until(pause.run(), self.duplicate_guard.wait_until_gone())
+            self.context.log.info("scheduling begins", pods=len(self.cache.cluster.pods))
+            try:
+                await _run_until(self._work(fenced), self.duplicate_guard.wait_until_present())
+            finally:
+                self.cache.stop_leading(self.context.clock.monotonic_s())
+
+    async def _work(self, fenced: Client) -> None:
+        cache, events, metrics, log = (
+            self.cache,
+            self.event_recorder,
+            self.context.metrics,
+            self.context.log,
+        )
+        reporter = StatusReporter(fenced, cache, events, metrics, log)
+        suspender = Suspender(fenced, cache, events, self.cycle, metrics, log)
+        evictor = Evictor(fenced, cache, suspender, events, metrics, log)
+        binder = Binder(fenced, cache, evictor.evict_all, self.cycle, metrics, log)
+        stale_gangs = StaleGangController(
+            fenced, cache, evictor.evict, events, self.settings.repair_grace_s, log
+        )
+        bound = TerminationGraceLimiter(fenced, cache, self.settings.max_termination_grace_s, log)
+        cache.on_group, cache.on_record = reporter.podgroup_changed, suspender.record_changed
+        cache.start_leading()
+        async with asyncio.TaskGroup() as group:
+            for service in (reporter, suspender, stale_gangs, bound):
+                group.create_task(service.run())
+            group.create_task(self.cycle.run(self._with_queue_access(group, binder), reporter))
+
+    def _with_queue_access(
+        self, group: asyncio.TaskGroup, binder: CommandExecutor
+    ) -> CommandExecutor:
+        """Ask which namespaces may use which queues."""
+        client, log = self.context.client, self.context.log
+        queue_access = QueueAccessReviews(
+            client, self.cache, self.cycle.wake, self.event_recorder, log
+        )
+        self.cache.on_access_questions = queue_access.set_uses
+        group.create_task(queue_access.run())
+        return NotifyingExecutor(binder, queue_access.record_start)
+
+
+async def _keep_warm(cache: ClusterCache, clock: Clock) -> None:
+    """Take in what has changed, so that whoever begins to lead has little to take in."""
+    while True:
+        await clock.sleep(_KEEP_WARM_S)
+        if not cache.is_leading:
+            cache.snapshot()
+
+
+async def _check(cache: ClusterCache, clock: Clock, every_s: float) -> None:
+    while True:
+        await clock.sleep(every_s)
+        cache.check()
+
+
+async def _run_until(work: Coroutine[Any, Any, None], end: Coroutine[Any, Any, None]) -> None:
+    """Work until the end comes; raise what the work raises."""
+    both = asyncio.create_task(work), asyncio.create_task(end)
+    try:
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await cancel_all(both)
+        for task in both:
+            if not task.cancelled():
+                task.result()  # also what it raised because it was to end
+
+
+def _state_options(clock: Clock, settings: SchedulerSettings) -> Callable[[], StateOptions]:
+    gpus = gpu_resources(settings.policies)
+
+    def options() -> StateOptions:
+        return StateOptions(
+            now=int(clock.now().timestamp()),
+            scheduler_name=settings.scheduler_name,
+            default_queue=settings.default_queue,
+            gpu_resources=gpus,
+            max_termination_grace_s=int(settings.max_termination_grace_s),
+            priority_classes=frozenset(split_names(settings.priority_classes)),
+            consolidates_by_default=False,
+            kueue=settings.kueue,
+            needs_permission=True,
+            default_access=settings.queue_access.unannotated,
+        )
+
+    return options
+
+
+def gpu_resources(settings: PolicySettings) -> tuple[str, ...]:
+    """Return which resources are whole GPUs."""
+    return tuple(split_names(settings.gpu_resources))
+
+
+def policy_selection(settings: PolicySettings) -> PolicySelection:
+    """Return what a site has chosen."""
+    plugins = {name: PluginSelection(enabled=False) for name in split_names(settings.disabled)}
+    actions = split_names(settings.actions)
+    return PolicySelection(
+        plugins,
+        settings.gpu_placement,
+        settings.cpu_placement,
+        {name: name in actions for name in ACTIONS},
+        victim_order=settings.victims,
+        disruption_budgets=settings.disruption_budgets,
+    )

@@ -1,0 +1,1 @@
+"""What the scheduler says: conditions, events, status, metrics and its debug dump."""

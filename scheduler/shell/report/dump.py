@@ -1,0 +1,44 @@
+"""The cluster cache as one JSON list of objects that `trainer-kai simulate` reads.
+
+Assumed binds and evictions are part of it: it is what the next plan would be made from.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from itertools import islice
+from typing import Any, Final
+
+from scheduler.shell.watch import resource_tables
+from scheduler.state.inputs import Cluster
+from scheduler.state.queues.access import access_review
+from trainer_kai.api.decode import encode
+from trainer_kai.api.resource import Resource
+from trainer_kai.api.resources import ACCESS_REVIEWS, PODGROUPS, PODS, TRAINJOBS
+
+__all__ = ["dump_cluster"]
+
+_BATCH: Final = 200  # objects: a few milliseconds
+
+
+async def dump_cluster(cluster: Cluster) -> AsyncIterator[bytes]:
+    """Yield a List in JSON, piece by piece, of what there is at this moment."""
+    groups, pods = (PODGROUPS, cluster.pod_groups), (PODS, cluster.pods)
+    jobs = TRAINJOBS, cluster.trainjobs
+    kinds = [
+        (it, [*table.values()]) for it, table in (*resource_tables(cluster), jobs, groups, pods)
+    ]
+    kinds.append((ACCESS_REVIEWS, [access_review(*it) for it in cluster.permits.items()]))
+    yield b'{"apiVersion":"v1","kind":"List","items":['
+    is_first = True
+    for resource, objects in kinds:
+        left = iter(objects)
+        while some := [*islice(left, _BATCH)]:
+            yield (b"" if is_first else b",\n") + b",\n".join(_encoded_objects(resource, some))
+            is_first = False
+            await asyncio.sleep(0)
+    yield b"]}\n"
+
+
+def _encoded_objects(resource: Resource[Any], objects: Iterable[Any]) -> Iterable[bytes]:
+    head = f'{{"apiVersion":"{resource.api_version}","kind":"{resource.kind}",'.encode()
+    return (head + encode(it)[1:] for it in objects)

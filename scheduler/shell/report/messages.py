@@ -1,0 +1,247 @@
+"""What a plan is reported as: conditions, messages and gauges."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final, NamedTuple, TypeAlias
+
+from prometheus_client import Gauge
+
+from scheduler.core.messages import kai_condition, rejection_message
+from scheduler.core.model.failures import FitErrors, UnschedulableReason
+from scheduler.core.model.podgroup import podsets_of
+from scheduler.core.model.resources import NONE, Ints, ResourceKind
+from scheduler.core.model.result import Plan
+from scheduler.state.cache.creation_failures import CreationFailure
+from scheduler.state.commands import (
+    Commands,
+    PlannedEviction,
+    UnschedulablePodGroup,
+    nominated_message,
+)
+from scheduler.state.snapshot.builder import EncodedSnapshot
+from trainer_kai.api.message_length import truncated_message
+from trainer_kai.api.meta import Key
+from trainer_kai.api.names import CPU, GPU, MEMORY
+from trainer_kai.policy.pods.requests import format_amounts
+from trainer_kai.service.metrics import Metrics
+
+__all__ = [
+    "Gauges",
+    "PlanReport",
+    "PodGroupReport",
+    "QueueGaugeValues",
+    "QueueReport",
+    "plan_report",
+]
+
+EvictionsByPreemptor: TypeAlias = Mapping[Key, Sequence[PlannedEviction]]
+_NO_EVICTIONS: Final[EvictionsByPreemptor] = MappingProxyType({})
+_NO_CREATION_FAILURES: Final[Mapping[Key, CreationFailure]] = MappingProxyType({})
+
+
+# What another node could cure: an autoscaler has to hear of it. Of quotas it must not, nor of a
+# topology that is required, as long as no node could help there.
+_CAPACITY_REASONS: Final = frozenset(
+    {
+        UnschedulableReason.NO_NODE_MATCHES,
+        UnschedulableReason.FRAGMENTED,
+        UnschedulableReason.NO_CAPACITY,
+    }
+)
+
+
+class PodGroupReport(NamedTuple):
+    """Why a unit waits."""
+
+    reason: UnschedulableReason
+    message: str
+    kai_reason: str  # "": it knows none
+    kai_message: str
+    has_begun: bool  # some of it runs
+    pods: tuple[Key, ...]  # that wait, if an autoscaler could help them
+
+    @property
+    def title(self) -> str:
+        """Return the verdict as users read it."""
+        return self.reason.title
+
+
+class QueueGaugeValues(NamedTuple):
+    """What a queue has and is due: thousandths, bytes and thousandths, by kind."""
+
+    quota: tuple[int, ...]
+    allocated: tuple[int, ...]
+    fair_share: tuple[float, ...]
+
+
+class QueueReport(NamedTuple):
+    """What a queue and all below it have and ask for, as its status says it, and as numbers."""
+
+    allocated: Mapping[str, str]
+    allocated_non_preemptible: Mapping[str, str]
+    requested: Mapping[str, str]
+    gauge_values: QueueGaugeValues
+
+
+class PlanReport(NamedTuple):
+    """All of it."""
+
+    podgroups: Mapping[Key, PodGroupReport]
+    queues: Mapping[str, QueueReport]
+
+
+def plan_report(
+    encoded: EncodedSnapshot,
+    made: Plan,
+    commands: Commands,
+    in_flight_evictions: EvictionsByPreemptor = _NO_EVICTIONS,
+    creation_failures: Mapping[Key, CreationFailure] = _NO_CREATION_FAILURES,
+) -> PlanReport:
+    """Return what a plan says; *leaving* go already, and pods of *lacks* could not be made."""
+    queues = encoded.snapshot.queues
+    promised = _nominated_reports(encoded, made, commands, in_flight_evictions)
+    waiting = {it.group: _podgroup_report(encoded, it) for it in commands.unschedulable}
+    return PlanReport(
+        podgroups=promised | waiting | dict(_creation_failure_reports(waiting, creation_failures)),
+        queues={
+            name: QueueReport(
+                _amounts(queues.allocated[row]),
+                _amounts(queues.non_preemptible[row]),
+                _amounts(queues.requested[row]),
+                QueueGaugeValues(
+                    tuple(queues.quota[row].tolist()),
+                    tuple(queues.allocated[row].tolist()),
+                    tuple(made.fair_share[row].tolist()),
+                ),
+            )
+            for row, name in enumerate(queues.names)
+        },
+    )
+
+
+def _nominated_reports(
+    encoded: EncodedSnapshot,
+    made: Plan,
+    commands: Commands,
+    in_flight_evictions: EvictionsByPreemptor,
+) -> dict[Key, PodGroupReport]:
+    """Say of units that are promised room whom they wait for."""
+    nodes: dict[int, list[int]] = {}
+    for it in made.allocations:
+        nodes.setdefault(it.podgroup, []).extend(node for _, node in it.nominations)
+    evictions: dict[Key, list[PlannedEviction]] = {
+        key: [*them] for key, them in in_flight_evictions.items()
+    }
+    for one in commands.evictions:
+        if one.preemptor is not None:
+            evictions.setdefault(one.preemptor, []).append(one)
+    report = {}
+    for row, found in nodes.items():
+        if found:
+            key, podgroup = encoded.podgroup_keys[row], encoded.snapshot.podgroups[row]
+            owner = nominated_message(len(found), len({*found}), evictions.get(key, ()))
+            sentence = truncated_message(owner)
+            has_begun = any(podset.running for podset in podsets_of(podgroup.tree))
+            report[key] = PodGroupReport(
+                UnschedulableReason.WAITING_FOR_VICTIMS, sentence, "", "", has_begun, ()
+            )
+    return report
+
+
+def _creation_failure_reports(
+    waiting: Mapping[Key, PodGroupReport], creation_failures: Mapping[Key, CreationFailure]
+) -> Iterator[tuple[Key, PodGroupReport]]:
+    """Yield those whose pods are refused; of who has none at all no plan speaks."""
+    for group, creation_failure in creation_failures.items():
+        report = waiting.get(group)
+        if report is not None and report.reason == UnschedulableReason.PODS_MISSING:
+            sentence = truncated_message(f"{report.message}. {creation_failure.reason}")
+            yield group, report._replace(message=sentence, kai_message=sentence)
+        elif report is None and not creation_failure.existing and creation_failure.required:
+            sentence = truncated_message(
+                f"pods are missing: 0 of {creation_failure.required} exist. "
+                f"{creation_failure.reason}"
+            )
+            verdict = UnschedulableReason.PODS_MISSING
+            yield (
+                group,
+                PodGroupReport(
+                    verdict, sentence, verdict.title, sentence, has_begun=False, pods=()
+                ),
+            )
+
+
+def _podgroup_report(encoded: EncodedSnapshot, refused: UnschedulablePodGroup) -> PodGroupReport:
+    rejection = refused.rejection
+    reason, report = kai_condition(encoded.snapshot, rejection)
+    message, sentence = (
+        truncated_message(report),
+        truncated_message(rejection_message(encoded.snapshot, rejection)),
+    )
+    if rejection.podgroup == NONE:
+        return PodGroupReport(refused.reason, sentence, reason, message, has_begun=False, pods=())
+    podsets = [*podsets_of(encoded.snapshot.podgroups[rejection.podgroup].tree)]
+    is_patient = refused.reason == UnschedulableReason.PREEMPTION_DELAY
+    is_of_capacity = refused.reason in _CAPACITY_REASONS or (
+        is_patient and isinstance(rejection.details, FitErrors)
+    )
+    rows = (row for podset in podsets for row in podset.pending) if is_of_capacity else ()
+    return PodGroupReport(
+        reason=refused.reason,
+        message=sentence,
+        kai_reason=reason,
+        kai_message=message,
+        has_begun=any(podset.running for podset in podsets),
+        pods=tuple(encoded.pod_keys[row] for row in rows),
+    )
+
+
+def _amounts(row: Ints) -> dict[str, str]:
+    cpu, memory, gpu = row.tolist()
+    return format_amounts({CPU: cpu, MEMORY: memory * 1000, GPU: gpu})
+
+
+_UNLIMITED: Final = -1
+
+
+class Gauges:
+    """They are set anew by each plan; a queue that is gone has none."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._known: set[str] = set()
+        self._queues: Mapping[Gauge, Callable[[QueueGaugeValues], float]] = _queue_gauges(metrics)
+
+    def show(self, told: PlanReport) -> None:
+        """Show what a plan says."""
+        for gone in self._known - told.queues.keys():
+            for gauge in self._queues:
+                gauge.remove(gone)
+        self._known = set(told.queues)
+        for name, use in told.queues.items():
+            for gauge, read in self._queues.items():
+                gauge.labels(name).set(read(use.gauge_values))
+        waiting = Counter(said.title for said in told.podgroups.values())
+        for verdict in UnschedulableReason:
+            self._metrics.units_waiting.labels(verdict.title).set(waiting[verdict.title])
+
+
+def _queue_gauges(metrics: Metrics) -> Mapping[Gauge, Callable[[QueueGaugeValues], float]]:
+    def bound(kind: ResourceKind, podgroup: float) -> Callable[[QueueGaugeValues], float]:
+        return lambda it: (
+            it.quota[kind] if it.quota[kind] == _UNLIMITED else it.quota[kind] / podgroup
+        )
+
+    return {
+        metrics.queue_info: lambda _: 1,
+        metrics.queue_deserved_gpus: bound(ResourceKind.GPU, 1000),
+        metrics.queue_quota_cpu_cores: bound(ResourceKind.CPU, 1000),
+        metrics.queue_quota_memory_bytes: bound(ResourceKind.MEMORY, 1),
+        metrics.queue_allocated_gpus: lambda it: it.allocated[ResourceKind.GPU] / 1000,
+        metrics.queue_allocated_cpu_cores: lambda it: it.allocated[ResourceKind.CPU] / 1000,
+        metrics.queue_allocated_memory_bytes: lambda it: it.allocated[ResourceKind.MEMORY],
+        metrics.queue_fair_share_gpu: lambda it: it.fair_share[ResourceKind.GPU] / 1000,
+        metrics.queue_fair_share_cpu_cores: lambda it: it.fair_share[ResourceKind.CPU] / 1000,
+        metrics.queue_fair_share_memory_gb: lambda it: it.fair_share[ResourceKind.MEMORY] / 1e9,
+    }

@@ -1,0 +1,424 @@
+"""Writes conditions, events and status of PodGroups, pods and queues, level by level.
+
+1. A PodGroup that waits has one scheduling condition, as KAI writes it, with our reason beside it.
+   It is removed when no pod of the PodGroup waits any more.
+2. A pod is marked Unschedulable only where another node would help: autoscalers act on it.
+3. A reason must have held for a moment before it is written, and numbers alone are written anew
+   only now and then: a reason that changes is reported at once, a count that changes is not.
+4. No plan waits for any of this, and a failed write is tried again until it is no longer true.
+"""
+
+import zlib
+from typing import Any, Final, Literal, NamedTuple
+
+from structlog.typing import FilteringBoundLogger
+
+from scheduler.core.model.failures import UnschedulableReason
+from scheduler.shell.bind.binder import FIELD_MANAGER
+from scheduler.shell.evict.evictor import owning_trainjob
+from scheduler.shell.report.messages import Gauges, PlanReport, PodGroupReport
+from scheduler.state.cache.cache import ClusterCache
+from trainer_kai.api.meta import Key
+from trainer_kai.api.names import POD_GROUP
+from trainer_kai.api.pod import Pod
+from trainer_kai.api.podgroup import PodGroup, SchedulingCondition
+from trainer_kai.api.queue import QueueStatus
+from trainer_kai.api.resources import PODGROUPS, PODS, QUEUES
+from trainer_kai.kube.client import Client
+from trainer_kai.kube.events.recorder import EventObject, EventRecorder
+from trainer_kai.kube.rest.errors import Conflict, Invalid, NotFound
+from trainer_kai.kube.rest.request import WriteOptions
+from trainer_kai.kube.workqueue.queue import Requeue, WorkQueue, WorkQueueSettings
+from trainer_kai.policy.pods.requests import format_amounts
+from trainer_kai.service.metrics import Metrics
+
+__all__ = [
+    "PAUSED",
+    "STATUS",
+    "StatusReporter",
+    "condition_fields",
+    "numbers_interval_s",
+    "post_event",
+]
+
+PAUSED: Final = "SchedulerPaused"  # a condition that `scheduler.shell.report.paused` writes
+STATUS: Final = WriteOptions(field_manager=FIELD_MANAGER, subresource="status")
+_POD_CONDITION: Final = WriteOptions(
+    field_manager="trainer-kai-unschedulable", subresource="status", force=True
+)
+_MISSING: Final = UnschedulableReason.PODS_MISSING.title
+_CONDITION_TYPE: Final = "UnschedulableOnNodePool"
+_NODE_POOL: Final = "default"
+_SETTLED_S: Final = 0.3  # a verdict that stands for so long is one
+_MISSING_S: Final = 3.0  # pods are missing from every group for a moment, while they are made
+_MISSING_MOST_S: Final = 15.0  # even if more and more come
+_NEGLIGIBLE_S: Final = 1e-3  # a shorter time is none
+_USE_S: Final = 1.0  # what is used is summed up now and then
+_QUEUE_S: Final = 3.0  # and of a queue whose use changes all the time
+_NUMBERS_S: Final = 3.0  # and so are numbers in sentences,
+_NUMBERS_PER_S: Final = 50  # at most so many in all,
+_NUMBERS_MOST_S: Final = 60.0  # unless they would be too old
+_EVENT_S: Final = 15.0  # events stay, so of them there are fewer
+_WORKERS: Final = 8
+
+_SubjectKind = Literal["group", "pod", "queue"]
+
+
+class _Subject(NamedTuple):
+    kind: _SubjectKind
+    key: Key
+
+
+class StatusReporter:
+    """What was said last, and what is to be said now."""
+
+    def __init__(
+        self,
+        client: Client,
+        cache: ClusterCache,
+        recorder: EventRecorder,
+        metrics: Metrics,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self._client = client
+        self._cache = cache
+        self._recorder = recorder
+        self._log = log
+        self._report = PlanReport({}, {})
+        self._gauges = Gauges(metrics)
+        self._marked: dict[Key, set[Key]] = {}  # by group: its pods
+        self._marking_podgroup: dict[Key, Key] = {}  # pod → group
+        self._reported_s: dict[Key, float] = {}  # when a group was told last
+        self._posted_s: dict[Key, float] = {}  # and by an event
+        self._reported_waiting: set[Key] = (
+            set()
+        )  # whom we told that they wait, and not yet that they start
+        self._podgroups_waiting = 0
+        self._queue_reported_s: dict[str, float] = {}
+        self._queue_uids: dict[str, str] = {}
+        self._pods_missing_s: dict[
+            Key, tuple[float, float]
+        ] = {}  # pods are missing; as many as now are
+        self._has_begun = False
+        self._queue: WorkQueue[_Subject] = WorkQueue(
+            self._reconcile,
+            WorkQueueSettings("reports", workers=_WORKERS),
+            client.clock,
+            log,
+            metrics=metrics.work_queue("reports"),
+        )
+
+    async def run(self) -> None:
+        """Say it, as long as we lead; begin with whatever was said before us."""
+        await self._queue.run()
+
+    def publish(self, report: PlanReport) -> None:
+        """Take note of what a plan says."""
+        before, self._report = self._report, report
+        if not self._has_begun:
+            self._adopt_existing()
+        self._gauges.show(report)
+        self._podgroups_waiting = sum(
+            it in self._cache.cluster.pod_groups for it in report.podgroups
+        )
+        for group in before.podgroups.keys() | report.podgroups.keys():
+            if before.podgroups.get(group) != report.podgroups.get(group):
+                self._queue.add_after(_Subject("group", group), _SETTLED_S)
+                self._note_missing(group, report.podgroups.get(group))
+        for name, use in report.queues.items():
+            known, is_new = before.queues.get(name), self._is_recreated(name)
+            if known is None or is_new or known[:3] != use[:3]:
+                self._queue.add_after(_Subject("queue", Key("", name)), self._queue_delay_s(name))
+
+    def _is_recreated(self, name: str) -> bool:
+        """Say whether a queue is another one than when it was told last, and says nothing yet."""
+        queue = self._cache.cluster.queues.get(name)
+        uid = queue.metadata.uid if queue else ""
+        before, self._queue_uids[name] = self._queue_uids.get(name), uid
+        return before != uid
+
+    def _queue_delay_s(self, name: str) -> float:
+        """Return how soon the status of a queue is written: in a crowd it changes all the time."""
+        since_s = self._client.clock.monotonic_s() - self._queue_reported_s.get(name, -_QUEUE_S)
+        return max(_USE_S, _QUEUE_S - since_s)
+
+    def podgroup_changed(self, group: Key) -> None:
+        """Take note that pods of a group come, go or find their place."""
+        self._queue.add_after(_Subject("group", group), _USE_S)
+
+    async def _reconcile(self, subject: _Subject) -> Requeue | None:
+        try:
+            match subject.kind:
+                case "group":
+                    return await self._reconcile_podgroup(subject.key)
+                case "pod":
+                    await self._reconcile_pod(subject.key)
+                case "queue":
+                    await self._reconcile_queue(subject.key)
+        except (NotFound, Conflict):
+            return None  # it is gone or another one, and there will be news of that
+        except Invalid as error:
+            self._log.warning("not said", of=str(subject.key), error=str(error))
+        return None
+
+    def _note_missing(self, group: Key, report: PodGroupReport | None) -> None:
+        if report is not None and report.title == _MISSING:
+            now_s = self._client.clock.monotonic_s()
+            first_s, _ = self._pods_missing_s.get(group, (now_s, now_s))
+            self._pods_missing_s[group] = first_s, now_s  # some more have come
+        else:
+            self._pods_missing_s.pop(group, None)
+
+    async def _reconcile_podgroup(self, key: Key) -> Requeue | None:
+        report = self._report.podgroups.get(key)
+        self._mark_pods(key, report)
+        group = self._cache.cluster.pod_groups.get(key)
+        if group is None:
+            self._reported_s.pop(key, None)
+            self._posted_s.pop(key, None)
+            self._reported_waiting.discard(key)
+            return None
+        rest_s = self._missing_delay_s(key)
+        conditions = None if rest_s else self._conditions(group, report)
+        use = self._resources_status(group)
+        parts = {"schedulingConditions": conditions, "resourcesStatus": use}
+        fields = {name: part for name, part in parts.items() if part is not None}
+        if fields:
+            body = {"metadata": {"uid": group.metadata.uid}, "status": fields}
+            await self._client.merge_patch(PODGROUPS, key, body, STATUS)
+        if conditions and report is not None:
+            self._reported_s[key] = self._client.clock.monotonic_s()
+            self._reported_waiting.add(key)
+            self._post_waiting(group, report)
+        elif report is None or report.has_begun:
+            self._post_start(group)
+        if rest_s:
+            return Requeue.after(rest_s)
+        if conditions is not None or not _has_old_numbers(group, report):
+            return None
+        return Requeue.after(self._numbers_delay_s(key))
+
+    def _missing_delay_s(self, group: Key) -> float:
+        """Return for how long it is not said yet that pods of a group are missing."""
+        if group not in self._pods_missing_s:
+            return 0.0
+        first_s, last_s = self._pods_missing_s[group]
+        until_s = min(last_s + _MISSING_S, first_s + _MISSING_MOST_S)
+        rest_s = until_s - self._client.clock.monotonic_s()
+        return rest_s if rest_s > _NEGLIGIBLE_S else 0.0
+
+    def _numbers_delay_s(self, group: Key) -> float:
+        """Return how long until numbers alone may be said anew to a group."""
+        now_s = self._client.clock.monotonic_s()
+        said_s = self._reported_s.setdefault(group, now_s)
+        rest_s = said_s + numbers_interval_s(group, self._podgroups_waiting) - now_s
+        return rest_s if rest_s > _NEGLIGIBLE_S else 0.0
+
+    def _conditions(
+        self, group: PodGroup, report: PodGroupReport | None
+    ) -> list[dict[str, Any]] | None:
+        """Return the conditions that a group should have; None if it has them."""
+        has = group.status.scheduling_conditions
+        if report is None or report.has_begun:
+            return [] if has else None
+        kept = [condition_fields(it) for it in has if not _is_replaced(it)]
+        ours = has[-1] if has else None
+        if ours is None or _is_outdated(ours, report):
+            self._posted_s.pop(group.metadata.key, None)
+            number = max((_number(it.transition_id) for it in has), default=0) + 1
+            since = self._client.clock.now().isoformat(timespec="seconds")
+            return [*kept, self._condition(report, str(number), since)]
+        if ours.message == report.message or self._numbers_delay_s(group.metadata.key):
+            return None
+        return [*kept, self._condition(report, ours.transition_id, ours.last_transition_time)]
+
+    def _condition(self, report: PodGroupReport, number: str, since: str | None) -> dict[str, Any]:
+        return {
+            "type": _CONDITION_TYPE,
+            "nodePool": _NODE_POOL,
+            "status": "True",
+            "reason": "Unschedulable",
+            "message": report.message,
+            "reasons": [
+                {"reason": reason, "message": message}
+                for reason, message in (
+                    (report.kai_reason, report.kai_message),
+                    (report.title, report.message),
+                )
+                if reason
+            ],
+            "transitionID": number,
+            "lastTransitionTime": since,
+        }
+
+    def _resources_status(self, group: PodGroup) -> dict[str, Any] | None:
+        """Return what the status should say is used and asked for; None if it says so."""
+        allocated, requested = self._cache.resource_use_of(group.metadata.key)
+        has = group.status.resources_status
+        now = {"allocated": format_amounts(allocated), "requested": format_amounts(requested)}
+        if (now["allocated"], now["requested"]) == (dict(has.allocated), dict(has.requested)):
+            return None
+        gone = dict.fromkeys({*has.allocated, *has.requested})
+        return {what: {**gone, **amounts} for what, amounts in now.items()}
+
+    def _post_waiting(self, group: PodGroup, report: PodGroupReport) -> None:
+        """Tell by an event why it waits; a new number alone only now and then."""
+        now_s, key = self._client.clock.monotonic_s(), group.metadata.key
+        if now_s - self._posted_s.get(key, -_EVENT_S) >= _EVENT_S:
+            self._posted_s[key] = now_s
+            self._post(group, "Unschedulable", "Waiting", f"{report.title}: {report.message}")
+
+    def _post_start(self, group: PodGroup) -> None:
+        """Tell who was told that it waits that it starts, as soon as it has nodes."""
+        key = group.metadata.key
+        if key in self._reported_waiting and self._cache.members.placed_pods(key):
+            self._reported_waiting.discard(key)
+            self._post(group, "Scheduled", "Starting", "there is room now, and it starts")
+
+    def _post(self, group: PodGroup, reason: str, of_job: str, message: str) -> None:
+        post_event(self._cache, self._recorder, group, (reason, of_job), message)
+
+    def _adopt_existing(self) -> None:
+        """Look at whatever was said before we led, now that it is known what is so."""
+        self._has_begun = True
+        for key in self._cache.cluster.pod_groups:
+            self._queue.add_after(_Subject("group", key), _USE_S)
+        for key, pod in self._cache.cluster.pods.items():
+            group = pod.metadata.annotations.get(POD_GROUP)
+            if group and not pod.spec.node_name and _is_marked(pod):
+                self._marking_podgroup[key] = Key(key.namespace, group)
+                self._marked.setdefault(self._marking_podgroup[key], set()).add(key)
+
+    def _mark_pods(self, group: Key, report: PodGroupReport | None) -> None:
+        """Have the pods of a group marked, or no longer."""
+        known = self._cache.cluster.pod_groups.get(group)
+        may = known is None or known.spec.mark_unschedulable
+        wanted = set(report.pods) if report is not None and may else set()
+        before = self._marked.pop(group, set())
+        if wanted:
+            self._marked[group] = wanted
+        for pod in wanted - before:
+            self._marking_podgroup[pod] = group
+            self._queue.add(_Subject("pod", pod))
+        for pod in before - wanted:
+            self._marking_podgroup.pop(pod, None)
+            self._queue.add(_Subject("pod", pod))
+
+    async def _reconcile_pod(self, key: Key) -> None:
+        pod = self._cache.cluster.pods.get(key)
+        if pod is None or pod.spec.node_name:
+            return
+        group = self._marking_podgroup.get(key)
+        report = self._report.podgroups.get(group) if group else None
+        status: dict[str, Any] = {}
+        if report is not None:
+            status["conditions"] = [
+                {
+                    "type": "PodScheduled",
+                    "status": "False",
+                    "reason": "Unschedulable",
+                    "message": f"{report.title}: {report.message}",
+                    "lastTransitionTime": self._client.clock.now().isoformat(timespec="seconds"),
+                }
+            ]
+        fields = {"metadata": {"uid": pod.metadata.uid}, "status": status}
+        await self._client.apply(PODS, key, fields, _POD_CONDITION)
+
+    async def _reconcile_queue(self, key: Key) -> None:
+        queue, use = self._cache.cluster.queues.get(key.name), self._report.queues.get(key.name)
+        if queue is None or use is None:
+            self._queue_reported_s.pop(key.name, None)
+            self._queue_uids.pop(key.name, None)
+            return
+        children = sorted(
+            name
+            for name, other in self._cache.cluster.queues.items()
+            if other.spec.parent_queue == key.name
+        )
+        has = queue.status
+        if list(has.child_queues) == children and _status_amounts(has) == use[:3]:
+            return
+        status = {
+            "childQueues": children,
+            "allocated": use.allocated,
+            "allocatedNonPreemptible": use.allocated_non_preemptible,
+            "requested": use.requested,
+        }
+        body = {"metadata": {"uid": queue.metadata.uid}, "status": status}
+        self._queue_reported_s[key.name] = self._client.clock.monotonic_s()
+        await self._client.merge_patch(QUEUES, key, body, STATUS)
+
+
+def numbers_interval_s(group: Key, waiting: int) -> float:
+    """Return how long numbers stand as they were said to a group, where so many wait.
+
+    For some longer than for others: those that were told together are not told so again.
+    """
+    own = 1 + zlib.crc32(str(group).encode()) / 2**32
+    return max(_NUMBERS_S, min(waiting / _NUMBERS_PER_S, _NUMBERS_MOST_S) * own)
+
+
+def post_event(
+    cache: ClusterCache,
+    recorder: EventRecorder,
+    group: PodGroup,
+    reasons: tuple[str, str],
+    message: str,
+) -> None:
+    """Post an Event about a PodGroup, and one about its TrainJob; each has its reason."""
+    meta = group.metadata
+    regarding = EventObject(
+        PODGROUPS.api_version, PODGROUPS.kind, meta.namespace, meta.name, meta.uid
+    )
+    recorder.post(regarding, reasons[0], message)
+    job = owning_trainjob(cache, group)
+    if job is not None:
+        recorder.post(job, reasons[1], message)
+
+
+def _is_replaced(condition: SchedulingCondition) -> bool:
+    """Say whether a condition goes when a verdict is written: an older one, or that of a pause."""
+    return condition.type == PAUSED or (condition.type, condition.node_pool) == (
+        _CONDITION_TYPE,
+        _NODE_POOL,
+    )
+
+
+def _status_amounts(status: QueueStatus) -> tuple[object, ...]:
+    return dict(status.allocated), dict(status.allocated_non_preemptible), dict(status.requested)
+
+
+def _is_outdated(ours: SchedulingCondition, report: PodGroupReport) -> bool:
+    """Say whether a condition says something else by now than what is so."""
+    titles = {one.reason for one in ours.reasons}
+    return ours.type != _CONDITION_TYPE or ours.status != "True" or report.title not in titles
+
+
+def _has_old_numbers(group: PodGroup, report: PodGroupReport | None) -> bool:
+    """Say whether a group is told numbers that were true some time ago."""
+    conditions = group.status.scheduling_conditions
+    if report is None or report.has_begun or not conditions:
+        return False
+    return conditions[-1].message != report.message
+
+
+def _is_marked(pod: Pod) -> bool:
+    return any(it.type == "PodScheduled" and it.status == "False" for it in pod.status.conditions)
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() and len(text) < 10 else 0
+
+
+def condition_fields(condition: SchedulingCondition) -> dict[str, Any]:
+    """Return a condition as it is written."""
+    return {
+        "type": condition.type,
+        "nodePool": condition.node_pool,
+        "status": condition.status,
+        "reason": condition.reason,
+        "message": condition.message,
+        "reasons": [{"reason": it.reason, "message": it.message} for it in condition.reasons],
+        "transitionID": condition.transition_id,
+        "lastTransitionTime": condition.last_transition_time,
+    }

@@ -1,0 +1,1 @@
+"""The cluster as the watches show it, with the assumed changes of the scheduler."""

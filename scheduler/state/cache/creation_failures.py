@@ -1,0 +1,136 @@
+"""Which Jobs cannot create their pods, and why: the last event of each that may still hold.
+
+Whether it holds is checked for every plan. One event is kept of each Job, and of no more than a few
+hundred Jobs: to forget one makes no plan wrong, and a Job that fails again has another event.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final, NamedTuple, TypeAlias
+
+from scheduler.state.cache.cluster_events import ANY_EVENT, NO_EVENT, TERMINAL_PHASES, ClusterEvent
+from scheduler.state.cache.members import PodGroupMembers
+from scheduler.state.inputs import Cluster
+from trainer_kai.api.event import Event
+from trainer_kai.api.jobset import JobSet, ReplicatedJob
+from trainer_kai.api.meta import Key
+from trainer_kai.api.names import GANG, JOB_NAME
+from trainer_kai.api.pod import Pod
+from trainer_kai.policy.podgroups.names import podgroup_name
+from trainer_kai.policy.pods.creation_failures import (
+    CreatedPod,
+    PodCreationFailure,
+    is_recent,
+    owning_replicated_job,
+    read_creation_failure,
+    still_applies,
+)
+
+__all__ = ["MAX_JOBS", "CreationFailure", "PodCreationFailures"]
+
+MAX_JOBS: Final = 500
+
+_ByJob: TypeAlias = Mapping[str, Sequence[CreatedPod]]
+
+
+class CreationFailure(NamedTuple):
+    """Why pods of a group are missing."""
+
+    reason: str
+    existing: int
+    required: int  # without so many it cannot be placed
+
+
+class PodCreationFailures:
+    """The last word of each Job, and what it comes to for groups."""
+
+    def __init__(
+        self, cluster: Cluster, members: PodGroupMembers, min_pods: Mapping[Key, int]
+    ) -> None:
+        self._cluster: Final = cluster
+        self._members: Final = members
+        self._min_pods: Final = min_pods
+        self._by_job: dict[Key, PodCreationFailure] = {}
+        self.creation_failures: Mapping[Key, CreationFailure] = {}  # by group, as of the last look
+
+    def __len__(self) -> int:
+        return len(self._by_job)
+
+    def update(self, key: Key, event: Event | None) -> ClusterEvent:
+        """Take note of an event, or that it is gone; return whom that concerns."""
+        if event is None:
+            outdated = [job for job, it in self._by_job.items() if _is_from_event(it, key)]
+            for job in outdated:
+                del self._by_job[job]
+            return ANY_EVENT if outdated else NO_EVENT
+        one = read_creation_failure(event)
+        before = self._by_job.get(one.job) if one else None
+        if one is None or (before is not None and before[:2] > one[:2]):
+            return NO_EVENT
+        is_known = owning_replicated_job(one.job, self._cluster.jobsets) is not None
+        if len(self._by_job) >= MAX_JOBS and before is None:
+            if not is_known:
+                return NO_EVENT  # of others there may be any number
+            del self._by_job[min(self._by_job.values()).job]
+        self._by_job[one.job] = one
+        is_new = before is None or before.reason != one.reason
+        return ANY_EVENT if is_new and is_known else NO_EVENT
+
+    def refresh(self, now: int) -> None:
+        """Forget what does not hold any more, and work out what the rest comes to."""
+        latest: dict[Key, PodCreationFailure] = {}
+        made_pods: dict[Key, _ByJob] = {}  # by group; each is looked at once, whatever its Jobs say
+        at = datetime.fromtimestamp(now, UTC)
+        for one in sorted(self._by_job.values()):
+            found = owning_replicated_job(one.job, self._cluster.jobsets)
+            if found is None and is_recent(one, at):
+                continue  # a JobSet may be told later than the events of its Jobs
+            group = _podgroup_key(one, *found) if found else None
+            if found and group and group not in made_pods:
+                made_pods[group] = self._pods_by_job(group)
+            if not found or not group or not _is_still_valid(one, found[0], made_pods[group], at):
+                del self._by_job[one.job]
+            elif group in self._min_pods:
+                latest[group] = one
+        self.creation_failures = {
+            group: CreationFailure(
+                str(one), _count_existing(made_pods[group]), self._min_pods[group]
+            )
+            for group, one in latest.items()
+        }
+
+    def _pods_by_job(self, group: Key) -> _ByJob:
+        found: dict[str, list[CreatedPod]] = {}
+        for key in self._members.pods_of(group):
+            one = _made_pod(self._cluster.pods[key])
+            found.setdefault(one.job, []).append(one)
+        return found
+
+
+def _podgroup_key(one: PodCreationFailure, jobset: JobSet, job: ReplicatedJob) -> Key | None:
+    """Return the group whose pods are missing; None if it is none of ours."""
+    suffix = job.template.spec.template.metadata.labels.get(GANG)
+    if suffix is None:
+        return None
+    return Key(one.job.namespace, podgroup_name(jobset.metadata.name, jobset.metadata.uid, suffix))
+
+
+def _is_still_valid(
+    one: PodCreationFailure, jobset: JobSet, made_pods: _ByJob, now: datetime
+) -> bool:
+    """Say whether it may still be why pods are missing."""
+    return still_applies(one, jobset, made_pods.get(one.job.name, ()), now)
+
+
+def _count_existing(made_pods: _ByJob) -> int:
+    return sum(one.counts for pods in made_pods.values() for one in pods)
+
+
+def _is_from_event(one: PodCreationFailure, event: Key) -> bool:
+    return Key(one.job.namespace, one.event) == event
+
+
+def _made_pod(pod: Pod) -> CreatedPod:
+    meta = pod.metadata
+    counts = not meta.deletion_timestamp and pod.status.phase not in TERMINAL_PHASES[1:]
+    return CreatedPod(meta.labels.get(JOB_NAME, ""), meta.creation_timestamp, counts)

@@ -1,0 +1,439 @@
+"""Commands: from the rows of a plan to the names of what to bind, nominate, reserve and evict."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from scheduler.core.model.failures import PreFilterDetails, Rejection, UnschedulableReason
+from scheduler.core.model.podgroup import PodGroupInfo, PodSet, ReservationCause, podsets_of
+from scheduler.core.model.resources import NONE
+from scheduler.core.model.result import (
+    Action,
+    Eviction,
+    Plan,
+    PodGroupAllocation,
+    PodPlacement,
+    Relocation,
+    Reservation,
+)
+from scheduler.core.model.snapshot import PodState, SnapshotQueues
+from scheduler.state.podgroups.reserved_annotation import (
+    NamedPlace,
+    read_relocations,
+    write_reserved,
+)
+from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
+from trainer_kai.api.meta import Key
+from trainer_kai.policy.podgroups.names import workload_name
+
+__all__ = [
+    "Commands",
+    "NewReservation",
+    "OwningTrainJob",
+    "PlannedEviction",
+    "PodAndNode",
+    "PodGroupCommands",
+    "UnschedulablePodGroup",
+    "merge_steps",
+    "named_places",
+    "nominated_message",
+    "planned_eviction",
+    "read_commands",
+]
+
+_MAX_NAMES: Final = 3  # who leaves, or which budget, by name
+_SPANS: Final = ((3600, "GPU-hour"), (60, "GPU-minute"))  # of which there are at least two
+
+
+class OwningTrainJob(NamedTuple):
+    """A TrainJob."""
+
+    key: Key
+    uid: str
+
+
+class PlannedEviction(NamedTuple):
+    """Pods that go at once: all that a TrainJob has, or what one unit loses."""
+
+    groups: tuple[Key, ...]
+    pods: tuple[Key, ...]
+    action: str
+    preemptor: Key | None  # the group that gets their room, if any does
+    reason: str  # as whoever loses it is told
+    gpus: int  # thousandths
+    lost_work: int = 0  # GPU-seconds
+    places: tuple[
+        tuple[Key, tuple[NamedPlace, ...]], ...
+    ] = ()  # elsewhere, of groups that are moved
+    reserved_annotations: tuple[
+        tuple[Key, str], ...
+    ] = ()  # the same as annotations, once it is assumed
+    uids: tuple[str, ...] = ()  # of the pods, once it is assumed that they go
+    owner: OwningTrainJob | None = None  # that is suspended; pods of nobody's are deleted
+
+    @property
+    def title(self) -> str:
+        """Return who leaves, as others are told."""
+        return f"{workload_name(self.groups[0])} ({self.action})"
+
+
+def planned_eviction(
+    encoded: EncodedSnapshot, one: Eviction, moves: Iterable[Relocation] = ()
+) -> PlannedEviction:
+    """Return an eviction by names, with the slots of those that are moved."""
+    nodes = encoded.snapshot.nodes.names
+    return PlannedEviction(
+        groups=tuple(encoded.podgroup_keys[row] for row in one.podgroups),
+        pods=tuple(encoded.pod_keys[row] for row in one.pods),
+        action=one.action.title,
+        preemptor=None if one.preemptor == NONE else encoded.podgroup_keys[one.preemptor],
+        reason=_reason(encoded, one),
+        gpus=one.gpus,
+        lost_work=one.work_lost,
+        places=tuple(
+            (encoded.podgroup_keys[move.podgroup], named_places(nodes, move.reservations))
+            for move in moves
+            if move.podgroup in one.podgroups
+        ),
+    )
+
+
+def merge_steps(evictions: Iterable[Eviction]) -> list[Eviction]:
+    """Return evictions, of which all steps by which a unit shrinks for one claimant are one."""
+    found: dict[tuple[object, ...], Eviction] = {}
+    for one in evictions:
+        identity = one.podgroups, one.is_whole, one.action, one.preemptor, one.victim_order
+        before = found.get(identity)
+        found[identity] = one if before is None else _merged(before, one)
+    return [*found.values()]
+
+
+def _merged(one: Eviction, more: Eviction) -> Eviction:
+    return replace(
+        one,
+        pods=one.pods + more.pods,
+        gpus=one.gpus + more.gpus,
+        work_lost=one.work_lost + more.work_lost,
+        budgets=tuple(sorted({*one.budgets, *more.budgets})),
+    )
+
+
+def named_places(
+    nodes: Sequence[str], reservations: Iterable[Reservation]
+) -> tuple[NamedPlace, ...]:
+    """Return what a plan holds, each slot by names."""
+    return tuple(
+        NamedPlace(one.podset, nodes[one.node], ReservationCause(one.cause))
+        for one in reservations
+        for _ in range(one.number)
+    )
+
+
+def _reason(encoded: EncodedSnapshot, one: Eviction) -> str:
+    notes = *_budgets(encoded, one.budgets), _lost_work(encoded, one), one.victim_order
+    lost = "".join(f"; {it}" for it in notes if it)
+    if one.preemptor == NONE:
+        return f"it has lacked some of its pods for too long{lost}"
+    snapshot = encoded.snapshot
+    preemptor, loser = snapshot.podgroups[one.preemptor], snapshot.podgroups[one.podgroups[0]]
+    why = _REASONS[one.action](snapshot.queues, loser, preemptor)
+    return f"{preemptor.name} gets its room: {why}{lost}"
+
+
+def _budgets(encoded: EncodedSnapshot, rows: Sequence[int]) -> Iterator[str]:
+    """Say which budgets let fewer pods go."""
+    budgets = encoded.snapshot.budgets
+    for row in rows[:_MAX_NAMES]:
+        yield f"although PodDisruptionBudget {budgets.names[row]} allows {budgets.allowed[row]}"
+    if rows[_MAX_NAMES:]:
+        yield f"and {len(rows) - _MAX_NAMES} more PodDisruptionBudgets"
+
+
+def _lost_work(encoded: EncodedSnapshot, one: Eviction) -> str:
+    """Say how much work is lost, in the largest unit of which it is at least two."""
+    if not one.work_lost:
+        return ""
+    seconds, name = next((it for it in _SPANS if one.work_lost >= 2 * it[0]), (1, "GPU-second"))
+    count = f"{one.work_lost / seconds:.1f}".removesuffix(".0")
+    podgroups = [encoded.snapshot.podgroups[row] for row in one.podgroups]
+    is_saved = all(podgroup.checkpoint_at >= podgroup.running_since for podgroup in podgroups)
+    start = "its last checkpoint" if is_saved else "its start"
+    many, are = ("", "is") if count == "1" else ("s", "are")
+    return f"{count} {name}{many} since {start} {are} lost"
+
+
+def nominated_message(pods: int, nodes: int, evictions: Sequence[PlannedEviction]) -> str:
+    """Say what a unit waits for that is promised room."""
+    where = "1 node" if nodes == 1 else f"{nodes} nodes"
+    pods_text = "1 of its pods is" if pods == 1 else f"{pods} of its pods are"
+    beginning = f"{pods_text} promised room on {where}, which others are leaving"
+    names = ", ".join(sorted({one.title for one in evictions})[:_MAX_NAMES])
+    more = len({one.title for one in evictions}) - _MAX_NAMES
+    rest = f" and {more} more" if more > 0 else ""
+    names_text = f": {names}{rest}" if names else ""
+    return f"{beginning}{names_text}. It starts when they are gone"
+
+
+def _reclaimed(queues: SnapshotQueues, loser: PodGroupInfo, preemptor: PodGroupInfo) -> str:
+    loser_queue, preemptor_queue = queues.names[loser.queue], queues.names[preemptor.queue]
+    return f"queue {loser_queue} had more than its share, and queue {preemptor_queue} less"
+
+
+def _preempted(_queues: SnapshotQueues, loser: PodGroupInfo, preemptor: PodGroupInfo) -> str:
+    return f"its priority is {preemptor.priority}, and here it is {loser.priority}"
+
+
+def _consolidated(_queues: SnapshotQueues, loser: PodGroupInfo, _preemptor: PodGroupInfo) -> str:
+    return f"{loser.name} moves, and a place elsewhere is kept for it"
+
+
+_REASONS: Final = MappingProxyType(
+    {
+        Action.RECLAIM: _reclaimed,
+        Action.PREEMPT: _preempted,
+        Action.CONSOLIDATION: _consolidated,
+    }
+)
+
+
+class PodAndNode(NamedTuple):
+    """A pod, and the node that it gets or is promised."""
+
+    pod: Key
+    node: str
+
+
+class NewReservation(NamedTuple):
+    """Slots that are held from now on for pods that do not exist."""
+
+    group: Key
+    sub_group: str
+    node: str
+    number: int
+    cause: str
+
+
+class UnschedulablePodGroup(NamedTuple):
+    """A group that waits."""
+
+    group: Key
+    reason: UnschedulableReason
+    rejection: Rejection
+
+
+class PodGroupCommands(NamedTuple):
+    """What is done for one unit: hold, then bind and promise, then have others go, and let go."""
+
+    group: Key  # of a pod that is on its own: a name that no group has
+    reserve_annotation: (
+        str | None
+    )  # the annotation, with the slots that are new; None leaves it as it is
+    binds: tuple[PodAndNode, ...]
+    nominations: tuple[PodAndNode, ...]  # "" takes back what was promised
+    release_annotation: str | None  # the annotation at the end, where that is another
+    evictions: tuple[PlannedEviction, ...] = ()  # that make room for what is promised
+    uids: tuple[str, ...] = ()  # of the pods that are promised something, once it is assumed
+
+
+@dataclass(frozen=True)
+class Commands:
+    """What a plan comes to."""
+
+    binds: tuple[PodAndNode, ...]
+    nominations: tuple[PodAndNode, ...]
+    reservations: tuple[NewReservation, ...]
+    unschedulable: tuple[UnschedulablePodGroup, ...]
+    reserved: dict[Key, str]  # by group: the annotation, where it must be another; "" is none
+    podgroups: tuple[
+        PodGroupCommands, ...
+    ]  # the same, by unit, in the order in which it was decided
+    evictions: tuple[PlannedEviction, ...] = ()
+
+
+def read_commands(encoded: EncodedSnapshot, plan: Plan) -> Commands:
+    """Return what to do by names, in the order in which it was decided."""
+    nodes = encoded.snapshot.nodes.names
+    binds, nominations, reservations = [], [], []
+    for admission in plan.allocations:
+        group = encoded.podgroup_keys[admission.podgroup]
+        binds += [PodAndNode(encoded.pod_keys[pod], nodes[node]) for pod, node in admission.binds]
+        nominations += [
+            PodAndNode(encoded.pod_keys[pod], nodes[n]) for pod, n in admission.nominations
+        ]
+        reservations += [_new_reservation(group, one, nodes) for one in admission.reservations]
+    for move in plan.relocations:
+        reservations += [
+            _new_reservation(encoded.podgroup_keys[move.podgroup], one, nodes)
+            for one in move.reservations
+        ]
+    refused = {
+        encoded.podgroup_keys[it.podgroup]: UnschedulablePodGroup(
+            encoded.podgroup_keys[it.podgroup], it.reason, it
+        )
+        for it in plan.rejections
+    }
+    refused |= {it.group: it for it in _uncounted(encoded)}
+    return Commands(
+        binds=tuple(binds),
+        nominations=tuple(nominations),
+        reservations=tuple(reservations),
+        unschedulable=tuple(refused.values()),
+        reserved=dict(_annotations(encoded, plan)),
+        podgroups=tuple(_podgroup_commands(encoded, plan)),
+        evictions=tuple(planned_eviction(encoded, one) for one in merge_steps(plan.evictions)),
+    )
+
+
+def _podgroup_commands(encoded: EncodedSnapshot, plan: Plan) -> Iterator[PodGroupCommands]:
+    nodes = encoded.snapshot.nodes.names
+
+    def named(placings: Iterable[PodPlacement]) -> tuple[PodAndNode, ...]:
+        return tuple(PodAndNode(encoded.pod_keys[pod], nodes[node]) for pod, node in placings)
+
+    by_podgroup, fully_evicted, lost_nominations = (
+        _by_podgroup(plan.allocations),
+        _fully_evicted(plan),
+        _lost_nominations(encoded, plan),
+    )
+    evictions_by_podgroup: dict[int, list[PlannedEviction]] = {}
+    for it in merge_steps(plan.evictions):
+        evictions_by_podgroup.setdefault(it.preemptor, []).append(
+            planned_eviction(encoded, it, plan.relocations)
+        )
+    for row in [
+        *by_podgroup,
+        *sorted((encoded.reserved.keys() | lost_nominations.keys()) - by_podgroup.keys()),
+    ]:
+        admissions = by_podgroup.get(row, [])
+        if row in fully_evicted:
+            continue  # what it holds it lets go when it is gone, or others hold it for it
+        written = encoded.reserved.get(row, "")
+        moved = read_relocations(written)
+        remaining = write_reserved(_remaining_places(encoded, row, admissions), moved)
+        with_new = write_reserved(
+            _remaining_places(encoded, row, admissions, keeps_all=True), moved
+        )
+        has_new_reservations = any(one.reservations for one in admissions)
+        reserve_annotation = with_new if has_new_reservations and with_new != written else None
+        release_annotation = (
+            remaining
+            if remaining != (written if reserve_annotation is None else reserve_annotation)
+            else None
+        )
+        binds = named(it for one in admissions for it in one.binds)
+        nominations = named(it for one in admissions for it in one.nominations)
+        nominations += tuple(
+            PodAndNode(encoded.pod_keys[pod], "") for pod in lost_nominations.get(row, ())
+        )
+        if reserve_annotation is not None or release_annotation is not None or binds or nominations:
+            evictions = tuple(evictions_by_podgroup.get(row, ()))
+            yield PodGroupCommands(
+                encoded.podgroup_keys[row],
+                reserve_annotation,
+                binds,
+                nominations,
+                release_annotation,
+                evictions,
+            )
+
+
+def _by_podgroup(decisions: Iterable[PodGroupAllocation]) -> dict[int, list[PodGroupAllocation]]:
+    by_podgroup: dict[int, list[PodGroupAllocation]] = {}
+    for admission in decisions:
+        by_podgroup.setdefault(admission.podgroup, []).append(admission)
+    return by_podgroup
+
+
+def _lost_nominations(encoded: EncodedSnapshot, plan: Plan) -> dict[int, list[int]]:
+    """Return the pods, by unit, that were promised a node, and have no room there or elsewhere."""
+    snapshot = encoded.snapshot
+    nominated_signatures = [
+        row for row, signature in enumerate(snapshot.signatures) if signature.nominated_node != NONE
+    ]
+    if not nominated_signatures:
+        return {}
+    rejected = {
+        it.podgroup for it in plan.rejections if it.reason >= UnschedulableReason.EXCEEDS_LIMIT
+    }
+    placed = {placing.pod for one in plan.allocations for placing in (*one.binds, *one.nominations)}
+    found: dict[int, list[int]] = {}
+    pods = snapshot.pods
+    for pod in np.flatnonzero(np.isin(pods.signature, nominated_signatures)).tolist():
+        podgroup_row = int(pods.podgroup[pod])
+        if podgroup_row in rejected and pods.state[pod] == PodState.PENDING and pod not in placed:
+            found.setdefault(podgroup_row, []).append(pod)
+    return found
+
+
+def _fully_evicted(plan: Plan) -> set[int]:
+    """Return the units that lose all they have, slots too."""
+    return {row for one in plan.evictions if one.is_whole for row in one.podgroups}
+
+
+def _uncounted(encoded: EncodedSnapshot) -> Iterator[UnschedulablePodGroup]:
+    """Yield the groups of which pods wait that cannot be counted, whatever else they wait for."""
+    seen: set[Key] = set()
+    for warning in sorted(encoded.warnings):
+        if warning.is_pod_pending and warning.object_key not in seen:
+            seen.add(warning.object_key)
+            numbers = PreFilterDetails(warning.message)
+            rejection = Rejection(
+                NONE,
+                UnschedulableReason.MISCONFIGURED,
+                numbers,
+                is_resolvable=False,
+                retry_on=frozenset({"pods"}),
+            )
+            yield UnschedulablePodGroup(
+                warning.object_key, UnschedulableReason.MISCONFIGURED, rejection
+            )
+
+
+def _new_reservation(group: Key, one: Reservation, nodes: tuple[str, ...]) -> NewReservation:
+    cause = ReservationCause(one.cause).name.lower()
+    return NewReservation(group, one.podset, nodes[one.node], one.number, cause)
+
+
+def _annotations(encoded: EncodedSnapshot, plan: Plan) -> Iterator[tuple[Key, str]]:
+    moves = [
+        PodGroupAllocation(move.podgroup, reservations=move.reservations)
+        for move in plan.relocations
+    ]
+    by_podgroup, fully_evicted = _by_podgroup((*plan.allocations, *moves)), _fully_evicted(plan)
+    fully_evicted -= {move.podgroup for move in plan.relocations}  # they get others
+    for row in sorted({*by_podgroup, *encoded.reserved}):
+        text = write_reserved(
+            _remaining_places(encoded, row, by_podgroup.get(row, [])),
+            read_relocations(encoded.reserved.get(row, "")),
+        )
+        text = "" if row in fully_evicted else text
+        if text != encoded.reserved.get(row, ""):
+            yield encoded.podgroup_keys[row], text
+
+
+def _remaining_places(
+    encoded: EncodedSnapshot,
+    row: int,
+    admissions: list[PodGroupAllocation],
+    *,
+    keeps_all: bool = False,
+) -> Iterator[NamedPlace]:
+    """Yield what a unit holds after the plan: each pod that got its place gave up one slot.
+
+    With *keeps_all* also those: they are let go when their pods are where they should be.
+    """
+    nodes = encoded.snapshot.nodes.names
+    placed = {placing.pod for one in admissions for placing in (*one.binds, *one.nominations)}
+    placed = set() if keeps_all else placed
+    for podset in podsets_of(encoded.snapshot.podgroups[row].tree):
+        for place in podset.reserved_places[_count_placed(podset, placed) :]:
+            yield NamedPlace(podset.name, nodes[place.node], place.cause)
+    for admission in admissions:
+        yield from named_places(nodes, admission.reservations)
+
+
+def _count_placed(podset: PodSet, placed: set[int]) -> int:
+    return sum(pod in placed for pod in podset.pending)

@@ -1,0 +1,220 @@
+"""Pods whose namespace has more affinity terms and host ports than the scheduler evaluates.
+
+Of a namespace a bounded number is evaluated: of pods on nodes first, then of the oldest. The order
+is kept from one snapshot to the next, and only where a pod class has changed it is computed again,
+as far as the bound.
+"""
+
+from collections.abc import Iterable
+from operator import itemgetter
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler.core.model.resources import NONE, Bools, Ints
+from scheduler.state.pods.pod_class import PodClass, SharedSpec
+from scheduler.state.pods.pod_table import PodTable
+from trainer_kai.policy.pods.requests import PodHostPort
+from trainer_kai.policy.pods.spec_limits import MOST_TERMS_PER_NAMESPACE
+
+__all__ = ["ConsideredConstraints", "NamespaceBounds", "bound_message"]
+
+_FIELDS: Final = "spec.affinity, spec.topologySpreadConstraints and spec.containers[*].ports"
+_ONCE: Final = "(equal pods count once)"
+_TERMS: Final = "terms that speak of other pods"
+
+
+class ConsideredConstraints(NamedTuple):
+    """What is looked at: serials of the kin that have terms, and all host ports."""
+
+    term_classes: tuple[int, ...] = ()
+    ports: tuple[PodHostPort, ...] = ()
+
+
+class _ConstraintCount:
+    """How many different terms and host ports some kin have together."""
+
+    def __init__(self) -> None:
+        self._shared_specs: Final[set[SharedSpec]] = set()
+        self._ports: Final[set[PodHostPort]] = set()
+        self.terms = 0
+
+    def add(self, pod_class: PodClass) -> None:
+        shared_spec = pod_class.shared_spec
+        if shared_spec not in self._shared_specs or shared_spec.has_label_keys:
+            self.terms += shared_spec.term_count
+        self._shared_specs.add(shared_spec)
+        self._ports.update(shared_spec.ports)
+
+    @property
+    def ports(self) -> int:
+        return len(self._ports)
+
+    @property
+    def exceeds_bound(self) -> bool:
+        return self.terms + len(self._ports) > MOST_TERMS_PER_NAMESPACE
+
+
+class _NamespaceClasses:
+    """The kin of one namespace, by number: the first first, as far as that is known."""
+
+    def __init__(self) -> None:
+        self._classes: dict[int, tuple[PodClass, tuple[object, ...] | None]] = {}
+        self._upper_bound = 0  # terms and ports, if no two of them were alike
+        self.excess: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._classes)
+
+    def add(self, number: int, pod_class: PodClass) -> None:
+        """Take a kin, whose place is not known yet."""
+        self._classes[number] = pod_class, None
+        self._upper_bound += _size(pod_class)
+
+    def remove(self, number: int) -> None:
+        """Forget a kin."""
+        self._upper_bound -= _size(self._classes.pop(number)[0])
+
+    def update_excess(self, pod_table: PodTable, are_on_node: Bools) -> None:
+        """Find who is left out: the kin with which it is too much, and all behind it."""
+        self.excess = []
+        if self._upper_bound <= MOST_TERMS_PER_NAMESPACE:
+            return
+        for number, (pod_class, place) in self._classes.items():
+            if place is None:
+                self._classes[number] = (
+                    pod_class,
+                    _order(pod_class, pod_table, is_on_node=bool(are_on_node[number])),
+                )
+        ordered = [
+            (place, number, pod_class) for number, (pod_class, place) in self._classes.items()
+        ]
+        ordered.sort(key=itemgetter(0))  # it is in order but for what is new
+        self._classes = {number: (pod_class, place) for place, number, pod_class in ordered}
+        tally = _ConstraintCount()
+        for at, (_, _, pod_class) in enumerate(ordered):
+            tally.add(pod_class)
+            if tally.exceeds_bound:
+                self.excess = [number for _, number, _ in ordered[at:]]
+                return
+
+
+class NamespaceBounds:
+    """Of all namespaces; who is left out is a column of the kin."""
+
+    def __init__(self, pod_table: PodTable) -> None:
+        self._pod_table: Final = pod_table
+        self._by_namespace: Final[dict[str, _NamespaceClasses]] = {}
+        self._class_by_number: Final[
+            dict[int, PodClass]
+        ] = {}  # by number, also where another has it by now
+        self._states: Ints = np.zeros(0, dtype=np.int64)  # [kin]: who it is and whether it lies
+        self.considered = ConsideredConstraints()
+
+    def read(self, present: Bools, are_on_node: Bools) -> list[int]:
+        """Take which kin are there; return those that are left out now or no longer."""
+        classes, size = self._pod_table.class_table, len(present)
+        has_constraints = (
+            classes.has_pod_terms[:size] | classes.has_ports[:size]
+        ) & ~classes.exceeds_pod_bound[:size]
+        states = np.where(present & has_constraints, 2 * classes.serial[:size] + are_on_node, NONE)
+        changed = self._changed(states)
+        if not len(changed):
+            return []
+        self._states = states
+        namespaces: dict[str, None] = {}
+        for number in changed.tolist():
+            namespaces.update(
+                dict.fromkeys(self._replace(number, is_present=states[number] != NONE))
+            )
+        for namespace in namespaces:
+            namespace_classes = self._by_namespace[namespace]
+            namespace_classes.update_excess(self._pod_table, are_on_node)
+            if not len(namespace_classes):
+                del self._by_namespace[namespace]
+        return self._write_excess(states != NONE)
+
+    def _changed(self, states: Ints) -> NDArray[np.intp]:
+        """Return the numbers of kin that are others, or whose oldest pod may be another."""
+        before = np.full(len(states), NONE, dtype=np.int64)
+        before[: len(self._states)] = self._states
+        is_other = states != before
+        touched = [pod_class.number for pod_class in self._pod_table.changed_classes]
+        is_other[touched] |= states[touched] != NONE
+        return np.flatnonzero(is_other)
+
+    def _replace(self, number: int, *, is_present: bool) -> Iterable[str]:
+        """Take the kin that has a number now; yield the namespaces that it concerns."""
+        before = self._class_by_number.pop(number, None)
+        if before is not None:
+            self._by_namespace[before.namespace].remove(number)
+            yield before.namespace
+        if is_present:
+            pod_class = self._class_by_number[number] = self._pod_table.class_table[number]
+            self._by_namespace.setdefault(pod_class.namespace, _NamespaceClasses()).add(
+                number, pod_class
+            )
+            yield pod_class.namespace
+
+    def _write_excess(self, is_present: Bools) -> list[int]:
+        classes, size = self._pod_table.class_table, len(is_present)
+        exceeds = np.zeros(size, dtype=np.bool_)
+        for namespace_classes in self._by_namespace.values():
+            exceeds[namespace_classes.excess] = True
+        changed: list[int] = np.flatnonzero(
+            exceeds != classes.exceeds_namespace_bound[:size]
+        ).tolist()
+        classes.exceeds_namespace_bound[:size] = exceeds
+        considered = [
+            self._class_by_number[number]
+            for number in np.flatnonzero(is_present & ~exceeds).tolist()
+        ]
+        ports = {
+            port
+            for shared_spec in {pod_class.shared_spec for pod_class in considered}
+            for port in shared_spec.ports
+        }
+        self.considered = ConsideredConstraints(
+            term_classes=tuple(
+                sorted(
+                    pod_class.serial for pod_class in considered if pod_class.shared_spec.term_count
+                )
+            ),
+            ports=tuple(sorted(ports)),
+        )
+        return [number for number in changed if classes.is_known(number)]
+
+
+def bound_message(namespace: str, classes: Iterable[PodClass]) -> str:
+    """Return what to tell a PodGroup whose pods are left out; *kins* are all of its pods."""
+    own = _ConstraintCount()
+    for pod_class in classes:
+        own.add(pod_class)
+    if own.exceeds_bound:
+        return (
+            f"the PodGroup has {own.terms} different {_TERMS} and {own.ports} host ports, of a"
+            f" namespace ({namespace}) at most {MOST_TERMS_PER_NAMESPACE} are looked "
+            "at together: as it is"
+            f" it never has its turn. Name at most {MOST_TERMS_PER_NAMESPACE} in "
+            f"{_FIELDS} of its pods"
+            f" {_ONCE}, or make several PodGroups that start one after another"
+        )
+    return (
+        f"the pods of namespace {namespace} have more than "
+        f"{MOST_TERMS_PER_NAMESPACE} different {_TERMS}"
+        f" and host ports together; the PodGroup has {own.terms} terms and {own.ports} host ports"
+        " of its own, and older ones come first. It has its turn when older ones are gone, or when"
+        f" pods of the namespace have fewer of them in {_FIELDS} {_ONCE}"
+    )
+
+
+def _size(pod_class: PodClass) -> int:
+    return pod_class.shared_spec.term_count + len(pod_class.shared_spec.ports)
+
+
+def _order(pod_class: PodClass, pod_table: PodTable, *, is_on_node: bool) -> tuple[object, ...]:
+    """Return what orders kin: the age tells them apart, but for pods that are not there yet."""
+    if pod_class.pod_rows:
+        return not is_on_node, False, pod_table.age(pod_table.oldest(pod_class))
+    return not is_on_node, True, (), pod_class.shared_spec.encoded, sorted(pod_class.labels.items())

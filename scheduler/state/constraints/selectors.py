@@ -1,0 +1,248 @@
+"""Which pods are selected by their labels: selectors as rows, and which of them match which pod.
+
+A PodGroup may have a selector of its own. Each selector is filed in its namespaces under every
+label that it requires or excludes, and those that match a pod are counted, not tried one by one.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+import numpy as np
+
+from trainer_kai.api.affinity import PodAffinityTerm, TopologySpread
+from trainer_kai.api.names import NAMESPACE_NAME
+from trainer_kai.api.namespace import Namespace
+from trainer_kai.api.selector import LabelSelector, Requirement
+
+if TYPE_CHECKING:
+    from scheduler.core.model.resources import Ints
+
+__all__ = [
+    "NamespaceLabels",
+    "PodSelector",
+    "SelectorTable",
+    "budget_selector",
+    "intersection",
+    "spread_selector",
+    "term_selector",
+]
+
+PodLabelRequirement: TypeAlias = tuple[str, str, tuple[str, ...]]  # label, operator, values
+_NEVER: Final[PodLabelRequirement] = ("", "", ())  # an operator that there is not
+_OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
+_FEW: Final = 16  # namespaces of which each knows a selector
+
+
+class PodSelector(NamedTuple):
+    """Pods of some namespaces, or of all, with all of this in their labels."""
+
+    namespaces: frozenset[str] | None
+    requirements: tuple[PodLabelRequirement, ...]
+    ignores_terminating: bool = False  # those that are going do not count
+
+
+class NamespaceLabels:
+    """The namespaces and their labels; all of them have at least their name."""
+
+    def __init__(self, known: Mapping[str, Namespace], others: Iterable[str]) -> None:
+        self._names: Final = frozenset({*known, *others})
+        self._by_label: Final[dict[tuple[str, str], set[str]]] = {}
+        self._by_label_key: Final[dict[str, set[str]]] = {}
+        for name in self._names:
+            labels = known[name].metadata.labels if name in known else {}
+            for label in {**labels, NAMESPACE_NAME: name}.items():
+                self._by_label.setdefault(label, set()).add(name)
+                self._by_label_key.setdefault(label[0], set()).add(name)
+        self._found: Final[dict[tuple[PodLabelRequirement, ...], frozenset[str]]] = {}
+
+    def namespaces_of(self, term: PodAffinityTerm, own: str) -> frozenset[str] | None:
+        """Return in which namespaces pods are meant; None is in all."""
+        chosen = term.namespace_selector
+        if chosen is None:
+            return frozenset(term.namespaces or (own,))
+        requirements = _requirements(chosen)
+        if not requirements:
+            return None
+        found = self._found.get(requirements)
+        if found is None:
+            found = self._found[requirements] = self._matching(requirements)
+        return found.union(term.namespaces) if term.namespaces else found
+
+    def _matching(self, requirements: tuple[PodLabelRequirement, ...]) -> frozenset[str]:
+        found = self._names
+        for key, operator, values in requirements:
+            having = set[str]().union(*(self._by_label.get((key, value), ()) for value in values))
+            match operator:
+                case "In":
+                    found = found & having
+                case "NotIn":
+                    found = found - having
+                case "Exists":
+                    found = found & self._by_label_key.get(key, set())
+                case "DoesNotExist":
+                    found = found - self._by_label_key.get(key, set())
+                case _:
+                    return frozenset()
+        return found
+
+
+class _SelectorIndex:
+    """Selectors by what they ask of labels, so that finding those that match tries none of them."""
+
+    def __init__(self) -> None:
+        self.rows: Final[list[int]] = []
+        self._needed: Final[list[int]] = []  # labels that must be there
+        self._in_values: Final[dict[tuple[str, str], list[int]]] = {}
+        self._exists: Final[dict[str, list[int]]] = {}
+        self._not_in_values: Final[dict[tuple[str, str], list[int]]] = {}
+        self._not_exists: Final[dict[str, list[int]]] = {}
+        self._columns: tuple[Ints, Ints] | None = None  # rows, and what is needed
+        self._found: Final[dict[bytes, tuple[int, ...]]] = {}  # many pods match the same
+
+    def add(self, row: int, requirements: tuple[PodLabelRequirement, ...]) -> None:
+        """File a selector that some pods can match."""
+        number, self._columns = len(self.rows), None
+        self.rows.append(row)
+        self._needed.append(sum(operator in {"In", "Exists"} for _, operator, _ in requirements))
+        for key, operator, values in requirements:
+            match operator:
+                case "In" | "NotIn":
+                    filed = self._in_values if operator == "In" else self._not_in_values
+                    for value in values:
+                        filed.setdefault((key, value), []).append(number)
+                case "Exists":
+                    self._exists.setdefault(key, []).append(number)
+                case _:
+                    self._not_exists.setdefault(key, []).append(number)
+
+    def matching(self, labels: Mapping[str, str]) -> tuple[int, ...]:
+        """Return the rows of those that match pods, in order."""
+        satisfied, refused = list[int](), list[int]()
+        for label in labels.items():
+            satisfied += self._in_values.get(label, ())
+            satisfied += self._exists.get(label[0], ())
+            refused += self._not_in_values.get(label, ())
+            refused += self._not_exists.get(label[0], ())
+        if self._columns is None:
+            self._columns = np.array(self.rows), np.array(self._needed)
+        rows, needed = self._columns
+        is_met = np.bincount(satisfied, minlength=len(rows)) == needed
+        is_met[refused] = False
+        bits = np.packbits(is_met).tobytes()
+        found = self._found.get(bits)
+        if found is None:
+            found = self._found[bits] = tuple(rows[is_met].tolist())
+        return found
+
+
+class SelectorTable:
+    """The rows, made as they are asked for."""
+
+    def __init__(self) -> None:
+        self.rows: Final[dict[PodSelector, int]] = {}
+        self._of_namespace: Final[dict[str, _SelectorIndex]] = {}
+        self._of_many_namespaces: Final = _SelectorIndex()  # those of many namespaces, or of all
+        self._namespaces: Final[dict[int, frozenset[str]]] = {}  # of those of many
+
+    def row(self, selector: PodSelector) -> int:
+        """Return the row of a selector."""
+        row = self.rows.get(selector)
+        if row is None:
+            row = self.rows[selector] = len(self.rows)
+            self._add(selector, row)
+        return row
+
+    def _add(self, selector: PodSelector, row: int) -> None:
+        """File a selector where pods that it may match find it, and find it once."""
+        requirements, namespaces = selector.requirements, selector.namespaces
+        if any(operator not in _OPERATORS for _, operator, _ in requirements):
+            return  # nobody can match it
+        if namespaces is None or len(namespaces) > _FEW:
+            if namespaces is not None:
+                self._namespaces[row] = namespaces
+            self._of_many_namespaces.add(row, requirements)
+            return
+        for namespace in namespaces:
+            self._of_namespace.setdefault(namespace, _SelectorIndex()).add(row, requirements)
+
+    def matching(self, namespace: str, labels: Mapping[str, str]) -> tuple[int, ...]:
+        """Return the rows that match pods."""
+        own = self._of_namespace.get(namespace)
+        here = own.matching(labels) if own is not None else ()
+        if not self._of_many_namespaces.rows:
+            return here
+        found = self._of_many_namespaces.matching(labels)
+        if self._namespaces:
+            found = tuple(row for row in found if self._is_meant(row, namespace))
+        return tuple(sorted((*here, *found))) if here else found
+
+    def _is_meant(self, row: int, namespace: str) -> bool:
+        return row not in self._namespaces or namespace in self._namespaces[row]
+
+
+def term_selector(
+    term: PodAffinityTerm, namespace: str, labels: Mapping[str, str], namespaces: NamespaceLabels
+) -> PodSelector:
+    """Return whom a term of pods with these labels means."""
+    requirements = {*_requirements_or_never(term.label_selector)}
+    requirements |= {(key, "In", (labels[key],)) for key in term.match_label_keys if key in labels}
+    requirements |= {
+        (key, "NotIn", (labels[key],)) for key in term.mismatch_label_keys if key in labels
+    }
+    return PodSelector(namespaces.namespaces_of(term, namespace), tuple(sorted(requirements)))
+
+
+def intersection(selectors: Iterable[PodSelector]) -> PodSelector:
+    """Return whom all of some selectors mean."""
+    namespaces: frozenset[str] | None = None
+    requirements: set[PodLabelRequirement] = set()
+    for one in selectors:
+        requirements.update(one.requirements)
+        if one.namespaces is not None:
+            known = one.namespaces if namespaces is None else namespaces
+            namespaces = known & one.namespaces
+    return PodSelector(namespaces, tuple(sorted(requirements)))
+
+
+def spread_selector(
+    spread: TopologySpread, namespace: str, labels: Mapping[str, str]
+) -> PodSelector:
+    """Return who is to lie evenly."""
+    requirements = {*_requirements_or_never(spread.label_selector)}
+    requirements |= {
+        (key, "In", (labels[key],)) for key in spread.match_label_keys if key in labels
+    }
+    return PodSelector(
+        frozenset({namespace}), tuple(sorted(requirements)), ignores_terminating=True
+    )
+
+
+def budget_selector(selector: LabelSelector | None, namespace: str) -> PodSelector:
+    """Return whom a budget of disruption means."""
+    return PodSelector(frozenset({namespace}), tuple(sorted({*_requirements_or_never(selector)})))
+
+
+def _requirements_or_never(selector: LabelSelector | None) -> tuple[PodLabelRequirement, ...]:
+    """Return what must hold; an empty selector is everybody, and none at all is nobody."""
+    return (_NEVER,) if selector is None else _requirements(selector)
+
+
+def _requirements(selector: LabelSelector) -> tuple[PodLabelRequirement, ...]:
+    return tuple(
+        sorted(
+            {
+                *_label_requirements(selector.match_labels),
+                *_expression_requirements(selector.match_expressions),
+            }
+        )
+    )
+
+
+def _label_requirements(labels: Mapping[str, str]) -> Iterator[PodLabelRequirement]:
+    for key, value in labels.items():
+        yield key, "In", (value,)
+
+
+def _expression_requirements(expressions: Iterable[Requirement]) -> Iterator[PodLabelRequirement]:
+    for expression in expressions:
+        yield expression.key, expression.operator, tuple(sorted(set(expression.values)))

@@ -1,0 +1,1 @@
+"""Nodes as rows: resources, faults, taints and labels."""

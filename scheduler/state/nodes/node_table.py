@@ -1,0 +1,317 @@
+"""Nodes as rows, and the columns of the resources that nodes have and pods request."""
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import numpy as np
+
+from scheduler.core.model.resources import NONE, Bools, Ints, ResourceColumns, ResourceKind
+from scheduler.core.model.snapshot import NodeFault
+from scheduler.state.inputs import ObjectWarning
+from trainer_kai.api.affinity import Toleration
+from trainer_kai.api.meta import Key
+from trainer_kai.api.names import CPU, MEMORY, MIG_PREFIX, PODS, UNSCHEDULABLE
+from trainer_kai.api.node import Node, Taint
+from trainer_kai.api.quantity import Quantity, QuantityError, milli, whole
+from trainer_kai.policy.pods.requests import ResourceAmounts
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = [
+    "MAX_AMOUNT",
+    "MAX_QUEUE_REQUEST",
+    "NodeTable",
+    "ResourceEncoder",
+    "Taints",
+    "UnknownResources",
+    "node_fault",
+]
+
+MAX_AMOUNT: Final = 2**50  # of what a pod asks for; a node has less
+MAX_QUEUE_REQUEST: Final = 2**45  # of what a queue is charged for one pod
+UnknownResources: TypeAlias = tuple[
+    tuple[str, int], ...
+]  # what no node has, and how much of it is asked
+_FIXED_COLUMNS: Final = (CPU, MEMORY, PODS)
+_MIG: Final = re.compile(re.escape(MIG_PREFIX) + r"([1-9][0-9]?)g\.[0-9]{1,4}gb")
+
+
+class ResourceEncoder:
+    """The resources of nodes: CPU, memory, pods, then the others by name."""
+
+    def __init__(self, names: Iterable[str], gpus: Sequence[str]) -> None:
+        self.gpus: Final = frozenset(gpus)
+        self.names: Final = (*_FIXED_COLUMNS, *sorted(set(names) - {*_FIXED_COLUMNS}))
+        self._column_of: Final = {name: column for column, name in enumerate(self.names)}
+        self._in_thousandths: Final = frozenset({CPU, *gpus})  # those that count in thousandths
+        kinds = [_queue_resource(name, gpus) for name in self.names]
+        self.resource_columns: Final = ResourceColumns(
+            names=self.names,
+            kinds=tuple(kind for kind, _ in kinds),
+            weights=tuple(weight for _, weight in kinds),
+            cpu=0,
+            pods=2,
+            gpus=tuple(self._column_of[name] for name in gpus if name in self._column_of),
+        )
+        weighted = np.zeros((len(self.names), len(ResourceKind)), dtype=np.int64)
+        for column, (kind, weight) in enumerate(kinds):
+            if kind != NONE:
+                weighted[column, kind] = weight
+        self._weighted: Final[Ints] = weighted  # [resource, kind]
+        self._weights: Final[Ints] = np.maximum(weighted.sum(axis=1), 1)
+
+    def request(self, amounts: ResourceAmounts) -> list[int]:
+        """Return what a pod asks for, and its place; amounts are in thousandths."""
+        row = [0] * len(self.names)
+        for name, thousandths in amounts.items():
+            column = self._column_of.get(name)
+            if column is not None and thousandths > 0:
+                units = thousandths if name in self._in_thousandths else -(-thousandths // 1000)
+                row[column] = min(units, MAX_AMOUNT)
+        row[2] = 1
+        return row
+
+    def unknown_resources(self, amounts: ResourceAmounts) -> UnknownResources:
+        """Return what a pod asks for that no node has."""
+        return tuple(
+            (name, min(-(-amounts[name] // 1000), MAX_AMOUNT))
+            for name in sorted(amounts)
+            if amounts[name] > 0 and name not in self._column_of
+        )
+
+    def capacity(self, allocatable: Mapping[str, Quantity]) -> list[int]:
+        """Return what a node has; raise `QuantityError` for what is no quantity."""
+        row = [0] * len(self.names)
+        for name, quantity in allocatable.items():
+            units = milli(quantity) if name in self._in_thousandths else whole(quantity)
+            column = self._column_of.get(name)
+            if column is not None:
+                row[column] = min(max(units, 0), MAX_AMOUNT - 1)
+        return row
+
+    def queue_capacity(self, capacity: Ints) -> Ints:
+        """Return what queues count of what nodes have, [node, kind]; at most `MOST` of each.
+
+        No resource counts for more than that by itself, whatever its weight, so that thousands of
+        them do not wrap.
+        """
+        return np.minimum(
+            np.minimum(capacity, MAX_AMOUNT // self._weights) @ self._weighted, MAX_AMOUNT
+        )
+
+    def queue_request(self, amounts: ResourceAmounts) -> list[int]:
+        """Return what queues count of what a pod asks for, by kind; also of what no node has."""
+        row = [0] * len(ResourceKind)
+        for name, thousandths in amounts.items():
+            kind, weight = _queue_resource(name, self.gpus)
+            if kind != NONE and thousandths > 0:
+                units = thousandths if name in self._in_thousandths else -(-thousandths // 1000)
+                row[kind] = min(
+                    row[kind] + min(units, MAX_QUEUE_REQUEST) * weight, MAX_QUEUE_REQUEST
+                )
+        return row
+
+
+def _queue_resource(name: str, gpus: Collection[str]) -> tuple[int, int]:
+    """Return which kind a resource is to queues, and how many units of it."""
+    if name == CPU:
+        return ResourceKind.CPU, 1
+    if name == MEMORY:
+        return ResourceKind.MEMORY, 1
+    if name in gpus:
+        return ResourceKind.GPU, 1
+    slices = _MIG.fullmatch(name)
+    if slices:
+        return ResourceKind.GPU, int(slices[1]) * 1000
+    return NONE, 0
+
+
+_BLOCKING_EFFECTS: Final = ("NoSchedule", "NoExecute")
+_PRESSURES: Final = ("MemoryPressure", "DiskPressure", "PIDPressure")
+
+
+class NodeTable:
+    """The nodes that can be read, in the order of their names."""
+
+    def __init__(self) -> None:
+        self.names: tuple[str, ...] = ()
+        self.row_by_name: dict[str, int] = {}
+        self.faults: NDArray[np.int8] = np.zeros(0, dtype=np.int8)
+        self.version = 0  # of their names, labels and taints
+        self.nodes: list[Node] = []
+        self._warnings: Final[dict[str, ObjectWarning]] = {}
+        self._resources: Final[Counter[str]] = Counter()
+        self.new_row_of_old: Ints | None = None  # by the row before; at its end that of no node
+        self.changed_rows: set[int] = set()  # rows with another capacity
+        self.has_faults_changed = False
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def warnings(self) -> list[ObjectWarning]:
+        """Return the nodes that were left out."""
+        return [self._warnings[name] for name in sorted(self._warnings)]
+
+    @property
+    def resources(self) -> frozenset[str]:
+        """Return the names of all that nodes have."""
+        return frozenset(self._resources)
+
+    def read(self, changes: Mapping[str, Node | None]) -> None:
+        """Take nodes as they are now."""
+        self.new_row_of_old, self.changed_rows, self.has_faults_changed = None, set(), False
+        added: dict[str, Node] = {}
+        removed: set[str] = set()
+        for name, one in changes.items():
+            node = self._readable(name, one)
+            row = self.row_by_name.get(name)
+            if node is None:
+                removed.update(() if row is None else (name,))
+            elif row is None:
+                added[name] = node
+            else:
+                self._change(row, node)
+        if added or removed:
+            self._renumber(added, removed)
+
+    def row_of(self, name: str) -> int:
+        """Return the row of a node, or NONE."""
+        return self.row_by_name.get(name, NONE)
+
+    def is_ready(self, row: int) -> bool:
+        """Say whether a node is there and answers, whether or not it takes pods."""
+        return row != NONE and _conditions(self.nodes[row]).get("Ready", "True") == "True"
+
+    def allocatable(self, columns: ResourceEncoder, rows: Sequence[int]) -> Ints:
+        """Return what some nodes have, [node, resource]."""
+        found = [columns.capacity(self.nodes[row].status.allocatable) for row in rows]
+        return np.array(found, dtype=np.int64).reshape(len(found), len(columns.names))
+
+    def _readable(self, name: str, node: Node | None) -> Node | None:
+        """Return a node that can be read; note of another what is wrong with it."""
+        self._warnings.pop(name, None)
+        fault = None if node is None else _unreadable(node)
+        if fault is not None:
+            self._warnings[name] = ObjectWarning(Key("", name), f"node {name}: {fault}")
+            return None
+        return node
+
+    def _change(self, row: int, node: Node) -> None:
+        before, self.nodes[row] = self.nodes[row], node
+        fault = node_fault(node)
+        if fault != self.faults[row]:
+            self.faults[row] = fault
+            self.has_faults_changed = True
+        if _placement_facts(before) != _placement_facts(node):
+            self.version += 1
+        if before.status.allocatable != node.status.allocatable:
+            self._count(before, -1)
+            self._count(node, 1)
+            self.changed_rows.add(row)
+
+    def _renumber(self, added: Mapping[str, Node], removed: set[str]) -> None:
+        """Give all nodes rows in the order of their names."""
+        for node in added.values():
+            self._count(node, 1)
+        for name in removed:
+            self._count(self.nodes[self.row_by_name[name]], -1)
+        before = self.names
+        nodes = {**dict(zip(before, self.nodes, strict=True)), **added}
+        self.names = tuple(sorted(nodes.keys() - removed))
+        self.row_by_name = {name: row for row, name in enumerate(self.names)}
+        self.nodes = [nodes[name] for name in self.names]
+        self.faults = np.array([node_fault(node) for node in self.nodes], dtype=np.int8)
+        self.new_row_of_old = np.array([*map(self.row_of, before), NONE], dtype=np.int64)
+        self.has_faults_changed = True
+        self.version += 1
+
+    def _count(self, node: Node, sign: int) -> None:
+        for name in node.status.allocatable:
+            self._resources[name] += sign
+            if not self._resources[name]:
+                del self._resources[name]
+
+
+class Taints:
+    """The taints that keep pods out; that a node is cordoned is said once, as its fault."""
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self._known: Final = sorted(
+            {(t.key, t.value, t.effect) for node in nodes for t in _blocking_taints(node)}
+        )
+        self.table: Final = self._table(nodes)
+        self.names: Final = tuple(
+            f"{key}={value}:{effect}" if value else f"{key}:{effect}"
+            for key, value, effect in self._known
+        )
+
+    def tolerated(self, tolerations: Iterable[Toleration]) -> frozenset[int]:
+        """Return the taints that a pod puts up with."""
+        tolerations = tuple(tolerations)
+        return frozenset(
+            column
+            for column, taint in enumerate(self._known)
+            if any(_tolerates(toleration, taint) for toleration in tolerations)
+        )
+
+    def _table(self, nodes: Sequence[Node]) -> Bools:
+        at = {taint: column for column, taint in enumerate(self._known)}
+        table: Bools = np.zeros((len(nodes), len(at)), dtype=np.bool_)
+        for row, node in enumerate(nodes):
+            for taint in _blocking_taints(node):
+                table[row, at[taint.key, taint.value, taint.effect]] = True
+        return table
+
+
+def _placement_facts(node: Node) -> tuple[object, ...]:
+    """Return what pods choose nodes by."""
+    return node.metadata.name, node.metadata.labels, tuple(_blocking_taints(node))
+
+
+def node_fault(node: Node) -> NodeFault:
+    """Say why a node takes no pods; a condition that is unknown is as good as bad."""
+    if node.spec.unschedulable:
+        return NodeFault.CORDONED
+    conditions = _conditions(node)
+    if conditions.get("Ready", "True") != "True":
+        return NodeFault.NOT_READY
+    if any(conditions.get(name, "False") != "False" for name in _PRESSURES):
+        return NodeFault.PRESSURE
+    if conditions.get("NetworkUnavailable", "False") != "False":
+        return NodeFault.NO_NETWORK
+    return NodeFault.NONE
+
+
+def _conditions(node: Node) -> dict[str, str]:
+    return {condition.type: condition.status for condition in node.status.conditions}
+
+
+def _unreadable(node: Node) -> str | None:
+    for name, quantity in sorted(node.status.allocatable.items()):
+        try:
+            milli(quantity)
+            whole(quantity)
+        except QuantityError as error:
+            return f"status.allocatable[{name}]: {error}"
+    return None
+
+
+def _blocking_taints(node: Node) -> Iterable[Taint]:
+    for taint in node.spec.taints:
+        is_cordon = taint.key == UNSCHEDULABLE and node.spec.unschedulable
+        if taint.effect in _BLOCKING_EFFECTS and not is_cordon:
+            yield taint
+
+
+def _tolerates(toleration: Toleration, taint: tuple[str, str, str]) -> bool:
+    key, value, effect = taint
+    if toleration.effect not in {"", effect}:
+        return False
+    if toleration.operator == "Exists":
+        return toleration.key in {"", key}
+    is_equal = toleration.operator in {"", "Equal"} and toleration.value == value
+    return is_equal and toleration.key == key

@@ -1,0 +1,1 @@
+"""PodGroups: their pods, trees, reservations, stages and attributes."""

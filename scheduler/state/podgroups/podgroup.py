@@ -1,0 +1,397 @@
+"""A PodGroup as the scheduler keeps it: its tree of sub-groups, its pods, what it asks for."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple, TypeAlias
+
+import msgspec
+
+from scheduler.core.model.failures import PreFilterFailure, UnschedulableReason
+from scheduler.core.model.podgroup import PodSet, SubGroupSet, SubGroupTree
+from scheduler.core.model.resources import NONE, Ints
+from scheduler.state.inputs import ObjectWarning, epoch_s
+from scheduler.state.podgroups.reserved_annotation import ReservedPodSet, read_relocations
+from scheduler.state.pods.pod_class import PodClass
+from scheduler.state.pods.pod_table import (
+    GATED,
+    PENDING,
+    RELEASING,
+    RUNNING,
+    STATES,
+    STUCK_RELEASING,
+    SUCCEEDED,
+    PodTable,
+)
+from trainer_kai.api.effective_values import podgroup_warnings
+from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.meta import Key, Meta
+from trainer_kai.api.names import ANTICIPATED, RESERVED, SUBGROUP, TOPOLOGY_REQUIRED
+from trainer_kai.api.podgroup import PodGroup, SubGroup
+from trainer_kai.api.resources import JOBSETS
+from trainer_kai.api.validate import podgroup_faults
+from trainer_kai.policy.podgroups.anticipated import AnticipatedAnnotation, read_anticipated
+
+__all__ = [
+    "DEFAULT_PODSET",
+    "MakePodSet",
+    "PodGroupRecord",
+    "RecordInputs",
+    "min_members",
+    "podgroup_tree",
+    "relocating_podsets",
+    "spec_failure",
+    "topology_failure",
+    "wait_ends_at",
+]
+
+MakePodSet: TypeAlias = Callable[[str, int], PodSet]  # makes a leaf of its name and its minimum
+DEFAULT_PODSET: Final = "default"  # the leaf of a group without sub-groups
+_MAX_DEPTH: Final = 16  # levels; more would be a mistake, or meant to break something
+_MAX_INT32: Final = 2**31 - 1  # of what Kubernetes counts
+
+
+def spec_failure(group: PodGroup) -> PreFilterFailure | None:
+    """Return what is wrong with a group by its own rules."""
+    faults = [str(fault) for fault in podgroup_faults(group)]
+    if not faults:
+        faults = [*_unsatisfiable(group)]
+    if not faults:
+        return None
+    return PreFilterFailure(
+        UnschedulableReason.MISCONFIGURED, "; ".join(faults), frozenset({"groups"})
+    )
+
+
+def topology_failure(group: PodGroup) -> PreFilterFailure | None:
+    """Return that a group or a sub-group requires pods to be close together, which is to come."""
+    subs = ((f'sub-group "{sub.name}": ', sub.topology_constraint) for sub in group.spec.sub_groups)
+    asked = (("", group.spec.topology_constraint), *subs)
+    required = [(of, it) for of, it in asked if it and it.topology and it.required_topology_level]
+    if not required:
+        return None
+    of, first = required[0]
+    count = len(required) - 1
+    more = f" (and for {count} more sub-group{'s' * (count > 1)})" if count else ""
+    asked_for = f'"{first.required_topology_level}" of topology "{first.topology}"'
+    advice = f"remove requiredTopologyLevel (annotation {TOPOLOGY_REQUIRED}) or use"
+    message = (
+        f"{of}required topology {asked_for} is not supported yet{more}; "
+        f"{advice} preferredTopologyLevel"
+    )
+    return PreFilterFailure(UnschedulableReason.TOPOLOGY_UNFIT, message, frozenset({"groups"}))
+
+
+def min_members(group: PodGroup) -> dict[str, int]:
+    """Return the leaves of a group that is as it should be, and how many pods each needs."""
+    spec = group.spec
+    if not spec.sub_groups:
+        return {DEFAULT_PODSET: _capped(1 if spec.min_member is None else spec.min_member)}
+    inner = {sub.parent for sub in spec.sub_groups}
+    return {
+        sub.name: _capped(sub.min_member or 0) for sub in spec.sub_groups if sub.name not in inner
+    }
+
+
+def podgroup_tree(group: PodGroup, make_podset: MakePodSet) -> SubGroupTree:
+    """Return the tree of a group that is as it should be."""
+    spec = group.spec
+    minimums = min_members(group)
+    if not spec.sub_groups:
+        return make_podset(DEFAULT_PODSET, minimums[DEFAULT_PODSET])
+    below: dict[str, list[SubGroup]] = {}
+    for sub in spec.sub_groups:
+        below.setdefault(sub.parent, []).append(sub)
+    return _subgroup_set(
+        ("", spec.min_sub_group), below, lambda name: make_podset(name, minimums[name])
+    )
+
+
+def _subgroup_set(
+    top: tuple[str, int | None],
+    below: dict[str, list[SubGroup]],
+    make_podset: Callable[[str], PodSet],
+) -> SubGroupSet:
+    name, minimum = top
+    children = tuple(
+        _subgroup_set((sub.name, sub.min_sub_group), below, make_podset)
+        if sub.name in below
+        else make_podset(sub.name)
+        for sub in below[name]
+    )
+    return SubGroupSet(name, len(children) if minimum is None else _capped(minimum), children)
+
+
+def _unsatisfiable(group: PodGroup) -> Iterator[str]:
+    """Yield what no pods could satisfy."""
+    if _depth(group) > _MAX_DEPTH:
+        yield f"spec.subGroups: there are more than {_MAX_DEPTH} levels"
+    below = Counter(sub.parent for sub in group.spec.sub_groups)
+    asked = [("spec", "", group.spec.min_sub_group)] if below else []
+    for i, sub in enumerate(group.spec.sub_groups):
+        asked.append((f"spec.subGroups[{i}]", sub.name, sub.min_sub_group))
+    for path, name, number in asked:
+        if number is not None and number > below[name]:
+            yield f"{path}.minSubGroup: {number} is more than the {below[name]} that there are"
+
+
+def _capped(number: int) -> int:
+    return min(number, _MAX_INT32)
+
+
+def _depth(group: PodGroup) -> int:
+    """Return how many levels there are; no sub-group is above itself."""
+    parents = {sub.name: sub.parent for sub in group.spec.sub_groups}
+    depths = {"": 0}
+    for name in parents:
+        path = [name]
+        while path[-1] not in depths:
+            path.append(parents[path[-1]])
+        known_depth = depths[path[-1]]
+        for step, passed in enumerate(reversed(path[:-1]), start=1):
+            depths[passed] = known_depth + step
+    return max(depths.values())
+
+
+_MAX_NAMES: Final = 8  # names in a message
+_RETRY_ON: Final = frozenset({"groups"})
+_NO_PODS: Final = (0,) * STATES
+_NOTHING_ANTICIPATED: Final = AnticipatedAnnotation()
+
+
+class RecordInputs(NamedTuple):
+    """What a gang is made from besides its group and its pods."""
+
+    now: int
+    jobset: JobSet | None = None
+    will_run_again: bool | None = None  # its TrainJob; None if there is none
+    is_pending_creation: bool = False  # a group that does not exist, and that a JobSet is to have
+
+
+class PodGroupRecord:
+    """It is made anew when its group changes, and counted anew when its pods do."""
+
+    __slots__ = (
+        "anticipated",
+        "classes_by_podset",
+        "expected",
+        "group",
+        "is_abandoned",
+        "is_active",
+        "is_nominated",
+        "is_pending_creation",
+        "is_relocating",
+        "is_returning",
+        "is_suspended",
+        "is_valid",
+        "jobset",
+        "jobset_uid",
+        "key",
+        "min_members",
+        "number",
+        "pod_counts",
+        "prefilter_failure",
+        "refusals",
+        "relocating",
+        "topology_failure",
+        "warnings",
+    )
+
+    def __init__(self, number: int, key: Key, group: PodGroup | None, origin: RecordInputs) -> None:
+        jobset = origin.jobset
+        self.number: Final = number
+        self.key: Final = key
+        self.group: Final = group
+        self.jobset: Final = jobset
+        self.jobset_uid: Final = _jobset_uid(group.metadata) if group else ""
+        self.is_pending_creation: Final = origin.is_pending_creation
+        self.is_suspended: Final = jobset is not None and jobset.spec.suspend
+        self.classes_by_podset: Final[
+            dict[str, list[PodClass]]
+        ] = {}  # those that have a place in it
+        self.refusals: Final[dict[PodClass, str]] = {}
+        self.expected: dict[str, tuple[PodClass, int]] = {}  # by leaf: kin, and how many in all
+        self.pod_counts: Final[
+            dict[str, tuple[int, ...]]
+        ] = {}  # by leaf: those that count, by state
+        self.relocating: Final = relocating_podsets(group, origin.now) if group else {}
+        self.is_relocating: Final = bool(self.relocating) and origin.will_run_again is True
+        # If nobody says whether its TrainJob goes on, its pods tell whether it is moved.
+        self.is_returning: Final = self.is_relocating or (
+            bool(self.relocating) and origin.will_run_again is None and not self.is_suspended
+        )
+        # Somebody else has suspended it, or it is over: what it holds is let go, for good.
+        self.is_abandoned: Final = bool(self.relocating) and origin.will_run_again is False
+        self.is_nominated = False  # a node, to one that waits, or that is moved
+        self.is_active = False  # it wants or has anything
+        self.anticipated = _NOTHING_ANTICIPATED
+        # What of the group counts otherwise than it is written.
+        self.warnings: Final = tuple(podgroup_warnings(group.spec)) if group else ()
+        if group is None:
+            message = f"its pods name the group {key}, which does not exist"
+            self.prefilter_failure: PreFilterFailure | None = PreFilterFailure(
+                UnschedulableReason.MISCONFIGURED, message, _RETRY_ON
+            )
+        else:
+            self.prefilter_failure = spec_failure(group)
+        self.topology_failure: Final = topology_failure(group) if group else None
+        self.is_valid: Final = group is not None and self.prefilter_failure is None
+        self.min_members: Final = (
+            min_members(group) if group and self.is_valid else {DEFAULT_PODSET: 1}
+        )
+        if group and self.is_valid:
+            self._read_anticipated(group.metadata.annotations.get(ANTICIPATED, ""))
+
+    @property
+    def pod_classes(self) -> list[PodClass]:
+        """Return those that have a place in it."""
+        return [
+            pod_class
+            for pod_classes in self.classes_by_podset.values()
+            for pod_class in pod_classes
+        ]
+
+    @property
+    def has_started(self) -> bool:
+        """Say whether some of it has its place, or the promise of one."""
+        return self.is_nominated or any(
+            pod_counts[RUNNING] for pod_counts in self.pod_counts.values()
+        )
+
+    @property
+    def has_started_or_pending(self) -> bool:
+        """Say whether it has begun, or some of it waits to."""
+        return self.has_started or any(
+            pod_counts[PENDING] for pod_counts in self.pod_counts.values()
+        )
+
+    def assign_podsets(self, pod_classes: Iterable[PodClass]) -> None:
+        """Give all that name it their places."""
+        for pod_class in pod_classes:
+            refusal = self._refusal(pod_class)
+            if refusal is None:
+                self.classes_by_podset.setdefault(
+                    self.podset_of(pod_class) or DEFAULT_PODSET, []
+                ).append(pod_class)
+            else:
+                self.refusals[pod_class] = f"the group {self.key} {refusal}"
+
+    def count(self, pod_table: PodTable, pod_counts: Ints) -> None:
+        """Count the pods; *heads*, [kin, state], are those of all kin."""
+        is_counted = pod_table.class_table.is_counted
+        self.pod_counts.clear()
+        self.is_nominated = self.is_returning
+        for podset, pod_classes in self.classes_by_podset.items():
+            numbers = [
+                pod_class.number for pod_class in pod_classes if is_counted[pod_class.number]
+            ]
+            if numbers:
+                row = (
+                    pod_counts[numbers[0]] if len(numbers) == 1 else pod_counts[numbers].sum(axis=0)
+                )
+                self.pod_counts[podset] = tuple(row.tolist())
+        if pod_table.nominated:
+            self.is_nominated = self.is_nominated or any(
+                is_counted[pod_class.number]
+                and any(pod_table.nominated_node(pod_row) != NONE for pod_row in pod_class.pod_rows)
+                for pod_class in self.pod_classes
+            )
+        states = (RUNNING,) if self.is_suspended else (PENDING, GATED, RUNNING)
+        if self.is_returning:
+            states = (*states, RELEASING, STUCK_RELEASING)
+        self.is_active = (
+            self.is_relocating
+            or self.is_abandoned
+            or any(row[state] for row in self.pod_counts.values() for state in states)
+        )
+
+    def count_of(self, podset: str, state: int) -> int:
+        """Return how many pods of a leaf count and are so far."""
+        return self.pod_counts.get(podset, _NO_PODS)[state]
+
+    def pending_pods(self, podset: str, pod_table: PodTable) -> tuple[int, ...]:
+        """Return the pods of a leaf that wait, in the order of their placement."""
+        if self.is_suspended or not self.is_active or not self.count_of(podset, PENDING):
+            return ()
+        return self._pods(podset, PENDING, pod_table)
+
+    def running_pods(self, podset: str, pod_table: PodTable) -> tuple[int, ...]:
+        """Return the pods of a leaf that have their places, in the order of their placement."""
+        return self._pods(podset, RUNNING, pod_table)
+
+    def _pods(self, podset: str, wanted: int, pod_table: PodTable) -> tuple[int, ...]:
+        state, is_counted = pod_table.state, pod_table.class_table.is_counted
+        found = [
+            (pod_class.rank, pod_table.age(pod_row), pod_row)
+            for pod_class in self.classes_by_podset.get(podset, ())
+            if is_counted[pod_class.number]
+            for pod_row in pod_class.pod_rows
+            if state[pod_row] == wanted
+        ]
+        return tuple(pod_row for _, _, pod_row in sorted(found))
+
+    def expected_count(self, podset: str) -> int:
+        """Return how many pods of a leaf do not exist yet."""
+        if podset not in self.expected or (self.is_suspended and not self.is_returning):
+            return 0
+        pod_counts = self.pod_counts.get(podset, _NO_PODS)
+        existing = (
+            pod_counts[PENDING] + pod_counts[GATED] + pod_counts[RUNNING] + pod_counts[SUCCEEDED]
+        )
+        return max(self.expected[podset][1] - existing, 0)
+
+    def object_warnings(self, is_waiting: Callable[[PodClass], bool]) -> Iterator[ObjectWarning]:
+        """Yield the pods that do not count, and what of the group counts otherwise than written."""
+        for it in self.warnings:
+            yield ObjectWarning(self.key, f"PodGroup {self.key}: {it}", still_counts=True)
+        for pod_class, message in self.refusals.items():
+            yield ObjectWarning(self.key, message, is_pod_pending=is_waiting(pod_class))
+
+    def podset_of(self, pod_class: PodClass) -> str | None:
+        """Return the leaf of pods; None if the group has none for them."""
+        name = pod_class.labels.get(SUBGROUP, "")
+        if not self.is_valid:
+            return DEFAULT_PODSET
+        name = name or (DEFAULT_PODSET if len(self.min_members) == 1 else "")
+        return name if name in self.min_members else None
+
+    def _refusal(self, pod_class: PodClass) -> str | None:
+        """Say why pods that name the group do not count."""
+        if self.jobset_uid and not pod_class.is_from_job:
+            return "is of a JobSet, and pods that no Job made name it"
+        if self.podset_of(pod_class) is not None:
+            return None
+        valid_names = ", ".join([*self.min_members][:_MAX_NAMES]) + (
+            ", …" if len(self.min_members) > _MAX_NAMES else ""
+        )
+        name = pod_class.labels.get(SUBGROUP, "")
+        named = f"the sub-group {name}, which it does not have" if name else "no sub-group"
+        return f"has pods that name {named}; it has {valid_names}"
+
+    def _read_anticipated(self, text: str) -> None:
+        try:
+            self.anticipated = read_anticipated(text)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+            message = f"metadata.annotations[{ANTICIPATED}]: {error}"
+            self.prefilter_failure = PreFilterFailure(
+                UnschedulableReason.MISCONFIGURED, message, _RETRY_ON
+            )
+
+
+def relocating_podsets(group: PodGroup, now: int) -> dict[str, ReservedPodSet]:
+    """Return the leaves whose pods were evicted to be made anew elsewhere, and are waited for."""
+    found = read_relocations(group.metadata.annotations.get(RESERVED, ""))
+    return {podset: reserved for podset, reserved in found.items() if wait_ends_at(reserved) > now}
+
+
+def wait_ends_at(reserved: ReservedPodSet) -> float:
+    """Return until when pods that come back are waited for, in seconds since 1970."""
+    return (epoch_s(reserved.until) or 0) if reserved.until else math.inf
+
+
+def _jobset_uid(meta: Meta) -> str:
+    """Return the uid of the JobSet that owns a group."""
+    for owner in meta.owner_references:
+        if owner.kind == JOBSETS.kind and owner.api_version.partition("/")[0] == JOBSETS.group:
+            return owner.uid or owner.name
+    return ""

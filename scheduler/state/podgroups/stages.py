@@ -1,0 +1,133 @@
+"""Stage dependencies: what has to be complete or ready before a PodGroup may start.
+
+It is seen by the pods of the earlier stage; when those have been removed, by pods of the PodGroup
+that are created only afterwards, or by the status of the JobSet.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from scheduler.core.model.failures import PreFilterFailure, UnschedulableReason
+from scheduler.state.podgroups.index import PodGroupIndex
+from scheduler.state.podgroups.podgroup import PodGroupRecord
+from scheduler.state.pods.pod_table import GATED, PENDING, RUNNING, SUCCEEDED, PodTable
+from trainer_kai.api.meta import Key
+from trainer_kai.policy.podgroups.anticipated import StageDependency
+from trainer_kai.policy.stages import COMPLETE
+
+__all__ = ["StageDependencies"]
+
+_UNFINISHED: Final = (PENDING, GATED, RUNNING)
+_RETRY_ON: Final = frozenset({"pods", "jobsets"})
+
+
+class StageDependencies:
+    """The rule: it is told a gang and returns what that waits for."""
+
+    def __init__(self, pod_table: PodTable, podgroup_index: PodGroupIndex) -> None:
+        self._pod_table: Final = pod_table
+        self._podgroup_index: Final = podgroup_index
+
+    def __call__(self, record: PodGroupRecord) -> Iterator[PreFilterFailure]:
+        """Yield what is not over yet, all in one."""
+        unmet = [
+            self._progress(record, one)
+            for one in record.anticipated.after
+            if not self._is_satisfied(record, one)
+        ]
+        if unmet:
+            yield PreFilterFailure(
+                UnschedulableReason.WAITING_FOR_STAGE, "; ".join(unmet), _RETRY_ON
+            )
+
+    def _is_satisfied(self, record: PodGroupRecord, dependency: StageDependency) -> bool:
+        if not dependency.group:
+            return True  # another scheduler has its pods, and they are in no group
+        if _has_later_pods(record, dependency.before) or _is_satisfied_by_status(
+            record, dependency
+        ):
+            return True
+        return all(
+            self._is_index_satisfied(record, dependency, index)
+            for index in range(dependency.replicas)
+        )
+
+    def _is_index_satisfied(
+        self, record: PodGroupRecord, dependency: StageDependency, index: int
+    ) -> bool:
+        earlier = self._podgroup_index.find(Key(record.key.namespace, dependency.group))
+        if earlier is None:
+            return dependency.count <= 0
+        podset = f"{dependency.sub_group_prefix}{index}"
+        if dependency.status == COMPLETE:
+            is_running = any(earlier.count_of(podset, state) for state in _UNFINISHED)
+            return earlier.count_of(podset, SUCCEEDED) >= dependency.count and not is_running
+        return self._finished_pods(earlier, dependency, podset) >= dependency.count
+
+    def _finished_pods(
+        self, earlier: PodGroupRecord, dependency: StageDependency, podset: str
+    ) -> int:
+        """Return how many pods of a leaf have succeeded, or, if that is enough, are ready."""
+        succeeded = earlier.count_of(podset, SUCCEEDED)
+        return (
+            succeeded
+            if dependency.status == COMPLETE
+            else succeeded + self._ready_pods(earlier, podset)
+        )
+
+    def _ready_pods(self, earlier: PodGroupRecord, podset: str) -> int:
+        pod_table = self._pod_table
+        pod_classes = (
+            pod_class
+            for pod_class in earlier.classes_by_podset.get(podset, ())
+            if pod_table.class_table.is_counted[pod_class.number]
+        )
+        running = (
+            pod_row
+            for pod_class in pod_classes
+            for pod_row in pod_class.pod_rows
+            if pod_table.state[pod_row] == RUNNING
+        )
+        return sum(
+            any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions)
+            for pod in map(pod_table.pod, running)
+        )
+
+    def _progress(self, record: PodGroupRecord, dependency: StageDependency) -> str:
+        earlier = self._podgroup_index.find(Key(record.key.namespace, dependency.group))
+        done = 0
+        if earlier is not None:
+            podsets = (
+                podset
+                for podset in earlier.classes_by_podset
+                if podset.startswith(dependency.sub_group_prefix)
+            )
+            done = sum(
+                min(self._finished_pods(earlier, dependency, podset), dependency.count)
+                for podset in podsets
+            )
+        needed = dependency.count * dependency.replicas
+        verb = "have succeeded" if dependency.status == COMPLETE else "are ready"
+        suffix = ", but some still run" if done >= needed else ""
+        return f"{done} of {needed} pods of {dependency.replicated_job} {verb}{suffix}"
+
+
+def _has_later_pods(record: PodGroupRecord, prefixes: tuple[str, ...]) -> bool:
+    """Say whether a pod is there that is made only afterwards."""
+    states = (*_UNFINISHED, SUCCEEDED)
+    return any(
+        podset.startswith(prefix) and podset.removeprefix(prefix).isdecimal()
+        for podset in record.classes_by_podset
+        if any(record.count_of(podset, state) for state in states)
+        for prefix in prefixes
+    )
+
+
+def _is_satisfied_by_status(record: PodGroupRecord, dependency: StageDependency) -> bool:
+    """Say whether the JobSet counts all its Jobs as that far; their pods may be gone."""
+    statuses = record.jobset.status.replicated_jobs_status if record.jobset else ()
+    for one in statuses:
+        if one.name == dependency.replicated_job:
+            done = one.succeeded if dependency.status == COMPLETE else one.succeeded + one.ready
+            return done >= dependency.replicas
+    return False

@@ -1,0 +1,281 @@
+"""The table of pod classes: found by the content of their pods, removed with the last of them.
+
+Classes are found by the identity of the parts that decoded siblings share, and only where those
+differ by their text. An identity is only good while its object lives, so identities are forgotten
+after each reading.
+"""
+
+from collections.abc import Iterable
+from itertools import chain
+from typing import Final, TypeVar
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler.core.model.resources import NONE, Bools, Ints
+from scheduler.state.inputs import StateOptions
+from scheduler.state.pods.pod_class import PodClass, PodMetadata, SharedSpec, read_gpu_sharing
+from trainer_kai.api.interning import IndexedLabels, spec_without_node
+from trainer_kai.api.meta import Key
+from trainer_kai.api.pod import Pod, PodSpec
+
+__all__ = ["NO_CLASS", "PodClassTable", "grown"]
+
+N = TypeVar("N", bound=np.generic)
+
+NO_CLASS: Final = 0  # the kin of who is not there
+
+_INITIAL_ROWS: Final = 64  # rows of an empty table
+
+
+class PodClassTable:
+    """By number; arrays are [kin]."""
+
+    def __init__(self, options: StateOptions) -> None:
+        self._scheduler_name: Final = options.scheduler_name
+        self._gpus: Final = options.gpu_resources
+        self.indexed_namespaces: frozenset[str] = (
+            frozenset()
+        )  # where pods of one Job are told apart
+        self.rows: Final[list[PodClass | None]] = [None]
+        self.next_serial = 0
+        self._free: Final[list[int]] = []
+        self._by_content: Final[dict[tuple[object, ...], PodClass]] = {}
+        self._shared_specs: Final[dict[bytes, SharedSpec]] = {}
+        self._by_identity: Final[dict[tuple[int | str, ...], PodClass]] = {}
+        self._specs_by_identity: Final[dict[tuple[int, ...] | int, SharedSpec]] = {}
+        self._index_selecting: Final[dict[str, int]] = {}  # kin that ask for the index of others
+        self.namespaces: Final[dict[str, int]] = {}  # how many kin are in each
+        self.is_ours: Bools = np.zeros(_INITIAL_ROWS, dtype=np.bool_)
+        self.is_standalone: Bools = np.zeros(_INITIAL_ROWS, dtype=np.bool_)
+        self.is_misplaced: Bools = np.zeros(
+            _INITIAL_ROWS, dtype=np.bool_
+        )  # without a place in its group
+        self.is_foreign: Bools = np.zeros(_INITIAL_ROWS, dtype=np.bool_)
+        self.has_pod_terms: Bools = np.zeros(_INITIAL_ROWS, dtype=np.bool_)  # of other pods
+        self.exceeds_pod_bound: Bools = np.zeros(
+            _INITIAL_ROWS, dtype=np.bool_
+        )  # says more than is looked at
+        self.exceeds_namespace_bound: Bools = np.zeros(
+            _INITIAL_ROWS, dtype=np.bool_
+        )  # its namespace says too much
+        self.has_ports: Bools = np.zeros(_INITIAL_ROWS, dtype=np.bool_)
+        self.has_volumes: Bools = np.zeros(_INITIAL_ROWS, dtype=np.bool_)
+        self.shares_gpu: Bools = np.zeros(_INITIAL_ROWS, dtype=np.bool_)  # devices
+        self.is_gpu_reservation: Bools = np.zeros(
+            _INITIAL_ROWS, dtype=np.bool_
+        )  # devices, for pods that share them
+        self.is_expected: Bools = np.zeros(_INITIAL_ROWS, dtype=np.bool_)
+        self.record_number: Ints = np.full(
+            _INITIAL_ROWS, NONE, dtype=np.int64
+        )  # where they have a place
+        self.is_counted: Bools = np.zeros(_INITIAL_ROWS, dtype=np.bool_)  # into it
+        self.queue_row: Ints = np.full(_INITIAL_ROWS, NONE, dtype=np.int64)
+        self.is_non_preemptible: Bools = np.zeros(_INITIAL_ROWS, dtype=np.bool_)  # for its queue
+        self.is_requested: Bools = np.zeros(
+            _INITIAL_ROWS, dtype=np.bool_
+        )  # who waits counts for its queue
+        self.serial: Ints = np.full(_INITIAL_ROWS, NONE, dtype=np.int64)
+
+    def __getitem__(self, number: int) -> PodClass:
+        pod_class = self.rows[number]
+        assert pod_class is not None
+        return pod_class
+
+    def is_known(self, number: int) -> bool:
+        """Say whether somebody has a number."""
+        return self.rows[number] is not None if number < len(self.rows) else False
+
+    def numbers(self, serials: Iterable[int]) -> list[int]:
+        """Return the numbers of kin."""
+        wanted = np.isin(self.serial[: len(self.rows)], list(serials))
+        return [number for number in np.flatnonzero(wanted).tolist() if self.is_known(number)]
+
+    @property
+    def index_selecting_namespaces(self) -> frozenset[str]:
+        """Return the namespaces in which pods have to be told apart by their index."""
+        return frozenset(self._index_selecting)
+
+    def class_of(self, key: Key, pod: Pod) -> PodClass:
+        """Return the kin of a pod; identities hold until they are forgotten."""
+        meta, spec = pod.metadata, pod.spec
+        if spec.node_name:  # then no two pods have the same
+            shared_spec = self._shared_spec_of(spec)
+        else:
+            known = self._specs_by_identity.get(id(spec))
+            shared_spec = known or self._specs_by_identity.setdefault(
+                id(spec), self._shared_spec_of(spec)
+            )
+        labels, annotations = meta.labels, meta.annotations
+        if type(labels) is IndexedLabels and key.namespace not in self.indexed_namespaces:
+            labels = labels.shared
+        if type(annotations) is IndexedLabels:
+            annotations = annotations.shared
+        parts = (
+            id(shared_spec),
+            id(labels),
+            id(annotations),
+            id(meta.owner_references),
+            key.namespace,
+        )
+        pod_class = self._by_identity.get(parts)
+        if pod_class is None:
+            pod_class = self._get_or_add(key, pod, (labels, annotations), shared_spec)
+            if not pod_class.ephemeral_pod_name:
+                self._by_identity[parts] = pod_class
+        return pod_class
+
+    def forget_identities(self) -> None:
+        """Forget what only holds as long as the objects last."""
+        self._by_identity.clear()
+        self._specs_by_identity.clear()
+
+    def expect(self, key: Key, pod: Pod, metadata: PodMetadata) -> PodClass:
+        """Return kin of which there may be no pods yet; they stay until they are let go."""
+        pod_class = self._get_or_add(key, pod, metadata, self._shared_spec(pod.spec))
+        pod_class.expected_by += 1
+        self.is_expected[pod_class.number] = True
+        return pod_class
+
+    def stop_expecting(self, pod_class: PodClass) -> None:
+        """Await pods no longer."""
+        pod_class.expected_by -= 1
+        self.is_expected[pod_class.number] = pod_class.expected_by > 0
+        self.remove_if_empty(pod_class)
+
+    def remove_if_empty(self, pod_class: PodClass) -> bool:
+        """Give kin up if there are no pods of it, and say whether it was."""
+        if (
+            pod_class.pod_rows
+            or pod_class.expected_by
+            or self.rows[pod_class.number] is not pod_class
+        ):
+            return False
+        del self._by_content[_content(pod_class)]
+        pod_class.shared_spec.class_count -= 1
+        if not pod_class.shared_spec.class_count:
+            del self._shared_specs[pod_class.shared_spec.encoded]
+        if pod_class.shared_spec.selects_by_index:
+            _add_count(self._index_selecting, pod_class.namespace, -1)
+        _add_count(self.namespaces, pod_class.namespace, -1)
+        self.rows[pod_class.number] = None
+        self.has_pod_terms[pod_class.number] = self.has_ports[pod_class.number] = self.has_volumes[
+            pod_class.number
+        ] = False
+        self._free.append(pod_class.number)
+        return True
+
+    def _get_or_add(
+        self, key: Key, pod: Pod, metadata: PodMetadata, shared_spec: SharedSpec
+    ) -> PodClass:
+        made = PodClass(key, pod, metadata, shared_spec)
+        pod_class = self._by_content.setdefault(_content(made), made)
+        if pod_class is made:
+            self._add(pod_class)
+        return pod_class
+
+    def _add(self, pod_class: PodClass) -> None:
+        if self._free:
+            pod_class.number = self._free.pop()
+        else:
+            pod_class.number = len(self.rows)
+            self.rows.append(None)
+            if pod_class.number == len(self.record_number):
+                self._grow(2 * pod_class.number)
+        self.rows[pod_class.number] = pod_class
+        pod_class.shared_spec.class_count += 1
+        pod_class.serial = self.next_serial
+        self.next_serial += 1
+        _add_count(self.namespaces, pod_class.namespace, 1)
+        if pod_class.shared_spec.selects_by_index:
+            _add_count(self._index_selecting, pod_class.namespace, 1)
+        self._write_columns(pod_class)
+
+    def _write_columns(self, pod_class: PodClass) -> None:
+        """Write the columns of a kin that is new, whatever they said of who had its number."""
+        number, spec = pod_class.number, pod_class.spec
+        is_ours = spec.scheduler_name == self._scheduler_name
+        self.is_ours[number] = is_ours
+        self.is_standalone[number] = is_ours and not pod_class.podgroup_name
+        self.is_foreign[number] = not is_ours and not pod_class.is_scheduler_helper
+        self.has_pod_terms[number] = pod_class.shared_spec.term_count > 0
+        self.exceeds_pod_bound[number] = pod_class.shared_spec.excess is not None
+        self.has_ports[number] = bool(pod_class.shared_spec.ports)
+        self.has_volumes[number] = bool(spec.volumes)
+        self.shares_gpu[number] = read_gpu_sharing(pod_class, self._gpus) is not None
+        self.is_gpu_reservation[number] = pod_class.is_gpu_reservation
+        self.is_expected[number] = self.is_misplaced[number] = self.exceeds_namespace_bound[
+            number
+        ] = False
+        self.record_number[number] = self.queue_row[number] = NONE
+        self.is_counted[number] = self.is_non_preemptible[number] = self.is_requested[number] = (
+            False
+        )
+        self.serial[number] = pod_class.serial
+
+    def _grow(self, size: int) -> None:
+        for name, column in vars(self).items():
+            if isinstance(column, np.ndarray):
+                setattr(self, name, grown(column, size))
+
+    def _shared_spec_of(self, spec: PodSpec) -> SharedSpec:
+        """Return one recipe for all specs that are equal but for their node."""
+        parts = _spec_identity(spec)
+        shared_spec = self._specs_by_identity.get(parts)
+        if shared_spec is None:
+            shared_spec = self._specs_by_identity[parts] = self._shared_spec(spec)
+        return shared_spec
+
+    def _shared_spec(self, spec: PodSpec) -> SharedSpec:
+        bare = spec_without_node(spec)
+        text = msgspec.json.encode(bare, order="deterministic")
+        shared_spec = self._shared_specs.get(text)
+        if shared_spec is None:
+            shared_spec = self._shared_specs[text] = SharedSpec(bare, text)
+        return shared_spec
+
+
+def grown(column: NDArray[N], size: int) -> NDArray[N]:
+    """Return a longer column that begins with the same."""
+    longer: NDArray[N] = np.zeros(size, dtype=column.dtype)
+    longer[: len(column)] = column
+    return longer
+
+
+def _add_count(numbers: dict[str, int], name: str, delta: int) -> None:
+    numbers[name] = numbers.get(name, 0) + delta
+    if not numbers[name]:
+        del numbers[name]
+
+
+def _content(pod_class: PodClass) -> tuple[object, ...]:
+    """Return all that makes kin differ from others."""
+    return (
+        pod_class.shared_spec,
+        pod_class.namespace,
+        pod_class.ephemeral_pod_name,
+        *pod_class.controller,
+        *pod_class.scheduling_annotations,
+        *chain.from_iterable(sorted(pod_class.labels.items())),
+    )
+
+
+def _spec_identity(spec: PodSpec) -> tuple[int, ...]:
+    """Return what is the same in copies of a spec that lie on different nodes."""
+    return (
+        id(spec.volumes),
+        id(spec.init_containers),
+        id(spec.containers),
+        id(spec.node_selector),
+        spec.host_network,
+        id(spec.affinity),
+        id(spec.scheduler_name),
+        id(spec.tolerations),
+        id(spec.priority_class_name),
+        id(spec.overhead),
+        id(spec.topology_spread_constraints),
+        id(spec.scheduling_gates),
+        id(spec.resource_claims),
+        id(spec.resources),
+    )

@@ -1,0 +1,313 @@
+"""All pods as rows: the class, state and node of each, and how many pods are on each node.
+
+A pod keeps its row as long as it exists. What is to know of a pod is computed once for its class.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from scheduler.core.model.resources import NONE, Bools, Ints
+from scheduler.state.inputs import StateOptions, epoch_s
+from scheduler.state.nodes.node_table import NodeTable
+from scheduler.state.pods.class_table import NO_CLASS, PodClassTable, grown
+from scheduler.state.pods.pod_class import PodClass
+from trainer_kai.api.meta import Key, Meta
+from trainer_kai.api.pod import Pod
+
+__all__ = [
+    "DONE",
+    "GATED",
+    "PENDING",
+    "RELEASING",
+    "RUNNING",
+    "STATES",
+    "STUCK_RELEASING",
+    "SUCCEEDED",
+    "PodTable",
+    "PodsPerNode",
+    "pods_per_node",
+    "termination_deadline",
+    "with_reserved",
+]
+
+PENDING, GATED, RUNNING, RELEASING, STUCK_RELEASING, DONE, SUCCEEDED = range(7)
+STATES: Final = 7
+_INITIAL_ROWS: Final = 64  # slots of an empty roll
+_NEVER: Final = 2**62
+_NO_POD: Final = Key("", "")
+
+
+class PodTable:
+    """Pods by slot; arrays are [slot]. A free slot is of nobody's kin, and done."""
+
+    def __init__(self, classes: PodClassTable, nodes: NodeTable, options: StateOptions) -> None:
+        self.class_table: Final = classes
+        self.nodes: Final = nodes
+        self._options: Final = options
+        self.keys: Final[list[Key]] = []
+        self.pods: Final[list[Pod | None]] = []
+        self.row_by_key: Final[dict[Key, int]] = {}
+        self.nominated: Final[dict[int, str]] = {}  # who waits for which node
+        self._class_of: Final[list[PodClass | None]] = []
+        self._free: Final[list[int]] = []
+        self._class_number: Ints = np.full(_INITIAL_ROWS, NO_CLASS, dtype=np.int64)
+        self._state: Ints = np.full(_INITIAL_ROWS, DONE, dtype=np.int64)
+        self._node: Ints = np.full(_INITIAL_ROWS, NONE, dtype=np.int64)
+        self._until: Ints = np.zeros(_INITIAL_ROWS, dtype=np.int64)  # it is expected to go so long
+        self.changed_classes: dict[PodClass, None] = {}  # kin with pods that have changed
+        self.changed_rows: list[int] = []
+        self.changed_nodes: set[int] = set()
+
+    @property
+    def class_number(self) -> Ints:
+        """Return the number of the kin of each."""
+        return self._class_number[: len(self.keys)]
+
+    @property
+    def state(self) -> Ints:
+        """Return how far each is."""
+        return self._state[: len(self.keys)]
+
+    @property
+    def node(self) -> Ints:
+        """Return the node that each has something of, or NONE."""
+        return self._node[: len(self.keys)]
+
+    @property
+    def terminating_pods(self) -> list[Pod]:
+        """Return the pods of our scheduler that are going, also those that should be gone."""
+        is_ending = self.class_table.is_ours[self.class_number] & np.isin(
+            self.state, (RELEASING, STUCK_RELEASING)
+        )
+        pods = (self.pods[pod_row] for pod_row in np.flatnonzero(is_ending).tolist())
+        return [pod for pod in pods if pod is not None]
+
+    @property
+    def pod_counts(self) -> Ints:
+        """Count the pods of each kin, [kin, state]."""
+        size = len(self.class_table.rows)
+        codes = self.class_number * STATES + self.state
+        return np.bincount(codes, minlength=size * STATES).reshape(size, STATES)
+
+    @property
+    def is_sparse(self) -> bool:
+        """Say whether most slots are free, and there are many."""
+        return len(self._free) > max(len(self.keys) // 2, _INITIAL_ROWS)
+
+    def reset_changes(self) -> None:
+        """Forget who was touched."""
+        self.changed_classes, self.changed_rows, self.changed_nodes = {}, [], set()
+
+    def read(self, changes: Mapping[Key, Pod | None]) -> None:
+        """Take pods as they are now."""
+        found: list[int] = []  # of each its slot, kin, state, node, and until when it goes
+        row_of, class_of, row_by_key = (
+            self.nodes.row_of,
+            self.class_table.class_of,
+            self.row_by_key.get,
+        )
+        for key, pod in changes.items():
+            pod_row = row_by_key(key)
+            if pod is not None:
+                pod_row = self._add(key) if pod_row is None else pod_row
+                pod_class = class_of(key, pod)
+                self._set_class(pod_row, pod_class)
+                self.pods[pod_row] = pod
+                state, until = _pod_state(pod, self._options)
+                name = pod.spec.node_name
+                node = row_of(name) if name and state < DONE else NONE
+                found += (pod_row, pod_class.number, state, node, until)
+                if state == PENDING and pod.status.nominated_node_name:
+                    self.nominated[pod_row] = pod.status.nominated_node_name
+                elif self.nominated:
+                    self.nominated.pop(pod_row, None)
+            elif pod_row is not None:
+                self._remove(key, pod_row)
+                found += (pod_row, NO_CLASS, DONE, NONE, 0)
+        self._write(np.array(found, dtype=np.int64).reshape(-1, 5))
+        for pod_class in self.changed_classes:
+            self.class_table.remove_if_empty(pod_class)
+        self.class_table.forget_identities()
+
+    def update_stuck(self, now: int) -> None:
+        """Find those that have been going for too long, and those that have not."""
+        terminating = np.flatnonzero((self.state == RELEASING) | (self.state == STUCK_RELEASING))
+        is_stuck = self._until[terminating] < now
+        state = np.where(is_stuck, STUCK_RELEASING, RELEASING)
+        changed = terminating[self._state[terminating] != state]
+        self._state[terminating] = state
+        for pod_row in changed.tolist():
+            self._set_class(pod_row, self._class_of[pod_row])
+            self.changed_rows.append(pod_row)
+            self.changed_nodes.add(int(self._node[pod_row]))
+
+    def renumber_nodes(self, row_of_old: Ints) -> None:
+        """Give nodes other rows; *row_of_old* ends with that of no node."""
+        self._node = row_of_old[self._node]
+        lost = (self.node == NONE) & (self.state >= RUNNING) & (self.state < DONE)
+        for pod_row in np.flatnonzero(lost).tolist():
+            pod = self.pods[pod_row]
+            self._node[pod_row] = self.nodes.row_of(pod.spec.node_name) if pod else NONE
+
+    def nominated_node(self, pod_row: int) -> int:
+        """Return the row of the node that a pod waits for, or NONE."""
+        return self.nodes.row_of(self.nominated.get(pod_row, ""))
+
+    def pod(self, pod_row: int) -> Pod:
+        """Return the pod in a slot."""
+        pod = self.pods[pod_row]
+        assert pod is not None
+        return pod
+
+    def age(self, pod_row: int) -> tuple[int, str, Key]:
+        """Return what orders pods: the oldest first, then by uid, then by name."""
+        meta = self.pod(pod_row).metadata
+        return epoch_s(meta.creation_timestamp) or 0, meta.uid, self.keys[pod_row]
+
+    def oldest(self, pod_class: PodClass) -> int:
+        """Return the slot of the oldest pod."""
+        return (
+            min(pod_class.pod_rows, key=self.age)
+            if len(pod_class.pod_rows) > 1
+            else next(iter(pod_class.pod_rows))
+        )
+
+    def title(self, pod_class: PodClass) -> str:
+        """Return what to call pods that are alike: the first of them."""
+        return (
+            f"pod {self.keys[self.oldest(pod_class)].name}"
+            if pod_class.pod_rows
+            else "a pod that comes later"
+        )
+
+    def _add(self, key: Key) -> int:
+        if self._free:
+            pod_row = self._free.pop()
+            self.keys[pod_row] = key
+        else:
+            pod_row = len(self.keys)
+            self.keys.append(key)
+            self.pods.append(None)
+            self._class_of.append(None)
+            if pod_row == len(self._class_number):
+                self._grow(2 * pod_row)
+        self.row_by_key[key] = pod_row
+        return pod_row
+
+    def _remove(self, key: Key, pod_row: int) -> None:
+        self._set_class(pod_row, None)
+        self.pods[pod_row], self.keys[pod_row] = None, _NO_POD
+        self.nominated.pop(pod_row, None)
+        del self.row_by_key[key]
+        self._free.append(pod_row)
+
+    def _set_class(self, pod_row: int, pod_class: PodClass | None) -> None:
+        """Let a slot be of a kin, and no longer of the one before."""
+        before = self._class_of[pod_row]
+        if before is not pod_class:
+            if before is not None:
+                del before.pod_rows[pod_row]
+                self.changed_classes[before] = None
+            self._class_of[pod_row] = pod_class
+            if pod_class is not None:
+                pod_class.pod_rows[pod_row] = None
+        if pod_class is not None:
+            self.changed_classes[pod_class] = None
+
+    def _write(self, new_rows: Ints) -> None:
+        """Write columns; of two lines for one slot the last counts."""
+        pod_rows, classes, states, nodes, until = new_rows.T
+        self.changed_rows += pod_rows.tolist()
+        self.changed_nodes.update(np.unique(np.concatenate((self._node[pod_rows], nodes))).tolist())
+        self._class_number[pod_rows], self._state[pod_rows] = classes, states
+        self._node[pod_rows], self._until[pod_rows] = nodes, until
+
+    def _grow(self, size: int) -> None:
+        self._class_number, self._state = grown(self._class_number, size), grown(self._state, size)
+        known = len(self._node)
+        self._node, self._until = grown(self._node, size), grown(self._until, size)
+        self._node[known:] = NONE  # row 0 is a node, and there may be none
+
+
+def termination_deadline(meta: Meta, options: StateOptions) -> int:
+    """Return until when a pod that is going is expected to go, in seconds since 1970.
+
+    The API server writes when it must be gone: as long after the deletion was asked for as its user
+    chose to name, and that may be 68 years. No more than a site allows of that counts.
+    """
+    deletion_time = epoch_s(meta.deletion_timestamp)
+    if deletion_time is None:
+        return _NEVER
+    excess_s = max(meta.deletion_grace_period_seconds - options.max_termination_grace_s, 0)
+    return max(deletion_time - excess_s + options.stuck_in_releasing_s, 0)  # a grace has any size
+
+
+def _pod_state(pod: Pod, options: StateOptions) -> tuple[int, int]:
+    """Return how far a pod is, and until when it is expected to go; time may pass afterwards."""
+    phase = pod.status.phase
+    if phase == "Succeeded":
+        return SUCCEEDED, 0
+    if phase == "Failed":
+        return DONE, 0
+    if pod.metadata.deletion_timestamp:
+        if not pod.spec.node_name:
+            return DONE, 0  # it has nothing, and wants nothing any more
+        return RELEASING, termination_deadline(pod.metadata, options)
+    if pod.spec.node_name:
+        return RUNNING, 0
+    if phase not in {"", "Pending"}:
+        return DONE, 0  # it runs nowhere
+    return (GATED if pod.spec.scheduling_gates else PENDING), 0
+
+
+class PodsPerNode(NamedTuple):
+    """How many pods of which kin lie on which node: one row for each pair, sorted."""
+
+    class_number: Ints
+    node: Ints
+    pod_counts: Ints
+    releasing: Ints  # of them those that are being released
+    terminating: Ints  # of them those that are going, also those that never come to it
+
+
+def pods_per_node(pod_table: PodTable, is_selected: Bools) -> PodsPerNode:
+    """Count the pods on the nodes that are meant, [node]; the last, for no node, must not be."""
+    count = len(is_selected)
+    pod_rows = np.flatnonzero(is_selected[pod_table.node])  # who waits or is done is on no node
+    pair = pod_table.class_number[pod_rows] * count + pod_table.node[pod_rows]
+    pairs, at, pod_counts = np.unique(pair, return_inverse=True, return_counts=True)
+    states = pod_table.state[pod_rows]
+    releasing = np.bincount(at[states == RELEASING], minlength=len(pairs)).astype(np.int64)
+    stuck = np.bincount(at[states == STUCK_RELEASING], minlength=len(pairs)).astype(np.int64)
+    return PodsPerNode(pairs // count, pairs % count, pod_counts, releasing, releasing + stuck)
+
+
+def with_reserved(
+    on: PodsPerNode, reserved: Mapping[tuple[int, int], int], node_count: int
+) -> PodsPerNode:
+    """Add slots, by kin and node, as if their pods were there already."""
+    if not reserved:
+        return on
+    pod_class = np.concatenate((on.class_number, [pod_class for pod_class, _ in reserved]))
+    node = np.concatenate((on.node, [node for _, node in reserved]))
+    none = np.zeros(len(reserved), dtype=np.int64)
+    pod_counts = np.concatenate((on.pod_counts, [*reserved.values()]))
+    releasing, terminating = (
+        np.concatenate((some, none)) for some in (on.releasing, on.terminating)
+    )
+    pairs, at = np.unique(pod_class * node_count + node, return_inverse=True)
+
+    def summed(amounts: Ints) -> Ints:
+        found = np.zeros(len(pairs), dtype=np.int64)
+        np.add.at(found, at, amounts)
+        return found
+
+    return PodsPerNode(
+        pairs // node_count,
+        pairs % node_count,
+        summed(pod_counts),
+        summed(releasing),
+        summed(terminating),
+    )

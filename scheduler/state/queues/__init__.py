@@ -1,0 +1,1 @@
+"""Queues as rows, and which namespaces may use them."""

@@ -1,0 +1,171 @@
+"""Which namespaces may use which queues, and which PodGroups wait for an access review.
+
+A namespace and a queue are written as one `Key`. For a queue that does not exist, or that says that
+it is open, there is no review: so there are never more reviews than namespaces times queues.
+"""
+
+from collections import Counter
+from collections.abc import KeysView, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Final, NamedTuple, TypeAlias
+
+from scheduler.core.model.failures import PreFilterFailure, UnschedulableReason
+from scheduler.state.inputs import Permit
+from trainer_kai.api.meta import Key, Meta
+from trainer_kai.api.names import RUN_AI
+from trainer_kai.api.resources import QUEUES
+from trainer_kai.api.review import AccessReview, AccessSpec, AccessStatus, Attributes
+from trainer_kai.policy.queueing.queue_access import (
+    EffectiveQueueAccess,
+    QueueAccessMode,
+    closed_reason,
+    grant_command,
+    is_closed,
+    service_accounts_group,
+)
+
+__all__ = [
+    "AccessQuestion",
+    "AccessQuestions",
+    "QueueAccessRule",
+    "access_review",
+    "permits_from_review",
+]
+
+_PodGroupOrPod: TypeAlias = Key | int  # a gang, or the slot of a pod on its own
+_RETRY_ON: Final = frozenset({"permits"})
+_USE_VERB: Final = "use"
+
+
+class AccessQuestion(NamedTuple):
+    """Units of a namespace are in a queue that does not say that it is open."""
+
+    namespace_and_queue: Key
+    is_closed: bool  # else it says nothing, and is open here
+
+
+_NO_QUESTIONS: Final[frozenset[AccessQuestion]] = frozenset()
+
+
+class QueueAccessRule:
+    """The rule."""
+
+    def __init__(
+        self, known: Mapping[Key, Permit], default_access: str, *, are_needed: bool
+    ) -> None:
+        """If they *are needed*, a namespace in no table may not use a closed queue yet.
+
+        A queue that says nothing is open or closed as *unannotated* has it.
+        """
+        self._known: Final = known
+        self._default_access: Final = default_access
+        self._are_needed: Final = are_needed
+
+    def question(self, pair: Key, stated_access: EffectiveQueueAccess) -> AccessQuestion | None:
+        """Return what is to be asked of a queue that says this; None for nothing."""
+        if stated_access.mode is QueueAccessMode.OPEN:
+            return None
+        return AccessQuestion(pair, is_closed(stated_access, self._default_access))
+
+    def is_refused(self, pair: Key, stated_access: EffectiveQueueAccess) -> bool:
+        """Say whether a namespace was refused the use of a queue that says this."""
+        is_asked = self._known.get(pair) == Permit.REFUSED
+        return is_asked and is_closed(stated_access, self._default_access)
+
+    def prefilter_failure(
+        self, pair: Key, stated_access: EffectiveQueueAccess
+    ) -> PreFilterFailure | None:
+        """Return why no unit of a namespace may start in a queue; None if units may."""
+        permit = self._known.get(pair)
+        if not is_closed(stated_access, self._default_access) or permit == Permit.GRANTED:
+            return None
+        if permit is None and not self._are_needed:
+            return None
+        if permit == Permit.REFUSED:
+            namespace, queue = pair
+            message = (
+                f"namespace {namespace} may not use queue {queue}, which is closed "
+                f"({closed_reason(stated_access)}). It can start when group "
+                f"{service_accounts_group(namespace)} is "
+                f"granted the verb {_USE_VERB} on {QUEUES.plural}.{RUN_AI}/{queue} "
+                "in that namespace: "
+                f"{grant_command(queue, namespace)}"
+            )
+        else:
+            progress = "is being asked" if permit is None else "could not be asked yet"
+            message = (
+                f"whether namespace {pair.namespace} may use queue {pair.name} {progress}. "
+                "It can start when that is known and granted"
+            )
+        return PreFilterFailure(UnschedulableReason.FORBIDDEN_QUEUE, message, _RETRY_ON)
+
+
+class AccessQuestions:
+    """Which units need which answer: kept up to date unit by unit."""
+
+    def __init__(self) -> None:
+        self._by_podgroup: Final[dict[_PodGroupOrPod, frozenset[AccessQuestion]]] = {}
+        self._podgroup_counts: Final[Counter[AccessQuestion]] = Counter()
+
+    @property
+    def asked(self) -> KeysView[AccessQuestion]:
+        """Return the pairs that any unit is of, and whether their queues are closed."""
+        return self._podgroup_counts.keys()
+
+    def put(self, key: _PodGroupOrPod, *questions: AccessQuestion | None) -> None:
+        """Let a unit be of some pairs, or of none any more."""
+        current = frozenset(question for question in questions if question is not None)
+        previous = self._by_podgroup.pop(key, _NO_QUESTIONS)
+        if current:
+            self._by_podgroup[key] = current
+        for question in current - previous:
+            self._podgroup_counts[question] += 1
+        for question in previous - current:
+            self._podgroup_counts[question] -= 1
+            if not self._podgroup_counts[question]:
+                del self._podgroup_counts[question]
+
+    def podgroups_of(self, pairs: AbstractSet[Key]) -> set[_PodGroupOrPod]:
+        """Return the units of some pairs."""
+        if not pairs:
+            return set()
+        return {
+            key
+            for key, questions in self._by_podgroup.items()
+            if any(it.namespace_and_queue in pairs for it in questions)
+        }
+
+
+def access_review(pair: Key, permit: Permit) -> AccessReview:
+    """Write down what is known of a pair as what was asked and answered."""
+    attributes = Attributes(
+        verb=_USE_VERB,
+        group=RUN_AI,
+        resource=QUEUES.plural,
+        name=pair.name,
+        namespace=pair.namespace,
+    )
+    status = AccessStatus(allowed=permit == Permit.GRANTED)
+    return AccessReview(
+        metadata=Meta(name=f"{pair.namespace}.{pair.name}"),
+        spec=AccessSpec(
+            resource_attributes=attributes, groups=(service_accounts_group(pair.namespace),)
+        ),
+        status=None if permit == Permit.UNASKED else status,
+    )
+
+
+def permits_from_review(review: AccessReview) -> dict[Key, Permit]:
+    """Return what a review says of a pair; nothing if somebody asked for something else."""
+    attributes = review.spec.resource_attributes
+    pair = Key(attributes.namespace, attributes.name)
+    is_ours = (attributes.verb, attributes.group, attributes.resource) == (
+        _USE_VERB,
+        RUN_AI,
+        QUEUES.plural,
+    )
+    if not is_ours or review.spec.groups != (service_accounts_group(pair.namespace),):
+        return {}
+    if review.status is None:
+        return {pair: Permit.UNASKED}
+    return {pair: Permit.GRANTED if review.status.allowed else Permit.REFUSED}

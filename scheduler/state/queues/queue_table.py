@@ -1,0 +1,334 @@
+"""Queues as rows, and why a queue cannot take a PodGroup.
+
+Queues with a complete path to the top are rows. Of the others, one whose parent does not exist is
+missing, one that is above itself is misconfigured. An invalid value leaves no queue out:
+`counted_queue` says what counts in its place.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from decimal import Decimal
+from functools import cached_property
+from itertools import product
+from operator import add
+from typing import Final
+
+import numpy as np
+
+from scheduler.core.model.failures import PreFilterFailure, UnschedulableReason
+from scheduler.core.model.resources import NONE, SUM_MOST, UNBOUND, Ints, ResourceKind, cut
+from scheduler.core.model.snapshot import SnapshotQueues
+from scheduler.state.inputs import ObjectWarning, epoch_s
+from scheduler.state.podgroups.attributes import duration_s
+from trainer_kai.api.effective_values import effective_queue
+from trainer_kai.api.meta import Key
+from trainer_kai.api.names import ACCESS, CONSOLIDATION, RECLAIM_GOAL
+from trainer_kai.api.queue import Queue, QueueResource, QueueResources
+from trainer_kai.errors import FieldError
+from trainer_kai.policy.misspelled_keys import QUEUE_KEYS, misspelled_keys
+from trainer_kai.policy.queueing.queue_access import EffectiveQueueAccess, effective_queue_access
+
+__all__ = ["QueueTable"]
+
+_DEFAULT_PRIORITY: Final = 100
+_SCALES: Final = ((ResourceKind.CPU, 1), (ResourceKind.MEMORY, 10**6), (ResourceKind.GPU, 1000))
+_MAX_BOUND: Final = SUM_MOST  # a bound above this is as good as this: no queue can have more
+_MAX_WEIGHT: Final = 10**9
+_MAX_NAMES: Final = 8  # names in a message
+_ALLOWED_VALUES: Final = {  # annotations; what cannot be meant counts as the first
+    RECLAIM_GOAL: ("fair-share", "quota-only"),  # among the children of a queue
+    CONSOLIDATION: ("off", "on"),  # of those in a queue, and below it
+    ACCESS: ("closed", "open"),  # to namespaces without a grant, for a queue and those below it
+}
+_RETRY_ON: Final = frozenset({"queues"})
+
+
+class QueueTable:
+    """The table, and what is wrong with queues that are not in it."""
+
+    def __init__(self, queues: Mapping[str, Queue]) -> None:
+        self._queues: Final = dict(queues)
+        self._effective_specs: Final = {
+            name: effective_queue(it.spec) for name, it in queues.items()
+        }
+        self._faults: Final[dict[str, tuple[UnschedulableReason, str]]] = {}
+        self._valid: Final[set[str]] = set()
+        valid = [name for name in sorted(queues) if self._is_valid(name)]
+        self.names: Final = tuple(sorted(valid, key=lambda name: _age(queues[name])))
+        self.row_by_name: Final = {name: row for row, name in enumerate(self.names)}
+        parents = (queues[name].spec.parent_queue for name in self.names)
+        self.parent: Final = tuple(self.row_by_name.get(name, NONE) for name in parents)
+        self._children: Final[dict[str, list[str]]] = {}
+        for row, name in zip(self.parent, self.names, strict=True):
+            if row != NONE:
+                self._children.setdefault(self.names[row], []).append(name)
+        self._bottom_up: Final = self._bottom_up_rows()
+        self._parent_names: Final = {queue.spec.parent_queue for queue in queues.values()}
+        self._prefilter_failures: Final[dict[str, PreFilterFailure | None]] = {}
+        self._access: Final[dict[str, EffectiveQueueAccess]] = {}
+
+    @cached_property
+    def warnings(self) -> list[ObjectWarning]:
+        """Return what was left out, and why."""
+        found = [ObjectWarning(Key("", name), fault) for name, (_, fault) in self._faults.items()]
+        for (name, queue), (annotation, allowed) in product(
+            self._queues.items(), _ALLOWED_VALUES.items()
+        ):
+            value = _annotation(queue, annotation)
+            if value is not None and value not in allowed:
+                explanation = f"and must be {' or '.join(allowed)}: it counts as {allowed[0]}"
+                fault = f"queue {name}: annotation {annotation} is {value!r}, {explanation}"
+                found.append(ObjectWarning(Key("", name), fault, still_counts=True))
+        for name, queue in self._queues.items():
+            notes = (
+                *_misspelt(queue),
+                *self._effective_specs[name][1],
+                *_numbers_too_large(self._shares(name)),
+            )
+            found += (
+                ObjectWarning(Key("", name), f"queue {name}: {it}", still_counts=True)
+                for it in notes
+            )
+        return sorted(found)
+
+    def is_same(self, queues: Mapping[str, Queue]) -> bool:
+        """Say whether these queues say the same, in all that we read."""
+        return self._queues.keys() == queues.keys() and all(
+            one is queues[name] or _relevant_parts(one) == _relevant_parts(queues[name])
+            for name, one in self._queues.items()
+        )
+
+    def row_and_failure(self, name: str) -> tuple[int, PreFilterFailure | None]:
+        """Return the row of a queue, and why no unit can be in it."""
+        return self.row_of(name), self.prefilter_failure(name)
+
+    def row_of(self, name: str) -> int:
+        """Return the row of a queue, with children or without, or NONE."""
+        return self.row_by_name.get(name, NONE)
+
+    def first_usable_row(self, *names: str) -> int:
+        """Return the row of the first of some queues that takes units, or NONE."""
+        return next(
+            (self.row_of(name) for name in names if self.prefilter_failure(name) is None), NONE
+        )
+
+    def prefilter_failure(self, name: str) -> PreFilterFailure | None:
+        """Return why no unit can be in a queue; None if one can."""
+        if name not in self._prefilter_failures:
+            self._prefilter_failures[name] = self._find_failure(name)
+        return self._prefilter_failures[name]
+
+    def allows_consolidation(self, name: str) -> bool | None:
+        """Say whether those in a queue may be moved; None if neither it nor one above it says."""
+        while name in self.row_by_name:
+            value = _annotation(self._queues[name], CONSOLIDATION)
+            if value is not None:
+                return value == "on"
+            name = self._queues[name].spec.parent_queue
+        return None
+
+    def access(self, name: str) -> EffectiveQueueAccess:
+        """Return what the queues say of who may use one of them."""
+        if name not in self._access:
+            self._access[name] = effective_queue_access(
+                name, self._parent_of, self._access_annotation
+            )
+        return self._access[name]
+
+    def table(
+        self,
+        allocated: list[list[int]],
+        non_preemptible: list[list[int]],
+        requested: list[list[int]],
+    ) -> SnapshotQueues:
+        """Return the rows; of what each queue itself has, what all below it have is made."""
+        return replace(
+            self._static,
+            allocated=self._with_descendants(allocated),
+            non_preemptible=self._with_descendants(non_preemptible),
+            requested=self._with_descendants(requested),
+        )
+
+    @cached_property
+    def _static(self) -> SnapshotQueues:
+        """Return what does not depend on what they have."""
+        size = (len(self.names), len(ResourceKind))
+        none = np.zeros(size, dtype=np.int64)
+        quota, limit = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
+        weight = np.zeros(size, dtype=np.float64)
+        for row, name in enumerate(self.names):
+            for (kind, scale), share in zip(_SCALES, self._shares(name), strict=True):
+                quota[row, kind] = _bound(share.quota, scale)
+                limit[row, kind] = _bound(share.limit, scale)
+                weight[row, kind] = float(min(share.over_quota_weight, Decimal(_MAX_WEIGHT)))
+        priorities = (self._queues[name].spec.priority for name in self.names)
+        return SnapshotQueues(
+            names=self.names,
+            parent=self.parent,
+            priority=tuple(_DEFAULT_PRIORITY if p is None else p for p in priorities),
+            quota=quota,
+            limit=limit,
+            weight=weight,
+            allocated=none,
+            non_preemptible=none,
+            requested=none,
+            preempt_min_s=self._min_s("preempt_min_runtime"),
+            reclaim_min_s=self._min_s("reclaim_min_runtime"),
+            is_quota_only=self._quota_only(),
+        )
+
+    def _parent_of(self, name: str) -> str:
+        return self._queues[name].spec.parent_queue if name in self._queues else ""
+
+    def _access_annotation(self, name: str) -> str | None:
+        return _annotation(self._queues[name], ACCESS) if name in self._queues else None
+
+    def _quota_only(self) -> tuple[bool, ...]:
+        """Return below which queues nobody takes back more than its quota."""
+        found = tuple(
+            _annotation(self._queues[it], RECLAIM_GOAL) == "quota-only" for it in self.names
+        )
+        return found if any(found) else ()
+
+    def _min_s(self, field: str) -> tuple[int, ...]:
+        """Return how long units run at least, as each queue says it; what is none is not said."""
+        value = [duration_s(getattr(self._effective_specs[name][0], field)) for name in self.names]
+        return tuple(value) if any(it != NONE for it in value) else ()
+
+    def _shares(self, name: str) -> tuple[QueueResource, QueueResource, QueueResource]:
+        resources = self._effective_specs[name][0].resources or QueueResources()
+        return resources.cpu, resources.memory, resources.gpu
+
+    def _with_descendants(self, amounts: list[list[int]]) -> Ints:
+        for row in self._bottom_up:
+            above = self.parent[row]
+            if above != NONE:
+                amounts[above] = [*map(add, amounts[above], amounts[row])]
+        return cut(amounts, len(ResourceKind))
+
+    def _bottom_up_rows(self) -> tuple[int, ...]:
+        """Return the rows, each before the one above it."""
+        below = [0] * len(self.names)  # how many children have not been told yet
+        for above in self.parent:
+            if above != NONE:
+                below[above] += 1
+        found = [row for row, count in enumerate(below) if not count]
+        for row in found:
+            above = self.parent[row]
+            if above != NONE:
+                below[above] -= 1
+                if not below[above]:
+                    found.append(above)
+        return tuple(found)
+
+    def _is_valid(self, name: str) -> bool:
+        """Walk up from a queue; remember who is sound, and what is wrong with the others."""
+        seen: dict[str, None] = {}
+        one, fault = name, None
+        while fault is None and one and one not in self._valid:
+            seen[one] = None
+            parent = self._queues[one].spec.parent_queue
+            fault = self._faults.get(one)
+            if fault is None and parent in seen:
+                circle = " → ".join(_cycle(list(seen), parent))
+                fault = (
+                    UnschedulableReason.MISCONFIGURED,
+                    f"queue {parent} is above itself: {circle}",
+                )
+            if fault is None and parent and parent not in self._queues:
+                message = f"queue {one} has the parent {parent}, which does not exist"
+                fault = UnschedulableReason.QUEUE_MISSING, message
+            one = parent
+        if fault is None:
+            self._valid.update(seen)
+        else:
+            self._faults.update((below, fault) for below in seen if below not in self._faults)
+        return fault is None
+
+    def _find_failure(self, name: str) -> PreFilterFailure | None:
+        if not name:
+            message = f"it names no queue; there {self._usable_queues()}"
+            return PreFilterFailure(UnschedulableReason.MISCONFIGURED, message, _RETRY_ON)
+        if name not in self._queues:
+            message = f"queue {name} does not exist; there {self._usable_queues()}"
+            return PreFilterFailure(UnschedulableReason.QUEUE_MISSING, message, _RETRY_ON)
+        fault = self._faults.get(name)
+        is_inner = name in self._parent_names and (
+            fault is None or fault[0] != UnschedulableReason.MISCONFIGURED
+        )
+        if is_inner:
+            below = self._leaf_queues_below(name)
+            allowed = (
+                f"name one below it: {_listed(below)}" if below else "and none below it is right"
+            )
+            return PreFilterFailure(
+                UnschedulableReason.MISCONFIGURED,
+                f"queue {name} has children; {allowed}",
+                _RETRY_ON,
+            )
+        return PreFilterFailure(*fault, _RETRY_ON) if fault else None
+
+    def _usable_queues(self) -> str:
+        usable = sorted(name for name in self.names if name not in self._parent_names)
+        if not usable:
+            return "is none that can be named"
+        return f"{'is' if len(usable) == 1 else 'are'} {_listed(usable)}"
+
+    def _leaf_queues_below(self, name: str) -> list[str]:
+        """Return who takes units below a queue; nobody below one that is not sound."""
+        found = [name] if name in self.row_by_name else []
+        for one in found:
+            found += self._children.get(one, ())
+        return sorted(one for one in found if one not in self._parent_names)
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _MAX_NAMES
+    return ", ".join(names[:_MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
+def _cycle(path: list[str], back: str) -> Iterator[str]:
+    """Yield who is above whom, from a queue up to itself."""
+    names = path[path.index(back) :]
+    yield from names[:_MAX_NAMES]
+    if len(names) > _MAX_NAMES:
+        yield "…"
+    yield back
+
+
+def _age(queue: Queue) -> tuple[int, str]:
+    return epoch_s(queue.metadata.creation_timestamp) or 0, queue.metadata.uid
+
+
+def _annotation(queue: Queue, annotation: str) -> str | None:
+    return queue.metadata.annotations.get(annotation)
+
+
+def _relevant_parts(queue: Queue) -> tuple[object, ...]:
+    goal = _annotation(queue, RECLAIM_GOAL) or _ALLOWED_VALUES[RECLAIM_GOAL][0]
+    notes = _annotation(queue, CONSOLIDATION), _annotation(queue, ACCESS)
+    return queue.spec, _age(queue), goal, notes, _misspelt(queue)
+
+
+def _misspelt(queue: Queue) -> tuple[FieldError, ...]:
+    meta = queue.metadata
+    return tuple(misspelled_keys(meta.labels, meta.annotations, QUEUE_KEYS))
+
+
+def _numbers_too_large(shares: Iterable[QueueResource]) -> Iterator[str]:
+    """Yield the numbers that are so large that another one counts in their place."""
+    for (kind, scale), share in zip(_SCALES, shares, strict=True):
+        for field, number, limit in (
+            ("quota", share.quota, _MAX_BOUND // scale),
+            ("limit", share.limit, _MAX_BOUND // scale),
+            ("overQuotaWeight", share.over_quota_weight, _MAX_WEIGHT),
+        ):
+            if number > limit:
+                path = f"spec.resources.{kind.name.lower()}.{field}"
+                yield f"{path} is {float(number):g}: it counts as {limit}, and nothing can be more"
+
+
+def _bound(number: Decimal, scale: int) -> int:
+    if number < 0:
+        return UNBOUND
+    return _MAX_BOUND if number > _MAX_BOUND // scale else int(number * scale)

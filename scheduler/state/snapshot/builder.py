@@ -1,0 +1,638 @@
+"""The state of the cluster, kept so that the next snapshot costs no more than what has changed.
+
+The contract of `ClusterState`:
+
+1. It has one owner, and no two calls at a time. What it returns never changes afterwards.
+2. Objects may be put in any order, and more than once; of a name the last counts.
+3. A snapshot is the same as that of a state which was only given the objects of now.
+
+Updates go one way: nodes, pods and their classes, PodGroups, reservations, encoding, node
+occupancy, PodGroup rows. Each step says what it has changed, and the next looks only at that.
+"""
+
+from collections.abc import Iterable, Iterator, KeysView, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from scheduler.core.gang.tasks_to_allocate import is_satisfied
+from scheduler.core.model.resources import NONE, Bools, Ints
+from scheduler.core.model.snapshot import Snapshot
+from scheduler.state.constraints.disruption_budgets import BudgetTable
+from scheduler.state.constraints.namespace_bounds import NamespaceBounds
+from scheduler.state.constraints.volumes import SharedClaims
+from scheduler.state.inputs import Cluster, ObjectStore, ObjectWarning, Permit, StateOptions
+from scheduler.state.nodes.node_table import NodeTable
+from scheduler.state.podgroups.attributes import AttributeResolver, Evictability, QuotaScopes
+from scheduler.state.podgroups.index import PodGroupIndex
+from scheduler.state.podgroups.podgroup import PodGroupRecord
+from scheduler.state.podgroups.reservations import Reservations
+from scheduler.state.pods.class_table import PodClassTable
+from scheduler.state.pods.pod_class import PodClass
+from scheduler.state.pods.pod_table import PENDING, RELEASING, RUNNING, STUCK_RELEASING, PodTable
+from scheduler.state.queues.access import AccessQuestion, AccessQuestions, QueueAccessRule
+from scheduler.state.queues.queue_table import QueueTable
+from scheduler.state.snapshot.context import BuildContext
+from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot, difference
+from scheduler.state.snapshot.occupancy import NodeOccupancy
+from scheduler.state.snapshot.podgroup_rows import PodGroupTable, PreFilter
+from scheduler.state.snapshot.queue_usage import QueueTotals, QueueUsageTable, releasing_by_queue
+from scheduler.state.snapshot.signatures import Encoding, EncodingGenerations, current_encoding_key
+from trainer_kai.api.disruption import PodDisruptionBudget
+from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.meta import Key
+from trainer_kai.api.names import QUEUE
+from trainer_kai.api.namespace import Namespace
+from trainer_kai.api.node import Node
+from trainer_kai.api.pod import Pod
+from trainer_kai.api.podgroup import PodGroup
+from trainer_kai.api.priority import PriorityClass
+from trainer_kai.api.queue import Queue
+from trainer_kai.api.quota import ResourceQuota
+from trainer_kai.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+from trainer_kai.api.trainjob import TrainJob
+from trainer_kai.errors import InvariantError
+
+__all__ = [
+    "ClusterState",
+    "EncodedSnapshot",
+    "ObjectChanges",
+    "ObjectWarning",
+    "SnapshotBuilder",
+    "StateOptions",
+    "encode",
+]
+
+
+class ObjectChanges(NamedTuple):
+    """What has changed since the last time: None is gone."""
+
+    nodes: Mapping[str, Node | None]
+    pods: Mapping[Key, Pod | None]
+    pod_groups: Iterable[Key]
+    jobsets: Iterable[Key]
+    trainjobs: Iterable[Key]  # or what became of our wish to suspend them
+    quotas: Mapping[Key, ResourceQuota | None]
+    permits: AbstractSet[Key]  # namespaces and queues of which something else is known now
+    has_queues: bool
+    has_priority_classes: bool
+    has_namespaces: bool
+    has_claims: bool  # or volumes or classes
+    has_budgets: bool
+
+
+class SnapshotBuilder:
+    """Of one state."""
+
+    def __init__(self, cluster: Cluster, options: StateOptions) -> None:
+        self._cluster: Final = cluster
+        self._options: Final = options
+        self._nodes: Final = NodeTable()
+        self._class_table: Final = PodClassTable(options)
+        self._pod_table: Final = PodTable(self._class_table, self._nodes, options)
+        self._podgroup_index: Final = PodGroupIndex(cluster, self._pod_table, options)
+        self._reservations: Final = Reservations(self._pod_table, self._nodes)
+        self._shared_claims: Final = SharedClaims(cluster, self._pod_table)
+        self._evictability: Final = Evictability(
+            cluster.trainjobs, cluster.suspend_refusals, kueue=options.kueue
+        )
+        self._access_rule: Final = QueueAccessRule(
+            cluster.permits, options.default_access, are_needed=options.needs_permission
+        )
+        self._access_questions: Final = AccessQuestions()
+        self._podgroup_table: Final = PodGroupTable(options)
+        self._queue_usage: Final = QueueUsageTable()
+        self._budgets: Final = BudgetTable()
+        self._warnings: Final[dict[Key, list[ObjectWarning]]] = {}
+        self._queues = QueueTable({})
+        self._quotas: Final = QuotaScopes()
+        self._attribute_resolver = AttributeResolver({}, self._quotas, cluster.pod_groups, options)
+        self._generations = EncodingGenerations()
+        self._claims_generation = 0  # how often claims, volumes or classes have changed
+        self._pod_counts: Ints = self._pod_table.pod_counts
+        self._namespace_bounds: Final = NamespaceBounds(self._pod_table)
+        encoding_key = current_encoding_key(
+            self._class_table, self._namespace_bounds.considered, self._nodes, self._generations
+        )
+        self._encoding = Encoding(
+            encoding_key, self._nodes, cluster, self._class_table, options.gpu_resources
+        )
+        self._occupancy = NodeOccupancy(self._encoding, self._nodes, self._pod_table)
+
+    @property
+    def is_sparse(self) -> bool:
+        """Say whether it is made for many more pods than there are."""
+        return self._pod_table.is_sparse
+
+    @property
+    def access_questions(self) -> KeysView[AccessQuestion]:
+        """Return the namespaces and queues that units are of, unless the queue says it is open."""
+        return self._access_questions.asked
+
+    @property
+    def terminating_pods(self) -> list[Pod]:
+        """Return the pods of our scheduler that are going."""
+        return self._pod_table.terminating_pods
+
+    def read(self, changes: ObjectChanges, now: int) -> None:
+        """Take what has changed."""
+        to_rebuild = self._read_rules(changes) | self._access_questions.podgroups_of(
+            changes.permits
+        )
+        self._read_pods(changes, now)
+        self._podgroup_index.begin(changes.trainjobs, now)
+        self._podgroup_index.update(
+            self._pod_table.changed_classes, changes.pod_groups, changes.jobsets
+        )
+        if self._nodes.new_row_of_old is not None:
+            self._podgroup_index.mark_changed(self._reserved_or_nominated())
+        if self._nodes.has_faults_changed:
+            self._podgroup_index.mark_changed(tuple(self._reservations.annotations))
+        self._pod_counts = self._pod_table.pod_counts
+        self._podgroup_index.count(self._pod_counts)
+        rows = self._pod_table.changed_nodes | self._nodes.changed_rows
+        for key in self._podgroup_index.changed:
+            record = self._podgroup_index.find(key)
+            rows |= self._reservations.read(key, record)
+            self._shared_claims.expect(key, record, self._reservations)
+        to_rebuild |= self._read_encoding(changes, rows)
+        if changes.has_budgets:
+            self._budgets.read(self._cluster.budgets)
+        self._read_podgroups(to_rebuild)
+
+    def snapshot(self, now: int) -> EncodedSnapshot:
+        """Return what is so now."""
+        context, encoding = self._context, self._encoding
+        podgroups, names = self._podgroup_table.table()
+        pods = self._podgroup_table.pods(context)
+        queue_requests = encoding.requests.queue_request
+        charges = QueueTotals(
+            len(self._queues.names), self._pod_table, self._pod_counts, queue_requests
+        )
+        self._queue_usage.add_to(charges)
+        reserved = self._reservations.counts_by_node()
+        snapshot = Snapshot(
+            resources=encoding.requests.columns.resource_columns,
+            nodes=self._occupancy.table(),
+            devices=self._occupancy.shared_gpus.table(),
+            pod_relations=self._occupancy.pod_relations(self._shared_claims.claim_usage(reserved)),
+            queues=replace(
+                self._queues.table(charges.allocated, charges.non_preemptible, charges.requested),
+                releasing=releasing_by_queue(self._pod_table, queue_requests),
+            ),
+            signatures=encoding.signatures.table(),
+            pods=pods,
+            podgroups=podgroups,
+            total=self._occupancy.total(),
+            now=now,
+            budgets=self._budgets.table(self._pod_table, self._pod_counts),
+        )
+        if encoding.signatures.are_mostly_unused(pods.signature):
+            self._generations = self._generations._replace(
+                signatures=self._generations.signatures + 1
+            )
+        texts = self._reservations.annotations
+        rows = enumerate(names) if texts else ()
+        return EncodedSnapshot(
+            snapshot=snapshot,
+            pod_keys=tuple(self._pod_table.keys),
+            podgroup_keys=names,
+            warnings=tuple(self._all_warnings()),
+            reserved={row: texts[key] for row, key in rows if key in texts},
+            selectors=encoding.affinity.selectors,
+            ports=encoding.host_ports.ports,
+            claims=self._shared_claims.claims,
+        )
+
+    @property
+    def _context(self) -> BuildContext:
+        return BuildContext(
+            pod_table=self._pod_table,
+            pod_counts=self._pod_counts,
+            podgroup_index=self._podgroup_index,
+            reservations=self._reservations,
+            attribute_resolver=self._attribute_resolver,
+            queues=self._queues,
+            encoding=self._encoding,
+            evictability=self._evictability,
+            access_rule=self._access_rule,
+        )
+
+    def _read_pods(self, changes: ObjectChanges, now: int) -> None:
+        nodes, pod_table = self._nodes, self._pod_table
+        nodes.read(changes.nodes)
+        pod_table.reset_changes()
+        if nodes.new_row_of_old is not None:
+            pod_table.renumber_nodes(nodes.new_row_of_old)
+        pod_table.read(changes.pods)
+        changed = (
+            self._class_table.indexed_namespaces ^ self._class_table.index_selecting_namespaces
+        )
+        if changed:  # then others are alike in those namespaces
+            self._class_table.indexed_namespaces = self._class_table.index_selecting_namespaces
+            pods = self._cluster.pods.items()
+            pod_table.read({key: pod for key, pod in pods if key.namespace in changed})
+        pod_table.update_stuck(now)
+
+    def _read_rules(self, changes: ObjectChanges) -> set[Key | int]:
+        """Take queues, priority classes, quotas; return the gangs and slots that they concern."""
+        before = self._queues
+        if changes.has_queues and not before.is_same(self._cluster.queues):
+            self._queues = QueueTable(self._cluster.queues)
+        touched = self._quotas.read(changes.quotas)
+        if changes.has_priority_classes or touched:
+            priority_classes = dict(self._cluster.priority_classes)
+            groups = self._cluster.pod_groups
+            self._attribute_resolver = AttributeResolver(
+                priority_classes, self._quotas, groups, self._options
+            )
+        if changes.has_priority_classes:
+            return {*self._podgroup_index.by_key, *self._standalone_rows()}
+        return self._podgroups_in_namespaces(touched) | self._podgroups_with_changed_queue(before)
+
+    def _podgroups_in_namespaces(self, touched: set[str]) -> set[Key | int]:
+        """Return the gangs and slots of some namespaces."""
+        if not touched:
+            return set()
+        keys, records, standalone = (
+            self._pod_table.keys,
+            self._podgroup_index.by_key,
+            self._standalone_rows(),
+        )
+        return {
+            *(key for key in records if key.namespace in touched),
+            *(pod_row for pod_row in standalone if keys[pod_row].namespace in touched),
+        }
+
+    def _podgroups_with_changed_queue(self, before: QueueTable) -> set[Key | int]:
+        """Return the gangs and slots whose queue is another one now."""
+        if self._queues is before:
+            return set()
+        records, standalone = self._podgroup_index.by_key, self._standalone_rows()
+        classes, attribute_resolver, after = (
+            self._class_table,
+            self._attribute_resolver,
+            self._queues,
+        )
+        queues_of: dict[Key | int, set[str]] = {
+            key: self._queues_of(record) for key, record in records.items()
+        }
+        for pod_row in standalone:
+            queues_of[pod_row] = {
+                attribute_resolver.of_standalone(
+                    classes[int(self._pod_table.class_number[pod_row])]
+                ).queue
+            }
+        changed = {
+            name
+            for name in set[str]().union(*queues_of.values())
+            if before.row_and_failure(name) != after.row_and_failure(name)
+            or before.allows_consolidation(name) != after.allows_consolidation(name)
+            or before.access(name) != after.access(name)
+        }
+        without_group = {
+            key for key, record in records.items() if record.group is None
+        }  # in one of two queues
+        return {
+            podgroup_or_pod for podgroup_or_pod, names in queues_of.items() if names & changed
+        } | without_group
+
+    def _read_encoding(self, changes: ObjectChanges, rows: set[int]) -> set[Key | int]:
+        """Bring codes up to date, and nodes; return whose units must be written in others."""
+        if changes.has_namespaces:
+            self._generations = self._generations._replace(
+                namespaces=self._generations.namespaces + 1
+            )
+        if changes.has_claims:
+            self._claims_generation += 1
+        to_rebuild: set[Key | int] = set()
+        changed = self._namespace_bounds.read(*self._considered_classes())
+        to_rebuild |= self._podgroups_of_classes(changed)
+        if self._class_table.is_expected[changed].any():
+            to_rebuild |= self._podgroups_expecting_pods()
+        encoding_key = current_encoding_key(
+            self._class_table, self._namespace_bounds.considered, self._nodes, self._generations
+        )
+        claims = (
+            self._claims_generation,
+            self._shared_claims.update(self._pod_counts, self._claims_generation),
+        )
+        reserved = self._reservations.counts_by_node()
+        if encoding_key != self._encoding.key:
+            gpus = self._options.gpu_resources
+            self._encoding = Encoding(
+                encoding_key, self._nodes, self._cluster, self._class_table, gpus
+            )
+            self._occupancy = NodeOccupancy(self._encoding, self._nodes, self._pod_table)
+            rows = set(range(len(self._nodes)))
+            to_rebuild |= self._podgroups_expecting_pods()
+            to_rebuild.update(self._reservations.by_podgroup)
+        else:
+            self._encoding.read_classes()
+            self._encoding.forget(changed)
+            self._occupancy.read_capacity(self._nodes.changed_rows)
+        if claims != self._encoding.claims_generation:
+            self._encoding.read_claims(self._cluster, *claims)
+            to_rebuild |= self._podgroups_of_classes(
+                np.flatnonzero(self._class_table.has_volumes).tolist()
+            )
+            to_rebuild.update(self._shared_claims.expected_pods)
+        self._occupancy.read(rows - {NONE}, reserved)
+        return to_rebuild
+
+    def _considered_classes(self) -> tuple[Bools, Bools]:
+        """Return the kin that lie, want to or are of gangs that may keep room, and those that lie.
+
+        A pod on its own that is gated wants to be somewhere as well.
+        """
+        classes, pod_counts = self._class_table, self._pod_counts
+        size = len(pod_counts)
+        is_on_node: Bools = (
+            np.bincount(self._pod_table.class_number[self._pod_table.node != NONE], minlength=size)
+            > 0
+        )
+        is_wanted = (classes.is_ours[:size] & (pod_counts[:, PENDING] > 0)) | classes.is_expected[
+            :size
+        ]
+        standalone = classes.is_standalone[:size] & pod_counts[:, : RUNNING + 1].any(axis=1)
+        return is_on_node | is_wanted | standalone | self._podgroup_index.is_listed[
+            classes.record_number[:size]
+        ], is_on_node
+
+    def _podgroups_expecting_pods(self) -> set[Key | int]:
+        """Return the gangs that expect pods."""
+        return {key for key, record in self._podgroup_index.by_key.items() if record.expected}
+
+    def _podgroups_of_classes(self, numbers: Iterable[int]) -> set[Key | int]:
+        """Return the gangs, and the slots of pods on their own, of some kin."""
+        found: set[Key | int] = set()
+        for number in numbers:
+            pod_class = self._class_table[number]
+            found.update(
+                pod_class.pod_rows if pod_class.podgroup_key is None else (pod_class.podgroup_key,)
+            )
+        return found
+
+    def _read_podgroups(self, to_rebuild: set[Key | int]) -> None:
+        context = self._context
+        prefilter = PreFilter(context)
+        keys = dict.fromkeys(
+            podgroup_or_pod
+            for podgroup_or_pod in to_rebuild
+            if not isinstance(podgroup_or_pod, int)
+        )
+        refused: list[int] = []  # their queue is that of the group
+        for key in self._podgroup_index.changed | keys:
+            record = self._podgroup_index.find(key)
+            self._warnings.pop(key, None)
+            if record is None:
+                self._podgroup_table.remove(key)
+                self._queue_usage.remove(key)
+                self._access_questions.put(key)
+                continue
+            self._access_questions.put(key, *self._questions_of(record))
+            prefilter_failure, growth_failure = (
+                prefilter.of_record(record),
+                prefilter.of_elastic(record),
+            )
+            podgroup = self._podgroup_table.read_record(
+                context, record, prefilter_failure, growth_failure
+            )
+            has_all = (
+                growth_failure is not None and podgroup is not None and is_satisfied(podgroup.tree)
+            )
+            self._queue_usage.read(
+                context, record, growth_failure if has_all else prefilter_failure
+            )
+            if record.refusals or record.warnings:
+                self._warnings[key] = [*record.object_warnings(self._is_waiting)]
+            refused += [pod_row for pod_class in record.refusals for pod_row in pod_class.pod_rows]
+        pod_rows = [
+            podgroup_or_pod for podgroup_or_pod in to_rebuild if isinstance(podgroup_or_pod, int)
+        ] + refused
+        self._read_standalone(context, prefilter, pod_rows + self._podgroup_index.misplaced_rows)
+
+    def _read_standalone(
+        self, context: BuildContext, prefilter: PreFilter, to_rebuild: list[int]
+    ) -> None:
+        """Make the units of pods on their own, and say what these charge.
+
+        A pod that runs without a place in the group that it names is one as well.
+        """
+        pod_table, classes = self._pod_table, self._class_table
+        pod_rows = np.unique(np.array(self._pod_table.changed_rows + to_rebuild, dtype=np.int64))
+        numbers, states = pod_table.class_number[pod_rows], pod_table.state[pod_rows]
+        is_own = classes.is_standalone[numbers] | classes.is_misplaced[numbers]
+        is_podgroup = (classes.is_standalone[numbers] & (states <= RUNNING)) | (
+            is_own & (states == RUNNING)
+        )
+        for pod_row in self._podgroup_table.known_rows(pod_rows[~is_podgroup]):
+            self._podgroup_table.remove(pod_row)
+            self._access_questions.put(pod_row)
+        for pod_row in pod_rows[is_podgroup].tolist():
+            pod_class, is_pending = (
+                classes[int(pod_table.class_number[pod_row])],
+                pod_table.state[pod_row] == PENDING,
+            )
+            self._access_questions.put(
+                pod_row,
+                self._question(
+                    pod_class.namespace, self._attribute_resolver.of_standalone(pod_class).queue
+                ),
+            )
+            prefilter_failure = prefilter.of_standalone(
+                pod_class, f"pod {pod_table.keys[pod_row].name}", is_pending=bool(is_pending)
+            )
+            self._podgroup_table.read_standalone_pod(context, pod_row, prefilter_failure)
+        charged = is_own & (
+            states <= STUCK_RELEASING
+        )  # also of pods that are going, and no unit any more
+        for pod_class in dict.fromkeys(classes[number] for number in numbers[charged].tolist()):
+            if classes.is_misplaced[pod_class.number]:
+                self._queue_usage.read_misplaced(context, pod_class)
+                continue
+            prefilter_failure = prefilter.of_standalone(
+                pod_class, "", is_pending=self._is_waiting(pod_class)
+            )
+            self._queue_usage.read_standalone(context, pod_class, prefilter_failure)
+
+    def _standalone_rows(self) -> list[int]:
+        """Return the slots of pods on their own, and of strays, that charge their queues."""
+        pod_table = self._pod_table
+        is_own = (
+            self._class_table.is_standalone[pod_table.class_number]
+            | self._class_table.is_misplaced[pod_table.class_number]
+        )
+        is_present = is_own & (pod_table.state <= STUCK_RELEASING)
+        found: list[int] = np.flatnonzero(is_present).tolist()
+        return found
+
+    def _questions_of(self, record: PodGroupRecord) -> Iterator[AccessQuestion | None]:
+        """Yield what is to be asked: also of queues that pods name beside that of their group."""
+        if record.group is None or not (record.is_active or self._has_terminating_pods(record)):
+            return
+        for queue in self._queues_of(record):
+            yield self._question(record.key.namespace, queue)
+
+    def _queues_of(self, record: PodGroupRecord) -> set[str]:
+        queues = (
+            {pod_class.labels.get(QUEUE, "") for pod_class in record.pod_classes}
+            if record.group
+            else set[str]()
+        )
+        return (queues - {""}) | {self._attribute_resolver.of_podgroup(record).queue}
+
+    def _has_terminating_pods(self, record: PodGroupRecord) -> bool:
+        """Say whether pods of a gang are on nodes and going, of older attempts too."""
+        numbers = [pod_class.number for pod_class in record.pod_classes]
+        return bool(self._pod_counts[numbers][:, (RELEASING, STUCK_RELEASING)].any())
+
+    def _question(self, namespace: str, queue: str) -> AccessQuestion | None:
+        """Return what is to be asked; nothing of a queue that takes no units anyway."""
+        if self._queues.prefilter_failure(queue) is not None:
+            return None
+        return self._access_rule.question(Key(namespace, queue), self._queues.access(queue))
+
+    def _is_waiting(self, pod_class: PodClass) -> bool:
+        return bool(self._pod_counts[pod_class.number, PENDING])
+
+    def _reserved_or_nominated(self) -> list[Key]:
+        """Return the gangs that hold slots, or were promised a node."""
+        classes = (
+            self._class_table[int(self._pod_table.class_number[pod_row])]
+            for pod_row in self._pod_table.nominated
+        )
+        named = [
+            pod_class.podgroup_key for pod_class in classes if pod_class.podgroup_key is not None
+        ]
+        return [*self._reservations.annotations, *named]
+
+    def _all_warnings(self) -> Iterable[ObjectWarning]:
+        yield from self._nodes.warnings
+        yield from self._queues.warnings
+        yield from dict.fromkeys(
+            warning for key in sorted(self._warnings) for warning in sorted(self._warnings[key])
+        )
+        yield from sorted(self._reservations.warnings)
+
+
+class ClusterState:
+    """Tell its shelves what there is, and ask for a snapshot at any time."""
+
+    def __init__(self, options: StateOptions) -> None:
+        self._options: Final = options
+        self.nodes: Final = ObjectStore[str, Node]()
+        self.pods: Final = ObjectStore[Key, Pod]()
+        self.pod_groups: Final = ObjectStore[Key, PodGroup]()
+        self.queues: Final = ObjectStore[str, Queue]()
+        self.priority_classes: Final = ObjectStore[str, PriorityClass]()
+        self.quotas: Final = ObjectStore[Key, ResourceQuota]()
+        self.namespaces: Final = ObjectStore[str, Namespace]()
+        self.claims: Final = ObjectStore[Key, PersistentVolumeClaim]()
+        self.volumes: Final = ObjectStore[str, PersistentVolume]()
+        self.storage_classes: Final = ObjectStore[str, StorageClass]()
+        self.budgets: Final = ObjectStore[Key, PodDisruptionBudget]()
+        self.jobsets: Final = ObjectStore[Key, JobSet]()
+        self.trainjobs: Final = ObjectStore[Key, TrainJob]()
+        self.suspend_refusals: Final = ObjectStore[
+            Key, str
+        ]()  # TrainJobs that cannot be suspended, and why
+        self.permits: Final = ObjectStore[Key, Permit]()  # by namespace and queue
+        self.cluster: Final = Cluster(
+            nodes=self.nodes.objects,
+            pods=self.pods.objects,
+            pod_groups=self.pod_groups.objects,
+            queues=self.queues.objects,
+            priority_classes=self.priority_classes.objects,
+            quotas=self.quotas.objects,
+            namespaces=self.namespaces.objects,
+            claims=self.claims.objects,
+            volumes=self.volumes.objects,
+            storage_classes=self.storage_classes.objects,
+            budgets=self.budgets.objects,
+            jobsets=self.jobsets.objects,
+            trainjobs=self.trainjobs.objects,
+            suspend_refusals=self.suspend_refusals.objects,
+            permits=self.permits.objects,
+        )
+        self._builder = SnapshotBuilder(self.cluster, options)
+
+    @property
+    def stores(self) -> tuple[ObjectStore[Any, Any], ...]:
+        """Return the shelves of all kinds."""
+        return tuple(one for one in vars(self).values() if isinstance(one, ObjectStore))
+
+    def put_all(self, cluster: Cluster) -> None:
+        """Take all objects of a cluster; what is known besides stays."""
+        self.nodes.put_all(cluster.nodes)
+        self.pods.put_all(cluster.pods)
+        self.pod_groups.put_all(cluster.pod_groups)
+        self.queues.put_all(cluster.queues)
+        self.priority_classes.put_all(cluster.priority_classes)
+        self.quotas.put_all(cluster.quotas)
+        self.namespaces.put_all(cluster.namespaces)
+        self.claims.put_all(cluster.claims)
+        self.volumes.put_all(cluster.volumes)
+        self.storage_classes.put_all(cluster.storage_classes)
+        self.budgets.put_all(cluster.budgets)
+        self.jobsets.put_all(cluster.jobsets)
+        self.trainjobs.put_all(cluster.trainjobs)
+        self.suspend_refusals.put_all(cluster.suspend_refusals)
+        self.permits.put_all(cluster.permits)
+
+    def snapshot(self, now: int) -> EncodedSnapshot:
+        """Return what is so now, in seconds since 1970."""
+        if self._builder.is_sparse:  # after most pods have gone, beginning anew is cheap
+            self._builder = SnapshotBuilder(self.cluster, self._options)
+            self.put_all(self.cluster)
+        self._builder.read(self._drain_changes(), now)
+        return self._builder.snapshot(now)
+
+    @property
+    def access_questions(self) -> KeysView[AccessQuestion]:
+        """Return which namespaces used which queues when a snapshot was made, of those to ask."""
+        return self._builder.access_questions
+
+    @property
+    def terminating_pods(self) -> list[Pod]:
+        """Return the pods of our scheduler that were going when a snapshot was made."""
+        return self._builder.terminating_pods
+
+    def check(self, now: int) -> None:
+        """Raise `InvariantError` if a state that knew nothing before would say something else."""
+        fresh = ClusterState(self._options)
+        fresh.put_all(self.cluster)
+        found = difference(self.snapshot(now), fresh.snapshot(now))
+        if found is not None:
+            raise InvariantError(found)
+
+    def _drain_changes(self) -> ObjectChanges:
+        return ObjectChanges(
+            nodes=self.nodes.drain_changes(),
+            pods=self.pods.drain_changes(),
+            pod_groups=self.pod_groups.drain_changes(),
+            jobsets=self.jobsets.drain_changes(),
+            trainjobs=[*self.trainjobs.drain_changes(), *self.suspend_refusals.drain_changes()],
+            permits=self.permits.drain_changes().keys(),
+            has_queues=bool(self.queues.drain_changes()),
+            has_priority_classes=bool(self.priority_classes.drain_changes()),
+            quotas=self.quotas.drain_changes(),
+            has_namespaces=bool(self.namespaces.drain_changes()),
+            has_budgets=bool(self.budgets.drain_changes()),
+            has_claims=any(
+                [
+                    self.claims.drain_changes(),
+                    self.volumes.drain_changes(),
+                    self.storage_classes.drain_changes(),
+                ]
+            ),
+        )
+
+
+def encode(cluster: Cluster, options: StateOptions) -> EncodedSnapshot:
+    """Return the snapshot of a cluster; the order of its objects does not matter."""
+    state = ClusterState(options)
+    state.put_all(cluster)
+    return state.snapshot(options.now)

@@ -1,0 +1,28 @@
+"""What is known while one snapshot is built."""
+
+from typing import NamedTuple
+
+from scheduler.core.model.resources import Ints
+from scheduler.state.podgroups.attributes import AttributeResolver, Evictability
+from scheduler.state.podgroups.index import PodGroupIndex
+from scheduler.state.podgroups.reservations import Reservations
+from scheduler.state.pods.pod_table import PodTable
+from scheduler.state.queues.access import QueueAccessRule
+from scheduler.state.queues.queue_table import QueueTable
+from scheduler.state.snapshot.signatures import Encoding
+
+__all__ = ["BuildContext"]
+
+
+class BuildContext(NamedTuple):
+    """All that units are made of."""
+
+    pod_table: PodTable
+    pod_counts: Ints  # pods, [kin, state]
+    podgroup_index: PodGroupIndex
+    reservations: Reservations
+    attribute_resolver: AttributeResolver
+    queues: QueueTable
+    encoding: Encoding
+    evictability: Evictability
+    access_rule: QueueAccessRule

@@ -1,0 +1,283 @@
+"""A snapshot with the names of its rows, and its dump by names.
+
+The dump is for tests and for debug mode: two snapshots with the same dump may differ in rows and
+codes. It is as large as the cluster, and slow to make.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from scheduler.core.model.podgroup import AffinityTerm, LabelRequirement, PodSet, SubGroupTree
+from scheduler.core.model.resources import NONE
+from scheduler.core.model.snapshot import Snapshot
+from scheduler.core.nodes.predicates import has_value
+from scheduler.state.constraints.selectors import PodSelector
+from scheduler.state.inputs import ObjectWarning
+from trainer_kai.api.meta import Key
+from trainer_kai.policy.pods.requests import PodHostPort
+
+__all__ = [
+    "EncodedSnapshot",
+    "SnapshotDump",
+    "difference",
+    "dump",
+]
+
+
+@dataclass(frozen=True)
+class EncodedSnapshot:
+    """Nothing in it changes any more."""
+
+    snapshot: Snapshot
+    pod_keys: tuple[Key, ...]  # by row; rows of nobody are in no unit
+    podgroup_keys: tuple[Key, ...]  # by row: namespace, and the name of the group
+    warnings: tuple[ObjectWarning, ...]  # what was left aside
+    reserved: Mapping[int, str] = field(default_factory=dict)  # by unit: the annotation that it has
+    selectors: tuple[PodSelector, ...] = ()  # by row of neighbours
+    ports: tuple[PodHostPort, ...] = ()  # by column of nodes
+    claims: tuple[Key, ...] = ()  # by row of neighbours
+
+
+SnapshotDump: TypeAlias = Mapping[str, Any]
+
+
+def difference(one: EncodedSnapshot, other: EncodedSnapshot) -> str | None:
+    """Return the first thing that two snapshots do not agree on."""
+    return _first_difference("snapshot", dump(one), dump(other))
+
+
+def dump(encoded: EncodedSnapshot) -> SnapshotDump:
+    """Return all that a snapshot says."""
+    return _Dumper(encoded).dump()
+
+
+def _first_difference(path: str, one: Any, other: Any) -> str | None:
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        for name in (*one, *(name for name in other if name not in one)):
+            found = _first_difference(f"{path}.{name}", one.get(name), other.get(name))
+            if found:
+                return found
+        return None
+    return None if one == other else f"{path}: {one!r}, not {other!r}"
+
+
+class _Dumper:
+    """Turns rows into names."""
+
+    def __init__(self, encoded: EncodedSnapshot) -> None:
+        self._encoded: Final = encoded
+        self._snapshot: Final = encoded.snapshot
+        self._nodes: Final = encoded.snapshot.nodes.names
+        self._podgroups: Final = [str(key) for key in encoded.podgroup_keys]
+        self._signatures: Final[dict[int, SnapshotDump]] = {}
+
+    def dump(self) -> SnapshotDump:
+        """Return everything."""
+        snapshot, encoded = self._snapshot, self._encoded
+        return {
+            "axes": (
+                snapshot.resources.names,
+                snapshot.resources.kinds,
+                snapshot.resources.weights,
+            ),
+            "order": (self._nodes, snapshot.queues.names, tuple(self._podgroups)),
+            "nodes": self._read_nodes(),
+            "devices": self._devices(),
+            "selectors": self._by_node(encoded.selectors, snapshot.pod_relations.selector_counts),
+            "holders": self._by_node(self._terms, snapshot.pod_relations.anti_affinity_counts),
+            "ports": self._by_node(encoded.ports, snapshot.nodes.ports.T),
+            "claims": {
+                str(claim): (self._node(node), users)
+                for claim, node, users in zip(
+                    encoded.claims,
+                    snapshot.pod_relations.claim_node,
+                    snapshot.pod_relations.claim_users,
+                    strict=True,
+                )
+            },
+            "queues": self._queues(),
+            "units": self._read_podgroups(),
+            "pods": self._pods(),
+            "budgets": dict(zip(snapshot.budgets.names, snapshot.budgets.allowed, strict=True)),
+            "total": snapshot.total,
+            "now": snapshot.now,
+            "strays": sorted(encoded.warnings),
+            "reserved": {self._podgroups[row]: text for row, text in encoded.reserved.items()},
+        }
+
+    def _node(self, row: int) -> str | None:
+        return None if row == NONE else self._nodes[row]
+
+    def _by_node(self, names: Iterable[object], table: Any) -> SnapshotDump:
+        """Return the rows of a table without their zeros."""
+        return {
+            str(name): {self._nodes[n]: int(row[n]) for n in np.flatnonzero(row).tolist()}
+            for name, row in zip(names, table, strict=True)
+        }
+
+    def _read_nodes(self) -> SnapshotDump:
+        nodes, names = self._snapshot.nodes, self._snapshot.resources.names
+        columns = (nodes.allocatable, nodes.idle, nodes.releasing)
+        return {
+            name: {
+                **dict(zip(names, np.stack([it[n] for it in columns], 1).tolist(), strict=True)),
+                "fault": int(nodes.fault[n]),
+                "taints": _named(nodes.taint_names, np.flatnonzero(nodes.taints[n]).tolist()),
+            }
+            for n, name in enumerate(nodes.names)
+        }
+
+    def _devices(self) -> SnapshotDump:
+        devices = self._snapshot.devices
+        amounts = (devices.used, devices.releasing, devices.memory)
+        rows = zip(devices.node.tolist(), devices.ids, *amounts, strict=True)
+        return {f"{self._nodes[node]}/{name}": [*map(int, has)] for node, name, *has in rows}
+
+    def _queues(self) -> SnapshotDump:
+        queues = self._snapshot.queues
+        columns = {
+            "quota": queues.quota,
+            "limit": queues.limit,
+            "weight": queues.weight,
+            "allocated": queues.allocated,
+            "fixed": queues.non_preemptible,
+            "requested": queues.requested,
+        }
+        return {
+            name: {
+                "parent": None if queues.parent[q] == NONE else queues.names[queues.parent[q]],
+                "priority": queues.priority[q],
+                "min_s": [it[q] for it in (queues.preempt_min_s, queues.reclaim_min_s) if it],
+                "is_quota_only": bool(queues.is_quota_only) and queues.is_quota_only[q],
+                **{name: column[q].tolist() for name, column in columns.items()},
+                "going": {
+                    self._node(it.node): it.amounts for it in queues.releasing if it.queue == q
+                },
+            }
+            for q, name in enumerate(queues.names)
+        }
+
+    def _pods(self) -> SnapshotDump:
+        pods = self._snapshot.pods
+        return {
+            str(self._encoded.pod_keys[row]): {
+                "unit": self._podgroups[pods.podgroup[row]],
+                "node": self._node(int(pods.node[row])),
+                "state": int(pods.state[row]),
+                "shape": self._signature(int(pods.signature[row])),
+                "budgets": self._budgets(row),
+            }
+            for row in np.flatnonzero(pods.podgroup != NONE).tolist()
+        }
+
+    def _budgets(self, pod: int) -> list[str]:
+        budgets = self._snapshot.budgets
+        row = budgets.set_of_pod[pod] if budgets.names else NONE
+        return [] if row == NONE else [budgets.names[it] for it in budgets.sets[row]]
+
+    def _read_podgroups(self) -> SnapshotDump:
+        queues = self._snapshot.queues.names
+        return {
+            name: {
+                "name": podgroup.name,
+                "queue": None if podgroup.queue == NONE else queues[podgroup.queue],
+                "standing": (
+                    podgroup.priority,
+                    podgroup.is_preemptible,
+                    podgroup.has_running,
+                    podgroup.stale_at,
+                ),
+                "bar": podgroup.prefilter_failure,
+                "growth_bar": podgroup.elastic_failure,
+                "leaves": (
+                    podgroup.owning_jobset,
+                    podgroup.non_evictable_reason,
+                    podgroup.may_relocate,
+                ),
+                "whole": (podgroup.is_relocating, podgroup.is_partly_succeeded),
+                "moments": (
+                    podgroup.running_since,
+                    podgroup.checkpoint_at,
+                    podgroup.preemption_delay_until,
+                    podgroup.preemption_delay,
+                ),
+                "tree": self._tree(podgroup.tree),
+            }
+            for name, podgroup in zip(self._podgroups, self._snapshot.podgroups, strict=True)
+        }
+
+    def _tree(self, tree: SubGroupTree) -> SnapshotDump:
+        if not isinstance(tree, PodSet):
+            children = {child.name: self._tree(child) for child in tree.children}
+            return {"name": tree.name, "minimum": tree.minimum, "children": children}
+        return {
+            "name": tree.name,
+            "minimum": tree.minimum,
+            "waiting": [str(self._encoded.pod_keys[pod]) for pod in tree.pending],
+            "counts": (tree.running, tree.succeeded, tree.expected, tree.gated),
+            "slots": [
+                (self._nodes[place.node], self._signature(place.signature), place.cause)
+                for place in tree.reserved_places
+            ],
+            "later": None
+            if tree.expected_signature == NONE
+            else self._signature(tree.expected_signature),
+        }
+
+    def _signature(self, row: int) -> SnapshotDump:
+        if row not in self._signatures:
+            self._signatures[row] = self._read_signature(row)
+        return self._signatures[row]
+
+    def _read_signature(self, row: int) -> SnapshotDump:
+        snapshot, encoded = self._snapshot, self._encoded
+        it, taints = snapshot.signatures[row], snapshot.nodes.taint_names
+        return {
+            "request": dict(zip(snapshot.resources.names, it.request, strict=True)),
+            "counted": (*it.queue_request, it.has_gpu, it.shared_devices, it.device_share),
+            "lacking": it.unknown_resources,
+            "tolerates": _named(taints, it.tolerated_taints),
+            "any_of": {
+                frozenset(frozenset(map(self._requirement, needs)) for needs in alternatives)
+                for alternatives in it.node_affinity
+            },
+            "nominated": self._node(it.nominated_node),
+            "ports": [
+                _named(encoded.ports, rows) for rows in (it.host_ports, it.conflicting_ports)
+            ],
+            "matches": _named(encoded.selectors, it.matched_selectors),
+            "near": ({self._term(term) for term in it.affinity}, it.matches_own_affinity),
+            "apart": [
+                _named(self._terms, rows) for rows in (it.anti_affinity, it.existing_anti_affinity)
+            ],
+            "spread": [
+                (self._term(AffinityTerm(*one[:2])), one[2:]) for one in it.spread_constraints
+            ],
+            "claims": [_named(encoded.claims, rows) for rows in (it.rwo_claims, it.rwop_claims)],
+        }
+
+    def _requirement(self, need: LabelRequirement) -> tuple[str, frozenset[str]]:
+        nodes = self._snapshot.nodes
+        found = _named(self._nodes, np.flatnonzero(has_value(nodes.labels, need)).tolist())
+        return need.label or nodes.key_names[need.key], found
+
+    @cached_property
+    def _terms(self) -> list[object]:
+        return [self._term(term) for term in self._snapshot.pod_relations.anti_affinity_terms]
+
+    def _term(self, term: AffinityTerm) -> tuple[object, ...]:
+        """Return who is meant, and which nodes are one place."""
+        nodes = self._snapshot.nodes
+        places: dict[int, list[str]] = {}
+        for name, code in zip(self._nodes, nodes.labels[:, term.key].tolist(), strict=True):
+            places.setdefault(code, []).append(name)
+        nodes_by_value = frozenset(tuple(names) for code, names in places.items() if code != NONE)
+        return self._encoded.selectors[term.selector], nodes.key_names[term.key], nodes_by_value
+
+
+def _named(names: Any, rows: Iterable[int]) -> frozenset[Any]:
+    return frozenset(names[row] for row in rows)

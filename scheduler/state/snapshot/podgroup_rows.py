@@ -1,0 +1,534 @@
+"""A row of the snapshot for each PodGroup, or the pre-filter failure that keeps it from being planned."""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler.core.model.failures import PreFilterFailure, UnschedulableReason
+from scheduler.core.model.podgroup import PodGroupInfo, PodSet, ReservedPlace
+from scheduler.core.model.resources import NONE
+from scheduler.core.model.snapshot import PodState, SnapshotPods
+from scheduler.state.constraints.namespace_bounds import bound_message
+from scheduler.state.inputs import StateOptions, epoch_s
+from scheduler.state.podgroups.attributes import (
+    PodGroupAttributes,
+    is_partly_succeeded,
+    preemption_delay_until,
+    running_since,
+    scheduled_at,
+    stale_at,
+)
+from scheduler.state.podgroups.podgroup import DEFAULT_PODSET, PodGroupRecord, podgroup_tree
+from scheduler.state.podgroups.stages import StageDependencies
+from scheduler.state.pods.pod_class import GpuSharing, PodClass
+from scheduler.state.pods.pod_table import (
+    DONE,
+    GATED,
+    PENDING,
+    RELEASING,
+    RUNNING,
+    STATES,
+    STUCK_RELEASING,
+    SUCCEEDED,
+    PodTable,
+)
+from scheduler.state.snapshot.context import BuildContext
+from trainer_kai.api.meta import Key, Meta
+from trainer_kai.api.names import PREEMPTION_DELAY, QUEUE
+from trainer_kai.policy.podgroups.names import workload_name
+
+__all__ = [
+    "PodGroupTable",
+    "PreFilter",
+    "has_started",
+    "requests_nothing",
+]
+
+_RETRY_ON: Final = frozenset({"pods"})
+_REQUESTS_NOTHING: Final = (
+    UnschedulableReason.MISCONFIGURED,
+    UnschedulableReason.FORBIDDEN_QUEUE,
+    UnschedulableReason.WAITING_FOR_STAGE,
+)
+
+
+class PreFilter:
+    """Of several the smallest verdict is told, of equal ones that of the oldest pods."""
+
+    def __init__(self, context: BuildContext) -> None:
+        self._context: Final = context
+        self._stage_dependencies: Final = StageDependencies(
+            context.pod_table, context.podgroup_index
+        )
+        self._bound_messages: Final[
+            dict[Key, str]
+        ] = {}  # what gangs of which some are left out are told
+
+    def of_record(self, record: PodGroupRecord) -> PreFilterFailure | None:
+        """Return what is in the way of a gang."""
+        return _first_reason(self._failures(record))
+
+    def of_standalone(
+        self, pod_class: PodClass, title: str, *, is_pending: bool
+    ) -> PreFilterFailure | None:
+        """Return what is in the way of a pod on its own."""
+        attributes = self._context.attribute_resolver.of_standalone(pod_class)
+        queue = self._context.queues.prefilter_failure(attributes.queue)
+        if queue is None and is_pending:
+            queue = self._access_failure(pod_class.namespace, attributes.queue)
+        found = (
+            [
+                *self._class_failures(pod_class, title, None),
+                *_priority_class_failures(attributes, title),
+            ]
+            if is_pending
+            else []
+        )
+        return _first_reason((*found, *((queue,) if queue else ())))
+
+    def of_elastic(self, record: PodGroupRecord) -> PreFilterFailure | None:
+        """Return what is in the way of more than a gang needs that has begun.
+
+        What it has it keeps, whatever becomes of its permission, of the topology it requires or of
+        its priority class: it may be made whole again.
+        """
+        if record.group is None or not has_started(record):
+            return None
+        return _first_reason(
+            self._start_failures(record, self._context.attribute_resolver.of_podgroup(record))
+        )
+
+    def _start_failures(
+        self, record: PodGroupRecord, attributes: PodGroupAttributes
+    ) -> Iterator[PreFilterFailure]:
+        """Yield what is in the way of the start of a gang, and later of more than it needs."""
+        if (
+            self._context.queues.prefilter_failure(attributes.queue) is None
+        ):  # of one that is none nothing is asked
+            permit = self._access_failure(record.key.namespace, attributes.queue)
+            if permit is not None:
+                yield permit
+        if record.topology_failure is not None:
+            yield record.topology_failure
+        yield from _priority_class_failures(attributes, "")
+
+    def _access_failure(self, namespace: str, queue: str) -> PreFilterFailure | None:
+        return self._context.access_rule.prefilter_failure(
+            Key(namespace, queue), self._context.queues.access(queue)
+        )
+
+    def _failures(self, record: PodGroupRecord) -> Iterator[PreFilterFailure]:
+        context = self._context
+        if record.prefilter_failure is not None:
+            yield record.prefilter_failure
+        if record.group is None:
+            return
+        attributes = context.attribute_resolver.of_podgroup(record)
+        queue = context.queues.prefilter_failure(attributes.queue)
+        if queue is not None:
+            yield queue
+        if not has_started(record):
+            yield from self._start_failures(record, attributes)
+        yield from self._stage_dependencies(record)
+        class_table, pod_table = context.pod_table.class_table, context.pod_table
+        pending = [
+            pod_class
+            for pod_class in record.pod_classes
+            if class_table.is_counted[pod_class.number]
+            and (context.pod_counts[pod_class.number, PENDING] or pod_class.expected_by)
+            and self._class_failures(pod_class, "", record)
+        ]
+        for pod_class in sorted(
+            pending, key=lambda pod_class: pod_table.age(pod_table.oldest(pod_class))
+        ):
+            yield from self._class_failures(pod_class, pod_table.title(pod_class), record)
+        for pod_class, _ in record.expected.values():
+            yield from self._class_failures(pod_class, pod_table.title(pod_class), record)
+
+    def _class_failures(
+        self, pod_class: PodClass, title: str, record: PodGroupRecord | None
+    ) -> list[PreFilterFailure]:
+        """Return why pods cannot be placed, whatever room there is, under this title."""
+        encoding = self._context.encoding
+        excess = pod_class.shared_spec.excess
+        if (
+            excess is None
+            and self._context.pod_table.class_table.exceeds_namespace_bound[pod_class.number]
+        ):
+            excess = self._bound_message(pod_class, record)
+        if excess is not None:
+            return [
+                PreFilterFailure(UnschedulableReason.MISCONFIGURED, f"{title}: {excess}", _RETRY_ON)
+            ]
+        found = [
+            *_pod_failures(pod_class, encoding.requests.sharing.get(pod_class.number)),
+            *encoding.claims.failures(pod_class),
+        ]
+        found += self._queue_label_failures(pod_class, record)
+        return [
+            prefilter_failure._replace(message=title + prefilter_failure.message)
+            for prefilter_failure in found
+        ]
+
+    def _queue_label_failures(
+        self, pod_class: PodClass, record: PodGroupRecord | None
+    ) -> Iterator[PreFilterFailure]:
+        """Yield why pods may not be in the queue that they would be in without their group.
+
+        A user can take the group away while they run.
+        """
+        named_queue, group = pod_class.labels.get(QUEUE, ""), record.group if record else None
+        if group is None or named_queue in {"", group.spec.queue}:
+            return
+        prefilter_failure = self._context.queues.prefilter_failure(
+            named_queue
+        ) or self._access_failure(pod_class.namespace, named_queue)
+        if prefilter_failure is not None:
+            why = (
+                f" has the label {QUEUE}: {named_queue}, and its PodGroup is in "
+                f"{group.spec.queue}: "
+            )
+            yield prefilter_failure._replace(message=why + prefilter_failure.message)
+
+    def _bound_message(self, pod_class: PodClass, record: PodGroupRecord | None) -> str:
+        """Return what is told of pods that are left out: the same of all pods of a gang."""
+        if record is None:
+            return bound_message(pod_class.namespace, (pod_class,))
+        message = self._bound_messages.get(record.key)
+        if message is None:
+            is_counted = self._context.pod_table.class_table.is_counted
+            own = [it for it in record.pod_classes if is_counted[it.number]]
+            expected_classes = [it for it, _ in record.expected.values()]
+            message = bound_message(pod_class.namespace, dict.fromkeys((*own, *expected_classes)))
+            self._bound_messages[record.key] = message
+        return message
+
+
+def _priority_class_failures(
+    attributes: PodGroupAttributes, title: str
+) -> Iterator[PreFilterFailure]:
+    """Yield that a priority class was chosen that may not be."""
+    if attributes.refusal:
+        message = f"{title}: {attributes.refusal}" if title else attributes.refusal
+        yield PreFilterFailure(UnschedulableReason.MISCONFIGURED, message, frozenset({"groups"}))
+
+
+def _pod_failures(
+    pod_class: PodClass, gpu_sharing: GpuSharing | None
+) -> Iterator[PreFilterFailure]:
+    """Yield why pods cannot be placed, whatever room there is."""
+    fault = pod_class.shared_spec.demand_fault()
+    if fault:
+        yield PreFilterFailure(UnschedulableReason.MISCONFIGURED, f": {fault}", _RETRY_ON)
+    if gpu_sharing is not None:
+        yield _unsupported(f" has the annotation {gpu_sharing.annotation}: it shares a GPU")
+    if pod_class.spec.resource_claims:
+        names = ", ".join(claim.name for claim in pod_class.spec.resource_claims)
+        yield _unsupported(f" has spec.resourceClaims ({names}): it uses a ResourceClaim")
+
+
+def has_started(record: PodGroupRecord) -> bool:
+    """Say whether some of a gang runs, or is on its way to another place; a promise is no start."""
+    return record.is_returning or any(
+        record.count_of(podset, RUNNING) for podset in record.min_members
+    )
+
+
+def _first_reason(failures: Iterable[PreFilterFailure]) -> PreFilterFailure | None:
+    return min(failures, key=lambda prefilter_failure: prefilter_failure.reason, default=None)
+
+
+def requests_nothing(prefilter_failure: PreFilterFailure | None) -> bool:
+    """Say whether a unit asks for nothing: it is not its turn, or it cannot be meant."""
+    return prefilter_failure is not None and prefilter_failure.reason in _REQUESTS_NOTHING
+
+
+def _unsupported(message: str) -> PreFilterFailure:
+    full_message = f"{message}, and this scheduler cannot place that yet"
+    return PreFilterFailure(UnschedulableReason.NO_NODE_MATCHES, full_message, _RETRY_ON)
+
+
+_STATES: Final = {
+    PENDING: PodState.PENDING,
+    GATED: PodState.GATED,
+    RUNNING: PodState.RUNNING,
+    RELEASING: PodState.RELEASING,
+    STUCK_RELEASING: PodState.STUCK_RELEASING,
+    DONE: PodState.DONE,
+    SUCCEEDED: PodState.DONE,
+}
+_MAX_RELOCATED_PODSETS: Final = 16  # of whoever is moved
+_FEW_CHANGES: Final = 32  # changes that are cheaper one by one than all in one
+_Age: TypeAlias = tuple[int, str, Key, int]  # a pod on its own may be called like a group
+_PodGroupOrPod: TypeAlias = Key | int  # a gang, or the slot of a pod on its own
+
+
+class _Entry:
+    """A unit, and where it stands among the others."""
+
+    __slots__ = ("age", "number", "pod_row", "podgroup")
+
+    def __init__(self, age: _Age, podgroup: PodGroupInfo, number: int, pod_row: int) -> None:
+        self.age: Final = age
+        self.podgroup = podgroup
+        self.number: Final = number  # of its gang, or NONE
+        self.pod_row: Final = pod_row  # of a pod on its own, or NONE
+
+
+class PodGroupTable:
+    """The oldest first; each is made anew only when something that it is made of has changed."""
+
+    def __init__(self, options: StateOptions) -> None:
+        self._options: Final = options
+        self._entries: Final[dict[_PodGroupOrPod, _Entry]] = {}
+        self._sorted: list[_Entry] = []
+        self._removed: Final[list[_Entry]] = []
+        self._new: Final[list[_Entry]] = []
+
+    def known_rows(self, pod_rows: NDArray[np.int64]) -> list[int]:
+        """Return which of some slots are units."""
+        return [pod_row for pod_row in pod_rows.tolist() if pod_row in self._entries]
+
+    def remove(self, of: _PodGroupOrPod) -> None:
+        """Let something be no unit any more."""
+        entry = self._entries.pop(of, None)
+        if entry is not None:
+            self._removed.append(entry)
+
+    def read_record(
+        self,
+        context: BuildContext,
+        record: PodGroupRecord,
+        prefilter_failure: PreFilterFailure | None,
+        elastic_failure: PreFilterFailure | None = None,
+    ) -> PodGroupInfo | None:
+        """Make the unit of a gang; *bar* is in its way, *growth* in that of more than it needs."""
+        if not record.is_active:
+            self.remove(record.key)
+            return None
+
+        def make_podset(name: str, minimum: int) -> PodSet:
+            return _podset(context, record, name, minimum)
+
+        group, attributes = record.group, context.attribute_resolver.of_podgroup(record)
+        delay = group.spec.preemption_delay if group else ""
+        podgroup = PodGroupInfo(
+            name=workload_name(record.key),
+            queue=_queue_row(context, attributes),
+            priority=attributes.priority,
+            is_preemptible=attributes.is_preemptible,
+            tree=podgroup_tree(group, make_podset)
+            if group and record.is_valid
+            else make_podset(DEFAULT_PODSET, 1),
+            prefilter_failure=prefilter_failure,
+            elastic_failure=elastic_failure,
+            has_running=record.has_started and (record.is_returning or not record.is_suspended),
+            owning_jobset=record.jobset_uid,
+            non_evictable_reason=context.evictability.non_evictable_reason(record),
+            is_relocating=record.is_relocating,
+            is_partly_succeeded=is_partly_succeeded(record),
+            stale_at=stale_at(record, self._options.staleness_grace_s),
+            running_since=running_since(record, context.pod_table),
+            checkpoint_at=context.evictability.checkpoint_at(record),
+            preemption_delay_until=preemption_delay_until(group.metadata, delay) if group else 0,
+            preemption_delay=delay,
+            may_relocate=self._may_relocate(context, record, attributes.queue),
+            can_reserve=group is not None,
+        )
+        age = (*_record_age(record, context.pod_table), record.key, 0)
+        self._put(record.key, _Entry(age, podgroup, record.number, NONE))
+        return podgroup
+
+    def read_standalone_pod(
+        self, context: BuildContext, pod_row: int, prefilter_failure: PreFilterFailure | None
+    ) -> None:
+        """Make the unit of a pod that has no place in a group; *bar* is in its way."""
+        pod_table, state = context.pod_table, int(context.pod_table.state[pod_row])
+        meta, key, pod_class = (
+            pod_table.pod(pod_row).metadata,
+            pod_table.keys[pod_row],
+            pod_table.class_table[int(pod_table.class_number[pod_row])],
+        )
+        is_misplaced = bool(pod_table.class_table.is_misplaced[pod_class.number])
+        attributes = (
+            context.attribute_resolver.of_misplaced
+            if is_misplaced
+            else context.attribute_resolver.of_standalone
+        )(pod_class)
+        name = Key(key.namespace, f"pg-{key.name}-{meta.uid}")
+        pending = (pod_row,) if state == PENDING else ()
+        delay = meta.annotations.get(PREEMPTION_DELAY, "")  # it tells no kin apart
+        podset = PodSet(
+            DEFAULT_PODSET, 1, pending, running=int(state == RUNNING), gated=int(state == GATED)
+        )
+        podgroup = PodGroupInfo(
+            name=workload_name(name),
+            queue=_queue_row(context, attributes),
+            priority=attributes.priority,
+            is_preemptible=attributes.is_preemptible,
+            tree=podset,
+            prefilter_failure=prefilter_failure,
+            has_running=state == RUNNING,
+            running_since=scheduled_at(pod_table.pod(pod_row)) if state == RUNNING else 0,
+            preemption_delay_until=preemption_delay_until(meta, delay),
+            preemption_delay=delay,
+            can_reserve=False,  # there is nothing to write it on
+        )
+        self._put(pod_row, _Entry((*_age(meta), name, 1), podgroup, NONE, pod_row))
+
+    def _may_relocate(self, context: BuildContext, record: PodGroupRecord, queue: str) -> bool:
+        """Say whether a gang may be moved; live only TrainJobs are, of queues that say so."""
+        consolidation = context.queues.allows_consolidation(queue)
+        if self._options.consolidates_by_default:
+            return consolidation is not False
+        is_small = (
+            len(record.min_members) <= _MAX_RELOCATED_PODSETS
+        )  # what they are like has to be written
+        return consolidation is True and is_small and context.evictability.has_trainjob(record)
+
+    def table(self) -> tuple[tuple[PodGroupInfo, ...], tuple[Key, ...]]:
+        """Return the units and their names."""
+        self._apply_changes()
+        return tuple([it.podgroup for it in self._sorted]), tuple(
+            [it.age[2] for it in self._sorted]
+        )
+
+    def pods(self, context: BuildContext) -> SnapshotPods:
+        """Return the rows of pods: their slots."""
+        pod_table = context.pod_table
+        podgroup = self._podgroup_rows(context)[pod_table.class_number * STATES + pod_table.state]
+        pod_rows = np.array([entry.pod_row for entry in self._sorted], dtype=np.int64)
+        is_standalone = pod_rows != NONE
+        podgroup[pod_rows[is_standalone]] = np.flatnonzero(is_standalone)
+        is_row = podgroup != NONE
+        states = np.array([_STATES[state] for state in range(STATES)], dtype=np.int8)
+        rows = context.encoding.signatures.row_by_class
+        for number in np.flatnonzero(
+            np.bincount(pod_table.class_number[is_row], minlength=len(rows)).astype(np.bool_)
+            & (rows == NONE)
+        ).tolist():
+            context.encoding.signatures.row(pod_table.class_table[number])
+        signature = np.where(is_row, rows[pod_table.class_number], NONE).astype(np.int32)
+        for pod_row in pod_table.nominated:
+            node = pod_table.nominated_node(pod_row)
+            if node != NONE and is_row[pod_row]:
+                signature[pod_row] = context.encoding.signatures.nominated_row(
+                    pod_table.class_table[int(pod_table.class_number[pod_row])], node
+                )
+        return SnapshotPods(
+            signature=signature,
+            node=np.where(is_row, pod_table.node, NONE).astype(np.int32),
+            podgroup=podgroup,
+            state=np.where(is_row, states[pod_table.state], PodState.DONE).astype(np.int8),
+        )
+
+    def _put(self, of: _PodGroupOrPod, entry: _Entry) -> None:
+        known = self._entries.get(of)
+        if known is not None and (known.age, known.number) == (entry.age, entry.number):
+            known.podgroup = entry.podgroup
+            return
+        self.remove(of)
+        self._entries[of] = entry
+        self._new.append(entry)
+
+    def _apply_changes(self) -> None:
+        """Bring the line in order."""
+        if len(self._removed) + len(self._new) > _FEW_CHANGES:
+            removed = set(map(id, self._removed))
+            remaining = [entry for entry in (*self._sorted, *self._new) if id(entry) not in removed]
+            self._sorted = sorted(remaining, key=_entry_age)
+        else:
+            for entry in self._new:
+                insort(self._sorted, entry, key=_entry_age)
+            for entry in self._removed:
+                at = bisect_left(self._sorted, entry.age, key=_entry_age)
+                while self._sorted[at] is not entry:
+                    at += 1
+                del self._sorted[at]
+        self._removed.clear()
+        self._new.clear()
+
+    def _podgroup_rows(self, context: BuildContext) -> NDArray[np.int32]:
+        """Return the rows of units of gangs: what waits and counts, and whatever is on a node."""
+        podgroup_index, class_table, size = (
+            context.podgroup_index,
+            context.pod_table.class_table,
+            len(context.pod_counts),
+        )
+        podgroup_row = np.full(
+            len(podgroup_index.is_listed), NONE, dtype=np.int32
+        )  # the last is of no gang
+        numbers = np.array([entry.number for entry in self._sorted], dtype=np.int64)
+        is_record = numbers != NONE
+        podgroup_row[numbers[is_record]] = np.flatnonzero(is_record)
+        record, state = class_table.record_number[:size, None], np.arange(STATES)
+        is_placed = (state >= RUNNING) & (state < DONE)
+        may_wait = class_table.is_counted[:size, None] & ~(
+            podgroup_index.is_suspended[record] & (state < RUNNING)
+        )
+        found: NDArray[np.int32] = np.where(is_placed | may_wait, podgroup_row[record], NONE)
+        return found.ravel()
+
+
+def _podset(context: BuildContext, record: PodGroupRecord, name: str, minimum: int) -> PodSet:
+    expected, reserved = (
+        record.expected_count(name),
+        context.reservations.of_podgroup(record).get(name),
+    )
+    signatures = context.encoding.signatures
+    pod_rows = (
+        tuple(
+            ReservedPlace(node, signatures.row(reserved.pod_class), why)
+            for node, why in reserved.places
+        )
+        if reserved
+        else ()
+    )
+    return PodSet(
+        name=name,
+        minimum=minimum,
+        pending=record.pending_pods(name, context.pod_table),
+        running=record.count_of(name, RUNNING),
+        succeeded=record.count_of(name, SUCCEEDED),
+        reserved_places=pod_rows,
+        expected=expected,
+        expected_signature=signatures.row(record.expected[name][0]) if expected else NONE,
+        gated=record.count_of(name, GATED),
+        running_pods=record.running_pods(name, context.pod_table)
+        if _need_pod_rows(record, name, minimum)
+        else (),
+    )
+
+
+def _need_pod_rows(record: PodGroupRecord, name: str, minimum: int) -> bool:
+    """Say whether some pods may go while others stay, or leaves may differ."""
+    if len(record.min_members) > 1:
+        return True
+    is_flat = record.group is None or not record.group.spec.sub_groups
+    members = record.count_of(name, RUNNING) + record.count_of(name, SUCCEEDED)
+    return members > minimum or not (record.jobset_uid or is_flat)
+
+
+def _queue_row(context: BuildContext, attributes: PodGroupAttributes) -> int:
+    """Return the row of a queue that takes units."""
+    return context.queues.first_usable_row(attributes.queue, attributes.fallback_queue)
+
+
+def _record_age(record: PodGroupRecord, pod_table: PodTable) -> tuple[int, str]:
+    if record.group is not None:
+        return _age(record.group.metadata)
+    oldest = min(
+        (pod_table.oldest(pod_class) for pod_class in record.pod_classes), key=pod_table.age
+    )
+    return _age(pod_table.pod(oldest).metadata)
+
+
+def _age(meta: Meta) -> tuple[int, str]:
+    return epoch_s(meta.creation_timestamp) or 0, meta.uid
+
+
+def _entry_age(entry: _Entry) -> _Age:
+    return entry.age

@@ -1,0 +1,234 @@
+"""What pods and reserved places charge to their queues."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from scheduler.core.model.failures import PreFilterFailure
+from scheduler.core.model.resources import NONE, Ints, ResourceKind, exact, sums
+from scheduler.core.model.snapshot import ReleasingAmount
+from scheduler.state.podgroups.attributes import PodGroupAttributes
+from scheduler.state.podgroups.podgroup import PodGroupRecord
+from scheduler.state.pods.pod_class import PodClass
+from scheduler.state.pods.pod_table import PENDING, RELEASING, RUNNING, STUCK_RELEASING, PodTable
+from scheduler.state.snapshot.context import BuildContext
+from scheduler.state.snapshot.podgroup_rows import has_started, requests_nothing
+from trainer_kai.api.meta import Key
+
+__all__ = [
+    "QueueTotals",
+    "QueueUsageTable",
+    "releasing_by_queue",
+]
+
+
+class QueueTotals:
+    """What queues themselves have, [queue][kind]; what is below them is not in it yet.
+
+    Numbers of any size: they are cut when all is added up, and not before.
+    """
+
+    def __init__(
+        self, rows: int, pod_table: PodTable, pod_counts: Ints, queue_requests: Ints
+    ) -> None:
+        """Charge what is there, pods that are stuck as well, and what waits.
+
+        *heads* are [kin, state]; there are so many *rows* of queues.
+        """
+        class_table, size = pod_table.class_table, len(pod_counts)
+        stuck = pod_table.class_number[_rows_in_state(pod_table, STUCK_RELEASING)]
+        queue, running = (
+            class_table.queue_row[:size],
+            pod_counts[:, RUNNING] + np.bincount(stuck, minlength=size),
+        )
+        wanted = running + np.where(class_table.is_requested[:size], pod_counts[:, PENDING], 0)
+        non_preemptible = np.where(class_table.is_non_preemptible[:size], running, 0)
+        self.allocated: Final = _sum_by_queue(queue, queue_requests, running, rows)
+        self.non_preemptible: Final = _sum_by_queue(queue, queue_requests, non_preemptible, rows)
+        self.requested: Final = _sum_by_queue(queue, queue_requests, wanted, rows)
+
+    def add_reserved(self, queue: int, amounts: Sequence[int], *, is_non_preemptible: bool) -> None:
+        """Charge slots."""
+        for table in (self.allocated, self.requested, *[self.non_preemptible] * is_non_preemptible):
+            _add(table[queue], amounts)
+
+    def add_requested(self, queue: int, amounts: Sequence[int]) -> None:
+        """Ask for pods that come later and have no slots; below zero for what asks twice."""
+        _add(self.requested[queue], amounts)
+
+
+def releasing_by_queue(pod_table: PodTable, queue_requests: Ints) -> tuple[ReleasingAmount, ...]:
+    """Return what pods that are being released have of their queues, by queue and node."""
+    pod_rows = _rows_in_state(pod_table, RELEASING)
+    queue = pod_table.class_table.queue_row[pod_table.class_number[pod_rows]]
+    pod_rows, queue = pod_rows[queue != NONE], queue[queue != NONE]
+    places, at = np.unique(np.stack((queue, pod_table.node[pod_rows])), axis=1, return_inverse=True)
+    each = np.ones(len(pod_rows), dtype=np.int64)
+    amounts = sums(
+        at.reshape(-1), queue_requests[pod_table.class_number[pod_rows]], each, places.shape[1]
+    )
+    return tuple(
+        ReleasingAmount(queue_row, node, (cpu, memory, gpu))
+        for (queue_row, node), (cpu, memory, gpu) in zip(
+            places.T.tolist(), amounts.tolist(), strict=True
+        )
+    )
+
+
+def _rows_in_state(pod_table: PodTable, state: int) -> Ints:
+    """Return the slots of pods in a state, on nodes where they may still run.
+
+    Of a node that is gone or not ready nobody is there to say that they are gone: nothing of it can
+    be used, and who lost its pods there gets others elsewhere.
+    """
+    pod_rows = np.flatnonzero(pod_table.state == state)
+    rows = np.unique(pod_table.node[pod_rows]).tolist()
+    return pod_rows[
+        np.isin(pod_table.node[pod_rows], [row for row in rows if pod_table.nodes.is_ready(row)])
+    ]
+
+
+def _sum_by_queue(
+    queue: Ints, queue_requests: Ints, pod_counts: Ints, size: int
+) -> list[list[int]]:
+    chosen = np.flatnonzero((queue != NONE) & (pod_counts > 0))
+    return exact(queue[chosen], queue_requests[chosen], pod_counts[chosen], size)
+
+
+def _add(row: list[int], amounts: Sequence[int]) -> None:
+    for kind, amount in enumerate(amounts):
+        row[kind] += amount
+
+
+class _PodGroupUsage(NamedTuple):
+    """Of one gang: what its slots have, and what it asks for besides its pods."""
+
+    queue: int
+    is_non_preemptible: bool
+    reserved: list[int]  # numbers of any size
+    expected: list[int]
+
+
+class QueueUsageTable:
+    """By gang, of those that owe anything."""
+
+    def __init__(self) -> None:
+        self._by_podgroup: Final[dict[Key, _PodGroupUsage]] = {}
+
+    def remove(self, key: Key) -> None:
+        """Forget a gang."""
+        self._by_podgroup.pop(key, None)
+
+    def read_standalone(
+        self, context: BuildContext, pod_class: PodClass, prefilter_failure: PreFilterFailure | None
+    ) -> None:
+        """Say what pods on their own charge; *bar* is in the way of those that wait."""
+        class_table, attributes = (
+            context.pod_table.class_table,
+            context.attribute_resolver.of_standalone(pod_class),
+        )
+        class_table.queue_row[pod_class.number] = context.queues.row_of(attributes.queue)
+        class_table.is_non_preemptible[pod_class.number] = not attributes.is_preemptible
+        class_table.is_requested[pod_class.number] = not requests_nothing(prefilter_failure)
+
+    def read_misplaced(self, context: BuildContext, pod_class: PodClass) -> None:
+        """Say what pods charge that run without a place in the group that they name."""
+        class_table, attributes = (
+            context.pod_table.class_table,
+            context.attribute_resolver.of_misplaced(pod_class),
+        )
+        class_table.queue_row[pod_class.number] = context.queues.row_of(attributes.queue)
+        class_table.is_non_preemptible[pod_class.number] = class_table.is_requested[
+            pod_class.number
+        ] = False
+
+    def read(
+        self,
+        context: BuildContext,
+        record: PodGroupRecord,
+        prefilter_failure: PreFilterFailure | None,
+    ) -> None:
+        """Say what the pods of a gang charge, and what it owes; *bar* is in its way."""
+        class_table, attributes = (
+            context.pod_table.class_table,
+            context.attribute_resolver.of_podgroup(record),
+        )
+        queue, is_non_preemptible = (
+            _charged_queue(context, record, attributes),
+            not attributes.is_preemptible,
+        )
+        is_requested = not record.is_suspended and not requests_nothing(prefilter_failure)
+        for pod_class in record.refusals:
+            self.read_misplaced(context, pod_class)
+        for pod_class in record.pod_classes:
+            (
+                class_table.queue_row[pod_class.number],
+                class_table.is_non_preemptible[pod_class.number],
+            ) = queue, is_non_preemptible
+            class_table.is_requested[pod_class.number] = (
+                is_requested and class_table.is_counted[pod_class.number]
+            )
+        self._by_podgroup.pop(record.key, None)
+        if (
+            queue != NONE
+            and record.is_active
+            and (record.expected or context.reservations.of_podgroup(record))
+        ):
+            reserved, expected = Counter[int](), Counter[int]()  # pods by kin
+            unclaimed: dict[str, int] = {}
+            for podset, reservation in context.reservations.of_podgroup(record).items():
+                reserved[reservation.pod_class.number] += len(reservation.places)
+                claiming = record.pending_pods(podset, context.pod_table)[: len(reservation.places)]
+                unclaimed[podset] = len(reservation.places) - len(claiming)
+                for pod_row in (
+                    claiming if is_requested else ()
+                ):  # what it waits for is its own slot
+                    expected[int(context.pod_table.class_number[pod_row])] -= 1
+            for podset, (pod_class, _) in (
+                record.expected.items() if is_requested and record.has_started_or_pending else ()
+            ):
+                to_come = record.expected_count(podset) - unclaimed.get(podset, 0)
+                expected[pod_class.number] += max(to_come, 0)
+            queue_requests = context.encoding.requests.queue_request
+            usage = _PodGroupUsage(
+                queue,
+                is_non_preemptible,
+                _sum(reserved, queue_requests),
+                _sum(expected, queue_requests),
+            )
+            if any(usage.reserved) or any(usage.expected):
+                self._by_podgroup[record.key] = usage
+
+    def add_to(self, charges: QueueTotals) -> None:
+        """Charge what is owed."""
+        for usage in self._by_podgroup.values():
+            charges.add_reserved(
+                usage.queue, usage.reserved, is_non_preemptible=usage.is_non_preemptible
+            )
+            charges.add_requested(usage.queue, usage.expected)
+
+
+def _charged_queue(
+    context: BuildContext, record: PodGroupRecord, attributes: PodGroupAttributes
+) -> int:
+    """Return the queue that pods charge; none that they may not start in.
+
+    What is on nodes of a gang that has not begun there is ending, and ran in another queue.
+    """
+    queue = attributes.queue
+    pair = Key(record.key.namespace, queue)
+    if not has_started(record) and context.access_rule.is_refused(
+        pair, context.queues.access(queue)
+    ):
+        return NONE
+    if record.group is None:
+        return context.queues.first_usable_row(queue, attributes.fallback_queue)
+    return context.queues.row_of(queue)
+
+
+def _sum(pods: Counter[int], queue_requests: Ints) -> list[int]:
+    """Return what so many pods of each kin are charged."""
+    rows = [(queue_requests[pod_class].tolist(), count) for pod_class, count in pods.items()]
+    return [sum(row[kind] * count for row, count in rows) for kind in ResourceKind]

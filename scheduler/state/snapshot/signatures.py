@@ -1,0 +1,268 @@
+"""What pods are encoded by, and the scheduling signatures: pods of one signature fit the same nodes."""
+
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler.core.model.podgroup import SchedulingSignature
+from scheduler.core.model.resources import NONE, Ints
+from scheduler.state.constraints.affinity import AffinityTable
+from scheduler.state.constraints.host_ports import HostPortTable
+from scheduler.state.constraints.namespace_bounds import ConsideredConstraints
+from scheduler.state.constraints.selectors import NamespaceLabels
+from scheduler.state.constraints.volumes import VolumeClaims
+from scheduler.state.inputs import Cluster
+from scheduler.state.nodes.labels import Alternatives, NodeLabels
+from scheduler.state.nodes.node_table import NodeTable, ResourceEncoder, Taints
+from scheduler.state.pods.class_table import PodClassTable
+from scheduler.state.pods.pod_class import NodeRequirements, PodClass, least_memory_mib
+from scheduler.state.pods.requests import PodRequests
+from trainer_kai.api.meta import Key
+from trainer_kai.api.pod import PodSpec
+
+__all__ = [
+    "ConstraintTables",
+    "Encoding",
+    "EncodingGenerations",
+    "EncodingKey",
+    "SignatureTable",
+    "current_encoding_key",
+]
+
+
+class EncodingGenerations(NamedTuple):
+    """How often something changed of which nothing more needs to be known."""
+
+    namespaces: int = 0
+    signatures: int = 0  # too many that nobody has
+
+
+class EncodingKey(NamedTuple):
+    """When it is another, codes are made anew."""
+
+    generations: EncodingGenerations
+    nodes: int  # version of their names, labels and taints
+    resources: frozenset[str]  # that nodes have
+    considered: ConsideredConstraints  # kin that say something of other pods, and ports
+    namespaces: frozenset[str]  # in which they may be, if anybody speaks
+
+
+def current_encoding_key(
+    class_table: PodClassTable,
+    considered: ConsideredConstraints,
+    nodes: NodeTable,
+    generations: EncodingGenerations,
+) -> EncodingKey:
+    """Return it for what is so now."""
+    if not considered.term_classes:
+        generations = generations._replace(namespaces=0)  # nobody asks for them
+    return EncodingKey(
+        generations=generations,
+        nodes=nodes.version,
+        resources=nodes.resources,
+        considered=considered,
+        namespaces=frozenset(class_table.namespaces) if considered.term_classes else frozenset(),
+    )
+
+
+class Encoding:
+    """The rows, made as they are asked for."""
+
+    def __init__(
+        self,
+        encoding_key: EncodingKey,
+        nodes: NodeTable,
+        cluster: Cluster,
+        class_table: PodClassTable,
+        gpus: tuple[str, ...],
+    ) -> None:
+        self.key: Final = encoding_key
+        self._class_table: Final = class_table
+        self._serial: Ints = np.zeros(0, dtype=np.int64)  # who is known, by number of kin
+        self.labels: Final = NodeLabels(nodes.nodes)
+        self.taints: Final = Taints(nodes.nodes)
+        columns, memory = (
+            ResourceEncoder(encoding_key.resources, gpus),
+            least_memory_mib(nodes.nodes),
+        )
+        self.requests: Final = PodRequests(columns, gpus, memory)
+        namespaces = NamespaceLabels(cluster.namespaces, class_table.namespaces)
+        self.affinity: Final = AffinityTable(class_table, self.labels, namespaces)
+        self.affinity.read(class_table.numbers(encoding_key.considered.term_classes))
+        self.host_ports: Final = HostPortTable(encoding_key.considered.ports)
+        self.claims_generation: tuple[int, tuple[Key, ...]] = (NONE, ())
+        self.claims = VolumeClaims(cluster, (), self.labels)
+        constraint_tables = ConstraintTables(self.affinity, self.host_ports, self.claims)
+        self.signatures: Final = SignatureTable(
+            (self.labels, self.taints), self.requests, constraint_tables, class_table
+        )
+        self.read_classes()
+
+    def read_claims(self, cluster: Cluster, version: int, shared: tuple[Key, ...]) -> None:
+        """Take claims, and which of them are shared."""
+        self.claims_generation = version, shared
+        self.claims = self.signatures.claims = VolumeClaims(cluster, shared, self.labels)
+        self.signatures.forget(np.flatnonzero(self._class_table.has_volumes), 0)
+
+    def forget(self, numbers: list[int]) -> None:
+        """Forget what was written of kin that are left out now, or are no longer."""
+        self.signatures.forget(np.array(numbers, dtype=np.int64), 0)
+
+    def read_classes(self) -> None:
+        """Take kin that are new; of who had their numbers nothing is known any more."""
+        class_table, size = self._class_table, len(self._class_table.serial)
+        if size > len(self._serial):
+            known = self._serial
+            self._serial = np.full(size, NONE, dtype=np.int64)
+            self._serial[: len(known)] = known
+        new = np.flatnonzero(class_table.serial != self._serial)
+        self._serial[new] = class_table.serial[new]
+        numbers = [number for number in new.tolist() if class_table.is_known(number)]
+        self.signatures.forget(new, size)
+        for number in numbers:
+            self.affinity.forget(number)
+            self.claims.forget(number)
+        self.requests.read(numbers, class_table)
+
+
+_FEW_UNUSED: Final = 64  # unused ones are no matter
+
+
+class ConstraintTables(NamedTuple):
+    """What ties pods to nodes beyond what the nodes are."""
+
+    affinity: AffinityTable
+    host_ports: HostPortTable
+    claims: VolumeClaims
+
+
+class SignatureTable:
+    """The rows, made as they are asked for."""
+
+    def __init__(
+        self,
+        nodes: tuple[NodeLabels, Taints],
+        requests: PodRequests,
+        constraint_tables: ConstraintTables,
+        class_table: PodClassTable,
+    ) -> None:
+        self._labels, self._taints = nodes
+        self._class_table: Final = class_table
+        self._requests: Final = requests
+        self._affinity, self._host_ports, self.claims = constraint_tables
+        self._encoding_identity: Final = object()  # these and no others
+        self._rows: Final[dict[SchedulingSignature, int]] = {}
+        self._signatures: Final[list[SchedulingSignature]] = []
+        self._row_by_content: Final[dict[tuple[object, ...], int]] = {}
+        self._nominated_rows: Final[dict[tuple[int, int], int]] = {}
+        self.row_by_class: Ints = np.zeros(0, dtype=np.int64)  # [kin]
+
+    def __len__(self) -> int:
+        return len(self._signatures)
+
+    def are_mostly_unused(self, rows: NDArray[np.int32]) -> bool:
+        """Say whether there are many more shapes than pods have; *rows* are those of pods."""
+        used = int(np.count_nonzero(np.bincount(rows[rows != NONE])))
+        return len(self) > 2 * used + _FEW_UNUSED
+
+    def table(self) -> tuple[SchedulingSignature, ...]:
+        """Return all that were asked for."""
+        return tuple(self._signatures)
+
+    def forget(self, numbers: Ints, size: int) -> None:
+        """Forget kin whose numbers others have, of so many that there may be."""
+        if size > len(self.row_by_class):
+            longer = np.full(size, NONE, dtype=np.int64)
+            longer[: len(self.row_by_class)] = self.row_by_class
+            self.row_by_class = longer
+        self.row_by_class[numbers] = NONE
+
+    def row(self, pod_class: PodClass) -> int:
+        """Return the row of a kin's pods."""
+        row = int(self.row_by_class[pod_class.number])
+        if row == NONE:
+            row = self.row_by_class[pod_class.number] = self._find_row(pod_class)
+        return row
+
+    def nominated_row(self, pod_class: PodClass, node: int) -> int:
+        """Return the row of a kin's pods that a node was promised to."""
+        row = self.row(pod_class)
+        found = self._nominated_rows.get((row, node))
+        if found is None:
+            found = self._add(replace(self._signatures[row], nominated_node=node))
+            self._nominated_rows[row, node] = found
+        return found
+
+    def _find_row(self, pod_class: PodClass) -> int:
+        """Return the row of a kin; making a shape is what takes time."""
+        number = pod_class.number
+        content = (
+            pod_class.shared_spec,
+            self._requests.sharing.get(number),
+            pod_class.is_gpu_reservation,
+            self._affinity.affinity_of(number),
+            number if pod_class.spec.volumes else NONE,  # of claims each has its own
+            self._exceeds_bounds(pod_class),
+        )
+        row = self._row_by_content.get(content)
+        if row is None:
+            row = self._add(self._build(pod_class))
+            if not pod_class.spec.volumes:
+                self._row_by_content[content] = row
+        return row
+
+    def _add(self, signature: SchedulingSignature) -> int:
+        row = self._rows.setdefault(signature, len(self._signatures))
+        if row == len(self._signatures):
+            self._signatures.append(signature)
+        return row
+
+    def _exceeds_bounds(self, pod_class: PodClass) -> bool:
+        """Say whether pods say more than is looked at: they have what they have, and go nowhere."""
+        return pod_class.shared_spec.excess is not None or bool(
+            self._class_table.exceeds_namespace_bound[pod_class.number]
+        )
+
+    def _build(self, pod_class: PodClass) -> SchedulingSignature:
+        requests, claims, number = self._requests, self.claims, pod_class.number
+        cpu, memory, gpu = requests.queue_request[number].tolist()
+        gpu_sharing = requests.sharing.get(number)
+        signature = SchedulingSignature(
+            request=tuple(requests.request[number].tolist()),
+            queue_request=(cpu, memory, gpu),
+            has_gpu=requests.has_gpu(number),
+            host_ports=self._host_ports.host_ports(pod_class),
+            **self._affinity.affinity_of(number)._asdict(),
+            rwo_claims=claims.rows(pod_class, one_pod=False),
+            rwop_claims=claims.rows(pod_class, one_pod=True),
+            shared_devices=gpu_sharing.devices if gpu_sharing else 0,
+            device_share=gpu_sharing.thousandths if gpu_sharing else 0,
+        )
+        if self._exceeds_bounds(pod_class):
+            return replace(signature, node_affinity=(self._labels.match_no_node(),))
+        node_requirements = pod_class.shared_spec.node_requirements(
+            self._encoding_identity, self._node_requirements
+        )
+        return replace(
+            signature,
+            tolerated_taints=node_requirements.tolerated_taints,
+            node_affinity=node_requirements.node_affinity + claims.node_affinity(pod_class),
+            conflicting_ports=self._host_ports.conflicting_ports(pod_class),
+            unknown_resources=requests.unknown_resources.get(number, ()),
+        )
+
+    def _node_requirements(self, spec: PodSpec) -> NodeRequirements:
+        tolerates = self._taints.tolerated(spec.tolerations)
+        return NodeRequirements(tolerates, tuple(self._node_selectors(spec)))
+
+    def _node_selectors(self, spec: PodSpec) -> list[Alternatives]:
+        labels = self._labels
+        node_selectors = [labels.match_labels(spec.node_selector)] if spec.node_selector else []
+        affinity = spec.affinity.node_affinity if spec.affinity else None
+        if affinity is not None and affinity.required is not None:
+            node_selectors.append(labels.match_node_selector(affinity.required))
+        return [
+            node_selector for node_selector in node_selectors if () not in node_selector
+        ]  # all nodes satisfy the others

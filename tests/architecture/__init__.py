@@ -1,0 +1,1 @@
+"""The architecture rules as tests: import contracts, limits of size, names, generated tables."""

@@ -1,0 +1,1 @@
+"""The parts of the manifest tests that need no cluster."""

@@ -1,0 +1,69 @@
+"""Roles taken apart into rights, and one right taken out of a role."""
+
+from typing import Any, Final
+
+import pytest
+
+from e2e.cluster.audit import Request
+from e2e.install.rbac_permissions import RbacPermission, is_used_by_request, permissions_of, without
+from tests.support.case import Case, ids
+
+RULES: Final[list[dict[str, Any]]] = [
+    {"apiGroups": [""], "resources": ["pods", "nodes"], "verbs": ["list", "watch"]},
+    {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["tls"], "verbs": ["get"]},
+]
+ROLE: Final = {"kind": "ClusterRole", "metadata": {"name": "one"}, "rules": RULES}
+LIST_PODS: Final = RbacPermission("ClusterRole", "one", "", "pods", "list")
+MAKE_PODS: Final = LIST_PODS._replace(verb="create")
+GET_SECRET: Final = RbacPermission("Role", "one", "", "secrets", "get", "tls")
+ASKED: Final = Request("system:serviceaccount:trainer-kai:one", "list", "", "pods", "", "", 200)
+READ: Final = ASKED._replace(verb="get", resource="secrets", namespace="trainer-kai", name="tls")
+
+
+def test_a_role_is_taken_apart() -> None:
+    """Each verb on each resource; of roles that belong to no account nothing."""
+    account = {"kind": "ServiceAccount", "metadata": {"name": "one"}}
+    other = {**ROLE, "metadata": {"name": "for-people"}}
+
+    assert permissions_of([ROLE, account, other]) == [
+        LIST_PODS,
+        LIST_PODS._replace(verb="watch"),
+        LIST_PODS._replace(resource="nodes"),
+        LIST_PODS._replace(resource="nodes", verb="watch"),
+        GET_SECRET._replace(kind="ClusterRole"),
+    ]
+
+
+def test_without_one_all_others_are_left() -> None:
+    """Also those of the same rule; and a rule of which nothing is left goes."""
+    rights = permissions_of([ROLE, {"kind": "ServiceAccount", "metadata": {"name": "one"}}])
+    for right in rights:
+        left = {**ROLE, "rules": without(RULES, right)}
+        account = {"kind": "ServiceAccount", "metadata": {"name": "one"}}
+        assert set(permissions_of([left, account])) == set(rights) - {right}
+
+
+USES: Final = [
+    Case("who may and does", (LIST_PODS, ASKED), True),
+    Case("another verb", (LIST_PODS, ASKED._replace(verb="watch")), False),
+    Case("another kind", (LIST_PODS, ASKED._replace(resource="pods/status")), False),
+    Case("another group", (LIST_PODS, ASKED._replace(group="metrics.k8s.io")), False),
+    Case("another account", (LIST_PODS, ASKED._replace(user="admin")), False),
+    Case("a request that was refused", (LIST_PODS, ASKED._replace(status=403)), False),
+    Case(
+        "one that was let through and came to nothing",
+        (LIST_PODS, ASKED._replace(status=404)),
+        True,
+    ),
+    Case("what is applied is made", (MAKE_PODS, ASKED._replace(verb="patch", status=201)), True),
+    Case("or was there", (MAKE_PODS, ASKED._replace(verb="patch", status=200)), False),
+    Case("the object that is named", (GET_SECRET, READ), True),
+    Case("another object", (GET_SECRET, READ._replace(name="other")), False),
+    Case("another namespace", (GET_SECRET, READ._replace(namespace="default")), False),
+]
+
+
+@pytest.mark.parametrize("case", USES, ids=ids)
+def test_what_uses_a_right(case: Case[tuple[RbacPermission, Request], bool]) -> None:
+    """It needs all to be the same, and to have been allowed."""
+    assert is_used_by_request(*case.given) is case.want

@@ -1,1 +1,0 @@
-"""What of the tests of the manifests needs no cluster."""

@@ -1,0 +1,1 @@
+"""The gang check on written histories; no program is started here."""

@@ -1,0 +1,41 @@
+"""Which tests run on the mutants of which folder, and how."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+__all__ = ["DESELECTED", "ENVIRONMENT", "TESTS", "tests_of"]
+
+# A room is tested by its folder below tests/; the scheduler's core also by what plans with it.
+_REFERENCE: Final = "tests/scheduler/reference"
+_PLANS: Final = (
+    "tests/scheduler/core",
+    "tests/scheduler/policies",
+    "tests/cases/test_cases.py",
+    f"{_REFERENCE}/test_agreement.py",
+    f"{_REFERENCE}/test_moving.py",
+    f"{_REFERENCE}/test_promising.py",
+    f"{_REFERENCE}/test_taking.py",
+)
+TESTS: Final[Mapping[str, Sequence[str]]] = {
+    "scheduler/core": _PLANS,
+    "scheduler/policies": _PLANS,
+}
+_POLICY: Final = "tests/trainer_kai/policy"
+DESELECTED: Final = (
+    # these count instructions, and mutmut adds some to every call
+    f"{_POLICY}/lint/test_nodes.py::test_a_node_that_says_the_same_again_costs_nothing",
+    f"{_POLICY}/lint/test_work.py::test_a_moment_for_each",
+    f"{_POLICY}/test_expand.py::test_ports_are_not_compared_each_with_each",
+    f"{_POLICY}/test_units.py::test_as_many_as_are_planned_take_a_moment",
+)
+# The same examples for every mutant.
+ENVIRONMENT: Final = {"CI": "1", "PYTHONHASHSEED": "0"}
+
+
+def tests_of(modules: Iterable[str]) -> list[str]:
+    """Return the tests of the rooms of some modules, each once."""
+    tests: dict[str, None] = {}
+    for room in dict.fromkeys(str(Path(module).parent) for module in modules):
+        tests |= dict.fromkeys(TESTS.get(room, (f"tests/{room}",)))
+    return list(tests)

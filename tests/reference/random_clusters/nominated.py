@@ -1,0 +1,125 @@
+"""Random clusters of several nodes with waiting pods that are nominated."""
+
+from random import Random
+from typing import Any, Final, TypeAlias
+
+__all__ = ["nominated_cluster"]
+
+Obj: TypeAlias = dict[str, Any]
+
+_CLASSES: Final = {"low": 30, "high": 70, "highest": 90}
+_GPUS: Final = 8  # of a node
+
+
+def nominated_cluster(random: Random, *, as_before: bool = False) -> list[Obj]:
+    """Return nodes, two levels of queues, units that run, and units that wait.
+
+    Most of these were promised nodes, unless all is *as before* anybody was.
+    """
+    objects = [_make_object("Namespace", "a", 50)]
+    for name, value in _CLASSES.items():
+        objects.append({**_make_object("PriorityClass", name, 0), "value": value})
+    nodes = [f"node-{i}" for i in range(random.choice((2, 3, 3, 4)))]
+    objects += [_node(name) for name in nodes]
+    podsets, queues = _queues(random)
+    objects += queues
+    free = dict.fromkeys(nodes, _GPUS)
+    for i in range(random.choice((4, 6, 8, 10) if as_before else (2, 3, 4, 5))):
+        seats = _free_gpus(
+            random, free, random.choice((1, 1, 1, 2, 3)), random.choice((1, 2, 3, 4, 8))
+        )
+        if seats:
+            objects += _podgroup(random, f"runs-{i}", random.choice(podsets), seats)
+    for i in range(random.choice((2, 3, 4, 5, 6))):
+        count, size = random.choice((1, 1, 2, 3)), random.choice((1, 2, 2, 4, 4, 8))
+        seats = [("", size)] * count
+        if not as_before and random.random() < 0.7:
+            seats = _free_gpus(random, free, count, size, random.choice((0, 0, 0, 4))) or seats
+        objects += _podgroup(random, f"waits-{i}", random.choice(podsets), seats, waits=True)
+    random.shuffle(objects)
+    return objects
+
+
+def _free_gpus(
+    random: Random, free: dict[str, int], count: int, size: int, beyond: int = 0
+) -> list[tuple[str, int]]:
+    """Return a node for each of so many pods, or of as many of them as have room; none if none."""
+    seats: list[tuple[str, int]] = []
+    for _ in range(count):
+        found = [node for node in free if free[node] + beyond >= size]
+        if not found:
+            return seats
+        node = random.choice(found)
+        free[node] -= size
+        seats.append((node, size))
+    return seats
+
+
+def _node(name: str) -> Obj:
+    node = _make_object("Node", name, 0)
+    node["metadata"]["labels"] = {"kubernetes.io/hostname": name}
+    node["status"] = {"allocatable": {"cpu": "64", "pods": "110", "nvidia.com/gpu": str(_GPUS)}}
+    return node
+
+
+def _queues(random: Random) -> tuple[list[str], list[Obj]]:
+    """Return the names of those that take units, and all: each below one above it."""
+    podsets, found = [], []
+    for top in ("red", "green", "blue")[: random.choice((1, 2, 2, 3))]:
+        limit = random.choice((-1, -1, -1, 16))
+        found.append(_queue(random, top, random.choice((0, 4, 8, 12, 16)), limit))
+        for i in range(random.choice((1, 2, 2, 3))):
+            podset = f"{top}-{i}"
+            quota, limit = random.choice((0, 0, 2, 4, 4, 8)), random.choice((-1, -1, -1, 8))
+            found.append(_queue(random, podset, quota, limit, top))
+            podsets.append(podset)
+    return podsets, found
+
+
+def _queue(random: Random, name: str, quota: int, limit: int, parent: str = "") -> Obj:
+    queue = _make_object("Queue", name, random.choice((0, 10, 20)))
+    free = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
+    gpu = {"quota": quota, "limit": limit, "overQuotaWeight": random.choice((1, 1, 1, 2))}
+    queue["spec"] = {"resources": {"cpu": free, "memory": free, "gpu": gpu}}
+    if parent:
+        queue["spec"]["parentQueue"] = parent
+    return queue
+
+
+def _podgroup(
+    random: Random, name: str, queue: str, seats: list[tuple[str, int]], *, waits: bool = False
+) -> list[Obj]:
+    """Return a group of pods; they are on their nodes, or wait and were promised them."""
+    group = _make_object("PodGroup", name, random.choice((0, 10, 20, 30, 40)))
+    least = random.choice((len(seats), len(seats), 1))
+    group["spec"] = {"queue": queue, "minMember": least}
+    if random.random() < 0.6:
+        group["spec"]["priorityClassName"] = random.choice(list(_CLASSES))
+    found = [group]
+    for i, (node, size) in enumerate(seats):
+        pod = _make_object("Pod", f"{name}-{i}", 40)
+        pod["metadata"]["annotations"] = {"pod-group-name": name}
+        container = {"resources": {"requests": {"cpu": "1", "nvidia.com/gpu": str(size)}}}
+        pod["spec"] = {"schedulerName": "kai-scheduler", "containers": [container]}
+        pod["status"] = {"phase": "Pending"}
+        if node and waits:
+            pod["status"]["nominatedNodeName"] = node
+        elif node:
+            pod["spec"]["nodeName"], pod["status"] = node, {"phase": "Running"}
+        found.append(pod)
+    return found
+
+
+_VERSIONS: Final = {
+    "Queue": "scheduling.run.ai/v2",
+    "PodGroup": "scheduling.run.ai/v2alpha2",
+    "PriorityClass": "scheduling.k8s.io/v1",
+}
+
+
+def _make_object(kind: str, name: str, minute: int) -> Obj:
+    made = f"2026-01-01T00:{minute:02}:00Z"
+    meta = {"name": name, "uid": f"{kind}-{name}", "creationTimestamp": made}
+    if kind in ("Pod", "PodGroup"):
+        meta["namespace"] = "a"
+    return {"apiVersion": _VERSIONS.get(kind, "v1"), "kind": kind, "metadata": meta}

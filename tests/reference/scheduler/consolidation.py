@@ -1,0 +1,122 @@
+"""Consolidation by a search of every set of candidates: rules 40a to 40e."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tests.reference.scheduler.eviction import (
+    MAX_CANDIDATES,
+    EvictionUnit,
+    TooManyCandidates,
+    evict,
+    first_sufficient,
+    in_victim_order,
+    possible_eviction_units,
+)
+from tests.reference.scheduler.model import ClusterInfo, PodGroupInfo, PodInfo, PodSet
+from tests.reference.scheduler.placement import place
+from tests.reference.scheduler.queue_order import capacity_failure, next_podgroup, podgroup_rank
+from tests.reference.scheduler.releasing import (
+    Checkpoint,
+    awaits_own_release,
+    claim_release,
+    waits_for_release,
+)
+from tests.reference.scheduler.resources import queue_amounts
+from tests.reference.scheduler.subgroups import is_satisfied, tasks_to_allocate
+
+__all__ = ["consolidate"]
+
+_RETRIABLE = ("Fragmented", "NoCapacity", "ExceedsLimit")
+
+
+def consolidate(
+    cluster: ClusterInfo, reasons: dict[PodGroupInfo, str]
+) -> Iterator[tuple[PodGroupInfo, str, list[PodInfo]]]:
+    """Yield who gets room, and the pods that have to go for it; their slots are held by then."""
+    left = [
+        podgroup
+        for podgroup, reason in reasons.items()
+        if reason in _RETRIABLE and not podgroup.awaits_own_release
+    ]
+    moved: set[PodGroupInfo] = set()
+    while left := [podgroup for podgroup in left if podgroup not in moved]:
+        podgroup = next_podgroup(cluster, left)
+        left.remove(podgroup)
+        if not podgroup.preemptible or reasons[podgroup] == "ExceedsLimit":
+            continue
+        if moved and _try_relocate(cluster, podgroup, [], keeps=True):
+            yield podgroup, "consolidation", []
+            continue
+        line = in_victim_order(cluster, [*_candidates(cluster, podgroup)])
+        if len(line) > MAX_CANDIDATES:
+            raise TooManyCandidates
+
+        def does(
+            ranks: tuple[int, ...],
+            line: list[EvictionUnit] = line,
+            podgroup: PodGroupInfo = podgroup,
+        ) -> bool:
+            return _try_relocate(cluster, podgroup, [line[rank] for rank in ranks])
+
+        some = first_sufficient(len(line), does, does)
+        if some is not None:
+            blocks = [line[rank] for rank in some]
+            assert _try_relocate(cluster, podgroup, blocks, keeps=True)
+            moved |= {one for block in blocks for one in block.podgroups}
+            yield podgroup, "consolidation", [pod for block in blocks for pod in block.pods]
+
+
+def _candidates(cluster: ClusterInfo, podgroup: PodGroupInfo) -> Iterator[EvictionUnit]:
+    """Yield who can be moved, each with all it has."""
+    for block in possible_eviction_units(cluster, set()):
+        (one, *others) = block.podgroups
+        is_all = {*block.pods} == {pod for pod in one.pods if pod.state in ("there", "old")}
+        may = not others and not block.is_partly_done
+        if one is not podgroup and may and is_all and _can_relocate(one):
+            yield replace(block, freed=_total_requests(block.pods), rank=podgroup_rank(one))
+
+
+def _can_relocate(podgroup: PodGroupInfo) -> bool:
+    """Say whether a unit can be made anew in slots; no test looks at one with several shapes."""
+    is_alone = any(podgroup.name == f"pg-{pod.name}-{pod.uid}" for pod in podgroup.pods)
+    return not is_alone and is_satisfied(podgroup.root)
+
+
+def _try_relocate(
+    cluster: ClusterInfo, podgroup: PodGroupInfo, blocks: list[EvictionUnit], *, keeps: bool = False
+) -> bool:
+    """Say whether a unit and those who are moved all find room; unless it *keeps* it, undo it."""
+    pods = tasks_to_allocate(podgroup.root)
+    saved = Checkpoint(cluster)
+    anew = [
+        (one, podset, replace(pod, state="later", node="", is_expected=True))
+        for block in blocks
+        for one in block.podgroups
+        for podset in one.podsets
+        for pod in podset.pods
+        if pod in block.pods
+    ]
+    anew.sort(key=lambda it: [-n for n in (queue_amounts(it[2].requests)[i] for i in (2, 0, 1))])
+    may = not capacity_failure(cluster, podgroup, pods) and not awaits_own_release(
+        cluster, podgroup, pods
+    )
+    waits = bool(blocks) or waits_for_release(cluster, podgroup, pods)
+    evict(cluster, blocks)
+    done = may and not place(cluster, podgroup, pods, waits=waits)
+    done = done and all(not place(cluster, one, [pod]) for one, _, pod in anew)
+    if done and keeps:
+        claim_release(cluster, podgroup, pods, waits=waits)
+        _reserve_places(anew)
+        return True
+    saved.restore()
+    return done
+
+
+def _reserve_places(anew: list[tuple[PodGroupInfo, PodSet, PodInfo]]) -> None:
+    for _, podset, pod in anew:
+        podset.expected.append(pod)
+
+
+def _total_requests(pods: list[PodInfo]) -> tuple[int, int, int]:
+    cpu, memory, gpu = (sum(queue_amounts(pod.requests)[i] for pod in pods) for i in range(3))
+    return cpu, memory, gpu

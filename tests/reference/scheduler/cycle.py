@@ -1,0 +1,207 @@
+"""The first scheduling cycle: objects in, decisions and reasons out."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from tests.reference.scheduler.consolidation import consolidate
+from tests.reference.scheduler.eviction import reclaim_and_preempt
+from tests.reference.scheduler.fair_share import set_fair_shares
+from tests.reference.scheduler.model import ClusterInfo, PodGroupInfo
+from tests.reference.scheduler.nominated import NominatedCapacity, nomination_rank
+from tests.reference.scheduler.queue_order import is_nominated, next_podgroup
+from tests.reference.scheduler.read_objects import read_cluster
+from tests.reference.scheduler.releasing import try_allocate
+from tests.reference.scheduler.resources import QUEUE_RESOURCES
+from tests.reference.scheduler.subgroups import can_be_satisfied, is_satisfied, tasks_to_allocate
+
+__all__ = ["CycleResult", "run_cycle"]
+
+
+@dataclass
+class CycleResult:
+    """What a cycle decided. CPU in thousandths, memory in bytes, GPUs in devices."""
+
+    binds: dict[tuple[str, str], str] = field(default_factory=dict)
+    nominations: dict[tuple[str, str], str] = field(default_factory=dict)
+    evictions: dict[tuple[str, str], str] = field(default_factory=dict)
+    reservations: dict[tuple[str, str, str, str], int] = field(default_factory=dict)
+    unschedulable: dict[tuple[str, str], str] = field(default_factory=dict)
+    fair_shares: dict[str, dict[str, int]] = field(default_factory=dict)
+    order: list[tuple[str, str]] = field(default_factory=list)  # of successful attempts
+
+
+def run_cycle(
+    objects: Iterable[Mapping[str, Any]],
+    now: str = "",
+    then: Sequence[str] = (),
+    victims: str = "kai",
+    *,
+    keeps_budgets: bool = False,
+) -> CycleResult:
+    """Play one cycle at a time in RFC 3339, or at the newest timestamp of the objects.
+
+    *then* are further actions, of reclaim and preempt, or consolidation alone; `TooMany` says that
+    they are too much work. *victims* is who loses something first; *keeps_budgets* is in reclaim.
+    """
+    cluster = read_cluster(list(objects), now)
+    cluster.victim_policy, cluster.respects_budgets = victims, keeps_budgets
+    set_fair_shares(cluster)
+    outcome = CycleResult()
+    playing = []
+    for podgroup in cluster.podgroups:
+        reason = _prefilter_reason(cluster, podgroup)
+        if reason and podgroup.has_waiting:
+            outcome.unschedulable[podgroup.namespace, podgroup.name] = reason
+        elif not reason and (podgroup.has_waiting or _lacks_expected_pods(podgroup)):
+            playing.append(podgroup)
+    held = NominatedCapacity(cluster)
+    held.reserve(playing)
+    before = (
+        -2 if held.places_by_podgroup else -1
+    )  # another round, for there may be more room after this one
+    while playing and len(outcome.order) > before:
+        before = len(outcome.order) if before > -2 else -1
+        playing = _allocate_round(cluster, playing, outcome, held)
+    _run_eviction_actions(cluster, playing, outcome, then)
+    for podgroup in cluster.podgroups:
+        if podgroup.has_misplaced_waiting:
+            outcome.unschedulable[podgroup.namespace, podgroup.name] = "Misconfigured"
+    _write_result(cluster, outcome)
+    return outcome
+
+
+def _allocate_round(
+    cluster: ClusterInfo,
+    podgroups: list[PodGroupInfo],
+    outcome: CycleResult,
+    held: NominatedCapacity,
+) -> list[PodGroupInfo]:
+    """Give turns until nobody is left; return who failed at last, with the verdict told."""
+    playing, failed = list(podgroups), []
+    are_promised = any(is_nominated(cluster, podgroup) for podgroup in podgroups)
+    early = partial(nomination_rank, cluster, playing) if are_promised else None
+    while playing:
+        podgroup = next_podgroup(cluster, playing, early)
+        reason = _allocate_one(cluster, podgroup, held)
+        if reason:
+            outcome.unschedulable[podgroup.namespace, podgroup.name] = reason
+            failed.append(podgroup)
+        else:
+            outcome.unschedulable.pop((podgroup.namespace, podgroup.name), None)
+            outcome.order.append((podgroup.namespace, podgroup.name))
+        if reason or not podgroup.has_waiting:
+            playing.remove(podgroup)
+    return failed
+
+
+def _allocate_one(cluster: ClusterInfo, podgroup: PodGroupInfo, held: NominatedCapacity) -> str:
+    """Try one chunk; if need be where others of the queue were promised room."""
+    held.release(podgroup)
+    podgroup.awaits_own_release = False
+    reason = held.capacity_failure(podgroup, tasks_to_allocate(podgroup.root)) or _attempt(
+        cluster, podgroup
+    )
+    others = held.may_take_from(podgroup)
+    if reason and others:
+        with held.released(others):
+            reason = held.capacity_failure(podgroup, tasks_to_allocate(podgroup.root)) or _attempt(
+                cluster, podgroup
+            )
+    if not reason and podgroup.has_waiting:
+        held.reserve([podgroup])
+    return reason
+
+
+def _run_eviction_actions(
+    cluster: ClusterInfo, failed: list[PodGroupInfo], outcome: CycleResult, actions: Sequence[str]
+) -> None:
+    """Let those who failed take from others; who got something may grow as far as there is room."""
+    reasons = {
+        podgroup: outcome.unschedulable[podgroup.namespace, podgroup.name] for podgroup in failed
+    }
+    moves = actions == ("consolidation",)
+    takings = (
+        consolidate(cluster, reasons) if moves else reclaim_and_preempt(cluster, reasons, actions)
+    )
+    for podgroup, action, gone in takings:
+        for pod in gone:
+            outcome.evictions[pod.namespace, pod.name] = action
+        reasons.pop(podgroup)
+        podgroup.is_delayed = False
+        del outcome.unschedulable[podgroup.namespace, podgroup.name]
+        while podgroup.has_waiting:
+            reason = _attempt(cluster, podgroup)
+            if reason:
+                outcome.unschedulable[podgroup.namespace, podgroup.name] = reasons[podgroup] = (
+                    reason
+                )
+                break
+    for podgroup in failed:
+        if podgroup.is_delayed:
+            outcome.unschedulable[podgroup.namespace, podgroup.name] = "PreemptionDelay"
+
+
+def _prefilter_reason(cluster: ClusterInfo, podgroup: PodGroupInfo) -> str:
+    """Return the verdict that needs no attempt."""
+    way = cluster.queue_with_ancestors(podgroup.queue)
+    if cluster.is_misconfigured(podgroup):
+        return "Misconfigured"
+    if not way or way[-1].parent:
+        return "QueueMissing"
+    return (
+        ""
+        if can_be_satisfied(podgroup.root) and not _reserves_only_expected(cluster, podgroup)
+        else "PodsMissing"
+    )
+
+
+def _reserves_only_expected(cluster: ClusterInfo, podgroup: PodGroupInfo) -> bool:
+    """Say whether a unit of which nothing is there, or promised, would take slots alone."""
+    names = {node_info.name for node_info in cluster.nodes}
+    for pod in podgroup.pods:
+        if pod.state == "there" or (pod.state == "waiting" and pod.nominated in names):
+            return False
+    some = tasks_to_allocate(podgroup.root)
+    return bool(some) and all(pod.state == "later" for pod in some)
+
+
+def _lacks_expected_pods(podgroup: PodGroupInfo) -> bool:
+    """Say whether a unit that runs could have slots for what it lacks."""
+    runs = any(pod.state == "there" for pod in podgroup.pods)
+    return runs and not is_satisfied(podgroup.root) and bool(tasks_to_allocate(podgroup.root))
+
+
+def _attempt(cluster: ClusterInfo, podgroup: PodGroupInfo) -> str:
+    """Try one chunk; return the verdict if it fails."""
+    pods = tasks_to_allocate(podgroup.root)
+    if not pods:
+        return "PodsMissing"
+    return try_allocate(cluster, podgroup, pods)
+
+
+def _write_result(cluster: ClusterInfo, outcome: CycleResult) -> None:
+    for podgroup in cluster.podgroups:
+        for podset in podgroup.podsets:
+            for pod in [*podset.pods, *podset.expected]:
+                if pod.state == "bound":
+                    outcome.binds[pod.namespace, pod.name] = pod.node
+                elif pod.state == "nominated" and not pod.is_expected:
+                    outcome.nominations[pod.namespace, pod.name] = pod.node
+                elif pod.is_expected and pod.state in ("reserved", "nominated"):
+                    reserved_place = (
+                        podgroup.namespace,
+                        podgroup.name,
+                        podset.name or "default",
+                        pod.node,
+                    )
+                    outcome.reservations[reserved_place] = (
+                        outcome.reservations.get(reserved_place, 0) + 1
+                    )
+    for queue in cluster.queues.values():
+        way = cluster.queue_with_ancestors(queue.name)
+        if not way[-1].parent:
+            outcome.fair_shares[queue.name] = dict(
+                zip(QUEUE_RESOURCES, queue.fair_share, strict=True)
+            )

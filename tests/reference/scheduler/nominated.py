@@ -1,0 +1,117 @@
+"""Nominated PodGroups come first, and their capacity is reserved: rules 10a and 10b."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+from tests.reference.scheduler.model import ClusterInfo, NodeInfo, PodGroupInfo, PodInfo, QueueInfo
+from tests.reference.scheduler.queue_order import capacity_failure, is_nominated
+from tests.reference.scheduler.resources import added, fits, subtracted
+from tests.reference.scheduler.subgroups import pod_rank, tasks_to_allocate
+
+__all__ = ["NominatedCapacity", "nomination_rank"]
+
+NominatedPlaces = list[tuple[NodeInfo, PodInfo]]  # what is held together
+
+
+def nomination_rank(
+    cluster: ClusterInfo, podgroups: list[PodGroupInfo], queue: QueueInfo, best: PodGroupInfo
+) -> int:
+    """Say whether the best unit below a queue was promised something, or another, or none."""
+    if is_nominated(cluster, best):
+        return 0
+    below = [one for one in podgroups if queue in cluster.queue_with_ancestors(one.queue)]
+    return 1 if any(is_nominated(cluster, one) for one in below) else 2
+
+
+class NominatedCapacity:
+    """What is held for units until their turn: what is released there is less by it."""
+
+    def __init__(self, cluster: ClusterInfo) -> None:
+        self.places_by_podgroup: dict[PodGroupInfo, list[NominatedPlaces]] = {}
+        self._cluster = cluster
+
+    def reserve(self, podgroups: Iterable[PodGroupInfo]) -> None:
+        """Hold what units were promised: what they take next, then the rest pod by pod."""
+        parts: dict[PodGroupInfo, list[list[PodInfo]]] = {}
+        for podgroup in podgroups:
+            if is_nominated(self._cluster, podgroup):
+                first = [pod for pod in tasks_to_allocate(podgroup.root) if not pod.is_expected]
+                rest = [[pod] for pod in _waiting(podgroup) if pod not in first]
+                parts[podgroup] = [first, *rest]
+        self._reserve_all(parts)
+
+    def release(self, podgroup: PodGroupInfo) -> list[list[PodInfo]]:
+        """Hold nothing for a unit; return what was."""
+        parts = self.places_by_podgroup.pop(podgroup, [])
+        for part in parts:
+            self._undo(part)
+        return [[pod for _, pod in part] for part in parts]
+
+    @contextmanager
+    def released(self, podgroups: Iterable[PodGroupInfo]) -> Iterator[None]:
+        """Hold nothing for units meanwhile, and then what was held and is still there."""
+        parts = {podgroup: self.release(podgroup) for podgroup in podgroups}
+        yield
+        self._reserve_all(parts)
+
+    def may_take_from(self, podgroup: PodGroupInfo) -> list[PodGroupInfo]:
+        """Return those whose room a unit may have: it could preempt them at once."""
+        return [
+            one
+            for one in self.places_by_podgroup
+            if one.queue == podgroup.queue
+            and one.priority < podgroup.priority
+            and one.preemptible
+            and not podgroup.in_preemption_delay
+        ]
+
+    def capacity_failure(self, podgroup: PodGroupInfo, pods: list[PodInfo]) -> str:
+        """Ask for bounds as if everybody had what is held for him, but for whom it may be had."""
+        others = [
+            (one, pod)
+            for one, parts in self.places_by_podgroup.items()
+            if one not in self.may_take_from(podgroup)
+            for part in parts
+            for _, pod in part
+        ]
+        queues = [
+            (it, [*it.allocated], [*it.non_preemptible]) for it in self._cluster.queues.values()
+        ]
+        for one, pod in others:
+            self._cluster.charge(one, pod)
+        reason = capacity_failure(self._cluster, podgroup, pods)
+        for queue, allocated, fixed in queues:
+            queue.allocated, queue.non_preemptible = allocated, fixed
+        return reason
+
+    def _reserve_all(self, parts: Mapping[PodGroupInfo, list[list[PodInfo]]]) -> None:
+        """Hold of each part all or nothing, for the oldest unit first."""
+        for podgroup in sorted(parts, key=lambda it: (it.created, it.uid)):
+            if some := [part for pods in parts[podgroup] if (part := self._reserve_places(pods))]:
+                self.places_by_podgroup[podgroup] = some
+
+    def _reserve_places(self, pods: list[PodInfo]) -> NominatedPlaces:
+        """Hold the room of all of these pods, or of none."""
+        at = {node_info.name: node_info for node_info in self._cluster.nodes}
+        some: NominatedPlaces = []
+        for pod in pods:
+            node_info = at.get(pod.nominated)
+            if node_info is None or not fits(pod.requests, node_info.idle, node_info.releasing):
+                self._undo(some)
+                return []
+            node_info.releasing = subtracted(node_info.releasing, pod.requests)
+            some.append((node_info, pod))
+        return some
+
+    def _undo(self, some: NominatedPlaces) -> None:
+        for node_info, pod in some:
+            node_info.releasing = added(node_info.releasing, pod.requests)
+
+
+def _waiting(podgroup: PodGroupInfo) -> list[PodInfo]:
+    return [
+        pod
+        for podset in podgroup.podsets
+        for pod in sorted(podset.pods, key=pod_rank)
+        if pod.state == "waiting"
+    ]

@@ -1,0 +1,157 @@
+"""Who is evicted because it is short for too long: the action stalegangeviction."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from scheduler.core.actions.stale_gang import is_stale
+from scheduler.core.model.podgroup import podsets_of
+from scheduler.core.model.resources import NONE
+from scheduler.core.model.result import Action, Eviction, Plan
+from scheduler.core.model.snapshot import DisruptionBudgets, Snapshot
+from scheduler.core.plan import PlanLimits, plan
+from scheduler.policies.registry import PolicySelection, build_policies
+from tests.support.case import Case, ids
+from tests.support.snapshot.builder import Builder, SnapshotNode, SnapshotQueue, signature
+from tests.support.snapshot.plan_violations import plan_violations
+
+POLICIES = build_policies(PolicySelection())
+ONE, EIGHT = signature(gpu=1), signature(gpu=8)
+
+
+def cluster(*queues: SnapshotQueue) -> Builder:
+    """Return a node and queues."""
+    return Builder([SnapshotNode(gpu=8)], queues or (SnapshotQueue("a", quota=8),))
+
+
+def short(builder: Builder, count: int = 2, *, waiting: int = 0, **more: Any) -> Builder:
+    """Add a unit with so many pods, of which it needs one more; it is stale unless it says so."""
+    builder.running_podgroup([0] * count, ONE, minimum=count + 1, **{"stale_at": 0, **more})
+    if waiting:
+        podgroup = builder.podgroups.pop()
+        (podset,) = podsets_of(podgroup.tree)
+        pods = builder.waiting_pods(waiting, ONE)
+        builder.podgroups.append(replace(podgroup, tree=replace(podset, pending=pods)))
+    return builder
+
+
+def jobset(**more: Any) -> Builder:
+    """Return a JobSet of two units, one of which is stale."""
+    builder = cluster()
+    builder.running_podgroup([0], ONE, owning_jobset="j", **more)
+    return short(builder, owning_jobset="j")
+
+
+def claimed() -> Builder:
+    """Return a short unit of a queue that has borrowed, and who takes the room back."""
+    builder = short(cluster(SnapshotQueue("a"), SnapshotQueue("b", quota=8)), 8, queue="a")
+    builder.uniform_podgroup(1, EIGHT, queue="b")
+    return builder
+
+
+def described(answer: Plan) -> str:
+    """Return who goes: units and pods, and for whom."""
+    return " ".join(f"{it.podgroups}:{len(it.pods)}:{it.preemptor}" for it in answer.evictions)
+
+
+GOES = f"(0,):2:{NONE}"
+
+PLANS: list[Case[Builder, str]] = [
+    Case("all that it has goes, for nobody", short(cluster()), GOES),
+    Case("not before its time", short(cluster(), stale_at=1), ""),
+    Case("nor ever, if it has none", short(cluster(), stale_at=None), ""),
+    Case("who may not be preempted goes as well", short(cluster(), is_preemptible=False), GOES),
+    Case("who gets what it lacks stays", short(cluster(), waiting=1), ""),
+    Case("who finds no room for it goes", short(cluster(), 8, waiting=1), f"(0,):8:{NONE}"),
+    Case("a JobSet goes whole", jobset(), f"(0, 1):3:{NONE}"),
+    Case("but not if it comes to its end", jobset(non_evictable_reason="ends"), ""),
+    Case("who has lost all is not evicted again", claimed(), "(0,):8:1"),
+]
+
+
+@pytest.mark.parametrize("case", PLANS, ids=ids)
+def test_who_goes(case: Case[Builder, str]) -> None:
+    """Whoever is stale by now, with all it has."""
+    snapshot = case.given.snapshot()
+
+    answer = plan(snapshot, POLICIES)
+
+    assert described(answer) == case.want
+    assert list(plan_violations(snapshot, answer)) == []
+
+
+def test_a_podgroup_without_a_queue_is_left_alone() -> None:
+    """Nobody knows whose it is."""
+    snapshot = short(cluster()).snapshot()
+    podgroups = tuple(replace(podgroup, queue=NONE) for podgroup in snapshot.podgroups)
+
+    assert described(plan(replace(snapshot, podgroups=podgroups), POLICIES)) == ""
+
+
+def test_no_gpus_may_be_taken() -> None:
+    """Who begins below the limit may go beyond it; then it is reached."""
+    builder = short(cluster())
+    snapshot = short(builder).snapshot()
+
+    assert described(plan(snapshot, POLICIES, PlanLimits(evictable_gpus=0))) == ""
+    assert described(plan(snapshot, POLICIES, PlanLimits(evictable_gpus=1))) == GOES
+    assert (
+        described(plan(snapshot, POLICIES, PlanLimits(evictable_gpus=2001)))
+        == f"{GOES} (1,):2:{NONE}"
+    )
+
+
+def test_it_is_asked_for_by_its_name() -> None:
+    """Without the action nobody is evicted for nobody."""
+    snapshot = short(cluster()).snapshot()
+
+    off = build_policies(PolicySelection(actions={"stalegangeviction": False}))
+
+    assert is_stale(snapshot, 0)
+    assert described(plan(snapshot, off)) == ""
+
+
+Evictions = Callable[[Eviction], Eviction]
+
+BROKEN: list[Case[tuple[Builder, Evictions], str]] = [
+    Case(
+        "who is not stale",
+        (short(cluster(), stale_at=1), lambda it: it),
+        "unit-0 is evicted for nobody",
+    ),
+    Case(
+        "in part",
+        (short(cluster()), lambda it: replace(it, is_whole=False)),
+        "unit-0 is evicted for nobody",
+    ),
+    Case(
+        "who comes to its end",
+        (short(cluster(), non_evictable_reason="x"), lambda it: it),
+        "may not lose",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", BROKEN, ids=ids)
+def test_what_is_broken_is_reported(case: Case[tuple[Builder, Evictions], str]) -> None:
+    """For nobody only those go who are stale, whole."""
+    builder, change = case.given
+    snapshot: Snapshot = builder.snapshot()
+    plan_result = plan(snapshot, replace(POLICIES, actions=()))
+    one = Eviction((0,), (0, 1), is_whole=True, action=Action.STALE_GANG_EVICTION, preemptor=NONE)
+
+    found = list(plan_violations(snapshot, replace(plan_result, evictions=(change(one),))))
+
+    assert any(case.want in it for it in found)
+
+
+def test_a_budget_does_not_hold_who_is_stale() -> None:
+    """It is of no use to anybody as it is."""
+    snapshot = short(cluster()).snapshot(
+        budgets=DisruptionBudgets(("ns/b",), (0,), ((0,),), (0, 0))
+    )
+    answer = plan(snapshot, POLICIES)
+    assert described(answer) == GOES
+    assert list(plan_violations(snapshot, answer)) == []

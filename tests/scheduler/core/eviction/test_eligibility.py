@@ -1,0 +1,179 @@
+"""Who keeps what it needs because it has not run for long (rule 36a)."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from scheduler.core.model.podgroup import PodSet
+from scheduler.core.model.result import Plan
+from scheduler.core.plan import plan
+from scheduler.policies.registry import PluginSelection, PolicySelection, build_policies
+from tests.support.case import Case, ids
+from tests.support.snapshot.builder import Builder, SnapshotNode, SnapshotQueue, signature
+
+ONE = signature(gpu=1)
+NOW = 1000
+
+
+def policies(**arguments: str) -> Any:
+    """Return policies with arguments of minruntime."""
+    return build_policies(PolicySelection({"minruntime": PluginSelection(arguments=arguments)}))
+
+
+def described(answer: Plan) -> str:
+    """Return who loses how many pods."""
+    return " ".join(f"{','.join(map(str, it.podgroups))}:{len(it.pods)}" for it in answer.evictions)
+
+
+def lost(builder: Builder, configured: Any = None) -> str:
+    """Return who loses how many pods in a plan."""
+    return described(plan(builder.snapshot(now=NOW), configured or policies()))
+
+
+def lent(queue: SnapshotQueue, *, running_since: int, is_pipelined: int = 1) -> Builder:
+    """Return what a queue has of another, job by job."""
+    builder = Builder([SnapshotNode()], [queue, SnapshotQueue("b", quota=8)])
+    for _ in range(8):
+        builder.running_podgroup([0], ONE, queue=queue.name, running_since=running_since)
+    builder.uniform_podgroup(is_pipelined, ONE, queue="b")
+    return builder
+
+
+# since when all of A run, and for how long they may -> who loses something
+RUNS = [
+    Case("for long enough", (900, 100), "7:1"),
+    Case("a second too short", (901, 100), ""),
+    Case("nobody knows since when", (0, 100), "7:1"),
+    Case("nothing is promised", (1000, 0), "7:1"),
+    Case("nothing is said", (1000, -1), "7:1"),
+]
+
+
+@pytest.mark.parametrize("case", RUNS, ids=ids)
+def test_how_long(case: Case[tuple[int, int], str]) -> None:
+    """The second at which it is over counts already."""
+    running_since, seconds = case.given
+    assert (
+        lost(lent(SnapshotQueue("a", reclaim_min_runtime_s=seconds), running_since=running_since))
+        == case.want
+    )
+
+
+def test_others_go_instead() -> None:
+    """The youngest would be the first; it has just begun."""
+    builder = lent(SnapshotQueue("a", reclaim_min_runtime_s=100), running_since=500)
+    builder.podgroups[7] = replace(builder.podgroups[7], running_since=999)
+    assert lost(builder) == "6:1"
+
+
+def test_a_promise_of_the_one_action_is_none_of_the_other() -> None:
+    """What others of the queue may not take, another queue may."""
+    assert lost(lent(SnapshotQueue("a", preempt_min_runtime_s=100), running_since=1000)) == "7:1"
+
+
+@pytest.mark.parametrize(("seconds", "want"), [(100, ""), (50, "0:1")])
+def test_preempt(seconds: int, want: str) -> None:
+    """In a queue its own word counts, or what is said above it."""
+    tree = [
+        SnapshotQueue("top", preempt_min_runtime_s=seconds),
+        SnapshotQueue("a", quota=8, parent="top"),
+    ]
+    builder = Builder([SnapshotNode(gpu=1)], tree)
+    builder.running_podgroup([0], ONE, priority=40, running_since=950)
+    builder.uniform_podgroup(1, ONE)
+    assert lost(builder) == want
+    assert lost(builder, policies(defaultPreemptMinRuntime="1h")) == want
+
+
+def test_what_comes_on_top_goes_anyway() -> None:
+    """An elastic unit keeps its minimum, and nobody gets what that would have to go for."""
+    builder = Builder(
+        [SnapshotNode()],
+        [SnapshotQueue("a", reclaim_min_runtime_s=100), SnapshotQueue("b", quota=8)],
+    )
+    builder.running_podgroup([0] * 8, ONE, queue="a", minimum=6, running_since=1000)
+    builder.uniform_podgroup(1, ONE, queue="b")
+    builder.uniform_podgroup(4, ONE, queue="b")
+    assert lost(builder) == "0:1"
+
+
+def test_one_of_a_jobset_keeps_all() -> None:
+    """They could only go together."""
+    builder = Builder(
+        [SnapshotNode()],
+        [SnapshotQueue("a", reclaim_min_runtime_s=100), SnapshotQueue("b", quota=8)],
+    )
+    builder.running_podgroup([0] * 4, ONE, queue="a", owning_jobset="j", running_since=1)
+    builder.running_podgroup([0] * 4, ONE, queue="a", owning_jobset="j", running_since=950)
+    builder.uniform_podgroup(1, ONE, queue="b")
+    assert lost(builder) == ""
+
+
+TREE: Mapping[str, str] = {"x": "", "y": "x", "a": "y", "z": "x", "b": "z", "c": "y", "d": ""}
+HAS_QUOTA = {"b": "xzb", "c": "xyc", "d": "d"}  # who has the quota that the unit claims
+_HOUR = {"defaultReclaimMinRuntime": "1h"}
+_AT_LEAF = {"reclaimResolveMethod": "queue"}
+
+# who says how many seconds, who claims, what a site has chosen -> whether A keeps what it has
+CONFIGURED: list[Case[tuple[dict[str, int], str, dict[str, str]], bool]] = [
+    Case("nobody", ({}, "b", {}), False),
+    Case("nobody, to a sister", ({}, "c", {}), False),
+    Case("nobody, to another top", ({}, "d", {}), False),
+    Case("nobody, and the site does", ({}, "b", _HOUR), True),
+    Case("the queue itself, of another branch", ({"a": 100}, "b", {}), False),
+    Case("the queue itself is asked", ({"a": 100}, "b", _AT_LEAF), True),
+    Case("the queue itself, of a sister", ({"a": 100}, "c", {}), True),
+    Case("just below the common one", ({"y": 100}, "b", {}), True),
+    Case("that of a sister", ({"y": 100}, "c", {}), True),
+    Case("the common one", ({"x": 100}, "b", {}), True),
+    Case("the nearest counts", ({"x": 100, "y": 0}, "b", {}), False),
+    Case("another top, what the top says", ({"x": 100}, "d", {}), True),
+    Case("another top, what is below it", ({"y": 100, "a": 100}, "d", _HOUR | {}), True),
+    Case("another top, and only below it is said", ({"y": 100, "a": 100}, "d", {}), False),
+    Case("the leaf says none, the site an hour", ({"a": 0}, "b", _HOUR | _AT_LEAF), False),
+    Case("from the leaf up", ({"x": 100}, "b", _AT_LEAF), True),
+    Case("who claims is not asked", ({"b": 100, "z": 100}, "b", {}), False),
+]
+
+
+@pytest.mark.parametrize("case", CONFIGURED, ids=ids)
+def test_who_is_asked(case: Case[tuple[dict[str, int], str, dict[str, str]], bool]) -> None:
+    """Just below where the ways part and up, or from the leaf up; then the site."""
+    dump, reclaimers, configured = case.given
+    queues = [
+        SnapshotQueue(
+            name,
+            parent,
+            quota=int(name in HAS_QUOTA[reclaimers]),
+            reclaim_min_runtime_s=dump.get(name, -1),
+        )
+        for name, parent in TREE.items()
+    ]
+    builder = Builder([SnapshotNode(gpu=1)], queues)
+    builder.running_podgroup([0], ONE, queue="a", running_since=950)
+    builder.uniform_podgroup(1, ONE, queue=reclaimers)
+    assert (lost(builder, policies(**configured)) == "") == case.want
+
+
+def test_a_site_may_turn_it_off() -> None:
+    """Then no queue's word counts either."""
+    off = build_policies(PolicySelection({"minruntime": PluginSelection(enabled=False)}))
+    assert (
+        lost(lent(SnapshotQueue("a", reclaim_min_runtime_s=100), running_since=1000), off) == "7:1"
+    )
+
+
+def test_reserved_places_are_protected_as_well() -> None:
+    """They are a part of what it has; without since nothing is."""
+    builder = Builder(
+        [SnapshotNode()],
+        [SnapshotQueue("a", reclaim_min_runtime_s=100), SnapshotQueue("b", quota=8)],
+    )
+    row = builder.signature_row(ONE)
+    for _ in range(7):
+        builder.pod_on_node(0, row)
+    builder.podgroup(PodSet("default", 7, running=7), queue="a", is_kept=True, running_since=950)
+    builder.uniform_podgroup(8, ONE, queue="b")
+    assert lost(builder) == ""

@@ -1,0 +1,232 @@
+"""Whom to take: against all sets there are, as long as those can be counted."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler.core.eviction.solver import solve
+from tests.support.case import Case, ids
+from tests.support.size import examples
+
+
+class Candidate(NamedTuple):
+    """Somebody who may be taken: what he has of each node, and the queue that loses it."""
+
+    queue: int
+    amount: dict[int, int]
+
+
+@dataclass
+class FakeScenario:
+    """Nodes, queues that may lose while they have too much, and seats that somebody needs."""
+
+    candidates: Sequence[Candidate]
+    surplus: list[int]  # of each queue
+    per_candidate: int
+    size: int
+    tolerance: int = 100  # by so much one queue may lose more than the other
+    nodes: int = 3
+    room: list[int] = field(init=False)
+    evicted_amounts: list[int] = field(init=False)
+    asked: int = 0  # about room
+    refused: int = 0
+    evicted: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.room = [0] * self.nodes
+        self.evicted_amounts = [0] * len(self.surplus)
+
+    def may_evict(self, candidate: int) -> bool:
+        """Say whether his queue still has too much."""
+        may = self.surplus[self.candidates[candidate].queue] > 0
+        self.refused += not may
+        return may
+
+    def evict(self, candidate: int) -> None:
+        """Make room."""
+        self.evicted.add(candidate)
+        self._change(self.candidates[candidate], 1)
+
+    def restore(self, candidate: int) -> None:
+        """Give it back."""
+        self.evicted.remove(candidate)
+        self._change(self.candidates[candidate], -1)
+
+    def has_room(self) -> bool:
+        """Count the seats."""
+        self.asked += 1
+        return sum(room // self.size for room in self.room) >= self.per_candidate
+
+    def is_valid(self) -> bool:
+        """Be asked only of who may be taken and is needed: else it would be told in vain."""
+        assert self._is_allowed(), "somebody is gone who may not be"
+        assert not any(self._is_spare(one) for one in self.evicted), "somebody is gone in vain"
+        return self.is_balanced()
+
+    def is_balanced(self) -> bool:
+        """Compare what the first queue lost with what the second one did."""
+        return self.evicted_amounts[0] <= self.evicted_amounts[1] + self.tolerance
+
+    def _is_allowed(self) -> bool:
+        left = [
+            has + evicted for has, evicted in zip(self.surplus, self.evicted_amounts, strict=True)
+        ]
+        for one in (self.candidates[rank] for rank in sorted(self.evicted)):
+            if left[one.queue] <= 0:
+                return False
+            left[one.queue] -= sum(one.amount.values())
+        return True
+
+    def _is_spare(self, candidate: int) -> bool:
+        room = self.room.copy()
+        for node, amount in self.candidates[candidate].amount.items():
+            room[node] -= amount
+        return sum(it // self.size for it in room) >= self.per_candidate
+
+    def _change(self, one: Candidate, sign: int) -> None:
+        self.surplus[one.queue] -= sign * sum(one.amount.values())
+        self.evicted_amounts[one.queue] += sign * sum(one.amount.values())
+        for node, amount in one.amount.items():
+            self.room[node] += sign * amount
+
+
+def is_solution(scenario: FakeScenario, ranks: Sequence[int]) -> bool:
+    """Say whether a set does."""
+    taken = []
+    for rank in ranks:
+        if not scenario.may_evict(rank):
+            break
+        scenario.evict(rank)
+        taken.append(rank)
+    enough = len(taken) == len(ranks) and scenario.has_room() and scenario.is_balanced()
+    for rank in taken:
+        scenario.restore(rank)
+    return enough
+
+
+def leave_room(scenario: FakeScenario, ranks: Sequence[int]) -> bool:
+    """Say whether a set leaves room enough, whether it may be taken or not."""
+    for rank in ranks:
+        scenario.evict(rank)
+    enough = scenario.has_room()
+    for rank in ranks:
+        scenario.restore(rank)
+    return enough
+
+
+def all_solutions(scenario: FakeScenario) -> Iterator[tuple[int, ...]]:
+    """Yield every set that does, and of which everybody is needed for there to be room."""
+    count = len(scenario.candidates)
+    for number in range(1, count + 1):
+        for ranks in combinations(range(count), number):
+            fewer = combinations(ranks, number - 1)
+            if is_solution(scenario, ranks) and not any(
+                leave_room(scenario, some) for some in fewer
+            ):
+                yield ranks
+
+
+CANDIDATES = st.builds(
+    Candidate,
+    st.integers(0, 1),
+    st.dictionaries(st.integers(0, 2), st.integers(1, 4), min_size=1, max_size=2),
+)
+SCENARIOS = st.builds(
+    FakeScenario,
+    st.lists(CANDIDATES, max_size=8),
+    st.lists(st.integers(0, 9), min_size=2, max_size=2),
+    per_candidate=st.integers(1, 3),
+    size=st.integers(1, 4),
+    tolerance=st.integers(0, 9),
+)
+
+
+@given(SCENARIOS)
+@settings(max_examples=examples(200))
+def test_of_eight_it_is_the_first_of_all_sets(scenario: FakeScenario) -> None:
+    """If any does."""
+    needed_pods = min(all_solutions(scenario), default=None)
+    choice = solve(len(scenario.candidates), scenario)
+    assert choice.ranks == needed_pods
+    assert not choice.is_cut
+
+
+@given(SCENARIOS, st.integers(0, 40))
+@settings(max_examples=examples(200))
+def test_with_any_limit_it_does(scenario: FakeScenario, limit: int) -> None:
+    """What is found is enough, and nobody of it can be spared."""
+    do = sorted(all_solutions(scenario))
+    choice = solve(len(scenario.candidates), scenario, limit)
+    assert choice.tried <= limit
+    assert choice.ranks is None or choice.ranks in do
+    if not choice.is_cut:
+        assert choice.ranks == (do[0] if do else None)
+
+
+# who may be taken, for a seat of four -> who is
+CHOSEN: list[Case[list[Candidate], tuple[int, ...] | None]] = [
+    Case("nobody", [], None),
+    Case("the first who is enough", [Candidate(0, {0: 4}), Candidate(0, {1: 4})], (0,)),
+    Case("not who only makes it less", [Candidate(0, {1: 3}), Candidate(0, {0: 4})], (1,)),
+    Case(
+        "two who lie on one node",
+        [Candidate(0, {0: 2}), Candidate(0, {1: 2}), Candidate(0, {0: 2})],
+        (0, 2),
+    ),
+    Case(
+        "nobody of whom not enough is to be had", [Candidate(0, {0: 2}), Candidate(1, {1: 2})], None
+    ),
+    Case(
+        "the first as one of two, before one alone",
+        [Candidate(0, {0: 2}), Candidate(0, {1: 4}), Candidate(0, {0: 2})],
+        (0, 2),
+    ),
+    Case(
+        "another one, where the first stands in the way",
+        [Candidate(1, {0: 2}), Candidate(1, {1: 4})],
+        (1,),
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CHOSEN, ids=ids)
+def test_who_is_chosen(case: Case[list[Candidate], tuple[int, ...] | None]) -> None:
+    """The first set: smaller ranks before fewer."""
+    scenario = FakeScenario(case.given, [100, 1], per_candidate=1, size=4)
+    assert solve(len(case.given), scenario).ranks == case.want
+
+
+def test_of_thousands_few_sets_are_tried() -> None:
+    """Each node is swept once for each of its eight, and only the first one is given up.
+
+    No more than those eight might be taken: that the others are is only to see who is in the way.
+    """
+    candidates = [Candidate(0, {node: 1}) for _ in range(8) for node in range(500)]
+    scenario = FakeScenario(candidates, [8, 0], per_candidate=1, size=8, nodes=500)
+    choice = solve(len(candidates), scenario)
+    assert choice.ranks == tuple(range(0, 4000, 500))
+    assert scenario.asked <= 2 * 3501
+    assert choice.tried == 256
+    assert scenario.refused <= 4000 + 256
+
+
+def test_where_there_is_never_room_nothing_is_tried() -> None:
+    """Everybody together leaves too little: that is proof enough."""
+    scenario = FakeScenario([Candidate(0, {0: 1})] * 100, [1000, 0], per_candidate=1, size=101)
+    assert solve(100, scenario) == (None, 0, False)
+    assert scenario.asked == 8  # of 1, 2, 4 and so on, and of all
+
+
+def test_nothing_is_asked_twice() -> None:
+    """One who is enough is one question; of two in one queue the first, and both."""
+    one = FakeScenario([Candidate(0, {0: 4})], [9, 0], per_candidate=1, size=4)
+    assert (solve(1, one).ranks, one.asked) == ((0,), 1)
+    two = FakeScenario(
+        [Candidate(0, {0: 2}), Candidate(0, {0: 2})], [9, 0], per_candidate=1, size=4
+    )
+    assert (solve(2, two).ranks, two.asked) == ((0, 1), 3)  # and the second alone

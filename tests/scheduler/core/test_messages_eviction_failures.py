@@ -1,0 +1,351 @@
+"""Who may claim something and takes nothing, and what is said of it (rules 36 to 37a)."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from scheduler.core.messages import kai_condition, rejection_message
+from scheduler.core.model.failures import UnschedulableReason
+from scheduler.core.model.plugins import Policies
+from scheduler.core.model.podgroup import PodSet, ReservationCause, ReservedPlace, SubGroupSet
+from scheduler.core.model.resources import NONE
+from scheduler.core.model.result import Plan
+from scheduler.core.model.snapshot import DisruptionBudgets, Snapshot
+from scheduler.core.plan import PlanLimits, plan
+from scheduler.policies.registry import PolicySelection, build_policies
+from tests.support.case import Case, ids
+from tests.support.snapshot.builder import Builder, SnapshotNode, SnapshotQueue, signature
+
+POLICIES = build_policies(PolicySelection())
+KEEPS = build_policies(PolicySelection(disruption_budgets="always"))
+ONE = signature(gpu=1)
+
+
+def lent(*, queue: str = "b", **more: Any) -> Builder:
+    """Return a node of which A has all, and half of it belongs to B, of which somebody waits."""
+    builder = Builder([SnapshotNode(gpu=8)], [SnapshotQueue("a"), SnapshotQueue("b", quota=4)])
+    for _ in range(8):
+        builder.running_podgroup([0], ONE, queue="a")
+    builder.uniform_podgroup(1, ONE, queue=queue, **more)
+    return builder
+
+
+def sentences(answer: Plan) -> str:
+    """Return who goes, and for whom."""
+    return " ".join(f"{','.join(map(str, it.podgroups))}→{it.preemptor}" for it in answer.evictions)
+
+
+def sentence_of(
+    snapshot: Snapshot, podgroup: int = 8, policies: Policies = POLICIES
+) -> tuple[str, str]:
+    """Return the verdict on a unit, and what is said of it beyond its numbers."""
+    (one,) = [it for it in plan(snapshot, policies).rejections if it.podgroup == podgroup]
+    return one.reason.title, rejection_message(snapshot, one).partition(" free. ")[2]
+
+
+def test_who_is_patient_takes_nothing_yet() -> None:
+    """Not before the time that it gave others is over."""
+    builder = lent(preemption_delay_until=100)
+    assert sentences(plan(builder.snapshot(now=99), POLICIES)) == ""
+    assert sentences(plan(builder.snapshot(now=100), POLICIES)) == "7→8"
+
+
+def test_a_preemption_delay_is_reported() -> None:
+    """Until when, as users read times, and in whose words."""
+    snapshot = lent(preemption_delay_until=100, preemption_delay="90s").snapshot(now=99)
+    (one,) = plan(snapshot, POLICIES).rejections
+    assert one.retry_on == {"room", "nodes", "time"}
+    words = "It takes nothing from others before 1970-01-01T00:01:40Z"
+    assert sentence_of(snapshot) == (
+        "PreemptionDelay",
+        f"{words}, when its preemptionDelay of 90s is over",
+    )
+    reason, message = kai_condition(snapshot, one)
+    assert (reason, message) == ("PreemptionDelayNotElapsed", rejection_message(snapshot, one))
+
+
+def test_the_end_of_time_is_reported() -> None:
+    """Nobody can mean it, and nothing breaks."""
+    assert (
+        "before 9999-12-31T23:59:59Z"
+        in sentence_of(lent(preemption_delay_until=2**60).snapshot())[1]
+    )
+
+
+def test_a_preemption_delay_without_effect_is_not_reported() -> None:
+    """A unit of A may take nothing, now or later: its verdict is what it was."""
+    assert sentence_of(lent(queue="a", preemption_delay_until=100).snapshot()) == ("NoCapacity", "")
+
+
+def test_a_preemption_delay_of_many_equal_ones_is_reported_of_each() -> None:
+    """Though only the first one is looked at; who is not patient goes on."""
+    builder = lent(preemption_delay_until=100)
+    builder.uniform_podgroup(1, ONE, queue="b", preemption_delay_until=200)
+    builder.uniform_podgroup(1, ONE, queue="b")
+    answer = plan(builder.snapshot(), POLICIES)
+    assert sentences(answer) == "7→10"
+    assert {it.podgroup: it.reason for it in answer.rejections} == {
+        8: UnschedulableReason.PREEMPTION_DELAY,
+        9: UnschedulableReason.PREEMPTION_DELAY,
+    }
+
+
+def test_patience_in_a_queue() -> None:
+    """In preempt as well; that it may not be over a limit is told as before, with the patience."""
+    builder = Builder([SnapshotNode(gpu=8)], [SnapshotQueue("a", quota=8, limit=4)])
+    for _ in range(4):
+        builder.running_podgroup([0], ONE, priority=40)
+    builder.uniform_podgroup(1, ONE, preemption_delay_until=100)
+    (one,) = plan(builder.snapshot(), POLICIES).rejections
+    assert one.reason == UnschedulableReason.PREEMPTION_DELAY
+    text = rejection_message(builder.snapshot(), one)
+    assert text.startswith("queue a may have at most 4 GPU and has 4 GPU; 1 GPU more is needed. ")
+    assert text.endswith("Z, when its preemptionDelay is over")
+
+
+def test_who_is_patient_may_use_what_others_left() -> None:
+    """It takes nothing from anybody then."""
+    builder = Builder([SnapshotNode(gpu=8)], [SnapshotQueue("a"), SnapshotQueue("b", quota=8)])
+    builder.running_podgroup([0] * 8, ONE, queue="a")
+    builder.uniform_podgroup(7, ONE, queue="b")
+    builder.uniform_podgroup(1, ONE, queue="b", preemption_delay_until=100)
+    answer = plan(builder.snapshot(), POLICIES)
+    assert {it.podgroup for it in answer.allocations} == {1, 2}
+
+
+def test_who_has_lost_all_step_by_step_has_nothing() -> None:
+    """It needs nothing, and what it had is gone: nobody waits for time to take that."""
+    builder = Builder([SnapshotNode(gpu=1)], [SnapshotQueue("a", quota=-1)])
+    builder.pod_on_node(0, builder.signature_row(ONE))
+    podset = PodSet("default", 1, running=1, running_pods=(0,))
+    builder.podgroup(SubGroupSet("", 0, (podset,)), priority=30, is_kept=True)
+    builder.uniform_podgroup(1, ONE, priority=60)
+    builder.uniform_podgroup(1, ONE, priority=40, preemption_delay_until=100)
+    answer = plan(builder.snapshot(), POLICIES)
+    assert sentences(answer) == "0→1"
+    assert [it.reason for it in answer.rejections] == [UnschedulableReason.NO_CAPACITY]
+
+
+def eviction_failure(**more: Any) -> Builder:
+    """Return what is lent, three of it to units that keep it for one reason each."""
+    builder = Builder(
+        [SnapshotNode(gpu=4)],
+        [SnapshotQueue("a", reclaim_min_runtime_s=100), SnapshotQueue("b", quota=4)],
+    )
+    builder.running_podgroup(
+        [0], ONE, queue="a", non_evictable_reason="Kueue suspends and resumes it"
+    )
+    builder.running_podgroup([0], ONE, queue="a", running_since=990)
+    builder.running_podgroup([0], ONE, queue="a", running_since=980)
+    builder.running_podgroup([0], ONE, queue="a")
+    builder.uniform_podgroup(1, ONE, queue="b", **more)
+    return builder
+
+
+_BUDGETS = DisruptionBudgets(("ns/pdb",), (0,), ((0,),), (NONE, NONE, NONE, 0, NONE))
+_SOME = "Others stay: "
+_NON_EVICTABLE = f"{_SOME}1 because Kueue suspends and resumes it"
+_FORBIDDEN = "priority or preemptibility forbids it"
+_YOUNG = "2 have not run for long enough: unit-2 may go from 1970-01-01T00:18:00Z on"
+_COVERED = "Too few pods may go by PodDisruptionBudget ns/pdb"
+
+
+def test_what_keeps_the_others_is_reported() -> None:
+    """Each by its own reason; and whoever waits hears of time and budgets."""
+    snapshot = eviction_failure().snapshot(now=1000, budgets=_BUDGETS)
+    assert sentence_of(snapshot, 4, KEEPS) == (
+        "NoCapacity",
+        f"{_NON_EVICTABLE}. {_YOUNG}. {_COVERED}",
+    )
+    (one,) = plan(snapshot, KEEPS).rejections
+    assert one.retry_on == {"room", "nodes", "time", "budgets"}
+
+
+def test_a_preemption_delay_is_reported_beside_it() -> None:
+    """Somebody could be taken, but for that."""
+    reason, text = sentence_of(eviction_failure(preemption_delay_until=1001).snapshot(now=1000), 4)
+    assert reason == "PreemptionDelay"
+    assert text.startswith(f"{_NON_EVICTABLE}. {_YOUNG}. It takes nothing from others before ")
+
+
+def test_a_budget_that_lets_one_go_is_reported_to_who_needs_two() -> None:
+    """It let too few go together."""
+    builder = Builder([SnapshotNode(gpu=2)], [SnapshotQueue("a"), SnapshotQueue("b", quota=2)])
+    builder.running_podgroup([0], ONE, queue="a")
+    builder.running_podgroup([0], ONE, queue="a")
+    builder.uniform_podgroup(2, ONE, queue="b")
+    budgets = DisruptionBudgets(("ns/pdb",), (1,), ((0,),), (0, 0, NONE, NONE))
+    snapshot = builder.snapshot(budgets=budgets)
+    (one,) = plan(snapshot, KEEPS).rejections
+    assert rejection_message(snapshot, one).endswith(f". {_COVERED}")
+
+
+def test_who_is_not_asked_keeps_nothing() -> None:
+    """In preempt a unit that matters more stays for that, and no other reason is told."""
+    builder = Builder([SnapshotNode(gpu=1)], [SnapshotQueue("a", quota=8)])
+    builder.running_podgroup(
+        [0], ONE, priority=60, non_evictable_reason="Kueue suspends and resumes it"
+    )
+    builder.uniform_podgroup(1, ONE, priority=50)
+    assert sentence_of(builder.snapshot(), 1)[1] == ""
+    builder.podgroups[0] = replace(builder.podgroups[0], priority=40)
+    assert sentence_of(builder.snapshot(), 1)[1] == _NON_EVICTABLE
+
+
+def test_a_preemptor_has_no_failure() -> None:
+    """And of units that have nothing nobody says that they stay."""
+    snapshot = eviction_failure().snapshot(now=1000)
+    assert sentences(plan(snapshot, POLICIES)) == "3→4"
+    builder = Builder([SnapshotNode(gpu=1)], [SnapshotQueue("a"), SnapshotQueue("b", quota=1)])
+    builder.running_podgroup([0], ONE, queue="a", is_preemptible=False, non_evictable_reason="x")
+    for more in ({"non_evictable_reason": "x"}, {"is_preemptible": False}):
+        builder.uniform_podgroup(1, ONE, queue="a", **more)
+    builder.uniform_podgroup(1, ONE, queue="b")
+    assert sentence_of(builder.snapshot(), 3)[1] == f"{_SOME}1 because {_FORBIDDEN}"
+
+
+def test_who_cannot_be_preempted_is_reported() -> None:
+    """With those who stay for another reason; in preempt only who matters less."""
+    kueue = "1 because Kueue suspends and resumes it"
+    for quota, podgroup, others in ((-1, 4, 2), (0, 5, 3)):
+        builder = Builder(
+            [SnapshotNode(gpu=4)], [SnapshotQueue("a", quota=quota), SnapshotQueue("b", quota=2)]
+        )
+        for priority in (40, 50, 60):
+            builder.running_podgroup([0], ONE, queue="a", priority=priority, is_preemptible=False)
+        builder.running_podgroup(
+            [0], ONE, queue="a", non_evictable_reason="Kueue suspends and resumes it"
+        )
+        builder.uniform_podgroup(1, ONE, queue="a", priority=60)
+        builder.uniform_podgroup(1, ONE, queue="b")
+        report = sentence_of(builder.snapshot(), podgroup)[1]
+        assert report == f"{_SOME}{kueue}; {others} because {_FORBIDDEN}"
+
+
+def test_who_is_on_his_way_keeps_his_place() -> None:
+    """Nothing of him is there but his slots."""
+    builder = Builder([SnapshotNode(gpu=1)], [SnapshotQueue("a"), SnapshotQueue("b", quota=1)])
+    reserved_place = ReservedPlace(0, builder.signature_row(ONE), ReservationCause.MOVE)
+    podset = PodSet(
+        "default",
+        1,
+        reserved_places=(reserved_place,),
+        expected=1,
+        expected_signature=reserved_place.signature,
+    )
+    builder.podgroup(podset, queue="a", non_evictable_reason="it is on its way", is_kept=True)
+    builder.running_podgroup([0], ONE, queue="a", is_preemptible=False)
+    builder.uniform_podgroup(1, ONE, queue="b")
+    assert "1 because it is on its way" in sentence_of(builder.snapshot(), 2)[1]
+
+
+def test_a_rate_limit_is_reported() -> None:
+    """Nobody is looked at any more; while there is something left nobody is told."""
+    snapshot = lent().snapshot()
+    (one,) = plan(snapshot, POLICIES, PlanLimits(evictable_gpus=0)).rejections
+    assert rejection_message(snapshot, one).endswith("enough was taken from others within a minute")
+    rest = plan(snapshot, POLICIES, PlanLimits(evictable_gpus=1)).rejections
+    assert not [it for it in rest if "enough was taken" in rejection_message(snapshot, it)]
+
+
+@pytest.mark.parametrize(
+    ("quota", "priority", "is_named"),
+    [(0, 50, False), (2, 50, True), (0, 60, True)],
+    ids=["no claim", "a claim", "a larger priority"],
+)
+def test_who_could_reclaim_nothing_is_not_told_a_rate_limit(
+    quota: int, priority: int, is_named: bool
+) -> None:
+    """It would not help to wait for that minute."""
+    builder = Builder([SnapshotNode(gpu=2)], [SnapshotQueue("a"), SnapshotQueue("b", quota=quota)])
+    builder.running_podgroup([0], ONE, queue="a")
+    builder.running_podgroup([0], ONE, queue="b")
+    builder.uniform_podgroup(1, ONE, queue="b", priority=priority)
+    snapshot = builder.snapshot()
+    plan_result = plan(snapshot, POLICIES, PlanLimits(evictable_gpus=0))
+    (one,) = plan_result.rejections
+    assert ("enough was taken" in rejection_message(snapshot, one)) is is_named
+    assert plan_result.stats.withheld == is_named
+
+
+def beside(*, quota: int) -> Snapshot:
+    """Return a node that A has whole, and B, which waits, below a queue with a goal."""
+    queues = [SnapshotQueue("all", quota=2, is_quota_only=True), SnapshotQueue("a", "all")]
+    builder = Builder([SnapshotNode(gpu=2)], [*queues, SnapshotQueue("b", "all", quota=quota)])
+    for _ in range(2):
+        builder.running_podgroup([0], ONE, queue="a")
+    builder.uniform_podgroup(1, ONE, queue="b")
+    return builder.snapshot()
+
+
+def test_a_quota_only_goal_is_reported() -> None:
+    """The queue above is named; what is owed to B it takes back all the same."""
+    words = "Below queue all nothing is taken back beyond quotas: its reclaim-goal is quota-only"
+    assert sentence_of(beside(quota=0), 2) == ("NoCapacity", words)
+    assert sentences(plan(beside(quota=1), POLICIES)) == "1→2"
+
+
+def test_a_goal_that_changes_nothing_is_not_reported() -> None:
+    """Nobody beside B has more than its share, or it is owed what it asks for, in vain."""
+    queues = [SnapshotQueue("all", quota=4, is_quota_only=True), SnapshotQueue("a", "all", quota=2)]
+    for quota in (0, 2):
+        builder = Builder([SnapshotNode(gpu=2)], [*queues, SnapshotQueue("b", "all", quota=quota)])
+        builder.running_podgroup([0, 0], ONE, queue="a")
+        builder.uniform_podgroup(1, ONE, queue="b")
+        assert "reclaim-goal" not in sentence_of(builder.snapshot(), 1)[1]
+
+
+def test_an_unlimited_queue_is_reported() -> None:
+    """It owes nothing back; one that has none of what is asked for is not named."""
+    queues = [
+        SnapshotQueue("a", quota=NONE),
+        SnapshotQueue("idle", quota=NONE),
+        SnapshotQueue("b", quota=2),
+    ]
+    builder = Builder([SnapshotNode(gpu=2)], queues)
+    for _ in range(2):
+        builder.running_podgroup([0], ONE, queue="a")
+    builder.running_podgroup([0], signature(), queue="idle")
+    builder.uniform_podgroup(1, ONE, queue="b")
+    words = "Queue a owes nothing back: its quota has no bound"
+    assert sentence_of(builder.snapshot(), 3) == ("NoCapacity", words)
+
+
+# what else is known of who stands before, which asks for eight of a node -> why it cannot have them
+FRONT: list[Case[dict[str, Any], str]] = [
+    Case(
+        "a quota",
+        {"is_preemptible": False},
+        "a quota of its queues has no room for it",
+    ),
+    Case("due four", {}, "its queue would have more than its fair share"),
+]
+
+
+@pytest.mark.parametrize("case", FRONT, ids=ids)
+def test_an_ineligible_earlier_podgroup_is_reported(case: Case[dict[str, Any], str]) -> None:
+    """To who is behind, for it may wait for ever."""
+    builder = Builder([SnapshotNode()], [SnapshotQueue("a", quota=4), SnapshotQueue("b", quota=4)])
+    for queue in ("a", "a", "a", "b"):
+        builder.running_podgroup([0, 0], ONE, queue=queue)
+    builder.uniform_podgroup(1, signature(gpu=8), queue="b", **case.given)
+    builder.uniform_podgroup(1, signature(gpu=2), queue="b")
+    text = sentence_of(builder.snapshot(), 5)[1]
+    assert f" and cannot have it: {case.want}. It has its turn once that one starts, " in text
+
+
+def test_what_only_the_pods_of_others_forbid_is_no_lack_of_room() -> None:
+    """Somebody has its port: with nobody else there it would have that, and all the room."""
+    builder = Builder([SnapshotNode()], [SnapshotQueue("a", quota=4), SnapshotQueue("b", quota=4)])
+    for queue in ("a", "a", "a", "b"):
+        builder.running_podgroup([0, 0], ONE, queue=queue)
+    builder.uniform_podgroup(
+        1, signature(gpu=8, host_ports=(0,), conflicting_ports=(0,)), queue="b"
+    )
+    builder.uniform_podgroup(1, signature(gpu=2), queue="b")
+    snapshot = builder.snapshot()
+    ports = snapshot.nodes.ports.copy()
+    ports[0, 0] = 1
+    snapshot = replace(snapshot, nodes=replace(snapshot.nodes, ports=ports))
+    assert sentence_of(snapshot, 5)[1].endswith("which asks for 1 CPU, 1 GiB memory, 8 GPU")

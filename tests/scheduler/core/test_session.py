@@ -1,0 +1,122 @@
+"""Turns in rounds: what one unit's failure says of others, and what is told at the end."""
+
+from dataclasses import replace
+from typing import Final
+
+from scheduler.core.model.failures import FitErrors, Rejection, UnschedulableReason
+from scheduler.core.model.podgroup import (
+    LabelRequirement,
+    PodSet,
+    ReservationCause,
+    ReservedPlace,
+    SchedulingSignature,
+    SubGroupSet,
+)
+from scheduler.core.model.result import Plan
+from scheduler.core.plan import plan
+from scheduler.policies.registry import PolicySelection, build_policies
+from tests.support.snapshot.builder import Builder, SnapshotNode, signature
+
+POLICIES: Final = build_policies(PolicySelection())
+FAST: Final = ((((LabelRequirement(0, frozenset({0})),)),),)
+
+
+def mixed(build: Builder, first: SchedulingSignature, second: SchedulingSignature) -> int:
+    """Add a unit of two pods that differ."""
+    pods = (*build.waiting_pods(1, first), *build.waiting_pods(1, second))
+    return build.podgroup(PodSet("a", 2, pods))
+
+
+def of(plan_result: Plan, podgroup: int) -> Rejection:
+    """Return why a unit waits."""
+    return next(it for it in plan_result.rejections if it.podgroup == podgroup)
+
+
+def test_what_failed_may_fit_for_others_later() -> None:
+    """Others took the room of the one node, so the small pod leaves the other to the large one."""
+    build = Builder([SnapshotNode(gpu=4, labels=(0,)), SnapshotNode(gpu=8)])
+    small, large = signature(gpu=1), signature(gpu=4, node_affinity=FAST)
+    mixed(build, small, large)
+    build.uniform_podgroup(1, signature(gpu=5))
+    mixed(build, small, large)
+
+    plan_result = plan(build.snapshot(), POLICIES)
+
+    assert [it.podgroup for it in plan_result.allocations] == [1, 2]
+    assert of(plan_result, 0).reason == UnschedulableReason.NO_CAPACITY
+
+
+def test_reasons_are_true_of_the_end() -> None:
+    """Who failed while there was enough in pieces is told that nothing is left."""
+    build = Builder([SnapshotNode(gpu=8, used_gpu=4), SnapshotNode(gpu=8, used_gpu=4)])
+    for gpus in (5, 4, 4, 5):
+        build.uniform_podgroup(1, signature(gpu=gpus))
+
+    plan_result = plan(build.snapshot(), POLICIES)
+
+    for podgroup in (0, 3):
+        details = of(plan_result, podgroup).details
+        assert isinstance(details, FitErrors)
+        assert (details.reason, details.largest_free[3]) == (UnschedulableReason.NO_CAPACITY, 0)
+
+
+def test_a_podgroup_that_grows_after_a_failure_has_no_reason() -> None:
+    """A verdict goes when the unit gets what it lacked."""
+    build = Builder([SnapshotNode(gpu=2, used_gpu=2)])
+    build.uniform_podgroup(1, signature(gpu=1))
+    row = build.signature_row(signature(gpu=2))
+    reserved_place = ReservedPlace(0, row, ReservationCause.ANTICIPATED)
+    build.podgroup(
+        PodSet(
+            "a",
+            1,
+            build.waiting_pods(1, signature(gpu=1)),
+            reserved_places=(reserved_place,),
+            expected=0,
+            expected_signature=row,
+        )
+    )
+
+    plan_result = plan(build.snapshot(), POLICIES)
+
+    assert [it.podgroup for it in plan_result.allocations] == [1, 0]
+    assert plan_result.rejections == ()
+
+
+def test_reserved_places_alone_are_taken_by_nobody() -> None:
+    """Nothing would hold them; who has a pod there takes them."""
+    build = Builder([SnapshotNode()])
+    row = build.signature_row(signature(gpu=1))
+    later = PodSet("b", 2, expected=2, expected_signature=row)
+    build.podgroup(
+        SubGroupSet("", 1, (PodSet("a", 2, build.waiting_pods(1, signature(gpu=1))), later))
+    )
+    build.pod_on_node(0, row)
+    there = PodSet("a", 2, running=1, running_pods=(1,))
+    build.podgroup(SubGroupSet("", 1, (there, later)), is_kept=True)
+
+    plan_result = plan(build.snapshot(), POLICIES)
+
+    assert [it.podgroup for it in plan_result.allocations] == [1]
+    assert of(plan_result, 0).reason == UnschedulableReason.PODS_MISSING
+
+
+def test_nothing_is_bound_beside_reserved_places_that_wait_for_room() -> None:
+    """The slots were promised what is being released, and it is not there yet."""
+    build = Builder([SnapshotNode(gpu=3, used_gpu=3), SnapshotNode(gpu=1)])
+    row = build.signature_row(signature(gpu=1))
+    reserved_places = (ReservedPlace(0, row, ReservationCause.ANTICIPATED),) * 2
+    launcher = build.waiting_pods(1, signature(gpu=1))
+    workers = PodSet(
+        "worker", 2, reserved_places=reserved_places, expected=2, expected_signature=row
+    )
+    build.podgroup(SubGroupSet("", 2, (PodSet("launcher", 1, launcher), workers)), is_kept=True)
+    snapshot = build.snapshot()
+    idle, releasing = snapshot.nodes.idle.copy(), snapshot.nodes.releasing.copy()
+    idle[0, 3], releasing[0, 3] = -2000, 2000  # the slots are charged, the others not yet gone
+    nominated = build.snapshot(nodes=replace(snapshot.nodes, idle=idle, releasing=releasing))
+
+    (backed,), (pipelined,) = (plan(it, POLICIES).allocations for it in (snapshot, nominated))
+
+    assert (len(backed.binds), len(backed.nominations)) == (1, 0)
+    assert (len(pipelined.binds), len(pipelined.nominations)) == (0, 1)

@@ -1,0 +1,19 @@
+"""Within a queue, who is more important goes first."""
+
+from scheduler.core.model.podgroup import PodGroupInfo, PodSet
+from scheduler.policies.order import elastic, priority
+
+
+def test_the_more_important_comes_first() -> None:
+    """However much it has."""
+    assert priority(unit(75), 1) < priority(unit(50), -1) < priority(unit(-5), -1)
+
+
+def unit(important: int) -> PodGroupInfo:
+    """Return a unit."""
+    return PodGroupInfo("it", 0, important, is_preemptible=True, tree=PodSet("a", 1))
+
+
+def test_who_lacks_something_comes_first() -> None:
+    """Then who has just what it needs, however important it is."""
+    assert elastic(unit(1), -1) < elastic(unit(9), 0) < elastic(unit(99), 1)

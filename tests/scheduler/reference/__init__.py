@@ -1,1 +1,0 @@
-"""The second scheduler of `tests/support/reference`: that it can be trusted, and that we agree."""

@@ -1,0 +1,165 @@
+"""Eviction records: on all PodGroups before a TrainJob is suspended, removed with it."""
+
+import json
+from typing import Any
+
+from tests.scheduler.shell.conftest import SchedulerHarness
+from tests.scheduler.shell.evict.test_evictor import gang_in, queue_with_quota, trainjob
+from tests.support.state.objects import group, node
+
+_RECORD = "trainer-kai.dev/evicted-by"
+
+
+def fill_over_quota(harness: SchedulerHarness, groups: int = 1) -> None:
+    """Let a TrainJob with so many PodGroups run on two GPUs that another queue owns."""
+    harness.api.put(
+        queue_with_quota("lender", 2),
+        queue_with_quota("borrower", 0),
+        node("a", gpu=2),
+        *trainjob("x", "a"),
+    )
+    owners = harness.api.get("PodGroup", "pg-x")["metadata"]["ownerReferences"]
+    for i in range(1, groups):
+        meta = {"ownerReferences": owners}
+        harness.api.put(group(f"pg-x{i}", minMember=1, queue="borrower", meta=meta))
+
+
+def eviction_record(harness: SchedulerHarness, name: str = "pg-x") -> Any:
+    """Return what a PodGroup says of an eviction."""
+    notes = harness.api.get("PodGroup", name)["metadata"].get("annotations", {})
+    return json.loads(notes.get(_RECORD, "null"))
+
+
+def is_suspended(harness: SchedulerHarness) -> bool:
+    """Say whether the TrainJob is."""
+    return bool(harness.api.get("TrainJob", "x")["spec"].get("suspend"))
+
+
+def follow_suspension(harness: SchedulerHarness) -> None:
+    """Let Trainer, JobSet and the Job controller follow."""
+    jobset = harness.api.get("JobSet", "x")
+    harness.api.put({**jobset, "spec": {**jobset["spec"], "suspend": True}})
+    for i in range(2):
+        harness.api.delete("Pod", f"x{i}")
+
+
+async def test_they_are_there_before_it_is_suspended_and_as_long(harness: SchedulerHarness) -> None:
+    """Each names its TrainJob and its PodGroup; they go when it is resumed."""
+    fill_over_quota(harness, groups=3)
+    harness.api.put(*gang_in("lender", "l", 2))
+    async with harness.leading():
+        await harness.advance(2)
+        report = harness.api.event_messages()
+        names = ["pg-x", "pg-x1", "pg-x2"]
+        first = {name: report.index(f"patch podgroups {name}") for name in names}
+        assert max(first.values()) < report.index("patch trainjobs x")
+        assert is_suspended(harness)
+        for name in names:
+            found = eviction_record(harness, name)
+            assert (found["trainJob"], found["podGroup"]) == ("x", name)
+            assert "ns/l gets its room" in found["why"]
+        follow_suspension(harness)
+        await harness.advance(2)
+        assert not is_suspended(harness)
+        assert [eviction_record(harness, name) for name in names] == [None] * 3
+
+
+async def test_they_stay_until_it_is_seen_that_it_is_resumed(harness: SchedulerHarness) -> None:
+    """Else its suspension would look like its user's, and what is kept for it would be let go."""
+    fill_over_quota(harness)
+    harness.api.put(*gang_in("lender", "l", 2))
+    async with harness.leading():
+        await harness.advance(2)
+        follow_suspension(harness)
+        harness.api.holds_back_events = True
+        await harness.advance(5)
+        assert not is_suspended(harness)
+        assert eviction_record(harness) is not None
+        harness.api.holds_back_events = False
+        harness.api.deliver()
+        await harness.advance(0.1)
+        assert eviction_record(harness) is None
+
+
+async def test_without_its_records_a_trainjob_stays(harness: SchedulerHarness) -> None:
+    """It is tried dry, as the suspension is, and it is let alone for a while."""
+    fill_over_quota(harness, groups=2)
+    harness.api.put(*gang_in("lender", "l", 2))
+    harness.api.refuse_with = lambda what: 403 if what == "try patch podgroups pg-x1" else None
+    async with harness.leading():
+        await harness.advance(5)
+        (why,) = harness.cache.cluster.suspend_refusals.values()
+
+    assert not is_suspended(harness)
+    assert eviction_record(harness) is None
+    assert why.startswith("PodGroup ns/pg-x1 cannot be told that it is evicted: ")
+
+
+async def test_a_record_without_a_suspension_goes(harness: SchedulerHarness) -> None:
+    """One of two could not be written after all: the TrainJob runs on, and the other one goes."""
+    fill_over_quota(harness, groups=2)
+    harness.api.put(*gang_in("lender", "l", 2))
+    harness.api.refuse_with = lambda what: 403 if what == "patch podgroups pg-x1" else None
+    async with harness.leading():
+        await harness.advance(5)
+        assert eviction_record(harness) is not None
+        assert not is_suspended(harness)
+        await harness.advance(7)
+
+        assert eviction_record(harness) is None
+        assert not is_suspended(harness)
+
+
+async def test_the_next_leader_takes_it_away(harness: SchedulerHarness) -> None:
+    """The process ended between the records and the suspension."""
+    fill_over_quota(harness)
+    found = harness.api.get("PodGroup", "pg-x")
+    notes = {_RECORD: json.dumps({"trainJob": "x", "podGroup": "pg-x"})}
+    harness.api.put({**found, "metadata": {**found["metadata"], "annotations": notes}})
+    async with harness.leading():
+        await harness.advance(9)
+        assert eviction_record(harness) is not None
+        await harness.advance(2)
+        assert eviction_record(harness) is None
+
+    assert not is_suspended(harness)
+    assert "patch trainjobs x" not in harness.api.event_messages()
+    assert harness.api.node_of_pods() == {"x0": "a", "x1": "a"}
+
+
+async def test_it_is_resumed_though_a_group_was_made_anew(harness: SchedulerHarness) -> None:
+    """One of two has the record still, and that is enough."""
+    fill_over_quota(harness, groups=2)
+    harness.api.put(*gang_in("lender", "l", 2))
+    async with harness.leading():
+        await harness.advance(2)
+        found = harness.api.get("PodGroup", "pg-x")
+        owners = found["metadata"]["ownerReferences"]
+        meta = {"ownerReferences": owners, "uid": "another"}
+        harness.api.put(group("pg-x", minMember=2, queue="borrower", meta=meta))
+        follow_suspension(harness)
+        await harness.advance(2)
+
+    assert not is_suspended(harness)
+    assert eviction_record(harness, "pg-x1") is None
+
+
+async def test_not_all_are_written_at_once(harness: SchedulerHarness) -> None:
+    """A TrainJob may have very many."""
+    fill_over_quota(harness, groups=40)
+    harness.api.put(*gang_in("lender", "l", 2))
+    asked_s: list[float] = []
+
+    def delay_s(what: str) -> float:
+        if not what.startswith("patch podgroups pg-x"):
+            return 0.0
+        asked_s.append(harness.api.clock.monotonic_s())
+        return 0.5
+
+    harness.api.delay_s = delay_s
+    async with harness.leading():
+        await harness.advance(4)
+        assert is_suspended(harness)
+
+    records = asked_s[:40]
+    assert [records.count(at) for at in sorted({*records})] == [16, 16, 8]

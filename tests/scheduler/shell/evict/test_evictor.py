@@ -1,0 +1,205 @@
+"""Victims: evicted after their preemptor is nominated, all of them or none."""
+
+from typing import Any
+
+from tests.scheduler.shell.conftest import SchedulerHarness
+from tests.support.state.objects import group, make_object, node, pod, queue
+from trainer_kai.api.meta import Key
+
+_SHARE = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
+
+
+def queue_with_quota(name: str, gpus: int) -> dict[str, Any]:
+    """Return a queue that owns so many GPUs."""
+    gpu = {"quota": gpus, "limit": -1, "overQuotaWeight": 1}
+    return queue(name, resources={"cpu": _SHARE, "memory": _SHARE, "gpu": gpu})
+
+
+def gang_in(queue_name: str, name: str, count: int, *, at: str = "") -> list[dict[str, Any]]:
+    """Return a gang of pods with one GPU each, on a node or waiting."""
+    pods = [pod(f"{name}{i}", name, node=at) for i in range(count)]
+    return [group(name, minMember=count, queue=queue_name), *pods]
+
+
+def trainjob(name: str, at: str) -> list[dict[str, Any]]:
+    """Return a TrainJob that runs two pods on a node, and what Trainer and we made of it."""
+    jobs = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "name": name}
+    sets = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": name}
+    own = {"uid": name, "ownerReferences": [{**jobs, "uid": name, "controller": True}]}
+    job = {"kind": "Job", "apiVersion": "batch/v1", "name": f"{name}-n-0", "uid": f"{name}-n-0"}
+    owners = {"uid": f"pg-{name}", "ownerReferences": [{**sets, "uid": name, "controller": True}]}
+    labels = {"jobset.sigs.k8s.io/replicatedjob-name": "n", "jobset.sigs.k8s.io/job-index": "0"}
+    members = {"ownerReferences": [{**job, "controller": True}]}
+    return [
+        make_object("TrainJob", name, {"uid": name}, spec={"runtimeRef": {"name": "r"}}),
+        make_object("JobSet", name, own, spec={}),
+        group(f"pg-{name}", minMember=2, queue="borrower", meta=owners),
+        *(pod(f"{name}{i}", f"pg-{name}", node=at, labels=labels, meta=members) for i in range(2)),
+    ]
+
+
+def fill_over_quota(harness: SchedulerHarness, count: int = 2) -> None:
+    """Let one queue have what another one owns and asks for."""
+    harness.api.put(
+        queue_with_quota("lender", 4), queue_with_quota("borrower", 0), node("a", gpu=4)
+    )
+    for i in range(4 // count):
+        harness.api.put(*gang_in("borrower", f"b{i}", count, at="a"))
+
+
+async def test_nodes_are_nominated_before_any_victim_is_evicted(harness: SchedulerHarness) -> None:
+    """Then those who go are marked and deleted, each as the one it is, and nobody else."""
+    fill_over_quota(harness)
+    harness.api.put(*gang_in("lender", "l", 2))
+    async with harness.leading():
+        pass
+    report = harness.api.event_messages()
+
+    promises = [report.index(f"patch pods/status l{i}") for i in range(2)]
+    deletions = [report.index(f"delete pods b1{i}") for i in range(2)]
+    assert max(promises) < min(deletions)
+    assert not [it for it in report if "b00" in it or "b01" in it]
+    (mark,) = harness.api.body("patch pods/status b10")["status"]["conditions"]
+    assert (mark["type"], mark["reason"]) == ("DisruptionTarget", "PreemptionByScheduler")
+    assert harness.api.body("delete pods b10")["preconditions"] == {"uid": "b10"}
+    assert {("PodGroup b1", "Evict"), ("PodGroup l", "Evicting")} <= {*harness.events()}
+
+
+async def test_nobody_else_goes_while_they_are_going(harness: SchedulerHarness) -> None:
+    """They are taken for gone by every plan until they are; then the room is taken."""
+    fill_over_quota(harness)
+    harness.api.put(*gang_in("lender", "l", 2))
+    harness.api.keeps_deleted_pods = True
+    async with harness.leading():
+        for _ in range(3):
+            harness.cycle.replan()
+            await harness.advance(5)
+        deleted = [it for it in harness.api.event_messages() if it.startswith("delete")]
+        assert sorted(deleted) == ["delete pods b10", "delete pods b11"]
+        for name in ("b10", "b11"):
+            harness.api.delete("Pod", name)
+        await harness.advance(0.1)
+
+        assert harness.api.node_of_pods() == {"b00": "a", "b01": "a", "l0": "a", "l1": "a"}
+
+
+async def test_nobody_else_goes_before_it_is_seen(harness: SchedulerHarness) -> None:
+    """No watch has told of anything yet, and every plan knows; nor is anybody asked twice."""
+    asked: list[str] = []
+    harness.api.refuse_with = asked.append
+    fill_over_quota(harness)
+    harness.api.put(*gang_in("lender", "l", 2))
+    harness.api.holds_back_events = True
+    async with harness.leading():
+        for _ in range(3):
+            harness.cycle.replan()
+            await harness.advance(1)
+        marked = [it for it in asked if it.startswith("patch pods/status b")]
+        harness.api.holds_back_events = False
+        harness.api.deliver()
+
+    assert sorted(marked) == ["patch pods/status b10", "patch pods/status b11"]
+
+
+async def test_no_victim_goes_for_a_preemptor_that_cannot_be_nominated(
+    harness: SchedulerHarness,
+) -> None:
+    """The claimant was changed meanwhile: it is planned again first."""
+    fill_over_quota(harness)
+    refusals = [409]
+    harness.api.refuse_with = lambda what: (
+        refusals.pop() if what == "patch pods/status l0" and refusals else None
+    )
+    harness.api.put(*gang_in("lender", "l", 2))
+    async with harness.leading():
+        await harness.advance(1)
+    report = harness.api.event_messages()
+
+    assert not refusals
+    assert report.index("patch pods/status l0") < report.index("delete pods b10")
+
+
+async def test_a_pod_that_had_to_go_leaves_no_place_for_its_successor(
+    harness: SchedulerHarness,
+) -> None:
+    """Its group goes on without it, and somebody makes it anew: the room is another's by now."""
+    harness.api.put(
+        queue_with_quota("lender", 4), queue_with_quota("borrower", 0), node("a", gpu=4)
+    )
+    harness.api.put(*gang_in("borrower", "b", 4, at="a"))
+    harness.api.put(group("b", minMember=2, queue="borrower"))
+    harness.api.put(*gang_in("lender", "l", 2))
+    async with harness.leading():
+        harness.api.put(pod("b4", "b"), pod("b5", "b"))
+        await harness.advance(1)
+
+    assert not _has_reservation(harness)
+    assert harness.api.node_of_pods() == {"b0": "a", "b1": "a", "l0": "a", "l1": "a"}
+
+
+def _has_reservation(harness: SchedulerHarness) -> bool:
+    """Say whether a place was ever written for the borrower."""
+    bodies = [it.body for it in harness.api.writes if it.what == "patch podgroups b"]
+    return any("trainer-kai.dev/reserved" in it["metadata"]["annotations"] for it in bodies)
+
+
+async def test_nobody_goes_unless_all_can(harness: SchedulerHarness) -> None:
+    """One of two cannot be deleted now; what is promised is decided anew."""
+    harness.api.put(
+        queue_with_quota("lender", 4),
+        queue_with_quota("borrower", 0),
+        node("a", gpu=2),
+        node("b", gpu=2),
+    )
+    harness.api.put(*trainjob("x", "a"), *trainjob("y", "b"))
+    harness.api.put(*gang_in("lender", "l", 4))
+    dry = [422, 422]  # with a copy of the record, and without
+    harness.api.refuse_with = lambda what: (
+        dry.pop() if what == "try patch trainjobs y" and dry else None
+    )
+    async with harness.leading():
+        await harness.advance(5)
+        assert not dry
+        assert not [it for it in harness.api.event_messages() if it == "patch trainjobs x"]
+        await harness.advance(60)  # it may be asked again
+
+    assert {"patch trainjobs x", "patch trainjobs y"} <= {*harness.api.event_messages()}
+
+
+async def test_only_so_much_is_taken_at_a_time(harness: SchedulerHarness) -> None:
+    """Whoever asks while there is some left gets all it needs; the next one waits for a while."""
+    for i in range(20):
+        harness.api.put(node(f"n{i:02}", gpu=8), *gang_in("borrower", f"b{i:02}", 8, at=f"n{i:02}"))
+    harness.api.put(queue_with_quota("lender", 160), queue_with_quota("borrower", 0))
+    for i in range(20):
+        harness.api.put(*gang_in("lender", f"l{i:02}", 8))
+    async with harness.leading():
+        await harness.advance(50)
+        first = evicted_gangs(harness)
+        await harness.advance(15)
+        second = evicted_gangs(harness)
+
+    assert (len(first), len(second)) == (8, 16)  # of 8 GPUs each, and 64 a minute
+
+
+def evicted_gangs(harness: SchedulerHarness) -> set[str]:
+    """Return the gangs that lost pods."""
+    return {
+        it.split()[-1][:3] for it in harness.api.event_messages() if it.startswith("delete pods")
+    }
+
+
+async def test_a_trainjob_whose_jobset_goes_on_is_let_alone(harness: SchedulerHarness) -> None:
+    """Its user has suspended it, and nothing follows: no claim waits for its room."""
+    objects = trainjob("t", "a")
+    objects[0]["spec"]["suspend"] = True
+    harness.api.put(
+        queue_with_quota("lender", 2), queue_with_quota("borrower", 0), node("a", gpu=2)
+    )
+    harness.api.put(*objects, *gang_in("lender", "l", 2))
+    async with harness.leading():
+        await harness.advance(1)
+        refused = dict(harness.cache.cluster.suspend_refusals)
+
+    assert "its JobSet is not" in refused[Key("ns", "t")]
+    assert ("PodGroup pg-t", "Evict") not in harness.events()

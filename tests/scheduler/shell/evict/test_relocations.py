@@ -1,0 +1,141 @@
+"""Consolidation: the new place is reserved before the eviction, and is there on return."""
+
+from typing import Any
+
+from tests.scheduler.shell.conftest import SchedulerHarness
+from tests.scheduler.shell.evict.test_evictor import gang_in, trainjob
+from tests.support.state.objects import group, node, pod, queue
+
+_RESERVED = "trainer-kai.dev/reserved"
+_CONSOLIDATION_ON = {"annotations": {"trainer-kai.dev/consolidation": "on"}}
+
+
+def fragmented(harness: SchedulerHarness, notes: dict[str, Any] | None = None) -> None:
+    """Let two TrainJobs of two GPUs lie on two nodes of four, and somebody need four in one."""
+    harness.api.put(queue("borrower", meta=_CONSOLIDATION_ON if notes is None else notes))
+    for name in ("m", "n"):
+        harness.api.put(node(name, gpu=4), *trainjob(f"t{name}", name))
+    claim = pod("c0", "c", asks={"nvidia.com/gpu": "4"})
+    harness.api.put(group("c", minMember=1, queue="borrower"), claim)
+
+
+async def follow_suspension(harness: SchedulerHarness, name: str) -> None:
+    """Play those who follow the suspension of a TrainJob, before it is resumed."""
+    _, jobset, _, *pods = trainjob(name, "")
+    harness.api.put({**jobset, "spec": {"suspend": True}})
+    for one in pods:
+        harness.api.delete("Pod", one["metadata"]["name"])
+    await harness.advance(0.2)
+
+
+def relocated_trainjob(harness: SchedulerHarness) -> str:
+    """Return the one TrainJob that was ever suspended."""
+    (gone,) = {it[-2:] for it in harness.api.event_messages() if it.startswith("patch trainjobs")}
+    return gone
+
+
+def remaining_pods(gone: str) -> list[str]:
+    """Return the pods of whoever was not moved."""
+    return [f"t{'n' if gone == 'tm' else 'm'}{i}" for i in range(2)]
+
+
+def reservations(harness: SchedulerHarness, name: str) -> list[str]:
+    """Return what was written on a group of its slots, one after the other."""
+    bodies = [it.body for it in harness.api.writes if it.what == f"patch podgroups {name}"]
+    notes = [it["metadata"]["annotations"] for it in bodies]
+    return [it[_RESERVED] or "" for it in notes if _RESERVED in it]
+
+
+async def test_who_moves_finds_its_place_when_it_is_back(harness: SchedulerHarness) -> None:
+    """Slots, promise, suspension; a rival does not get the place while nobody is there."""
+    fragmented(harness)
+    async with harness.leading():
+        report, gone = harness.api.event_messages(), relocated_trainjob(harness)
+        to, of = "n" if gone == "tm" else "m", gone[-1]
+        assert report.index(f"patch podgroups pg-{gone}") < report.index(f"patch trainjobs {gone}")
+        assert report.index("patch pods/status c0") < report.index(f"patch trainjobs {gone}")
+        assert f'"nodes":{{"{to}":2}}' in reservations(harness, f"pg-{gone}")[0]
+
+        harness.api.put(*gang_in("borrower", "rival", 2))
+        await follow_suspension(harness, gone)
+        assert harness.api.node_of_pods() == {"c0": of, **dict.fromkeys(remaining_pods(gone), to)}
+
+        job, jobset, _, *pods = trainjob(gone, "")
+        harness.api.put(job, jobset)
+        await harness.advance(0.2)
+        assert harness.api.node_of_pods() == {"c0": of, **dict.fromkeys(remaining_pods(gone), to)}
+        harness.api.put(*pods)
+        await harness.advance(1)
+        where = harness.api.node_of_pods()
+        assert [where[f"{gone}{i}"] for i in range(2)] == [to, to]
+        assert "rival0" not in where
+    assert reservations(harness, f"pg-{gone}")[1:] == [""]
+
+
+async def test_whoever_leads_next_knows_who_is_going(harness: SchedulerHarness) -> None:
+    """Nobody has followed the suspension yet: its place is kept, and nobody goes in its stead."""
+    fragmented(harness)
+    async with harness.leading():
+        gone = relocated_trainjob(harness)
+    await harness.advance(100)
+    other = harness.successor()
+    async with other.leading():
+        await other.advance(20)
+        assert relocated_trainjob(harness) == gone
+        assert len(reservations(harness, f"pg-{gone}")) == 1
+        assert "c0" not in harness.api.node_of_pods()
+
+
+async def test_who_goes_slowly_is_going_all_the_same(harness: SchedulerHarness) -> None:
+    """Its JobSet has followed, and for a minute nobody deletes its pods."""
+    fragmented(harness)
+    async with harness.leading():
+        gone = relocated_trainjob(harness)
+        _, jobset, *_ = trainjob(gone, "")
+        harness.api.put({**jobset, "spec": {"suspend": True}})
+        await harness.advance(100)
+        assert relocated_trainjob(harness) == gone
+        assert len(reservations(harness, f"pg-{gone}")) == 1
+
+
+async def test_a_place_that_is_lost_meanwhile_becomes_another(harness: SchedulerHarness) -> None:
+    """Its node takes nobody any more; another one does, and is kept like the first."""
+    fragmented(harness)
+    async with harness.leading():
+        gone = relocated_trainjob(harness)
+        await follow_suspension(harness, gone)
+        to = "n" if gone == "tm" else "m"
+        harness.api.put(node("spare", gpu=2), node(to, gpu=4, spec={"unschedulable": True}))
+        await harness.advance(0.2)
+        harness.api.put(*gang_in("borrower", "rival", 2))
+        await harness.advance(0.2)
+        assert "rival0" not in harness.api.node_of_pods()
+    first, second = reservations(harness, f"pg-{gone}")
+    assert second == first.replace(f'"{to}":2', '"spare":2')
+
+
+async def test_nobody_moves_whose_place_cannot_be_written(harness: SchedulerHarness) -> None:
+    """It is asked again; nobody was suspended for it before."""
+    refusals = [422, 422]
+    harness.api.refuse_with = lambda what: (
+        refusals.pop() if what.startswith("patch podgroups pg-t") and refusals else None
+    )
+    fragmented(harness)
+    async with harness.leading():
+        await harness.advance(2.5)
+        assert not refusals
+        assert not [it for it in harness.api.event_messages() if "trainjobs" in it]
+        await harness.advance(4)
+        report = harness.api.event_messages()
+
+    (written, *_) = [i for i, it in enumerate(report) if it.startswith("patch podgroups pg-t")]
+    assert min(i for i, it in enumerate(report) if "trainjobs" in it) > written
+
+
+async def test_nobody_moves_unasked(harness: SchedulerHarness) -> None:
+    """Not unless a queue offers it."""
+    fragmented(harness, {})
+    async with harness.leading():
+        await harness.advance(10)
+
+    assert not [it for it in harness.api.event_messages() if "trainjobs" in it]

@@ -1,0 +1,82 @@
+"""What is reported on PodGroups whose pods cannot be created."""
+
+from tests.scheduler.shell.conftest import SchedulerHarness
+from tests.support.fakes.fake_cluster import Fields
+from tests.support.state.failed_create import (
+    MESSAGE,
+    PODGROUP_NAME,
+    QUOTA,
+    failed_create_event,
+    jobset,
+    pod_of_job,
+    podgroup_object,
+)
+from tests.support.state.objects import node
+from trainer_kai.api.meta import Key
+
+
+def conditions(harness: SchedulerHarness) -> list[Fields]:
+    """Return what the group is told."""
+    status = harness.api.get("PodGroup", PODGROUP_NAME).get("status", {})
+    found: list[Fields] = status.get("schedulingConditions", [])
+    return found
+
+
+def deliver_refusal(harness: SchedulerHarness, second: int, why: str = QUOTA) -> None:
+    """Have the Job refused."""
+    event = failed_create_event(second, why=why)
+    harness.cycle.wake(harness.cache.creation_failures.update(event.metadata.key, event))
+
+
+async def test_a_group_without_pods_reports_why(harness: SchedulerHarness) -> None:
+    """No plan speaks of it, for it asks for nothing; once the pods are there nothing is said."""
+    harness.api.put(node("a"), jobset(), podgroup_object())
+    async with harness.leading():
+        await harness.advance(5)
+        assert conditions(harness) == []
+        deliver_refusal(harness, 1)
+        await harness.advance(5)
+        (report,) = conditions(harness)
+        assert report["message"] == f"pods are missing: 0 of 3 exist. {MESSAGE}"
+        assert report["reasons"][-1] == {"reason": "PodsMissing", "message": report["message"]}
+        harness.api.put(*(pod_of_job(i, 9) for i in range(3)))
+        await harness.advance(3)
+
+        assert conditions(harness) == []
+        assert len(harness.api.node_of_pods()) == 3
+
+
+async def test_a_group_with_too_few_pods_reports_why(harness: SchedulerHarness) -> None:
+    """Behind how many there are; and what is over is not told of another shortage."""
+    harness.api.put(node("a"), jobset(), podgroup_object(), pod_of_job(0, 1))
+    async with harness.leading():
+        deliver_refusal(harness, 1)
+        await harness.advance(5)
+        (report,) = conditions(harness)
+        assert report["message"] == (
+            "pods are missing: 1 of 3 exist in n-replica-0. It waits until the "
+            f"others exist. {MESSAGE}"
+        )
+        harness.api.put(pod_of_job(1, 9))
+        await harness.advance(10)
+        (report,) = conditions(harness)
+
+        assert report["message"].startswith("pods are missing: 2 of 3")
+        assert QUOTA not in report["message"]
+
+
+async def test_another_reason_is_reported_and_none_without_an_event(
+    harness: SchedulerHarness,
+) -> None:
+    """Level by level: the last word counts, and goes with its event."""
+    harness.api.put(node("a"), jobset(), podgroup_object())
+    async with harness.leading():
+        deliver_refusal(harness, 1)
+        await harness.advance(5)
+        deliver_refusal(harness, 2, "violates PodSecurity")
+        await harness.advance(10)
+        assert conditions(harness)[0]["message"].endswith("cannot make them: violates PodSecurity")
+        harness.cycle.wake(harness.cache.creation_failures.update(Key("ns", "e"), None))
+        await harness.advance(5)
+
+        assert conditions(harness) == []

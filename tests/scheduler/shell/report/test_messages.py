@@ -1,0 +1,46 @@
+"""What is reported about waiting PodGroups, as far as autoscalers and KAI act on it."""
+
+import pytest
+
+from scheduler.core.plan import plan
+from scheduler.policies.registry import PolicySelection, build_policies
+from scheduler.shell.report.messages import plan_report
+from scheduler.state.commands import read_commands
+from tests.support.state.objects import encode_objects, group, node, pod, queue
+from trainer_kai.api.meta import Key
+
+_FREE = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
+
+
+@pytest.mark.parametrize(("limit", "marked"), [(-1, 2), (2, 0)], ids=["no room", "no quota"])
+def test_a_preemption_delay_marks_pods_for_autoscalers(limit: int, marked: int) -> None:
+    """Another node would do; where a limit is in the way it would not."""
+    gpu = {"quota": 4, "limit": limit, "overQuotaWeight": 1}
+    patient = group(
+        "g",
+        minMember=2,
+        preemptionDelay="1h",
+        priorityClassName="high",
+        meta={"creationTimestamp": "2026-01-05T07:59:59Z"},
+    )
+    high = {"kind": "PriorityClass", "metadata": {"name": "high"}, "value": 75}
+    found = encode_objects(
+        queue(resources={"cpu": _FREE, "memory": _FREE, "gpu": gpu}),
+        *(node("a", gpu=2), high, patient, pod("g0", "g"), pod("g1", "g")),
+        *(pod("l0", node="a"), pod("l1", node="a")),
+    )
+    made = plan(found.snapshot, build_policies(PolicySelection()))
+    report = plan_report(found, made, read_commands(found, made)).podgroups[Key("ns", "g")]
+
+    assert (report.title, len(report.pods)) == ("PreemptionDelay", marked)
+
+
+def test_a_required_topology_asks_for_no_node() -> None:
+    """No node would help as long as it is not supported; the group says so."""
+    near = {"topology": "dc", "requiredTopologyLevel": "rack"}
+    found = encode_objects(node("a", gpu=2), group("g", topologyConstraint=near), pod("p", "g"))
+    made = plan(found.snapshot, build_policies(PolicySelection()))
+    report = plan_report(found, made, read_commands(found, made)).podgroups[Key("ns", "g")]
+
+    assert (report.title, report.kai_reason, report.pods) == ("TopologyUnfit", "TopologyUnfit", ())
+    assert report.message.startswith('required topology "rack" of topology "dc" is not supported')

@@ -1,0 +1,324 @@
+"""What is reported, when, and how often."""
+
+from typing import Any
+
+from scheduler.shell.report.status import numbers_interval_s
+from tests.scheduler.shell.conftest import SchedulerHarness
+from tests.support.fakes.fake_cluster import Fields
+from tests.support.state.objects import group, node, pod, queue
+from trainer_kai.api.meta import Key
+
+
+def gang_objects(count: int = 2, **spec: Any) -> list[Fields]:
+    """Return a gang."""
+    return [group("g", minMember=count, **spec), *(pod(f"g{i}", "g") for i in range(count))]
+
+
+def conditions(harness: SchedulerHarness) -> list[Fields]:
+    """Return what the group is told."""
+    found: list[Fields] = (
+        harness.api.get("PodGroup", "g").get("status", {}).get("schedulingConditions", [])
+    )
+    return found
+
+
+def pod_conditions(harness: SchedulerHarness, name: str) -> list[Fields]:
+    """Return the conditions of a pod."""
+    found: list[Fields] = harness.api.get("Pod", name)["status"].get("conditions", [])
+    return found
+
+
+def write_count(harness: SchedulerHarness, what: str) -> int:
+    """Return how often something was written."""
+    return sum(it.startswith(what) for it in harness.api.event_messages())
+
+
+async def test_a_waiting_group_is_reported_once(harness: SchedulerHarness) -> None:
+    """KAI's reason and ours stand beside each other; an Event says it as well."""
+    harness.api.put(node("a", gpu=1), *gang_objects())
+    async with harness.leading():
+        await harness.advance(60)
+        (report,) = conditions(harness)
+
+        assert (report["type"], report["nodePool"]) == ("UnschedulableOnNodePool", "default")
+        assert (report["status"], report["reason"], report["transitionID"]) == (
+            "True",
+            "Unschedulable",
+            "1",
+        )
+        assert [it["reason"] for it in report["reasons"]] == ["PodSchedulingErrors", "NoCapacity"]
+        assert report["message"] == report["reasons"][1]["message"]
+        assert write_count(harness, "patch podgroups/status") == 1  # with what it asks for
+        assert harness.events() == [("PodGroup g", "Unschedulable")]
+
+
+async def test_it_is_taken_back(harness: SchedulerHarness) -> None:
+    """When nothing waits any more, nothing says that it does."""
+    harness.api.put(node("a", gpu=1), *gang_objects())
+    async with harness.leading():
+        await harness.advance(1)
+        assert pod_conditions(harness, "g0")
+        harness.api.put(node("a", gpu=2))
+        await harness.advance(3)
+
+        assert conditions(harness) == []
+        assert len(harness.api.node_of_pods()) == 2
+        assert harness.events() == [("PodGroup g", "Unschedulable"), ("PodGroup g", "Scheduled")]
+
+
+async def test_another_reason_is_reported_at_once_and_another_number_is_not(
+    harness: SchedulerHarness,
+) -> None:
+    """Somebody reads this: what changes all the time is read by nobody."""
+    harness.api.put(node("a", gpu=0), *gang_objects())
+    async with harness.leading():
+        await harness.advance(3)
+        harness.api.put(node("a", gpu=1))
+        await harness.advance(3)
+        before = conditions(harness)
+        free = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
+        none = {"quota": 0, "limit": 0, "overQuotaWeight": 0}
+        harness.api.put(
+            {**queue(), "spec": {"resources": {"cpu": free, "memory": free, "gpu": none}}}
+        )
+        await harness.advance(3)
+
+        assert [it["reasons"][1]["reason"] for it in before] != ["ExceedsLimit"]
+        assert [it["reasons"][1]["reason"] for it in conditions(harness)] == ["ExceedsLimit"]
+        assert int(conditions(harness)[0]["transitionID"]) == int(before[0]["transitionID"]) + 1
+
+
+async def test_only_another_node_may_be_asked_for(harness: SchedulerHarness) -> None:
+    """A pod that waits for its quota is not marked: an autoscaler would buy a node in vain."""
+    none = {"quota": 0, "limit": 0, "overQuotaWeight": 0}
+    free = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
+    poor = {**queue(), "spec": {"resources": {"cpu": free, "memory": free, "gpu": none}}}
+    harness.api.put(poor, node("a"), *gang_objects())
+    async with harness.leading():
+        await harness.advance(3)
+        assert pod_conditions(harness, "g0") == []
+        harness.api.put(queue(), node("a", gpu=1))
+        await harness.advance(3)
+        assert [
+            (it["type"], it["status"], it["reason"]) for it in pod_conditions(harness, "g0")
+        ] == [("PodScheduled", "False", "Unschedulable")]
+        harness.api.put(poor)
+        await harness.advance(3)
+
+        assert [it["reason"] for it in conditions(harness)[0]["reasons"]][-1] == "ExceedsLimit"
+
+
+async def test_a_group_may_want_no_marks(harness: SchedulerHarness) -> None:
+    """Its pods are left alone."""
+    harness.api.put(node("a", gpu=1), *gang_objects(markUnschedulable=False))
+    async with harness.leading():
+        await harness.advance(3)
+
+        assert (len(conditions(harness)), pod_conditions(harness, "g0")) == (1, [])
+
+
+async def test_used_resources_are_reported(harness: SchedulerHarness) -> None:
+    """Of the group and of its queue, as Kubernetes spells it."""
+    harness.api.put(node("a"), *gang_objects(), queue("top"), queue("q", parentQueue="top"))
+    async with harness.leading():
+        await harness.advance(5)
+
+        use = harness.api.get("PodGroup", "g")["status"]["resourcesStatus"]
+        assert use == {
+            "allocated": {"nvidia.com/gpu": "2"},
+            "requested": {"nvidia.com/gpu": "2"},
+        }
+        harness.api.put(
+            *({**pod(f"g{i}", "g", node="a"), "status": {"phase": "Succeeded"}} for i in range(2))
+        )
+        await harness.advance(5)
+        use = harness.api.get("PodGroup", "g")["status"]["resourcesStatus"]
+        status = harness.api.get("Queue", "top")["status"]
+
+        assert use == {"allocated": {}, "requested": {}}
+        assert status["childQueues"] == ["q"]
+        assert status["allocated"]["nvidia.com/gpu"] == "0"
+
+
+async def test_a_failed_report_is_tried_again(harness: SchedulerHarness) -> None:
+    """An API server that is away is told when it is back."""
+    away = [True]
+    harness.api.refuse_with = lambda what: 503 if away and "status" in what else None
+    harness.api.put(node("a", gpu=1), *gang_objects())
+    async with harness.leading():
+        await harness.advance(5)
+        assert conditions(harness) == []
+        away.clear()
+        await harness.advance(70)
+
+        assert len(conditions(harness)) == 1
+
+
+async def test_gauges_have_the_names_of_kai(harness: SchedulerHarness) -> None:
+    """A dashboard made for KAI shows the same; a queue that is gone has no series."""
+    harness.api.put(node("a"), *gang_objects(), queue("other"))
+
+    def value(name: str, **labels: str) -> float | None:
+        return harness.metrics.registry.get_sample_value(name, labels)
+
+    async with harness.leading():
+        await harness.advance(2)
+        assert value("kai_queue_allocated_gpus", queue_name="q") == 2
+        assert value("kai_queue_deserved_gpus", queue_name="q") == -1
+        assert value("kai_queue_info", queue_name="other") == 1
+        harness.api.delete("Queue", "other")
+        harness.api.put(*gang_objects(9))
+        await harness.advance(1)
+
+        assert value("kai_queue_info", queue_name="other") is None
+        assert value("trainer_kai_units_waiting", verdict="NoCapacity") == 1
+
+
+async def test_numbers_are_reported_anew_now_and_then(harness: SchedulerHarness) -> None:
+    """They were true when they were said; soon they are not, however often they change."""
+    harness.api.put(node("a", gpu=1), *gang_objects(9))
+    async with harness.leading():
+        await harness.advance(2)
+        (before,) = conditions(harness)
+        harness.api.put(node("a", gpu=2))
+        await harness.advance(1)
+        assert conditions(harness) == [before]
+        for gpus in range(3, 6):
+            harness.api.put(node("a", gpu=gpus))
+            await harness.advance(1)
+        (after,) = conditions(harness)
+
+        assert after["message"] != before["message"]
+        stays = ("transitionID", "lastTransitionTime")
+        assert [after[it] for it in stays] == [before[it] for it in stays]
+        assert after["reasons"][1]["reason"] == before["reasons"][1]["reason"]
+        assert harness.events() == [("PodGroup g", "Unschedulable")]
+
+
+def test_the_more_wait_the_less_often_numbers_are_reported() -> None:
+    """Those of all groups are never written all at once, nor faster than is allowed."""
+    keys = [Key("room", f"group-{i}") for i in range(1000)]
+    few = {numbers_interval_s(key, 75) for key in keys}
+    many = [numbers_interval_s(key, 1000) for key in keys]
+    most = max(numbers_interval_s(key, 100_000) for key in keys)
+
+    assert few == {3.0}
+    assert sum(1 / pause for pause in many) <= 50
+    assert max(sum(at <= pause < at + 1 for pause in many) for at in range(20, 40)) <= 80
+    assert 100 < most <= 120
+
+
+async def test_a_nominated_group_gets_an_event_when_it_starts(harness: SchedulerHarness) -> None:
+    """Before that, that it waits no longer for room but for others to leave."""
+    going = {"deletionTimestamp": "2026-01-05T08:00:00Z"}
+    others = ("x", "y")
+    harness.api.put(node("a", gpu=2), *gang_objects(2), *(pod(it, node="a") for it in others))
+    async with harness.leading():
+        await harness.advance(3)
+        assert harness.events() == [("PodGroup g", "Unschedulable")]
+        harness.api.put(*(pod(it, node="a", meta=going) for it in others))
+        await harness.advance(3)
+        (report,) = conditions(harness)
+        assert report["message"].startswith("2 of its pods are promised room on 1 node, ")
+        assert [it["reason"] for it in report["reasons"]] == ["WaitingForVictims"]
+        for name in others:
+            harness.api.delete("Pod", name)
+        await harness.advance(3)
+
+        assert len(harness.api.node_of_pods()) == 2
+        assert conditions(harness) == []
+        reasons = [reason for _, reason in harness.events()]
+        assert reasons == ["Unschedulable", "Unschedulable", "Scheduled"]
+
+
+async def test_a_deleted_group_gets_no_event_that_it_starts(harness: SchedulerHarness) -> None:
+    """Its pods are gone, and so is what was said of them."""
+    harness.api.put(node("a", gpu=1), *gang_objects(2))
+    async with harness.leading():
+        await harness.advance(3)
+        assert harness.events() == [("PodGroup g", "Unschedulable")]
+        for i in range(2):
+            harness.api.delete("Pod", f"g{i}")
+        await harness.advance(3)
+
+        assert conditions(harness) == []
+        assert harness.events() == [("PodGroup g", "Unschedulable")]
+
+
+async def test_a_group_that_runs_before_us_gets_no_event_that_it_starts(
+    harness: SchedulerHarness,
+) -> None:
+    """Whoever led before had not come to take a condition back."""
+    reasons = [{"reason": "NoCapacity", "message": "so"}]
+    left = [{"type": "UnschedulableOnNodePool", "nodePool": "default", "status": "True"}]
+    status = {"schedulingConditions": [{**left[0], "reasons": reasons, "transitionID": "1"}]}
+    runs = [pod(f"g{i}", "g", node="a") for i in range(2)]
+    harness.api.put(node("a"), {**group("g", minMember=2), "status": status}, *runs)
+    async with harness.leading():
+        await harness.advance(3)
+
+        assert conditions(harness) == []
+        assert harness.events() == []
+
+
+async def test_what_the_one_before_marked_is_taken_back(harness: SchedulerHarness) -> None:
+    """Another scheduler of ours marked a pod, and what it said is no longer so."""
+    mark = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
+    none = {"quota": 0, "limit": 0, "overQuotaWeight": 0}
+    free = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
+    poor = {**queue(), "spec": {"resources": {"cpu": free, "memory": free, "gpu": none}}}
+    marked = {**pod("g0", "g"), "status": {"phase": "Pending", "conditions": mark}}
+    harness.api.put(poor, node("a"), *gang_objects(1), marked)
+    async with harness.leading():
+        await harness.advance(3)
+
+        assert write_count(harness, "patch pods/status g0") == 1
+
+
+async def test_returned_resources_are_reported_although_nothing_waits(
+    harness: SchedulerHarness,
+) -> None:
+    """A queue whose work is over has nothing, and says so within moments."""
+    harness.api.put(node("a"), *gang_objects())
+    async with harness.leading():
+        await harness.advance(5)
+        assert harness.api.get("Queue", "q")["status"]["allocated"]["nvidia.com/gpu"] == "2"
+        for i in range(2):
+            harness.api.put(pod(f"g{i}", "g", node="a", phase="Succeeded"))
+        await harness.advance(5)
+
+        assert harness.api.get("Queue", "q")["status"]["allocated"]["nvidia.com/gpu"] == "0"
+
+
+async def test_pods_that_are_being_made_are_not_missing_yet(harness: SchedulerHarness) -> None:
+    """Every gang lacks some for a moment; it is told when no more have come for a while."""
+    harness.api.put(node("a", gpu=8), group("g", minMember=4), pod("g0", "g"))
+    async with harness.leading():
+        await harness.advance(1)
+        harness.api.put(pod("g1", "g"))
+        await harness.advance(2)
+        assert conditions(harness) == []
+        assert harness.events() == []
+        await harness.advance(4)
+        (report,) = conditions(harness)
+
+        assert report["reasons"][-1]["reason"] == "PodsMissing"
+        assert "2" in report["message"]
+        harness.api.put(pod("g2", "g"), pod("g3", "g"))
+        await harness.advance(1)
+        assert conditions(harness) == []
+        assert len(harness.api.node_of_pods()) == 4
+
+
+async def test_a_recreated_queue_gets_its_status(harness: SchedulerHarness) -> None:
+    """Though nothing else changed: the new one says nothing yet, whoever made it so soon."""
+    harness.api.put(node("a"), *gang_objects())
+    async with harness.leading():
+        await harness.advance(5)
+        harness.api.delete("Queue", "q")
+        again = queue()
+        again["metadata"]["uid"] = "another"
+        harness.api.put(again)
+        await harness.advance(5)
+
+        assert harness.api.get("Queue", "q")["status"]["allocated"]["nvidia.com/gpu"] == "2"

@@ -1,0 +1,134 @@
+"""When a cycle begins: soon, but not for each event, nor for one that helps no waiting pod."""
+
+from tests.scheduler.shell.conftest import SchedulerHarness
+from tests.support.state.objects import gang, node, pod
+
+_READY = [{"type": "Ready", "status": "True"}]
+
+
+def longest_wait_s(harness: SchedulerHarness, put_s: list[float]) -> float:
+    """Return how long news ever waited for a plan, but for the end of one that was under way."""
+    waits_s = []
+    for at_s in put_s:
+        last_s, next_s = (
+            max(it for it in harness.plan_starts_s if it < at_s),
+            min(it for it in harness.plan_starts_s if it >= at_s),
+        )
+        waits_s.append(next_s - max(at_s, last_s + harness.planning_s - 0.05))
+    return round(max(waits_s), 6)
+
+
+async def test_a_burst_is_one_plan_or_a_few(harness: SchedulerHarness) -> None:
+    """A turn waits for a pause, and for no longer than a moment."""
+    harness.api.put(node("a", gpu=100, has={"pods": "500"}))
+    async with harness.leading():
+        before, put_s = harness.plans, []
+        for i in range(100):
+            put_s.append(harness.api.clock.monotonic_s())
+            harness.api.put(pod(f"p{i}"))
+            await harness.advance(0.002)
+        await harness.advance(0.1)
+
+        assert len(harness.api.node_of_pods()) == 100
+        assert harness.plans - before <= 6
+        assert longest_wait_s(harness, put_s) <= 0.05
+
+
+async def test_long_turns_are_few(harness: SchedulerHarness) -> None:
+    """After one comes a rest that is three times as long, but news waits for a moment only."""
+    harness.api.put(node("a", gpu=200, has={"pods": "500"}))
+    harness.planning_s = 0.03
+    async with harness.leading():
+        await harness.advance(2)
+        before, put_s = harness.plans, []
+        for i in range(100):  # 800 ms, and each is a pause
+            put_s.append(harness.api.clock.monotonic_s())
+            harness.api.put(pod(f"p{i}"))
+            await harness.advance(0.008)
+        assert harness.plans - before <= 16  # else there would be 20, of 30 ms and a pause each
+
+        await harness.advance(1)
+        assert len(harness.api.node_of_pods()) == 100
+        assert longest_wait_s(harness, put_s) <= 0.05
+
+
+async def test_there_is_no_rest_without_news(harness: SchedulerHarness) -> None:
+    """What comes alone is planned for at once, however lately something else did."""
+    harness.api.put(node("a"))
+    harness.planning_s = 0.03
+    async with harness.leading():
+        await harness.advance(2)
+        harness.api.put(pod("first"))
+        await harness.advance(0.036)
+        assert len(harness.api.node_of_pods()) == 1
+        at_s = harness.api.clock.monotonic_s()
+        harness.api.put(pod("second"))
+        await harness.advance(0.035)
+        assert len(harness.api.node_of_pods()) == 2
+        assert harness.plan_starts_s[-1] - at_s <= 0.01
+
+
+async def test_news_of_a_long_plan_has_waited_already(harness: SchedulerHarness) -> None:
+    """What ended while a plan was made helps whom it says to wait: they are seen to at once."""
+    harness.api.put(node("a", gpu=1), pod("p"))
+    async with harness.leading():
+        await harness.advance(2)
+        harness.planning_s = 0.3
+        harness.api.put(*gang("g", 1))
+        await harness.advance(0.05)
+        harness.api.delete("Pod", "p")
+        at_s = harness.plan_starts_s[-1]
+        await harness.advance(0.3)
+        assert harness.plan_starts_s[-1] - at_s <= 0.302
+        await harness.advance(0.3)
+        assert harness.api.node_of_pods() == {"g0": "a"}
+
+
+async def test_strangers_make_no_plan(harness: SchedulerHarness) -> None:
+    """Nobody waits: what others want is nothing to us, and where they lie is looked at later."""
+    harness.api.put(node("a"), *gang("g", 2))
+    async with harness.leading():
+        await harness.advance(2)
+        before = harness.plans
+        for i in range(5):
+            harness.api.put(pod(f"s{i}", schedulerName="else"))
+            await harness.advance(0.02)
+        harness.api.delete("Pod", "s4")
+        await harness.advance(2)
+        assert harness.plans == before
+
+        for i in range(4):
+            harness.api.put(pod(f"s{i}", node="a", schedulerName="else"))
+            await harness.advance(0.02)
+        await harness.advance(2)
+        assert harness.plans - before == 1
+
+
+async def test_a_stranger_may_be_whom_somebody_waits_for(harness: SchedulerHarness) -> None:
+    """A pod that wants to be near another one goes there as soon as that has its node."""
+    term = {"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": "zone"}
+    near = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    harness.api.put(node("a", labels={"zone": "z"}), pod("p", affinity=near))
+    async with harness.leading():
+        await harness.advance(2)
+        assert harness.api.node_of_pods() == {}
+        meta = {"labels": {"app": "db"}}
+        harness.api.put(pod("db", node="a", schedulerName="else", meta=meta))
+        await harness.advance(0.1)
+        assert harness.api.node_of_pods() == {"db": "a", "p": "a"}
+
+
+async def test_what_helps_nobody_makes_no_plan(harness: SchedulerHarness) -> None:
+    """Nobody waits: pods that start, and what we did ourselves, are no news."""
+    harness.api.put(node("a"), *gang("g", 2))
+    async with harness.leading():
+        await harness.advance(2)  # what they have is looked at once more
+        before = harness.plans
+        for name in ("g0", "g1"):
+            running = {**pod(name, "g", node="a"), "status": {"phase": "Running"}}
+            harness.api.put(running)
+            harness.api.put({**running, "status": {"phase": "Running", "conditions": _READY}})
+        harness.api.put(node("a", conditions=_READY))
+        await harness.advance(1)
+
+        assert harness.plans == before

@@ -1,0 +1,97 @@
+"""From the settings of a site to its policies."""
+
+import pytest
+
+from scheduler.core.model.plugins import NodeFeatures
+from scheduler.policies.order import VICTIM_ORDERS
+from scheduler.policies.quota import within_limit
+from scheduler.policies.registry import (
+    ACTIONS,
+    ALWAYS_ON,
+    PLUGINS,
+    build_policies,
+    selection_errors,
+)
+from scheduler.shell.main import gpu_resources, policy_selection
+from tests.support.snapshot.builder import signature
+from trainer_kai.service import settings
+from trainer_kai.service.settings import ALWAYS_ON_PLUGINS, OPTIONAL_PLUGINS, PolicySettings
+
+
+def test_defaults_are_those_of_kai() -> None:
+    """Binpack, and quotas hold."""
+    policies = build_policies(policy_selection(PolicySettings()))
+
+    assert within_limit in policies.quotas
+    assert len(policies.podgroup_order) == 2
+
+
+def test_plans_leave_stale_gangs_to_their_controller() -> None:
+    """No plan evicts who is short: whoever watches knows better how long."""
+    actions = ("allocate", "consolidation", "reclaim", "preempt")
+    assert build_policies(policy_selection(PolicySettings())).actions == actions
+
+
+def test_a_site_may_take_nothing_from_anybody() -> None:
+    """It says what is to be done."""
+    assert build_policies(policy_selection(PolicySettings(actions="allocate"))).actions == (
+        "allocate",
+    )
+
+
+def test_settings_know_the_names_of_policies() -> None:
+    """What is let in by the settings is what there is, but for what the warden does."""
+    assert {*OPTIONAL_PLUGINS, *ALWAYS_ON_PLUGINS} == {*PLUGINS}
+    assert {*ALWAYS_ON_PLUGINS} == {*ALWAYS_ON}
+    assert [*settings.ACTIONS, "stalegangeviction"] == [*ACTIONS]
+
+
+def test_nothing_is_left_to_refuse() -> None:
+    """Whatever the settings let in is meant by something."""
+    allowed = PolicySettings(disabled=",".join(OPTIONAL_PLUGINS))
+    assert [*selection_errors(policy_selection(allowed))] == []
+
+
+def test_a_policy_can_be_left_out() -> None:
+    """With blanks between the names or without."""
+    policies = build_policies(policy_selection(PolicySettings(disabled="elastic, proportion")))
+
+    assert (policies.quotas, len(policies.podgroup_order)) == ((), 1)
+
+
+@pytest.mark.parametrize(("placement", "likes_room"), [("binpack", False), ("spread", True)])
+def test_placement_of_each_kind(placement: str, *, likes_room: bool) -> None:
+    """GPUs and CPUs are placed each in its own way."""
+    settings = PolicySettings.model_validate({"gpu_placement": placement})
+    (_, score) = build_policies(policy_selection(settings)).scores[-1]
+    empty = NodeFeatures(8, 8, 8, fits_idle=True, has_gpu=True, is_nominated=False)
+    full = empty._replace(free=1)
+
+    assert (score(signature(gpu=1), empty) > score(signature(gpu=1), full)) is likes_room
+    assert score(signature(), full) > score(signature(), empty)
+
+
+def test_who_loses_first() -> None:
+    """As KAI has it, unless a site says otherwise."""
+    settings = PolicySettings.model_validate({"victims": "least-work-lost"})
+
+    assert build_policies(policy_selection(PolicySettings())).victim_order is None
+    assert (
+        build_policies(policy_selection(settings)).victim_order is VICTIM_ORDERS["least-work-lost"]
+    )
+
+
+def test_what_budgets_mean() -> None:
+    """They are best effort in reclaim, unless a site says otherwise."""
+    settings = PolicySettings.model_validate({"disruption_budgets": "always"})
+
+    assert not build_policies(policy_selection(PolicySettings())).is_budget_strict
+    assert build_policies(policy_selection(settings)).is_budget_strict
+
+
+def test_which_resources_are_gpus() -> None:
+    """Those of two makers, unless a site says otherwise."""
+    assert gpu_resources(PolicySettings()) == ("nvidia.com/gpu", "amd.com/gpu")
+    assert gpu_resources(PolicySettings(gpu_resources="gpu.intel.com/i915")) == (
+        "gpu.intel.com/i915",
+    )

@@ -1,0 +1,130 @@
+"""Which pods cannot be created, and when that is forgotten."""
+
+from typing import Any
+
+from scheduler.state.cache.cache import ClusterCache
+from scheduler.state.cache.cluster_events import ANY_EVENT, NO_EVENT
+from scheduler.state.cache.creation_failures import MAX_JOBS
+from scheduler.state.inputs import StateOptions
+from tests.support.state.failed_create import (
+    MESSAGE,
+    PODGROUP_NAME,
+    failed_create_event,
+    jobset,
+    pod_of_job,
+    podgroup_object,
+)
+from tests.support.state.objects import NOW, decode_object
+from trainer_kai.api.event import Event
+from trainer_kai.api.meta import Key
+
+
+class CreationFailureHarness:
+    """What a scheduler knows that is told one thing after the other."""
+
+    def __init__(self, *objects: dict[str, Any]) -> None:
+        self.now = NOW
+        self.cache = ClusterCache(lambda: StateOptions(now=self.now, default_queue="q"))
+        for fields in objects:
+            self.put(fields)
+
+    def put(self, fields: dict[str, Any]) -> None:
+        """Tell it of an object."""
+        store, key, one = decode_object(fields)
+        if store in ("pods", "pod_groups"):
+            (self.cache.update_pod if store == "pods" else self.cache.update_group)(key, one)
+        else:
+            self.cache.update(getattr(self.cache.cluster, store), key, one)
+
+    def put_event(self, event: Event) -> Any:
+        """Tell it of an event; return whom that concerns."""
+        return self.cache.creation_failures.update(event.metadata.key, event)
+
+    @property
+    def creation_failures(self) -> dict[str, tuple[str, int, int]]:
+        """Return which groups lack pods, why, how many there are and how many it needs."""
+        self.cache.snapshot()
+        return {
+            key.name: (*it,) for key, it in self.cache.creation_failures.creation_failures.items()
+        }
+
+
+def test_a_group_reports_the_failure_of_its_job() -> None:
+    """Whoever plans hears of it when it is new; the same word again is none."""
+    harness = CreationFailureHarness(jobset(), podgroup_object())
+
+    assert (harness.put_event(failed_create_event(1)), harness.creation_failures) == (
+        ANY_EVENT,
+        {PODGROUP_NAME: (MESSAGE, 0, 3)},
+    )
+    assert harness.put_event(failed_create_event(2)) == NO_EVENT
+    assert harness.put_event(failed_create_event(3, why="no")) == ANY_EVENT
+    assert harness.put_event(failed_create_event(2)) == NO_EVENT  # it is older than what is known
+    assert harness.creation_failures[PODGROUP_NAME][0].endswith("no")
+
+
+def test_it_is_over_when_the_pods_come() -> None:
+    """And when one of them is gone later, that has another reason."""
+    harness = CreationFailureHarness(jobset(), podgroup_object(), pod_of_job(0, 1))
+    harness.put_event(failed_create_event(1))
+    assert harness.creation_failures == {PODGROUP_NAME: (MESSAGE, 1, 3)}
+    harness.put(pod_of_job(1, 1))
+    harness.put(pod_of_job(2, 1))
+    assert (harness.creation_failures, len(harness.cache.creation_failures)) == ({}, 0)
+    harness.cache.update_pod(Key("ns", "p2"), None)
+
+    assert harness.creation_failures == {}
+
+
+def test_a_suspension_ends_it() -> None:
+    """What was refused before says nothing of the time after it is resumed."""
+    harness = CreationFailureHarness(jobset(), podgroup_object())
+    harness.put_event(failed_create_event(1))
+    harness.put(jobset(suspend=True))
+    assert harness.creation_failures == {}
+    harness.put(jobset())
+
+    assert harness.creation_failures == {}
+
+
+def test_a_failure_without_new_events_is_forgotten() -> None:
+    """As is what is said of nobody, and what is gone."""
+    harness = CreationFailureHarness(jobset(), podgroup_object())
+    harness.put_event(failed_create_event(1))
+    harness.put_event(failed_create_event(1, "other-n-0", name="f"))
+    assert (harness.creation_failures, len(harness.cache.creation_failures)) == (
+        {PODGROUP_NAME: (MESSAGE, 0, 3)},
+        2,
+    )
+    harness.now += 602
+    assert (harness.creation_failures, len(harness.cache.creation_failures)) == ({}, 0)
+
+    harness = CreationFailureHarness(jobset(), podgroup_object())
+    harness.put_event(failed_create_event(1))
+    assert harness.cache.creation_failures.update(Key("ns", "other"), None) == NO_EVENT
+    assert harness.cache.creation_failures.update(Key("ns", "e"), None) == ANY_EVENT
+    assert harness.creation_failures == {}
+
+
+def test_a_jobset_may_be_known_later_than_its_events() -> None:
+    """Each kind is followed by itself."""
+    harness = CreationFailureHarness()
+    harness.put_event(failed_create_event(1))
+    assert harness.creation_failures == {}
+    harness.put(jobset())
+    assert harness.creation_failures == {}
+    harness.put(podgroup_object())
+
+    assert harness.creation_failures == {PODGROUP_NAME: (MESSAGE, 0, 3)}
+
+
+def test_others_may_say_as_much_as_they_like() -> None:
+    """No more is kept than there is room for, and ours are not forgotten for it."""
+    harness = CreationFailureHarness(jobset(), podgroup_object())
+    for i in range(2 * MAX_JOBS):
+        harness.put_event(failed_create_event(2, f"cron-{i}", name=f"c{i}"))
+    harness.put_event(failed_create_event(1))
+    harness.put_event(failed_create_event(3, "cron-x"))
+
+    assert len(harness.cache.creation_failures) == MAX_JOBS
+    assert harness.creation_failures == {PODGROUP_NAME: (MESSAGE, 0, 3)}

@@ -1,0 +1,243 @@
+"""Selectors, affinity, anti-affinity, spreads, and how many pods match where (rule 22)."""
+
+from typing import Any
+
+import pytest
+
+from scheduler.core.model.podgroup import AffinityTerm, SpreadConstraint
+from tests.support.case import Case, ids
+from tests.support.state.objects import encode_objects, node, pod, signature_of
+
+
+def _term(selector: Any = None, **more: Any) -> dict[str, Any]:
+    return {
+        "topologyKey": "zone",
+        **({"labelSelector": selector} if selector is not None else {}),
+        **more,
+    }
+
+
+def _affinity(*terms: Any) -> dict[str, Any]:
+    return {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": list(terms)}}
+
+
+def _anti_affinity(*terms: Any) -> dict[str, Any]:
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": list(terms)}}
+
+
+def _expression(operator: str, *values: str, key: str = "app") -> dict[str, Any]:
+    return {"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}
+
+
+_NAMESPACES = [
+    {"kind": "Namespace", "metadata": {"name": "blue", "labels": {"color": "blue"}}},
+    {"kind": "Namespace", "metadata": {"name": "red", "labels": {"color": "red"}}},
+]
+_PODS = [
+    pod("a", node="n", labels={"app": "a"}),
+    pod("b", node="n", labels={"app": "b", "hash": "1"}),
+    pod("plain", node="n"),
+    pod("blue", node="n", meta={"namespace": "blue"}, labels={"app": "a"}),
+    pod("red", node="n", meta={"namespace": "red"}, labels={"app": "a"}),
+    pod("foreign", node="n", labels={"app": "f"}, schedulerName="x"),
+    pod("over", node="n", labels={"app": "a"}, phase="Succeeded"),
+    pod("waits", labels={"app": "a"}),
+]
+_COLOR = {"matchLabels": {"color": "blue"}}
+
+# whom a pod of the hash 1 wants to be near to → how many such pods lie on the node
+MATCHES = [
+    Case("labels", _term({"matchLabels": {"app": "a"}}), 1),
+    Case("pods of others", _term({"matchLabels": {"app": "f"}}), 1),
+    Case("In", _term(_expression("In", "a", "b")), 2),
+    Case("NotIn", _term(_expression("NotIn", "a")), 3),
+    Case("Exists", _term(_expression("Exists")), 3),
+    Case("DoesNotExist", _term(_expression("DoesNotExist")), 1),
+    Case("another operator", _term(_expression("Gt", "1")), 0),
+    Case("everybody", _term({}), 4),
+    Case("nobody", _term(), 0),
+    Case("namespaces", _term({}, namespaces=["blue", "red"]), 2),
+    Case("namespaces by label", _term({}, namespaceSelector=_COLOR), 1),
+    Case("and by name", _term({}, namespaceSelector=_COLOR, namespaces=["red"]), 2),
+    Case("all namespaces", _term({"matchLabels": {"app": "a"}}, namespaceSelector={}), 3),
+    Case("those with the same label", _term({}, matchLabelKeys=["hash", "none"]), 1),
+    Case("those with another", _term({}, mismatchLabelKeys=["hash", "none"]), 3),
+    Case(
+        "a namespace of which nothing is known but its name",
+        _term({}, namespaceSelector={"matchLabels": {"kubernetes.io/metadata.name": "ns"}}),
+        4,
+    ),
+]
+
+
+@pytest.mark.parametrize("case", MATCHES, ids=ids)
+def test_matches(case: Case[dict[str, Any], int]) -> None:
+    """Who waits or is over lies nowhere."""
+    asking = pod("p", labels={"hash": "1"}, affinity=_affinity(case.given))
+
+    found = encode_objects(*_NAMESPACES, node("n", labels={"zone": "z"}), *_PODS, asking)
+
+    (term,) = signature_of(found, "p").affinity
+    assert found.snapshot.nodes.key_names[term.key] == "zone"
+    assert found.snapshot.pod_relations.selector_counts[term.selector].tolist() == [case.want]
+
+
+# two terms of a pod → how many pods count as near for both of them
+TERMS = [
+    Case(
+        "labels of both", (_expression("Exists", key="hash"), {"matchLabels": {"app": "b"}}, {}), 1
+    ),
+    Case("of different pods", ({"matchLabels": {"app": "a"}}, _expression("In", "b"), {}), 0),
+    Case(
+        "one of all namespaces", ({}, {"matchLabels": {"app": "a"}}, {"namespaceSelector": {}}), 1
+    ),
+    Case("of no common namespace", ({}, {}, {"namespaces": ["blue", "red"]}), 0),
+    Case("nobody in one", ({}, None, {}), 0),
+]
+
+
+@pytest.mark.parametrize("case", TERMS, ids=ids)
+def test_several_terms(case: Case[tuple[Any, Any, dict[str, Any]], int]) -> None:
+    """Only pods count that all of them mean, each in its own neighbourhood."""
+    one, other, more = case.given
+    near = _affinity(_term(one), _term(other, topologyKey="rack", **more))
+    labels = {"zone": "z", "rack": "r"}
+
+    found = encode_objects(*_NAMESPACES, node("n", labels=labels), *_PODS, pod("p", affinity=near))
+
+    terms = signature_of(found, "p").affinity
+    assert [found.snapshot.nodes.key_names[term.key] for term in terms] == ["zone", "rack"]
+    counts = found.snapshot.pod_relations.selector_counts
+    assert [counts[term.selector].tolist() for term in terms] == [[case.want]] * 2
+
+
+@pytest.mark.parametrize(("app", "is_own"), [("a", True), ("b", False)])
+def test_the_first_of_its_kind(app: str, is_own: bool) -> None:
+    """A pod that would be its own neighbour may be the first."""
+    near = _affinity(_term({"matchLabels": {"app": "a"}}), _term({}))
+
+    found = encode_objects(node("n"), pod("p", labels={"app": app}, affinity=near))
+
+    assert signature_of(found, "p").matches_own_affinity == is_own
+
+
+def test_apart() -> None:
+    """Who keeps away, from whom, and where those are that keep away."""
+    shy = _anti_affinity(_term({"matchLabels": {"app": "a"}}))
+    found = encode_objects(
+        node("m"),
+        node("n"),
+        pod("holder", node="n", affinity=shy, schedulerName="x"),
+        pod("shy", affinity=shy),
+        pod("a", labels={"app": "a"}),
+        pod("both", labels={"app": "a"}, affinity=shy),
+        pod("plain"),
+    )
+
+    near = found.snapshot.pod_relations
+    assert (near.anti_affinity_terms, near.anti_affinity_counts.tolist()) == (
+        (AffinityTerm(0, 0),),
+        [[0, 1]],
+    )
+    rows = {name: signature_of(found, name) for name in ("shy", "a", "both", "plain")}
+    assert {
+        name: (signature.anti_affinity, signature.existing_anti_affinity)
+        for name, signature in rows.items()
+    } == {
+        "shy": ((0,), ()),
+        "a": ((), (0,)),
+        "both": ((0,), (0,)),
+        "plain": ((), ()),
+    }
+    assert rows["a"].matched_selectors == (0,)
+
+
+def test_many_podgroups_with_a_selector_each() -> None:
+    """Each pod knows its own."""
+    pods = [
+        pod(
+            f"p{i}",
+            labels={"key": str(i)},
+            affinity=_anti_affinity(
+                _term(_expression("NotIn", str(i), key="key")),
+                _term({"matchLabels": {"key": str(i)}}),
+            ),
+        )
+        for i in range(5)
+    ]
+
+    found = encode_objects(node("n"), *pods)
+
+    assert len(found.snapshot.pod_relations.anti_affinity_terms) == 10
+    for i in range(5):
+        signature = signature_of(found, f"p{i}")
+        assert (len(signature.anti_affinity), len(signature.existing_anti_affinity)) == (2, 5)
+        assert len(set(signature.anti_affinity) & set(signature.existing_anti_affinity)) == 1
+
+
+def _spread(**spread_fields: Any) -> dict[str, Any]:
+    return {
+        "maxSkew": 2,
+        "topologyKey": "zone",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "a"}},
+        **spread_fields,
+    }
+
+
+# a constraint of a pod of the app "a" → what is asked
+SPREADS = [
+    Case("plain", _spread(), (SpreadConstraint(0, 0, 2, 1, True, True, False),)),
+    Case("a wish", _spread(whenUnsatisfiable="ScheduleAnyway"), ()),
+    Case("domains", _spread(minDomains=3), (SpreadConstraint(0, 0, 2, 3, True, True, False),)),
+    Case(
+        "policies",
+        _spread(nodeAffinityPolicy="Ignore", nodeTaintsPolicy="Honor"),
+        (SpreadConstraint(0, 0, 2, 1, True, False, True),),
+    ),
+    Case(
+        "of others",
+        _spread(labelSelector={"matchLabels": {"app": "b"}}),
+        (SpreadConstraint(0, 0, 2, 1, False, True, False),),
+    ),
+    Case(
+        "of nobody",
+        _spread(labelSelector=None),
+        (SpreadConstraint(0, 0, 2, 1, False, True, False),),
+    ),
+    Case(
+        "of its revision",
+        _spread(matchLabelKeys=["hash"]),
+        (SpreadConstraint(0, 0, 2, 1, True, True, False),),
+    ),
+]
+
+
+@pytest.mark.parametrize("case", SPREADS, ids=ids)
+def test_spreads(case: Case[dict[str, Any], tuple[SpreadConstraint, ...]]) -> None:
+    """Only what must hold is asked."""
+    spread_fields = {name: value for name, value in case.given.items() if value is not None}
+
+    found = encode_objects(
+        node("n"),
+        pod("p", labels={"app": "a", "hash": "1"}, topologySpreadConstraints=[spread_fields]),
+    )
+
+    assert signature_of(found, "p").spread_constraints == case.want
+
+
+def test_who_is_going_counts_as_a_neighbour_and_not_for_a_spread() -> None:
+    """As in Kubernetes."""
+    releasing = {"deletionTimestamp": "2026-01-05T07:59:30Z"}
+    asking: dict[str, Any] = {
+        "affinity": _affinity(_term({"matchLabels": {"app": "a"}})),
+        "topologySpreadConstraints": [_spread()],
+    }
+
+    found = encode_objects(
+        node("n"), pod("g", node="n", labels={"app": "a"}, meta=releasing), pod("p", **asking)
+    )
+
+    signature, counts = signature_of(found, "p"), found.snapshot.pod_relations.selector_counts
+    assert counts[signature.affinity[0].selector].tolist() == [1]
+    assert counts[signature.spread_constraints[0].selector].tolist() == [0]

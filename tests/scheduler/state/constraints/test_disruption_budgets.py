@@ -1,0 +1,121 @@
+"""Disruption budgets: which pods they cover, and how many may be evicted (rule 36b)."""
+
+from typing import Any
+
+import pytest
+
+from scheduler.core.model.resources import NONE
+from scheduler.core.model.snapshot import NO_BUDGETS
+from scheduler.state.cache.cache import ClusterCache
+from scheduler.state.cache.cluster_events import BUDGET_CHANGED, NO_EVENT
+from scheduler.state.inputs import StateOptions
+from scheduler.state.snapshot.builder import EncodedSnapshot
+from tests.support.case import Case, ids
+from tests.support.state.objects import NOW, decode_object, encode_objects, make_object, node, pod
+
+_APP = {"matchLabels": {"app": "a"}}
+
+
+def budget(
+    name: str = "b", selector: Any = _APP, generation: int = 1, **status: int
+) -> dict[str, Any]:
+    """Return a budget that lets two go, as its status says of this generation."""
+    status_fields = {
+        "observedGeneration": 1,
+        "disruptionsAllowed": 2,
+        "desiredHealthy": 1,
+        **status,
+    }
+    meta = {"generation": generation}
+    return make_object(
+        "PodDisruptionBudget", name, meta, spec={"selector": selector}, status=status_fields
+    )
+
+
+def running(count: int = 3, **more: Any) -> list[dict[str, Any]]:
+    """Return a node, and pods on it."""
+    labels = {"app": "a"}
+    return [node("a"), *(pod(f"p{i}", node="a", labels=labels, **more) for i in range(count))]
+
+
+# a budget, how many pods are there -> how many may go
+ALLOWED: list[Case[tuple[dict[str, Any], int], int]] = [
+    Case("as it says", (budget(), 3), 2),
+    Case("of another time", (budget(generation=2), 3), 0),
+    Case("nothing is said", (budget(observedGeneration=0), 3), 0),
+    Case("some have been told to go since", (budget(), 2), 1),
+    Case("none is left", (budget(), 1), 0),
+    Case("less than none", (budget(disruptionsAllowed=-1), 3), 0),
+]
+
+
+@pytest.mark.parametrize("case", ALLOWED, ids=ids)
+def test_how_many_may_go(case: Case[tuple[dict[str, Any], int], int]) -> None:
+    """What is there may be fewer than a status knows of, after others were evicted."""
+    one, count = case.given
+    found = encode_objects(*running(count), one).snapshot.budgets
+
+    assert (found.names, found.allowed) == (("ns/b",), (case.want,))
+
+
+def covering_budgets(found: EncodedSnapshot) -> dict[str, list[str]]:
+    """Return which budgets cover which pods."""
+    budgets = found.snapshot.budgets
+    return {
+        key.name: [budgets.names[it] for it in budgets.sets[row]] if row != NONE else []
+        for key, row in zip(found.pod_keys, budgets.set_of_pod, strict=True)
+    }
+
+
+def test_whom_they_cover() -> None:
+    """Pods of their namespace that match and have their places; an empty selector is everybody."""
+    found = encode_objects(
+        *running(1),
+        pod("waits", labels={"app": "a"}),
+        pod("other", node="a", labels={"app": "b"}),
+        pod("away", node="a", labels={"app": "a"}, meta={"namespace": "far"}),
+        budget("b"),
+        budget("all", {}),
+        budget("none", None),
+    )
+
+    assert covering_budgets(found) == {
+        "p0": ["ns/all", "ns/b"],
+        "waits": [],
+        "other": ["ns/all"],
+        "away": [],
+    }
+
+
+def test_without_budgets_nothing_is_kept() -> None:
+    """There are whole clusters without any."""
+    assert encode_objects(*running()).snapshot.budgets is NO_BUDGETS
+
+
+def test_changes() -> None:
+    """Only those who wait for a budget hear of it; what is said is what a fresh start would say."""
+    cache = ClusterCache(lambda: StateOptions(now=NOW, default_queue="q"))
+
+    def put(fields: dict[str, Any], *, is_deleted: bool = False) -> Any:
+        store, key, one = decode_object(fields)
+        if store == "pods":
+            return cache.update_pod(key, None if is_deleted else one)
+        return cache.update(getattr(cache.cluster, store), key, None if is_deleted else one)
+
+    def allowed() -> tuple[int, ...]:
+        found = cache.snapshot().snapshot.budgets
+        cache.check()
+        return found.allowed
+
+    for fields in running()[1:]:
+        put(fields)
+    healthy: dict[str, Any] = {"currentHealthy": 3}
+    assert (put(budget(**healthy)), allowed()) == (BUDGET_CHANGED, (2,))
+    assert (put(budget(**healthy, expectedPods=9)), allowed()) == (NO_EVENT, (2,))
+    assert (put(budget(**healthy, disruptionsAllowed=1)), allowed()) == (BUDGET_CHANGED, (1,))
+    put(running()[1], is_deleted=True)
+    put(running()[2], is_deleted=True)
+    assert allowed() == (0,)
+    put(pod("late", node="a", labels={"app": "b"}))
+    assert (put(budget(selector={}, **healthy)), allowed()) == (BUDGET_CHANGED, (1,))
+    assert (put(budget(), is_deleted=True), allowed()) == (BUDGET_CHANGED, ())

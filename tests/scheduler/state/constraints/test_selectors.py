@@ -1,0 +1,63 @@
+"""Selectors as rows, and which pods they match (rule 22)."""
+
+import time
+from typing import Any
+
+import pytest
+
+from scheduler.state.constraints.selectors import PodLabelRequirement, PodSelector, SelectorTable
+from tests.support.case import Case, ids
+
+_ALL: tuple[PodLabelRequirement, ...] = (
+    ("app", "In", ("a", "b")),
+    ("app", "In", ()),
+    ("app", "Exists", ()),
+    ("app", "DoesNotExist", ()),
+    ("app", "NotIn", ("a",)),
+    ("", "", ()),
+    ("team", "In", ("x",)),
+)
+
+# the labels of pods → which of the selectors above match, alone and with the last one
+MATCHES = [
+    Case("none", {}, ([3, 4], [])),
+    Case("a value", {"app": "a"}, ([0, 2], [])),
+    Case("another value", {"app": "b", "team": "x"}, ([0, 2, 4, 6], [0, 2, 4])),
+    Case("a value that nobody names", {"app": "c", "team": "y"}, ([2, 4], [])),
+]
+
+
+@pytest.mark.parametrize("case", MATCHES, ids=ids)
+def test_matches(case: Case[dict[str, str], tuple[list[int], list[int]]]) -> None:
+    """Each once, wherever it is filed."""
+    standalone, both = SelectorTable(), SelectorTable()
+    for need in _ALL:
+        standalone.row(PodSelector(None, (need,)))
+    for need in _ALL[:-1]:
+        both.row(PodSelector(None, (need, _ALL[-1])))
+
+    assert list(standalone.matching("ns", case.given)) == case.want[0]
+    assert list(both.matching("ns", case.given)) == case.want[1]
+
+
+# one of many selectors
+MANY: list[Case[Any, None]] = [
+    Case("a label", lambda i: (f"k{i}", "In", (f"v{i}",)), None),
+    Case("one of several labels", lambda i: ("k", "In", (f"v{i}", f"w{i}")), None),
+    Case("a key", lambda i: (f"k{i}", "Exists", ()), None),
+    Case("nobody", lambda _: ("k", "In", ()), None),
+]
+
+
+@pytest.mark.parametrize("case", MANY, ids=ids)
+def test_many(case: Case[Any, None]) -> None:
+    """Pods are tried against those that may match, whatever the others are."""
+    found = SelectorTable()
+    for i in range(2000):
+        found.row(PodSelector(frozenset({"ns", f"ns{i}"}), (case.given(i),)))
+    since = time.process_time()
+
+    for i in range(2000):
+        found.matching("ns", {f"k{i}": f"v{i}", "k": f"w{i}"})
+
+    assert time.process_time() - since < 1.5

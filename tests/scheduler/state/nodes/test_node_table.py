@@ -1,0 +1,130 @@
+"""Nodes: why they take no pods, which taints count, what they have (rules 1, 13 and 21)."""
+
+from typing import Any
+
+import pytest
+
+from scheduler.core.model.snapshot import NodeFault
+from tests.support.case import Case, ids
+from tests.support.state.objects import encode_objects, node, pod, signature_of
+
+
+def _conditions(**conditions: str) -> list[dict[str, str]]:
+    return [{"type": name, "status": status} for name, status in conditions.items()]
+
+
+# spec, conditions → what is wrong
+FAULTS = [
+    Case("nothing is said", ({}, {}), NodeFault.NONE),
+    Case("all is well", ({}, {"Ready": "True", "DiskPressure": "False"}), NodeFault.NONE),
+    Case("cordoned", ({"unschedulable": True}, {"Ready": "False"}), NodeFault.CORDONED),
+    Case("not ready", ({}, {"Ready": "False", "PIDPressure": "True"}), NodeFault.NOT_READY),
+    Case("nobody knows", ({}, {"Ready": "Unknown"}), NodeFault.NOT_READY),
+    Case("pressure", ({}, {"Ready": "True", "PIDPressure": "True"}), NodeFault.PRESSURE),
+    Case("perhaps pressure", ({}, {"MemoryPressure": "Unknown"}), NodeFault.PRESSURE),
+    Case("no network", ({}, {"NetworkUnavailable": "True"}), NodeFault.NO_NETWORK),
+    Case("something else", ({}, {"KernelDeadlock": "True"}), NodeFault.NONE),
+]
+
+
+@pytest.mark.parametrize("case", FAULTS, ids=ids)
+def test_faults(case: Case[tuple[dict[str, Any], dict[str, str]], NodeFault]) -> None:
+    """Of several the one is told that a person would look at first."""
+    spec, conditions = case.given
+
+    found = encode_objects(node("a", spec=spec, conditions=_conditions(**conditions))).snapshot
+
+    assert found.nodes.fault[0] == case.want
+    assert found.total[2] == (8000 if case.want == NodeFault.NONE else 0)
+
+
+def _taint(key: str, effect: str = "NoSchedule", value: str = "") -> dict[str, str]:
+    return {"key": key, "effect": effect, "value": value}
+
+
+_ALL = {"operator": "Exists"}
+# taints, tolerations → names of the taints that count, and those that are tolerated
+TAINTS = [
+    Case("none is tolerated", ([_taint("a")], []), (["a:NoSchedule"], [])),
+    Case("a wish is no taint", ([_taint("a", "PreferNoSchedule")], []), ([], [])),
+    Case("all of them", ([_taint("a", "NoExecute")], [_ALL]), (["a:NoExecute"], [0])),
+    Case("a key", ([_taint("a", value="1")], [{"key": "a", **_ALL}]), (["a=1:NoSchedule"], [0])),
+    Case(
+        "a value",
+        ([_taint("a", value="1")], [{"key": "a", "value": "1"}]),
+        (["a=1:NoSchedule"], [0]),
+    ),
+    Case("another value", ([_taint("a", value="1")], [{"key": "a"}]), (["a=1:NoSchedule"], [])),
+    Case(
+        "another effect",
+        ([_taint("a")], [{"key": "a", "operator": "Exists", "effect": "NoExecute"}]),
+        (["a:NoSchedule"], []),
+    ),
+    Case("no key without Exists", ([_taint("a")], [{"value": ""}]), (["a:NoSchedule"], [])),
+    Case(
+        "another operator",
+        ([_taint("a")], [{"key": "a", "operator": "Lt"}]),
+        (["a:NoSchedule"], []),
+    ),
+]
+
+
+@pytest.mark.parametrize("case", TAINTS, ids=ids)
+def test_taints(case: Case[tuple[list[Any], list[Any]], tuple[list[str], list[int]]]) -> None:
+    """Only what keeps pods out is a column."""
+    taints, tolerations = case.given
+
+    found = encode_objects(node("a", spec={"taints": taints}), pod("p", tolerations=tolerations))
+
+    names = list(found.snapshot.nodes.taint_names)
+    assert (names, sorted(signature_of(found, "p").tolerated_taints)) == case.want
+
+
+@pytest.mark.parametrize(
+    ("is_cordoned", "names"),
+    [(True, ()), (False, ("node.kubernetes.io/unschedulable:NoSchedule",))],
+)
+def test_a_cordon_counts_once(is_cordoned: bool, names: tuple[str, ...]) -> None:
+    """Kubernetes writes it as a field and as a taint; a taint alone is one."""
+    spec = {"unschedulable": is_cordoned, "taints": [_taint("node.kubernetes.io/unschedulable")]}
+
+    assert encode_objects(node("a", spec=spec)).snapshot.nodes.taint_names == names
+
+
+def test_rows_are_in_the_order_of_names() -> None:
+    """And each has its own taints."""
+    found = encode_objects(node("b", spec={"taints": [_taint("x")]}), node("a")).snapshot.nodes
+
+    assert found.names == ("a", "b")
+    assert found.taints.tolist() == [[False], [True]]
+
+
+def test_a_node_that_cannot_be_read_is_left_out() -> None:
+    """It is noted, and the others are not touched."""
+    found = encode_objects(node("a", has={"cpu": "many"}), node("b"), pod("p", node="a"))
+
+    assert found.snapshot.nodes.names == ("b",)
+    assert [warning.object_key.name for warning in found.warnings] == ["a"]
+    assert found.warnings[0].message.startswith("node a: status.allocatable[cpu]: ")
+    assert found.snapshot.pods.node.tolist() == [-1]
+
+
+def test_the_total_is_what_others_leave_on_nodes_that_can_be_used() -> None:
+    """Pods of other schedulers on a cordoned node take nothing from it, nor do our own helpers.
+
+    These are known by their namespace: any user may write their label.
+    """
+    scaling = {"app": "scaling-pod"}
+    foreign = {"schedulerName": "default-scheduler"}
+    found = encode_objects(
+        node("a", gpu=8),
+        node("b", gpu=8, spec={"unschedulable": True}),
+        pod("ours", node="a"),
+        pod("theirs", node="a", **foreign),
+        pod("over", node="a", phase="Succeeded", **foreign),
+        pod("elsewhere", node="b", **foreign),
+        pod("scaling", node="a", labels=scaling, meta={"namespace": "kai-scale-adjust"}, **foreign),
+        pod("says so", node="a", labels=scaling, **foreign),
+    )
+
+    assert found.snapshot.total == (64000, 256 * 2**30, 6000)

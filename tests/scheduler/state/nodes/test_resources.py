@@ -1,0 +1,127 @@
+"""Amounts in columns (rules 1 to 3)."""
+
+from typing import Any
+
+import pytest
+
+from scheduler.core.model.resources import NONE, ResourceKind
+from scheduler.state.nodes.node_table import MAX_AMOUNT
+from tests.support.case import Case, ids
+from tests.support.state.objects import (
+    encode_objects,
+    node,
+    pod,
+    prefilter_failure_of,
+    signature_of,
+)
+
+
+def test_columns() -> None:
+    """What nodes have, and nothing that pods only ask for."""
+    found = encode_objects(
+        node("a", has={"hugepages-2Mi": "4Gi", "rdma/hca": "2", "amd.com/gpu": "1"}),
+        pod("p", asks={"cpu": "1", "example.com/fpga": "1", "zero": "0"}),
+        pod("running", node="a", asks={"running.com/only": "1"}),
+        pod("foreign", schedulerName="x", asks={"foreign.com/only": "1"}),
+    )
+
+    axes = found.snapshot.resources
+    others = ("amd.com/gpu", "hugepages-2Mi", "nvidia.com/gpu", "rdma/hca")
+    assert axes.names == ("cpu", "memory", "pods", *others)
+    assert axes.kinds == (
+        ResourceKind.CPU,
+        ResourceKind.MEMORY,
+        NONE,
+        ResourceKind.GPU,
+        NONE,
+        ResourceKind.GPU,
+        NONE,
+    )
+    assert (axes.cpu, axes.pods, sorted(axes.gpus)) == (0, 2, [3, 5])
+    assert signature_of(found, "p").unknown_resources == (("example.com/fpga", 1),)
+
+
+# resource, amount on both sides → what a pod asks for, and what queues count
+REQUESTS = [
+    Case("thousandths of a CPU", ("cpu", "1500m"), (1500, (1500, 0, 0))),
+    Case("less than a thousandth", ("cpu", "1u"), (1, (1, 0, 0))),
+    Case("bytes", ("memory", "1Ki"), (1024, (0, 1024, 0))),
+    Case("a part of a byte", ("memory", "1500m"), (2, (0, 2, 0))),
+    Case("bytes of a disk", ("ephemeral-storage", "1Gi"), (2**30, (0, 0, 0))),
+    Case("devices", ("nvidia.com/gpu", "2"), (2000, (0, 0, 2000))),
+    Case("devices of another maker", ("amd.com/gpu", "2"), (2000, (0, 0, 2000))),
+    Case("anything else", ("rdma/hca", "3"), (3, (0, 0, 0))),
+    Case("slices", ("nvidia.com/mig-3g.20gb", "2"), (2, (0, 0, 6000))),
+    Case(
+        "slices of a kind that KAI does not count",
+        ("nvidia.com/mig-1g.5gb.me", "2"),
+        (2, (0, 0, 0)),
+    ),
+    Case("more than there is anywhere", ("memory", "8Ei"), (MAX_AMOUNT, (0, 2**45, 0))),
+]
+
+
+@pytest.mark.parametrize("case", REQUESTS, ids=ids)
+def test_requests(case: Case[tuple[str, str], tuple[int, tuple[int, int, int]]]) -> None:
+    """A pod takes a place as well; a node never has as much as the most that can be asked for."""
+    name, amount = case.given
+
+    found = encode_objects(node("a", has={name: amount}), pod("p", asks={name: amount}))
+
+    column = found.snapshot.resources.names.index(name)
+    signature = signature_of(found, "p")
+    assert (signature.request[column], signature.queue_request) == case.want
+    assert signature.request[found.snapshot.resources.pods] == 1
+    assert found.snapshot.nodes.allocatable[0, column] == min(case.want[0], MAX_AMOUNT - 1)
+
+
+def test_queues_count_also_what_no_node_has() -> None:
+    """A node that is gone takes nothing from what its pods are charged."""
+    slices = {"nvidia.com/mig-3g.20gb": "2", "nvidia.com/mig-1g.5gb": "1", "amd.com/gpu": "1500m"}
+    found = encode_objects(node("a"), pod("p", asks={**slices, "cpu": "1"}))
+
+    signature = signature_of(found, "p")
+    assert signature.queue_request == (1000, 0, 6000 + 1000 + 1500)
+    assert signature.unknown_resources == (
+        ("amd.com/gpu", 2),
+        ("nvidia.com/mig-1g.5gb", 1),
+        ("nvidia.com/mig-3g.20gb", 2),
+    )
+
+
+def test_a_pod_asks_for_all_that_it_needs_at_once() -> None:
+    """Sidecars stay beside the containers, and the overhead comes on top."""
+    sidecar = {"restartPolicy": "Always", "resources": {"requests": {"cpu": "1"}}}
+    found = encode_objects(
+        pod("p", asks={"cpu": "2"}, initContainers=[sidecar], overhead={"cpu": "100m"})
+    )
+
+    assert signature_of(found, "p").request[0] == 3100
+
+
+# amounts → what is told of the pod
+WRONG = [
+    Case("no quantity", {"cpu": "many"}, "pod p: 'many' is no quantity"),
+    Case("less than nothing", {"cpu": "-1"}, "pod p: it asks for less than nothing of cpu"),
+]
+
+
+@pytest.mark.parametrize("case", WRONG, ids=ids)
+def test_an_invalid_request_is_reported_for_the_pod_alone(case: Case[dict[str, Any], str]) -> None:
+    """A pod that runs already has what can be read of it."""
+    found = encode_objects(
+        node("a"), pod("p", asks=case.given), pod("r", node="a", asks=case.given)
+    )
+
+    reason, message = prefilter_failure_of(found, "pg-p-p") or ("", "")
+    assert (reason, message[: len(case.want)]) == ("Misconfigured", case.want)
+    assert found.snapshot.nodes.idle[0, :3].tolist() == [64000, 256 * 2**30, 109]
+
+
+def test_a_limit_is_read_even_where_a_request_outranks_it() -> None:
+    """It is wrong all the same."""
+    container = {"resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "many"}}}
+
+    found = encode_objects(node("a"), pod("p", containers=[container]))
+
+    assert (prefilter_failure_of(found, "pg-p-p") or ("", ""))[0] == "Misconfigured"

@@ -1,0 +1,133 @@
+"""How many pods must exist, what a PodGroup lacks, and whose place is kept."""
+
+import json
+from typing import Any
+
+import pytest
+
+from scheduler.state.podgroups.missing_pods import (
+    Shortage,
+    min_existing_pods,
+    reserve_lost_places,
+    shortage_of,
+)
+from tests.support.case import Case, ids
+from tests.support.state.objects import JOBSET, cluster_cache, group, jobset_pod, make_object, pod
+from trainer_kai.api.decode import decode
+from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.meta import Key
+from trainer_kai.api.pod import Pod
+from trainer_kai.api.podgroup import PodGroup
+
+_ANTICIPATED = {"subGroupPrefix": "l-replica-", "replicas": 1, "count": 1, "requests": {}}
+_STAGED = {"annotations": {"trainer-kai.dev/anticipated": json.dumps({"later": [_ANTICIPATED]})}}
+
+
+def podset(name: str, count: int, **more: Any) -> dict[str, Any]:
+    """Return a sub-group."""
+    return {"name": name, "minMember": count, **more}
+
+
+def staged(least: int | None) -> dict[str, Any]:
+    """Return what the podgrouper makes of workers and their launcher."""
+    subs = [podset("n-replica-0", 2), podset("l-replica-0", 1)]
+    return {"subGroups": subs, "minSubGroup": least, "meta": _STAGED}
+
+
+CASES: list[Case[dict[str, Any], int]] = [
+    Case("as many as it says", {"minMember": 8}, 8),
+    Case("one if it says nothing", {}, 1),
+    Case("those of all leaves", {"subGroups": [podset("a", 2), podset("b", 3)]}, 5),
+    Case("those that come later are not awaited", staged(None), 2),
+    Case("also where it is said that all are needed", staged(2), 2),
+    Case(
+        "where some leaves are enough, those of the smallest",
+        {"subGroups": [podset("a", 2), podset("b", 3), podset("c", 4)], "minSubGroup": 2},
+        5,
+    ),
+    Case(
+        "the same in between",
+        {
+            "subGroups": [
+                {"name": "n", "minSubGroup": 1},
+                podset("n-0", 4, parent="n"),
+                podset("n-1", 4, parent="n"),
+                podset("l", 1),
+            ],
+            "minSubGroup": 2,
+        },
+        5,
+    ),
+    Case("nothing is known of what is wrong", {"subGroups": [podset("a", 2), podset("a", 3)]}, 0),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=ids)
+def test_least_pods(case: Case[dict[str, Any], int]) -> None:
+    """None of the group is placed with fewer."""
+    found = decode(PodGroup, json.dumps(group("g", **case.given)).encode())
+    assert min_existing_pods(found) == case.want
+
+
+Fields = dict[str, Any]
+
+
+def read(*objects: Fields) -> tuple[PodGroup, list[Pod], JobSet | None]:
+    """Return the group "g", the pods, and the JobSet "j" if it is there."""
+    found = cluster_cache(*objects)
+    pods = [found.pods[key] for key in sorted(found.pods)]
+    return found.pod_groups[Key("ns", "g")], pods, found.jobsets.get(Key("ns", "j"))
+
+
+def of_jobset(**spec: Any) -> list[Fields]:
+    """Return a group of the JobSet "j", and that."""
+    subs = [{"name": f"{name}-replica-0", "minMember": 1} for name in ("n", "l")]
+    owned = group("g", meta={"ownerReferences": [JOBSET]}, subGroups=subs, **spec)
+    return [owned, make_object("JobSet", "j", {"uid": "u"}, spec={})]
+
+
+def test_one_of_two_sub_groups_may_be_enough() -> None:
+    """What runs with as many as it asked for lacks nothing."""
+    pods = jobset_pod("a", "g", "n", node="x"), jobset_pod("b", "g", "l")
+    assert shortage_of(*read(*of_jobset(minSubGroup=1), *pods)) is None
+    assert shortage_of(*read(*of_jobset(), *pods)) == Shortage(1, 2, all_exist=True)
+
+
+def test_each_job_has_attempts_of_its_own() -> None:
+    """One Job was started again alone; the pods of the other are as good as before."""
+    again = jobset_pod("b", "g", "l", node="x", job_attempt=1)
+    assert shortage_of(*read(*of_jobset(), jobset_pod("a", "g", "n", node="x"), again)) is None
+
+
+@pytest.mark.parametrize("phase", ["Failed", "Running"])
+def test_what_is_still_to_be_made_does_not_wait_for_room(phase: str) -> None:
+    """One pod is gone, or has failed, and nobody has made another yet."""
+    pods = [pod("a", "g", node="x")]
+    if phase == "Failed":
+        pods.append(pod("b", "g", node="x", phase=phase))
+    assert shortage_of(*read(group("g", minMember=2), *pods)) == Shortage(1, 2, all_exist=False)
+
+
+def test_in_flight_reservations_stay_known() -> None:
+    """A pod that is back is lost, while others of its unit are still to come back."""
+    away = {"nodes": {"y": 1}, "cause": "move", "until": "2026-01-05T08:05:00Z"}
+    reserved = json.dumps({"l-replica-0": away})
+    owned, jobset = of_jobset()
+    owned["metadata"]["annotations"] = {"trainer-kai.dev/reserved": reserved}
+    found, (lost,), its = read(owned, jobset, jobset_pod("a", "g", "n", node="x"))
+    text = reserve_lost_places([lost], [], found, its)
+    assert text is not None
+    kept = {"nodes": {"x": 1}, "cause": "repair"}
+    assert json.loads(text) == {"l-replica-0": away, "n-replica-0": kept}
+
+
+def test_the_place_of_one_that_could_be_spared() -> None:
+    """The unit is as whole as it has to be without it, too: its place is kept all the same."""
+    found, (lost, other), jobset = read(
+        *of_jobset(minSubGroup=1),
+        jobset_pod("a", "g", "n", node="x"),
+        jobset_pod("b", "g", "l", node="y"),
+    )
+    text = reserve_lost_places([lost], [other], found, jobset)
+    assert text is not None
+    assert json.loads(text) == {"n-replica-0": {"nodes": {"x": 1}, "cause": "repair"}}

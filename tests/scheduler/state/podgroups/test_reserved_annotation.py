@@ -1,0 +1,76 @@
+"""The annotation in which reservations outlive the scheduler."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler.core.model.podgroup import ReservationCause
+from scheduler.state.podgroups.reserved_annotation import NamedPlace, read_reserved, write_reserved
+from tests.support.case import Case, ids
+
+# slots → the annotation
+TEXTS = [
+    Case("none", [], ""),
+    Case(
+        "one of each",
+        [("b", "n2", 0), ("a", "n1", 2), ("b", "n1", 0), ("b", "n2", 0)],
+        '{"a":{"nodes":{"n1":1},"cause":"move"},'
+        '"b":{"nodes":{"n1":1,"n2":2},"cause":"anticipated"}}',
+    ),
+    Case(
+        "one word for several causes",
+        [("a", "n", 1), ("a", "n", 2)],
+        '{"a":{"nodes":{"n":2},"cause":"repair"}}',
+    ),
+]
+
+
+@pytest.mark.parametrize("case", TEXTS, ids=ids)
+def test_texts(case: Case[list[tuple[str, str, int]], str]) -> None:
+    """Sorted, so that the same slots are the same text."""
+    places = [
+        NamedPlace(podset, node, ReservationCause(cause)) for podset, node, cause in case.given
+    ]
+
+    assert write_reserved(places) == write_reserved(places[::-1]) == case.want
+
+
+# an annotation → its slots, or nothing for what cannot be read
+READ = [
+    Case("nothing", "", {}),
+    Case("a cause that there is not", '{"a":{"nodes":{"n":1},"cause":"x"}}', {"a": ["n"]}),
+    Case("no cause", '{"a":{"nodes":{"n":2}}}', {"a": ["n", "n"]}),
+    Case("no nodes", '{"a":{}}', {"a": []}),
+    Case("more than can be meant", '{"a":{"nodes":{"n":1000000000000}}}', {"a": ["n"] * 100_000}),
+    Case("no JSON", "{", None),
+    Case("no object", "[]", None),
+    Case("no number", '{"a":{"nodes":{"n":"1"}}}', None),
+]
+
+
+@pytest.mark.parametrize("case", READ, ids=ids)
+def test_reading(case: Case[str, dict[str, list[str]] | None]) -> None:
+    """What cannot be read is said, and is no error."""
+    found = read_reserved(case.given)
+
+    if case.want is None:
+        assert isinstance(found, str)
+    else:
+        assert not isinstance(found, str)
+        assert {
+            podset: [place.node for place in places] for podset, places in found.items()
+        } == case.want
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("ab"), st.sampled_from("xyz"), st.just(ReservationCause.MOVE)),
+        max_size=9,
+    )
+)
+def test_what_is_written_is_read(places: list[tuple[str, str, ReservationCause]]) -> None:
+    """In the order of leaves and nodes."""
+    found = read_reserved(write_reserved(NamedPlace(*place) for place in places))
+
+    assert not isinstance(found, str)
+    assert [tuple(place) for podset in sorted(found) for place in found[podset]] == sorted(places)

@@ -1,0 +1,145 @@
+"""What has to be complete before a PodGroup may start, and how that is seen."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.support.case import Case, ids
+from tests.support.state.objects import (
+    JOBSET,
+    encode_objects,
+    group,
+    jobset_pod,
+    make_object,
+    node,
+    prefilter_failure_of,
+)
+
+_PODSET = {"name": "n-replica-0", "minMember": 1}
+_READY = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+_UNREADY = {
+    "status": {
+        "conditions": [
+            {"type": "Ready", "status": "False"},
+            {"type": "PodScheduled", "status": "True"},
+        ]
+    }
+}
+_DONE = {"node": "a", "phase": "Succeeded"}
+
+
+def _podgroup(**after: Any) -> dict[str, Any]:
+    pod_fields = {
+        "replicatedJob": "data",
+        "status": "Complete",
+        "group": "first",
+        "replicas": 1,
+        "count": 2,
+    }
+    text = json.dumps({"after": [{**pod_fields, "subGroupPrefix": "data-replica-", **after}]})
+    meta = {"annotations": {"trainer-kai.dev/anticipated": text}, "ownerReferences": [JOBSET]}
+    return group("g", meta=meta, subGroups=[_PODSET])
+
+
+_FIRST = group(
+    "first",
+    subGroups=[{"name": "data-replica-0", "minMember": 2}],
+    meta={"ownerReferences": [JOBSET]},
+)
+_COUNTS = [{"name": "data", "succeeded": 1}]
+
+# what the gang waits for, pods of the stage before, status of the JobSet → what is told
+STAGES = [
+    Case("nothing has begun", ({}, [], []), "0 of 2 pods of data have succeeded"),
+    Case("one is over", ({}, [_DONE, {"node": "a"}], []), "1 of 2 pods of data have succeeded"),
+    Case(
+        "ready is not over yet",
+        ({}, [_DONE, {"node": "a", **_READY}], []),
+        "1 of 2 pods of data have succeeded",
+    ),
+    Case("both are over", ({}, [_DONE, _DONE], []), None),
+    Case(
+        "one more runs",
+        ({}, [_DONE, _DONE, {"node": "a"}], []),
+        "2 of 2 pods of data have succeeded, but some still run",
+    ),
+    Case(
+        "more than asked for is no more",
+        ({"replicas": 2}, [_DONE, _DONE, _DONE], []),
+        "2 of 4 pods of data have succeeded",
+    ),
+    Case("the JobSet says so", ({}, [], _COUNTS), None),
+    Case(
+        "the JobSet says so of one of two",
+        ({"replicas": 2}, [], _COUNTS),
+        "0 of 4 pods of data have succeeded",
+    ),
+    Case(
+        "the JobSet says so of another",
+        ({}, [], [{"name": "x", "succeeded": 1}]),
+        "0 of 2 pods of data have succeeded",
+    ),
+    Case("a pod proves it", ({"before": ["n-replica-"]}, [], []), None),
+    Case(
+        "a pod of another proves nothing",
+        ({"before": ["m-replica-"]}, [], []),
+        "0 of 2 pods of data have succeeded",
+    ),
+    Case("another scheduler has them", ({"group": ""}, [], []), None),
+    Case("ready is enough", ({"status": "Ready"}, [_DONE, {"node": "a", **_READY}], []), None),
+    Case(
+        "not ready any more",
+        ({"status": "Ready"}, [_DONE, {"node": "a", **_UNREADY}], []),
+        "1 of 2 pods of data are ready",
+    ),
+    Case(
+        "running is not ready",
+        ({"status": "Ready"}, [_DONE, {"node": "a"}], []),
+        "1 of 2 pods of data are ready",
+    ),
+    Case(
+        "the JobSet says that they are ready",
+        ({"status": "Ready"}, [], [{"name": "data", "ready": 1}]),
+        None,
+    ),
+    Case(
+        "ready is not over",
+        ({}, [], [{"name": "data", "ready": 1}]),
+        "0 of 2 pods of data have succeeded",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", STAGES, ids=ids)
+def test_stages(case: Case[tuple[dict[str, Any], list[Any], list[Any]], str | None]) -> None:
+    """Until then the gang asks for nothing."""
+    after, pods, counts = case.given
+    jobset = make_object("JobSet", "j", {"uid": "u"}, status={"replicatedJobsStatus": counts})
+    earlier = [
+        jobset_pod(f"d{i}", "first", "data", **pod_fields) for i, pod_fields in enumerate(pods)
+    ]
+
+    found = encode_objects(
+        node("a"), jobset, _FIRST, _podgroup(**after), *earlier, jobset_pod("p", "g")
+    )
+
+    assert prefilter_failure_of(found, "g") == (
+        ("WaitingForStage", case.want) if case.want else None
+    )
+    running = sum(
+        "node" in pod_fields and pod_fields is not _DONE and pod_fields.get("phase") != "Succeeded"
+        for pod_fields in pods
+    )
+    assert found.snapshot.queues.requested[0, 2] == 1000 * (running + (case.want is None))
+
+
+def test_what_cannot_be_read_is_reported_for_the_group() -> None:
+    """The annotation is the podgrouper's."""
+    meta = {"annotations": {"trainer-kai.dev/anticipated": "{"}, "ownerReferences": [JOBSET]}
+
+    found = encode_objects(group("g", meta=meta, subGroups=[_PODSET]), jobset_pod("p", "g"))
+
+    reason, message = prefilter_failure_of(found, "g") or ("", "")
+    assert reason == "Misconfigured"
+    assert message.startswith("metadata.annotations[trainer-kai.dev/anticipated]: ")

@@ -1,0 +1,162 @@
+"""Times of a PodGroup: until when its preemption delay lasts, since when it runs."""
+
+from typing import Any
+
+import pytest
+
+from tests.support.case import Case, ids
+from tests.support.state.objects import (
+    JOBSET,
+    NOW,
+    encode_objects,
+    group,
+    jobset_pod,
+    node,
+    pod,
+    podgroup_of,
+    prefilter_failure_of,
+    queue,
+)
+
+_MADE = {"creationTimestamp": "2026-01-05T07:00:00Z"}
+_HOUR = 3600
+_EVICTION = "kai.scheduler/last-eviction-timestamp"
+
+
+def evicted(at: str, made: str = "2026-01-05T07:00:00Z") -> dict[str, Any]:
+    """Return the metadata of a group that lost its place."""
+    return {"creationTimestamp": made, "annotations": {_EVICTION: at}}
+
+
+# metadata, delay → before when it takes nothing, in seconds after NOW - 1 h
+DELAYS = [
+    Case("none", (_MADE, ""), None),
+    Case("ten minutes after it was made", (_MADE, "10m"), 600),
+    Case("rounded up", (_MADE, "1.2s"), 2),
+    Case("nothing", (_MADE, "0s"), None),
+    Case("less than nothing is none", (_MADE, "-10m"), None),
+    Case("after it lost its place", (evicted("2026-01-05T07:30:00Z"), "10m"), 2400),
+    Case("it lost its place before it was made", (evicted("2020-01-01T00:00:00Z"), "10m"), 600),
+    Case("what is no time is none", (evicted("yesterday"), "10m"), 600),
+]
+
+
+@pytest.mark.parametrize("case", DELAYS, ids=ids)
+def test_patience(case: Case[tuple[dict[str, Any], str], int | None]) -> None:
+    """From the later of both moments on."""
+    meta, delay = case.given
+
+    podgroup = podgroup_of(
+        encode_objects(group("g", meta=meta, preemptionDelay=delay), pod("p", "g")), "g"
+    )
+
+    want = 0 if case.want is None else NOW - _HOUR + case.want
+    assert (podgroup.preemption_delay_until, podgroup.preemption_delay) == (want, delay)
+
+
+def test_an_invalid_delay_is_reported() -> None:
+    """The group is not patient, and nothing is in its way."""
+    found = encode_objects(group("g", meta=_MADE, preemptionDelay="soon"), pod("p", "g"))
+
+    (warning,) = found.warnings
+    begin = "PodGroup ns/g: spec.preemptionDelay: 'soon' is no duration"
+    assert (warning.still_counts, warning.message[: len(begin)]) == (True, begin)
+    assert prefilter_failure_of(found, "g") is None
+    assert podgroup_of(found, "g").preemption_delay_until == 0
+
+
+@pytest.mark.parametrize(("delay", "want"), [("10m", NOW - _HOUR + 600), ("soon", 0), ("", 0)])
+def test_a_pod_on_its_own_is_patient_too(delay: str, want: int) -> None:
+    """What it says itself counts, and what cannot be meant does not."""
+    annotations = {"kai.scheduler/preemption-delay": delay} if delay else {}
+    found = encode_objects(node("a"), pod("p", annotations=annotations, meta={**_MADE}))
+
+    assert podgroup_of(found, "pg-p-p").preemption_delay_until == want
+
+
+_START = "kai.scheduler/last-start-timestamp"
+
+
+def scheduled(at: str, status: str = "True") -> dict[str, Any]:
+    """Return the status of a pod that got its node, or was told why not."""
+    found = {"type": "PodScheduled", "status": status, "lastTransitionTime": at}
+    return {"conditions": [{"type": "Ready", "status": "True"}, found]}
+
+
+_SEVEN, _EIGHT = scheduled("2026-01-05T07:00:00Z"), scheduled("2026-01-05T08:00:00Z")
+
+# what is written on the group, its pods -> since when it runs, in seconds after NOW - 1 h
+RUNNING_SINCE: list[Case[tuple[str, list[dict[str, Any]]], int | None]] = [
+    Case("the pod that has its place for longest", ("", [_EIGHT, _SEVEN]), 0),
+    Case("what is written", ("2026-01-05T07:30:00Z", [_SEVEN]), 1800),
+    Case("what is written is no time", ("today", [_EIGHT]), 3600),
+    Case("nobody says it", ("", [{}]), None),
+    Case("one of them says it", ("", [{}, _EIGHT]), 3600),
+    Case("a time that is none", ("", [scheduled("now")]), None),
+    Case("what it was told before", ("", [scheduled("2026-01-05T07:00:00Z", "False")]), None),
+]
+
+
+@pytest.mark.parametrize("case", RUNNING_SINCE, ids=ids)
+def test_since(case: Case[tuple[str, list[dict[str, Any]]], int | None]) -> None:
+    """Those that join later, or come back, do not make it begin anew."""
+    written, pods = case.given
+    annotations = {_START: written} if written else {}
+    found = encode_objects(
+        node("a"),
+        group("g", meta={"annotations": annotations}, minMember=1),
+        *(pod(f"p{i}", "g", node="a", status=it) for i, it in enumerate(pods)),
+    )
+
+    assert podgroup_of(found, "g").running_since == (
+        0 if case.want is None else NOW - _HOUR + case.want
+    )
+
+
+def test_who_waits_does_not_run() -> None:
+    """Whatever is written of an earlier time; pods of an older attempt do not run either."""
+    meta = {"annotations": {_START: "2026-01-05T07:00:00Z"}, "ownerReferences": [JOBSET]}
+    subs = [{"name": "n-replica-0", "minMember": 1}]
+    found = encode_objects(
+        node("a"),
+        group("g", meta=meta, subGroups=subs),
+        jobset_pod("old", "g", attempt=0, node="a", status=_SEVEN),
+        jobset_pod("new", "g", attempt=1),
+    )
+
+    assert podgroup_of(found, "g").running_since == 0
+
+
+def test_a_pod_on_its_own_runs_since_it_was_placed() -> None:
+    """And not while it waits."""
+    found = encode_objects(
+        node("a"), pod("p", node="a", status=_SEVEN), pod("q", status=_SEVEN), queue()
+    )
+
+    assert podgroup_of(found, "pg-p-p").running_since == NOW - _HOUR
+    assert podgroup_of(found, "pg-q-q").running_since == 0
+
+
+def test_min_runtimes_of_queues() -> None:
+    """Each for itself; what is none is not said, and nothing is said by most."""
+    found = encode_objects(
+        queue("a", preemptMinRuntime="90s"),
+        queue("b", preemptMinRuntime="0s", parentQueue="a"),
+        queue("q", preemptMinRuntime="soon", meta={"uid": "x"}),
+    ).snapshot.queues
+
+    min_seconds = dict(zip(found.names, found.preempt_min_s, strict=True))
+    assert (min_seconds, found.reclaim_min_s) == ({"a": 90, "b": 0, "q": -1}, ())
+
+
+def test_pods_that_are_alike_but_for_their_patience() -> None:
+    """Each has its own, though all else that is read of them is worked out once."""
+    delays = {"a": "10m", "b": ""}
+    pods = [
+        pod(name, annotations={"kai.scheduler/preemption-delay": delay}, meta=_MADE)
+        for name, delay in delays.items()
+    ]
+    found = encode_objects(node("n"), *pods)
+    assert {one.name: one.preemption_delay for one in found.snapshot.podgroups} == {
+        f"ns/pg-{name}-{name}": delay for name, delay in delays.items()
+    }

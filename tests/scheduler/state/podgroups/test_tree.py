@@ -1,0 +1,170 @@
+"""Trees of PodGroups (rule 5), and which specs are invalid."""
+
+from typing import Any
+
+import pytest
+
+from scheduler.core.model.podgroup import PodSet, SubGroupSet, SubGroupTree
+from tests.support.case import Case, ids
+from tests.support.state.objects import (
+    encode_objects,
+    group,
+    pod,
+    podgroup_of,
+    podset_of,
+    prefilter_failure_of,
+)
+
+
+def _drawn(tree: SubGroupTree) -> str:
+    if isinstance(tree, PodSet):
+        return f"{tree.name}:{tree.minimum}"
+    assert isinstance(tree, SubGroupSet)
+    return f"{tree.name}:{tree.minimum}({' '.join(map(_drawn, tree.children))})"
+
+
+def _subgroup(name: str, parent: str = "", **counts: int) -> dict[str, Any]:
+    return {"name": name, "parent": parent, **counts}
+
+
+_TWO = [_subgroup("a", minMember=1), _subgroup("b", minMember=2)]
+_DEEP = [
+    _subgroup("n", minSubGroup=1),
+    _subgroup("a", "n", minMember=1),
+    _subgroup("b", "n", minMember=0),
+]
+
+# the spec of a group, the sub-group of its pod → its tree
+TREES = [
+    Case("nothing is said", ({}, ""), "default:1"),
+    Case("so many pods", ({"minMember": 3}, ""), "default:3"),
+    Case("none is needed", ({"minMember": 0}, ""), "default:0"),
+    Case("all sub-groups", ({"subGroups": _TWO}, "a"), ":2(a:1 b:2)"),
+    Case("one of two", ({"subGroups": _TWO, "minSubGroup": 1}, "a"), ":1(a:1 b:2)"),
+    Case("none of two", ({"subGroups": _TWO, "minSubGroup": 0}, "a"), ":0(a:1 b:2)"),
+    Case(
+        "the pods of the whole are not asked for",
+        ({"subGroups": _TWO, "minMember": 9}, "a"),
+        ":2(a:1 b:2)",
+    ),
+    Case("two levels", ({"subGroups": _DEEP}, "a"), ":1(n:1(a:1 b:0))"),
+    Case(
+        "all of an inner one",
+        ({"subGroups": [_subgroup("n"), _subgroup("a", "n", minMember=1)]}, "a"),
+        ":1(n:1(a:1))",
+    ),
+    Case("in the order of the spec", ({"subGroups": _TWO[::-1]}, "a"), ":2(b:2 a:1)"),
+    Case("more than Kubernetes counts", ({"minMember": 10**15}, ""), "default:2147483647"),
+]
+
+
+@pytest.mark.parametrize("case", TREES, ids=ids)
+def test_trees(case: Case[tuple[dict[str, Any], str], str]) -> None:
+    """As KAI has it."""
+    spec, sub = case.given
+
+    found = encode_objects(group("g", **spec), pod("p", "g", sub))
+
+    assert (_drawn(podgroup_of(found, "g").tree), prefilter_failure_of(found, "g")) == (
+        case.want,
+        None,
+    )
+
+
+def _subgroup_chain(length: int) -> list[dict[str, Any]]:
+    subs = [_subgroup(f"s{i}", f"s{i - 1}" if i else "") for i in range(length)]
+    return [*subs[:-1], {**subs[-1], "minMember": 1}]
+
+
+# the spec of a group → what is wrong
+FAULTS = [
+    Case("less than nothing", {"minMember": -1}, "spec.minMember: -1 must be 0 or more"),
+    Case(
+        "a name twice", {"subGroups": [*_TWO, _subgroup("a", minMember=1)]}, "'a' is there 2 times"
+    ),
+    Case(
+        "no such parent",
+        {"subGroups": [_subgroup("a", "x", minMember=1)]},
+        "there is no sub-group 'x'",
+    ),
+    Case(
+        "a circle", {"subGroups": [_subgroup("a", "b"), _subgroup("b", "a")]}, "'a' is above itself"
+    ),
+    Case(
+        "more than there are",
+        {"subGroups": _TWO, "minSubGroup": 3},
+        "spec.minSubGroup: 3 is more than the 2",
+    ),
+    Case("too deep", {"subGroups": _subgroup_chain(17)}, "there are more than 16 levels"),
+    Case("far too deep", {"subGroups": _subgroup_chain(3000)}, "there are more than 16 levels"),
+    Case("no minimum of a leaf", {"subGroups": [_subgroup("a")]}, "how many pods at least"),
+]
+
+
+@pytest.mark.parametrize("case", FAULTS, ids=ids)
+def test_faults(case: Case[dict[str, Any], str]) -> None:
+    """The unit is told; its pods are in it, whatever they name."""
+    found = encode_objects(group("g", **case.given), pod("p", "g", "a"), pod("q", "g"))
+
+    reason, message = prefilter_failure_of(found, "g") or ("", "")
+    assert (reason, case.want in message) == ("Misconfigured", True), message
+    assert podset_of(found, "g").pending == (0, 1)
+
+
+def test_sixteen_levels_are_no_fault() -> None:
+    """That is deeper than anybody needs."""
+    found = encode_objects(group("g", subGroups=_subgroup_chain(16)), pod("p", "g", "s15"))
+
+    assert prefilter_failure_of(found, "g") is None
+
+
+_REQUIRED = {"topology": "dc", "requiredTopologyLevel": "rack"}
+_PREFERRED = {"topology": "dc", "preferredTopologyLevel": "rack"}
+_UNSUPPORTED = (
+    'required topology "rack" of topology "dc" is not supported yet; remove requiredTopologyLevel '
+    "(annotation kai.scheduler/topology-required-placement) or use preferredTopologyLevel"
+)
+
+
+def _constrained_subgroups(*constraints: dict[str, str]) -> dict[str, Any]:
+    subs = [
+        {"name": name, "minMember": 1, "topologyConstraint": it}
+        for name, it in zip("ab", constraints, strict=False)
+    ]
+    return {"subGroups": subs}
+
+
+# the spec of a group → why its pods wait
+TOPOLOGIES: list[Case[dict[str, Any], str | None]] = [
+    Case("required", {"topologyConstraint": _REQUIRED}, _UNSUPPORTED),
+    Case("preferred", {"topologyConstraint": _PREFERRED}, None),
+    Case("both", {"topologyConstraint": {**_REQUIRED, **_PREFERRED}}, _UNSUPPORTED),
+    Case("of no topology", {"topologyConstraint": {"requiredTopologyLevel": "rack"}}, None),
+    Case("of a sub-group", _constrained_subgroups(_REQUIRED), f'sub-group "a": {_UNSUPPORTED}'),
+    Case("not of a sub-group", _constrained_subgroups(_PREFERRED), None),
+    Case(
+        "of two sub-groups",
+        _constrained_subgroups(_REQUIRED, _REQUIRED),
+        'sub-group "a": ' + _UNSUPPORTED.replace(" yet;", " yet (and for 1 more sub-group);"),
+    ),
+]
+
+
+@pytest.mark.parametrize("case", TOPOLOGIES, ids=ids)
+def test_a_required_topology_is_not_ignored(case: Case[dict[str, Any], str | None]) -> None:
+    """As long as it is not supported its pods wait, and have their places in the tree."""
+    sub = "a" if "subGroups" in case.given else ""
+    found = encode_objects(group("g", **case.given), pod("p", "g", sub))
+
+    assert prefilter_failure_of(found, "g") == (case.want and ("TopologyUnfit", case.want))
+    assert podset_of(found, "g", sub or "default").pending == (0,)
+
+
+def test_a_misconfiguration_is_reported_before_a_topology() -> None:
+    """And so is a queue that does not exist."""
+    broken = group("g", topologyConstraint=_REQUIRED, minSubGroup=1, minMember=1)
+    lost = group("h", topologyConstraint=_REQUIRED, queue="lost")
+    found = encode_objects(broken, pod("p", "g"), lost, pod("q", "h"))
+
+    failures = [prefilter_failure_of(found, name) for name in "gh"]
+    assert [failure and failure[0] for failure in failures] == ["Misconfigured", "QueueMissing"]

@@ -1,0 +1,175 @@
+"""The states of pods (rules 4, 6 and 9), and which of them are one class."""
+
+import time
+from typing import Any
+
+import pytest
+
+from scheduler.core.model.snapshot import PodState
+from scheduler.state.cache.cache import ClusterCache
+from scheduler.state.inputs import Cluster, StateOptions, epoch_s
+from scheduler.state.snapshot.builder import encode
+from tests.support.case import Case, ids
+from tests.support.state.objects import (
+    NOW,
+    cluster_cache,
+    encode_objects,
+    group,
+    node,
+    pod,
+    podset_of,
+)
+from trainer_kai.api.meta import Key
+
+_TERMINATING = {"deletionTimestamp": "2026-01-05T07:58:00Z"}
+_STUCK = {"deletionTimestamp": "2026-01-05T07:57:59Z"}
+_GATED = [{"name": "somebody"}]
+
+# what is said of a pod of a group → its state as a row, and waiting, there, succeeded
+STATES = [
+    Case("it waits", {}, (PodState.PENDING, (1, 0, 0))),
+    Case("no phase is Pending", {"phase": ""}, (PodState.PENDING, (1, 0, 0))),
+    Case("a gate holds it", {"schedulingGates": _GATED}, (PodState.GATED, (0, 0, 0))),
+    Case("it is bound and not yet running", {"node": "a", "phase": "Pending"}, (2, (0, 1, 0))),
+    Case("its node says nothing of it", {"node": "a", "phase": "Unknown"}, (2, (0, 1, 0))),
+    Case("it runs on a node that is gone", {"node": "gone"}, (PodState.RUNNING, (0, 1, 0))),
+    Case("it is going", {"node": "a", "meta": _TERMINATING}, (PodState.RELEASING, (0, 0, 0))),
+    Case(
+        "its end is overdue", {"node": "a", "meta": _STUCK}, (PodState.STUCK_RELEASING, (0, 0, 0))
+    ),
+    Case("it is going before it was placed", {"meta": _TERMINATING}, (PodState.DONE, (0, 0, 0))),
+    Case("it succeeded", {"node": "a", "phase": "Succeeded"}, (PodState.DONE, (0, 0, 1))),
+    Case("it failed", {"node": "a", "phase": "Failed"}, (PodState.DONE, (0, 0, 0))),
+    Case("it runs nowhere", {"phase": "Running"}, (PodState.DONE, (0, 0, 0))),
+]
+
+
+@pytest.mark.parametrize("case", STATES, ids=ids)
+def test_states(case: Case[dict[str, Any], tuple[int, tuple[int, int, int]]]) -> None:
+    """The other pod of the group keeps it in the snapshot."""
+    found = encode_objects(
+        node("a"), group("g"), pod("x", "g", **case.given), pod("y", "g", node="a")
+    )
+
+    podset = podset_of(found, "g")
+    row = found.pod_keys.index(Key("ns", "x"))
+    counts = len(podset.pending), podset.running - 1, podset.succeeded
+    assert (found.snapshot.pods.state[row], counts) == case.want
+
+
+def test_who_has_something_of_a_node() -> None:
+    """Releasing is part of what is used; who is stuck is not releasing; who is done has nothing."""
+    found = encode_objects(
+        node("a", gpu=8),
+        pod("there", node="a"),
+        pod("going", node="a", meta=_TERMINATING),
+        pod("stuck", node="a", meta=_STUCK),
+        pod("over", node="a", phase="Succeeded"),
+        pod("foreign", node="a", schedulerName="default-scheduler"),
+    )
+
+    nodes, gpu = found.snapshot.nodes, found.snapshot.resources.gpus[0]
+    assert (nodes.idle[0, gpu], nodes.releasing[0, gpu]) == (4000, 1000)
+    assert (nodes.idle[0, found.snapshot.resources.pods]) == 106
+
+
+def test_the_order_of_pods_in_a_podset() -> None:
+    """Launchers first; of them and of others the larger number, then the older, then the uid."""
+    late = {"creationTimestamp": "2026-01-05T07:00:00Z"}
+    early = {"creationTimestamp": "2026-01-05T06:00:00Z"}
+    priority = "kai.scheduler/task-priority"
+    found = encode_objects(
+        group("g", minMember=8),
+        pod("plain-b", "g", meta=late),
+        pod("plain-a", "g", meta=late),
+        pod("old", "g", meta=early),
+        pod("five", "g", labels={priority: "5"}, meta=late),
+        pod("ten", "g", labels={priority: "10"}, meta=late),
+        pod("none", "g", labels={priority: "many"}, meta={**late, "uid": "z"}),
+        pod("head", "g", labels={"ray.io/node-type": "head"}, meta=late),
+        pod("next", "g", labels={"ray.io/node-type": "head", priority: "1"}, meta=late),
+    )
+
+    names = [found.pod_keys[row].name for row in podset_of(found, "g").pending]
+    assert names == ["next", "head", "ten", "five", "old", "plain-a", "plain-b", "none"]
+
+
+def test_podgroups_are_rows_by_age_then_uid() -> None:
+    """The time counts, not its text."""
+    found = encode_objects(
+        pod("c", meta={"creationTimestamp": "2026-01-05T06:30:00Z", "uid": "0"}),
+        pod("b", meta={"creationTimestamp": "2026-01-05T08:00:00+02:00", "uid": "2"}),
+        pod("a", meta={"creationTimestamp": "2026-01-05T06:00:00Z", "uid": "1"}),
+    )
+
+    assert [key.name for key in found.podgroup_keys] == ["pg-a-1", "pg-b-2", "pg-c-0"]
+
+
+def test_pods_of_one_job_are_alike_unless_a_term_selects_their_index() -> None:
+    """The completion index is a label of all of them, and hardly ever asked for."""
+    index = "batch.kubernetes.io/job-completion-index"
+    pods = [pod(f"p{i}", "g", labels={index: str(i)}) for i in range(3)]
+    plain = encode_objects(group("g"), *pods)
+    term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {index: "1"}}}
+    shy = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    asking = encode_objects(group("g"), *pods, pod("shy", affinity=shy))
+
+    assert len(set(plain.snapshot.pods.signature.tolist())) == 1
+    names = [key.name for key in asking.pod_keys]
+    existing_anti_affinity = [
+        asking.snapshot.signatures[row].existing_anti_affinity
+        for row in asking.snapshot.pods.signature
+    ]
+    assert dict(zip(names, existing_anti_affinity, strict=True)) == {
+        "p0": (),
+        "p1": (0,),
+        "p2": (),
+        "shy": (),
+    }
+
+
+def test_equal_pods_are_alike_also_when_they_share_nothing() -> None:
+    """Objects that were made one by one are compared by what they say."""
+    one, two = (cluster_cache(pod(name)).pods for name in ("x", "y"))
+
+    found = encode(Cluster(pods={**one, **two}), StateOptions(now=NOW))
+
+    assert len(found.snapshot.signatures) == 1
+
+
+TIMES = [
+    Case("a second", "2026-01-05T08:00:00Z", NOW),
+    Case("parts of it", "2026-01-05T08:00:00.5Z", NOW),
+    Case("another zone", "2026-01-05T09:00:00+01:00", NOW),
+    Case("no zone", "2026-01-05T08:00:00", NOW),
+    Case("nothing", "", None),
+    Case("no time", "yesterday", None),
+    Case("before all times", "0001-01-01T00:00:00+23:00", -62135679600),
+]
+
+
+def test_a_time_without_a_zone_is_the_same_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The zone of the machine is none of its business."""
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        assert epoch_s.__wrapped__("2026-01-05T08:00:00") == NOW
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+@pytest.mark.parametrize("case", TIMES, ids=ids)
+def test_times(case: Case[str, int | None]) -> None:
+    """What is no time is none, and no error."""
+    assert epoch_s(case.given) == case.want
+
+
+def test_pods_come_where_there_are_no_nodes_yet() -> None:
+    """A cluster that gets nodes when it needs them may have none."""
+    cache = ClusterCache(lambda: StateOptions(now=0))
+    for number in range(200):
+        found = cluster_cache(pod(f"p{number}")).pods
+        cache.update_pod(*next(iter(found.items())))
+        cache.snapshot()
+    cache.check()

@@ -1,0 +1,146 @@
+"""A state that was given every change says the same as one that is given all at once."""
+
+from dataclasses import replace
+from typing import Any, Final
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler.core.messages import rejection_message
+from scheduler.core.plan import plan
+from scheduler.policies.registry import PolicySelection, build_policies
+from scheduler.state.commands import read_commands
+from scheduler.state.inputs import StateOptions
+from scheduler.state.snapshot.builder import ClusterState, EncodedSnapshot, encode
+from scheduler.state.snapshot.encoded_snapshot import dump
+from tests.support.size import examples
+from tests.support.state.objects import NOW, decode_object, node, pod, queue
+from tests.support.state.random_changes import ObjectChange, apply_change, changes, deleted
+from tests.support.state.transitions import TRANSITIONS, Transition
+from trainer_kai.api.meta import Key
+from trainer_kai.api.pod import Pod
+
+POLICIES: Final = build_policies(PolicySelection())
+OPTIONS: Final = StateOptions(now=NOW, default_queue="q")
+_PLACES: Final = [node("a", labels={"zone": "x"}), node("b", labels={"zone": "y"})]
+
+
+@pytest.mark.parametrize("turn", TRANSITIONS, ids=[turn.name for turn in TRANSITIONS])
+def test_after_a_change_a_state_says_what_a_fresh_one_says(turn: Transition) -> None:
+    """Also when it is told twice, and when everything is told once more."""
+    state = ClusterState(OPTIONS)
+    for one in (queue(), *_PLACES, *turn.before):
+        apply_change(state, one)
+    state.check(NOW)
+
+    for change in turn.changes:
+        apply_change(state, change)
+        apply_change(state, change)
+        state.check(NOW)
+    state.check(NOW + turn.seconds)
+
+    state.put_all(state.cluster)
+    state.check(NOW + turn.seconds)
+
+
+def _labelled(name: str, app: str) -> Pod:
+    """Return a pod with labels of its own, which nothing else keeps alive."""
+    _, _, found = decode_object(pod(name))
+    meta = msgspec.structs.replace(found.metadata, labels={"app": app})
+    return Pod(metadata=meta, spec=found.spec, status=found.status)
+
+
+def test_an_identity_is_only_good_while_its_object_lives() -> None:
+    """Other labels may come to lie where those of a pod lay that is gone."""
+    state = ClusterState(OPTIONS)
+    term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "1"}}}
+    near = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    for one in (*_PLACES, pod("q", affinity=near)):
+        apply_change(state, one)
+    for name in ("kin", "gone"):
+        state.pods.put(Key("ns", name), _labelled(name, "1"))
+        state.snapshot(NOW)
+    labels = state.cluster.pods[Key("ns", "gone")].metadata.labels
+    identity = id(labels)
+    state.pods.put(Key("ns", "gone"), None)
+    state.snapshot(NOW)
+
+    del labels  # nobody else had them any more
+    others = [_labelled("new", "2") for _ in range(1000)]
+    (new,) = (one for one in others if id(one.metadata.labels) == identity)
+    state.pods.put(Key("ns", "new"), new)
+    state.check(NOW)
+
+
+def test_what_was_handed_out_does_not_change() -> None:
+    """A plan is made of it while the state hears of more."""
+    state = ClusterState(OPTIONS)
+    for one in (queue(), *_PLACES, pod("p", node="a"), pod("q")):
+        apply_change(state, one)
+    before = state.snapshot(NOW)
+    reported = dump(before)
+
+    for one in (
+        pod("q", node="b"),
+        node("a", gpu=1, labels={"zone": "x"}),
+        node("0"),
+        queue("r", parentQueue="q"),
+    ):
+        apply_change(state, one)
+        state.snapshot(NOW + 1)
+
+    assert dump(before) == reported
+
+
+def test_a_state_that_is_mostly_empty_begins_anew() -> None:
+    """Slots of pods that have gone cost as much as others."""
+    state = ClusterState(OPTIONS)
+    names = [f"p{n}" for n in range(300)]
+    for one in (*_PLACES, *(pod(name, node="a") for name in names)):
+        apply_change(state, one)
+    state.check(NOW)
+    for name in names[1:]:
+        apply_change(state, deleted(pod(name)))
+
+    state.check(NOW)
+    found = state.snapshot(NOW)
+
+    assert [key.name for key in found.pod_keys] == ["p0"]
+
+
+_CASES = [[*turn.before, *turn.changes] for turn in TRANSITIONS]
+
+
+@settings(max_examples=examples(20))
+@given(st.lists(st.tuples(st.sampled_from(_CASES) | changes(), st.sampled_from([0, 60, -90]))))
+def test_whatever_happens_a_state_says_what_a_fresh_one_says(
+    happened: list[tuple[list[ObjectChange], int]],
+) -> None:
+    """And it comes to the same plan."""
+    state, now = ClusterState(OPTIONS), NOW
+    for some, seconds in happened:
+        for change in some:
+            apply_change(state, change)
+        now += seconds
+
+        state.check(now)
+        options = replace(OPTIONS, now=now)
+        assert _commands(state.snapshot(now)) == _commands(encode(state.cluster, options))
+
+
+def _commands(encoded: EncodedSnapshot) -> list[Any]:
+    """Return what is to be done, and what is told of those who wait."""
+    commands = read_commands(encoded, plan(encoded.snapshot, POLICIES))
+    reported = [
+        (it.group, it.reason, rejection_message(encoded.snapshot, it.rejection))
+        for it in commands.unschedulable
+    ]
+    return [
+        commands.binds,
+        commands.nominations,
+        commands.reservations,
+        commands.reserved,
+        reported,
+    ]

@@ -1,0 +1,253 @@
+"""From the rows of a plan to names: commands, and the reasons of evictions."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from scheduler.core.model.failures import PreFilterDetails, Rejection, UnschedulableReason
+from scheduler.core.model.podgroup import ReservationCause
+from scheduler.core.model.resources import NONE
+from scheduler.core.model.result import (
+    Action,
+    Eviction,
+    Plan,
+    PodGroupAllocation,
+    PodPlacement,
+    Reservation,
+)
+from scheduler.state.commands import merge_steps, planned_eviction, read_commands
+from scheduler.state.snapshot.builder import EncodedSnapshot
+from tests.support.case import Case, ids
+from tests.support.state.objects import (
+    JOBSET,
+    encode_objects,
+    group,
+    jobset_pod,
+    make_object,
+    node,
+    pod,
+)
+from trainer_kai.api.meta import Key
+
+EVICTED_REASON = "ns/mine gets its room: its priority is 50, and here it is 50"
+
+
+# GPU-seconds, and the order -> what is said beyond why
+LOST: list[Case[tuple[int, str], str]] = [
+    Case("nothing", (0, ""), ""),
+    Case("one second", (1, ""), "; 1 GPU-second since its start is lost"),
+    Case("seconds", (119, ""), "; 119 GPU-seconds since its start are lost"),
+    Case("minutes", (120, ""), "; 2 GPU-minutes since its start are lost"),
+    Case("minutes, rounded", (7199, ""), "; 120 GPU-minutes since its start are lost"),
+    Case("hours", (7200, ""), "; 2 GPU-hours since its start are lost"),
+    Case("why these", (0, "the oldest go first"), "; the oldest go first"),
+    Case(
+        "both",
+        (8000, "the oldest go first"),
+        "; 2.2 GPU-hours since its start are lost; the oldest go first",
+    ),
+]
+
+
+def reason(preemptor: int = 0, others: Sequence[Any] = (), **more: Any) -> str:
+    """Return what a group is told that leaves."""
+    start = {"annotations": {"kai.scheduler/last-start-timestamp": "2026-01-05T08:00:00Z"}}
+    theirs = group("theirs", minMember=1, meta=start)
+    found = encode_objects(
+        node("a"), group("mine"), pod("m", "mine"), theirs, pod("t", "theirs", node="a"), *others
+    )
+    rows = [key.name for key in found.podgroup_keys]
+    one = Eviction(
+        podgroups=(rows.index("theirs"),),
+        pods=(),
+        is_whole=True,
+        action=Action.PREEMPT,
+        preemptor=preemptor if preemptor == NONE else rows.index("mine"),
+        **more,
+    )
+    return planned_eviction(found, one).reason
+
+
+@pytest.mark.parametrize("case", LOST, ids=ids)
+def test_how_much_work_is_lost(case: Case[tuple[int, str], str]) -> None:
+    """In the largest unit of which there are two."""
+    work, order = case.given
+    assert reason(work_lost=work, victim_order=order) == EVICTED_REASON + case.want
+
+
+# how many budgets let none go -> what is said of them
+PASSED: list[Case[int, str]] = [
+    Case("none", 0, ""),
+    Case("one", 1, "; although PodDisruptionBudget ns/b0 allows 0"),
+    Case(
+        "many",
+        5,
+        "".join(f"; although PodDisruptionBudget ns/b{it} allows 0" for it in range(3))
+        + "; and 2 more PodDisruptionBudgets",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", PASSED, ids=ids)
+def test_budgets_that_let_fewer_go_are_named(case: Case[int, str]) -> None:
+    """With what they allow, three at most."""
+    others = [make_object("PodDisruptionBudget", f"b{it}", spec={}) for it in range(case.given)]
+    assert reason(others=others, budgets=tuple(range(case.given))) == EVICTED_REASON + case.want
+
+
+def test_an_eviction_without_a_preemptor_has_a_reason_too() -> None:
+    """Stale units lose work as well."""
+    words = "it has lacked some of its pods for too long; 5 GPU-seconds since its start are lost"
+    assert reason(NONE, work_lost=5) == words
+
+
+def test_what_a_podgroup_loses_step_by_step_is_one_eviction() -> None:
+    """For each claimant: all of it goes together, and so is what is lost counted."""
+    first = Eviction((1,), (4,), False, Action.RECLAIM, 0, 1000, 60, budgets=(1,))
+    more = replace(first, pods=(5,), work_lost=30, budgets=(2,))
+    other, whole = replace(first, preemptor=2, pods=(6,)), replace(first, is_whole=True, pods=(7,))
+
+    found = merge_steps([first, other, more, whole])
+
+    assert found == [
+        replace(first, pods=(4, 5), gpus=2000, work_lost=90, budgets=(1, 2)),
+        other,
+        whole,
+    ]
+
+
+def _plan(*admissions: PodGroupAllocation, rejections: tuple[Rejection, ...] = ()) -> Plan:
+    return Plan(admissions, rejections, np.zeros((1, 3), dtype=np.int64))
+
+
+def _podgroup(reserved: dict[str, int] | None = None, count: int = 3) -> EncodedSnapshot:
+    """Return a unit whose first pod is there, whose second waits, and of which more come later."""
+    expected = {"subGroupPrefix": "l-replica-", "replicas": 1, "count": count}
+    annotations = {"trainer-kai.dev/anticipated": json.dumps({"later": [expected]})}
+    if reserved:
+        text = {"l-replica-0": {"nodes": reserved, "cause": "anticipated"}}
+        annotations["trainer-kai.dev/reserved"] = json.dumps(text, separators=(",", ":"))
+    subs = [{"name": "n-replica-0", "minMember": 1}, {"name": "l-replica-0", "minMember": 3}]
+    fields = group(
+        "g", meta={"annotations": annotations, "ownerReferences": [JOBSET]}, subGroups=subs
+    )
+    pods = jobset_pod("n", "g", node="a"), jobset_pod("l", "g", "l")
+    return encode_objects(node("a"), node("b"), fields, *pods)
+
+
+def _text(**nodes: int) -> str:
+    found = {"l-replica-0": {"nodes": nodes, "cause": "anticipated"}}
+    return json.dumps(found, separators=(",", ":"))
+
+
+def test_rows_become_names() -> None:
+    """In the order in which it was decided."""
+    found = encode_objects(node("a"), node("b"), pod("p"), pod("q"), pod("r"))
+    rejection = Rejection(
+        2,
+        UnschedulableReason.NO_CAPACITY,
+        PreFilterDetails("x"),
+        is_resolvable=False,
+        retry_on=frozenset(),
+    )
+
+    commands = read_commands(
+        found,
+        _plan(
+            PodGroupAllocation(1, binds=(PodPlacement(1, 0),)),
+            PodGroupAllocation(0, nominations=(PodPlacement(0, 1),)),
+            rejections=(rejection,),
+        ),
+    )
+
+    assert commands.binds == ((Key("ns", "q"), "a"),)
+    assert commands.nominations == ((Key("ns", "p"), "b"),)
+    assert commands.unschedulable == (
+        (Key("ns", "pg-r-r"), UnschedulableReason.NO_CAPACITY, rejection),
+    )
+    assert (commands.reservations, commands.reserved) == ((), {})
+
+
+def test_new_reservations() -> None:
+    """It is told by names, and written for the whole group."""
+    one = Reservation("l-replica-0", 1, 2, ReservationCause.ANTICIPATED)
+
+    commands = read_commands(_podgroup({"a": 1}), _plan(PodGroupAllocation(0, reservations=(one,))))
+
+    assert commands.reservations == ((Key("ns", "g"), "l-replica-0", "b", 2, "anticipated"),)
+    assert commands.reserved == {Key("ns", "g"): _text(a=1, b=2)}
+
+
+def test_a_bound_pod_releases_one_place() -> None:
+    """The first one, wherever it was placed; the last slot leaves no annotation."""
+    found = _podgroup({"a": 1, "b": 1})
+    row = found.pod_keys.index(Key("ns", "l"))
+    bound = _plan(PodGroupAllocation(0, binds=(PodPlacement(row, 1),)))
+    nominated = _plan(PodGroupAllocation(0, nominations=(PodPlacement(row, 1),)))
+
+    assert read_commands(found, bound).reserved == {Key("ns", "g"): _text(b=1)}
+    assert read_commands(found, nominated).reserved == {Key("ns", "g"): _text(b=1)}
+    assert read_commands(_podgroup({"a": 1}), bound).reserved == {Key("ns", "g"): ""}
+
+
+def test_what_stays_as_it_is_is_not_written() -> None:
+    """And what is out of date is brought up to date, though nothing was decided."""
+    assert read_commands(_podgroup({"a": 1}), _plan()).reserved == {}
+    assert read_commands(_podgroup({"a": 1, "gone": 1}), _plan()).reserved == {
+        Key("ns", "g"): _text(a=1)
+    }
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case("nothing was decided", None, []),
+        Case("it found no room", UnschedulableReason.NO_CAPACITY, ["p"]),
+        Case("a bound of its queue is in the way", UnschedulableReason.EXCEEDS_LIMIT, ["p"]),
+        Case("one of its pods is made anew", UnschedulableReason.PODS_MISSING, []),
+    ],
+    ids=ids,
+)
+def test_a_nomination_is_taken_back(case: Case[UnschedulableReason | None, list[str]]) -> None:
+    """Of a unit that was tried; whoever was promised nothing, or gets his place, is let alone."""
+    nominated = {"nominatedNodeName": "a"}
+    pods = (pod("p", "g", status=nominated), pod("q", "g", status=nominated), pod("r", "g"))
+    found = encode_objects(node("a"), group("g"), *pods)
+    podgroup = found.podgroup_keys.index(Key("ns", "g"))
+    bound = PodGroupAllocation(
+        podgroup, binds=(PodPlacement(found.pod_keys.index(Key("ns", "q")), 0),)
+    )
+    reported = [] if case.given is None else [case.given]
+    rejections = tuple(
+        Rejection(podgroup, it, PreFilterDetails("x"), is_resolvable=False, retry_on=frozenset())
+        for it in reported
+    )
+
+    (commands,) = read_commands(found, _plan(bound, rejections=rejections)).podgroups
+
+    assert [(it.pod.name, it.node) for it in commands.nominations] == [(it, "") for it in case.want]
+
+
+def test_of_a_podgroup_that_gets_nothing_too() -> None:
+    """There is nothing else to do for it."""
+    found = encode_objects(node("a"), group("g"), pod("p", "g", status={"nominatedNodeName": "a"}))
+    rejection = Rejection(
+        0,
+        UnschedulableReason.FRAGMENTED,
+        PreFilterDetails("x"),
+        is_resolvable=False,
+        retry_on=frozenset(),
+    )
+
+    (commands,) = read_commands(found, _plan(rejections=(rejection,))).podgroups
+
+    assert commands.nominations == ((Key("ns", "p"), ""),)
+    assert (commands.binds, commands.reserve_annotation, commands.release_annotation) == (
+        (),
+        None,
+        None,
+    )

@@ -1,0 +1,211 @@
+"""What the manifests install, as the doctor compares it with a cluster: `expected.json`.
+
+`python -m tests.support.expected_installation` writes it, and what the README shows of the doctor; tests see
+that both are current.
+"""
+
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from tests.architecture.readme_tables import with_tables
+from tests.support.documents import documents
+from tests.support.repository import ROOT
+from tests.trainer_kai.cli.commands.doctor.installation import broken_installation
+from trainer_kai.cli.commands.doctor.checks.all_checks import run_checks
+from trainer_kai.cli.commands.doctor.manifests.expected import (
+    PATH,
+    ExpectedAccount,
+    ExpectedConfiguration,
+    ExpectedDefinition,
+    ExpectedManifests,
+    ExpectedPolicy,
+    ExpectedWebhook,
+    Permission,
+)
+from trainer_kai.cli.commands.doctor.manifests.schema import field_paths
+from trainer_kai.cli.commands.doctor.text_output import as_text
+from trainer_kai.cli.output.table import MAX_WIDTH
+
+__all__ = ["README", "as_json", "example", "expected_installation"]
+
+Obj = dict[str, Any]
+
+README: Final = ROOT / "trainer_kai" / "cli" / "README.md"
+_BASE: Final = ROOT / "manifests" / "base"
+_FIELD: Final = ROOT / "manifests" / "components" / "runtime-queue-field"
+_PROPERTIES: Final = "/schema/openAPIV3Schema/properties/"
+_ALWAYS: Final = frozenset({"apiVersion", "kind", "metadata"})
+_HOOKS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+_POLICY: Final = "ValidatingAdmissionPolicy"
+# What an overlay may say otherwise, and what is written elsewhere.
+_OVERLAY_FIELDS: Final = (
+    "name",
+    "clientConfig",
+    "failurePolicy",
+    "matchConditions",
+    "namespaceSelector",
+)
+
+
+def expected_installation() -> ExpectedManifests:
+    """Return it, read from `manifests/base`."""
+    objects = list(_objects(_BASE))
+    (namespace,) = _of_kind(objects, "Namespace")
+    patch = documents(_FIELD / "patch.yaml")[0]
+    return ExpectedManifests(
+        namespace=namespace["metadata"]["name"],
+        definitions=tuple(_definition(it) for it in _of_kind(objects, "CustomResourceDefinition")),
+        configurations=tuple(
+            _configuration(it) for kind in _HOOKS for it in _of_kind(objects, kind)
+        ),
+        policies=tuple(_policies(objects)),
+        accounts=tuple(_accounts(objects)),
+        deployments=tuple(sorted(it["metadata"]["name"] for it in _of_kind(objects, "Deployment"))),
+        classes=tuple(_classes(objects)),
+        runtime_field=_patched(patch),
+        runtime_definitions=_targets(documents(_FIELD / "kustomization.yaml")[0]),
+    )
+
+
+def as_json(found: ExpectedManifests) -> str:
+    """Return the file."""
+    return msgspec.json.format(msgspec.json.encode(found), indent=1).decode() + "\n"
+
+
+def _objects(folder: Path) -> Iterator[Obj]:
+    for file in sorted(folder.rglob("*.yaml")):
+        if file.name != "kustomization.yaml":
+            yield from documents(file)
+
+
+def _of_kind(objects: Iterable[Obj], kind: str) -> list[Obj]:
+    return [it for it in objects if it["kind"] == kind]
+
+
+def _definition(crd: Obj) -> ExpectedDefinition:
+    (version,) = crd["spec"]["versions"]
+    schema = version["schema"]["openAPIV3Schema"]
+    return ExpectedDefinition(
+        name=crd["metadata"]["name"],
+        version=version["name"],
+        fields=tuple(sorted(set(field_paths(schema)) - _ALWAYS)),
+        rules=tuple(dict.fromkeys(_rules(schema))),
+    )
+
+
+def _rules(schema: Any) -> Iterator[str]:
+    if isinstance(schema, Mapping):
+        for rule in schema.get("x-kubernetes-validations", ()):
+            yield rule.get("message") or rule["messageExpression"]
+        for inner in schema.values():
+            yield from _rules(inner)
+
+
+def _configuration(found: Obj) -> ExpectedConfiguration:
+    hooks = tuple(_hook(it) for it in found["webhooks"])
+    return ExpectedConfiguration(kind=found["kind"], name=found["metadata"]["name"], hooks=hooks)
+
+
+def _policies(objects: list[Obj]) -> Iterator[ExpectedPolicy]:
+    """Yield each with its binding, which is called like it."""
+    bindings = {it["metadata"]["name"]: it["spec"] for it in _of_kind(objects, f"{_POLICY}Binding")}
+    for found in _of_kind(objects, _POLICY):
+        name = found["metadata"]["name"]
+        yield ExpectedPolicy(name=name, spec=found["spec"], binding=bindings.pop(name))
+    assert not bindings
+
+
+def _hook(found: Obj) -> ExpectedWebhook:
+    called = found["clientConfig"]
+    service = called.get("service")
+    return ExpectedWebhook(
+        name=found["name"],
+        path=service["path"] if service else urlsplit(called["url"]).path,
+        failure_policy=found["failurePolicy"],
+        fields={name: value for name, value in found.items() if name not in _OVERLAY_FIELDS},
+        conditions={it["name"]: it["expression"] for it in found.get("matchConditions", ())},
+    )
+
+
+def _classes(objects: list[Obj]) -> Iterator[str]:
+    """Yield those for workloads: that of our own pods is asked for by their Deployments."""
+    own = {
+        it["spec"]["template"]["spec"].get("priorityClassName")
+        for it in _of_kind(objects, "Deployment")
+    }
+    for found in _of_kind(objects, "PriorityClass"):
+        if found["metadata"]["name"] not in own:
+            yield found["metadata"]["name"]
+
+
+def _accounts(objects: list[Obj]) -> Iterator[ExpectedAccount]:
+    roles = {(it["kind"], it["metadata"]["name"]): it for it in objects if "rules" in it}
+    rights: dict[str, set[Permission]] = {}
+    for kind in ("ClusterRoleBinding", "RoleBinding"):
+        for binding in _of_kind(objects, kind):
+            role = roles[binding["roleRef"]["kind"], binding["roleRef"]["name"]]
+            for subject in binding["subjects"]:
+                own = rights.setdefault(subject["name"], set())
+                own.update(_account_rights(role["rules"], everywhere=kind == "ClusterRoleBinding"))
+    for name, own in sorted(rights.items()):
+        yield ExpectedAccount(name=name, rights=tuple(sorted(own)))
+
+
+def _account_rights(rules: Iterable[Obj], *, everywhere: bool) -> Iterator[Permission]:
+    for rule in rules:
+        for group in rule["apiGroups"]:
+            for whole in rule["resources"]:
+                resource, _, part = whole.partition("/")
+                for verb in rule["verbs"]:
+                    for name in rule.get("resourceNames", ("",)):
+                        yield Permission(
+                            verb=verb,
+                            group=group,
+                            resource=resource,
+                            subresource=part,
+                            name=name,
+                            everywhere=everywhere,
+                        )
+
+
+def _patched(operations: Iterable[Obj]) -> str:
+    """Return the one field that is added, and what is in it."""
+    (added,) = (it for it in operations if it["op"] == "add")
+    path = added["path"].partition(_PROPERTIES)[2].replace("/properties/", ".")
+    (inner,) = added["value"]["properties"]
+    return f"{path}.{inner}"
+
+
+def _targets(kustomization: Obj) -> tuple[str, ...]:
+    """Return the two definitions that the pattern of the patch means."""
+    (pattern,) = (it["target"]["name"] for it in kustomization["patches"])
+    names = [f"{it}trainingruntimes.trainer.kubeflow.org" for it in ("", "cluster")]
+    assert all(re.fullmatch(pattern, name) for name in names)
+    return tuple(names)
+
+
+def main() -> int:
+    """Write both; say whether they changed."""
+    old, new = PATH.read_text() if PATH.exists() else "", as_json(expected_installation())
+    PATH.write_text(new)
+    print(f"{PATH.relative_to(ROOT)}: {'as it was' if new == old else 'written anew'}")
+    old = README.read_text()
+    new = with_tables(old, {"doctor": example()})
+    README.write_text(new)
+    print(f"{README.relative_to(ROOT)}: {'as it was' if new == old else 'written anew'}")
+    return 0
+
+
+def example() -> str:
+    """Return what the README shows."""
+    return f"```\n{as_text(run_checks(broken_installation()), MAX_WIDTH)}\n```"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Fakes of the API server and of its transport."""

@@ -1,0 +1,88 @@
+"""A read-only API server in memory: objects by path, labels and fields, and what is forbidden."""
+
+import json
+import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final
+
+from trainer_kai.api.meta import Key
+from trainer_kai.api.resource import Resource
+from trainer_kai.kube.rest.request import Request, resource_path
+from trainer_kai.kube.rest.response import ApiResponse
+
+__all__ = ["ReadOnlyApiServer"]
+
+_NAMESPACE: Final = re.compile("/namespaces/[^/]+(?=/[^/]+/)")
+
+
+class ReadOnlyApiServer:
+    """A `trainer_kai.kube.rest.transport.Transport`: what was put there, and what was asked."""
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+        self.forbidden: set[str] = set()  # kinds, in the plural
+        self._objects: dict[str, dict[str, Any]] = {}
+
+    def put(self, resource: Resource[Any], fields: Mapping[str, Any]) -> None:
+        """Keep an object, or another one in its place."""
+        meta = fields["metadata"]
+        path = resource_path(resource, meta.get("namespace", ""), meta["name"])
+        self._objects[path] = json.loads(json.dumps(fields))
+
+    def remove(self, resource: Resource[Any], key: Key) -> None:
+        """Have an object no more."""
+        del self._objects[resource_path(resource, key.namespace, key.name)]
+
+    async def send(self, request: Request, timeout_s: float) -> ApiResponse:  # noqa: ARG002
+        """Answer with an object, or with those of a kind that are selected."""
+        self.requests.append(request)
+        if self.forbidden & set(request.path.split("/")):
+            return _error_answer(403, "Forbidden", f"user may not read {request.path}")
+        if request.path in self._objects:
+            return ApiResponse(200, json.dumps(self._objects[request.path]).encode())
+        if "limit" not in dict(request.query):
+            return _error_answer(404, "NotFound", f"{request.path} not found")
+        below = f"{request.path}/"
+        items = [it for path, it in self._objects.items() if _is_in_collection(path, below)]
+        chosen = [it for it in items if _is_selected(it, dict(request.query))]
+        return ApiResponse(200, json.dumps({"metadata": {}, "items": chosen}).encode())
+
+    def stream(
+        self, request: Request, silence_s: float
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """Refuse: nobody follows anything here."""
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        """Have nothing to close."""
+
+
+def _is_in_collection(path: str, kind: str) -> bool:
+    """Say whether an object is of a kind in a namespace, or of one in all of them."""
+    return path.startswith(kind) or _NAMESPACE.sub("", path).startswith(kind)
+
+
+def _is_selected(fields: Mapping[str, Any], query: Mapping[str, str]) -> bool:
+    labels = _pairs(query.get("labelSelector", ""))
+    has = fields["metadata"].get("labels", {})
+    wanted = _pairs(query.get("fieldSelector", ""))
+    return all(has.get(name) == text for name, text in labels.items()) and all(
+        _field(fields, path.split(".")) == text for path, text in wanted.items()
+    )
+
+
+def _pairs(text: str) -> dict[str, str]:
+    parts = (part.partition("=") for part in text.split(",") if part)
+    return {name: value for name, _, value in parts}
+
+
+def _field(fields: Any, path: list[str]) -> Any:
+    for name in path:
+        fields = fields.get(name, {})
+    return fields
+
+
+def _error_answer(status: int, reason: str, message: str) -> ApiResponse:
+    body = {"kind": "Status", "code": status, "reason": reason, "message": message}
+    return ApiResponse(status, json.dumps(body).encode())

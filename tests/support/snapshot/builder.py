@@ -1,0 +1,259 @@
+"""Builds snapshots for tests and benchmarks: each call states only what is not the default.
+
+GPUs and CPUs are whole here, memory is in GiB; -1 stays -1.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+
+from scheduler.core.model.failures import PreFilterFailure
+from scheduler.core.model.podgroup import PodGroupInfo, PodSet, SchedulingSignature, SubGroupTree
+from scheduler.core.model.resources import NONE, UNBOUND, ResourceColumns
+from scheduler.core.model.snapshot import (
+    PodRelations,
+    PodState,
+    ReleasingAmount,
+    SharedDevices,
+    Snapshot,
+    SnapshotNodes,
+    SnapshotPods,
+    SnapshotQueues,
+)
+
+__all__ = ["AXES", "Builder", "SnapshotNode", "SnapshotQueue", "signature"]
+
+GIB: Final = 2**30
+AXES: Final = ResourceColumns(
+    names=("cpu", "memory", "pods", "nvidia.com/gpu"),
+    kinds=(0, 1, NONE, 2),
+    weights=(1, 1, 0, 1),
+    cpu=0,
+    pods=2,
+    gpus=(3,),
+)
+
+
+@dataclass(frozen=True)
+class SnapshotNode:
+    """A node, and what of it is taken."""
+
+    gpu: int = 8
+    cpu: int = 64
+    memory: int = 512
+    pods: int = 110
+    used_gpu: int = 0
+    used_cpu: int = 0
+    releasing_gpu: int = 0
+    prefilter_fault: int = 0
+    labels: tuple[int, ...] = ()
+    taints: tuple[bool, ...] = ()
+
+
+@dataclass(frozen=True)
+class SnapshotQueue:
+    """A queue; of CPU and memory it may have what it wants."""
+
+    name: str
+    parent: str = ""
+    quota: float = 0
+    limit: float = UNBOUND
+    weight: float = 1
+    priority: int = 100
+    allocated: float = 0
+    non_preemptible: float = 0
+    preempt_min_runtime_s: int = NONE
+    reclaim_min_runtime_s: int = NONE
+    is_quota_only: bool = False
+
+
+def signature(
+    *, gpu: float = 0, cpu: float = 1, memory: float = 1, **more: Any
+) -> SchedulingSignature:
+    """Return the shape of a pod."""
+    amounts = (round(cpu * 1000), round(memory * GIB), 1, round(gpu * 1000))
+    counted = (amounts[0], amounts[1], amounts[3])
+    return SchedulingSignature(request=amounts, queue_request=counted, has_gpu=gpu > 0, **more)
+
+
+@dataclass
+class Builder:
+    """Collects what a snapshot is made of."""
+
+    nodes: Sequence[SnapshotNode] = ()
+    queues: Sequence[SnapshotQueue] = (SnapshotQueue("team", quota=UNBOUND),)
+    signatures: list[SchedulingSignature] = field(default_factory=list)
+    podgroups: list[PodGroupInfo] = field(default_factory=list)
+    terminating: list[ReleasingAmount] = field(default_factory=list)
+    _pods: list[tuple[int, int, int, int]] = field(default_factory=list)
+    _known: dict[SchedulingSignature, int] = field(default_factory=dict)
+
+    def signature_row(self, one: SchedulingSignature) -> int:
+        """Return the row of a shape."""
+        if one not in self._known:
+            self._known[one] = len(self.signatures)
+            self.signatures.append(one)
+        return self._known[one]
+
+    def waiting_pods(self, number: int, one: SchedulingSignature) -> tuple[int, ...]:
+        """Add waiting pods of the unit that comes next."""
+        row = self.signature_row(one)
+        first = len(self._pods)
+        self._pods += [(row, NONE, len(self.podgroups), PodState.PENDING)] * number
+        return tuple(range(first, first + number))
+
+    def uniform_podgroup(self, number: int, one: SchedulingSignature, **more: Any) -> int:
+        """Add a unit of equal pods, all of them needed unless *minimum* says otherwise."""
+        minimum = more.pop("minimum", number)
+        there = more.pop("there", 0)
+        podset = PodSet("default", minimum, self.waiting_pods(number, one), running=there)
+        return self.podgroup(podset, **more)
+
+    def pod_on_node(self, node: int, row: int) -> None:
+        """Add a pod on a node, of the unit that comes next."""
+        self._pods.append((row, node, len(self.podgroups), PodState.RUNNING))
+
+    def running_podgroup(
+        self, nodes: Sequence[int], one: SchedulingSignature, *, minimum: int = -1, **more: Any
+    ) -> int:
+        """Add a unit whose pods are on these nodes, all of them needed unless it says otherwise."""
+        row, first = self.signature_row(one), len(self._pods)
+        for node in nodes:
+            self.pod_on_node(node, row)
+        pods = tuple(range(first, first + len(nodes)))
+        least = len(nodes) if minimum < 0 else minimum
+        podset = PodSet(
+            "default", least, running=len(nodes), running_pods=pods if least < len(nodes) else ()
+        )
+        return self.podgroup(podset, is_kept=True, **more)
+
+    def podgroup(
+        self,
+        tree: SubGroupTree,
+        *,
+        queue: str = "",
+        priority: int = 50,
+        is_preemptible: bool = True,
+        prefilter_failure: PreFilterFailure | None = None,
+        is_kept: bool = False,
+        **more: Any,
+    ) -> int:
+        """Add a unit; its pods have been added just before."""
+        row = [it.name for it in self.queues].index(queue) if queue else len(self.queues) - 1
+        name = f"unit-{len(self.podgroups)}"
+        self.podgroups.append(
+            PodGroupInfo(
+                name, row, priority, is_preemptible, tree, prefilter_failure, is_kept, **more
+            )
+        )
+        return len(self.podgroups) - 1
+
+    def snapshot(self, **more: Any) -> Snapshot:
+        """Return the snapshot."""
+        nodes = _nodes(self.nodes)
+        idle = nodes.idle.copy()
+        for one, node, _, _ in self._pods:
+            if node != NONE:
+                idle[node] -= self.signatures[one].request
+        nodes = replace(nodes, idle=idle)
+        sums = nodes.allocatable[nodes.fault == 0].sum(axis=0).tolist()
+        columns = np.array(self._pods, dtype=np.int32).reshape(-1, 4)
+        none = np.zeros(0, dtype=np.int64)
+        table: dict[str, Any] = {
+            "resources": AXES,
+            "nodes": nodes,
+            "devices": SharedDevices((), none.astype(np.int32), none, none, none),
+            "pod_relations": _no_pod_affinity(len(self.nodes)),
+            "queues": self._queues(),
+            "signatures": tuple(self.signatures),
+            "pods": SnapshotPods(
+                columns[:, 0].copy(),
+                columns[:, 1].copy(),
+                columns[:, 2].copy(),
+                columns[:, 3].astype(np.int8),
+            ),
+            "podgroups": tuple(self.podgroups),
+            "total": (sums[0], sums[1], sums[3]),
+            "now": 0,
+        }
+        return Snapshot(**{**table, **more})
+
+    def _queues(self) -> SnapshotQueues:
+        """Return the queues; what waits and what is there is requested, on all levels."""
+        rows = {queue.name: i for i, queue in enumerate(self.queues)}
+        parent = tuple(rows[q.parent] if q.parent else NONE for q in self.queues)
+        requested = np.zeros((len(self.queues), 3), dtype=np.int64)
+        for row, queue in enumerate(self.queues):
+            requested[row, 2] += round(queue.allocated * 1000)
+        allocated = _gpu_amounts([queue.allocated for queue in self.queues])
+        fixed = _gpu_amounts([queue.non_preemptible for queue in self.queues])
+        for one, node, podgroup, _ in self._pods:
+            queue_row, counted = self.podgroups[podgroup].queue, self.signatures[one].queue_request
+            while queue_row != NONE:
+                requested[queue_row] += counted
+                if node != NONE:
+                    allocated[queue_row] += counted
+                if node != NONE and not self.podgroups[podgroup].is_preemptible:
+                    fixed[queue_row] += counted
+                queue_row = parent[queue_row]
+        return SnapshotQueues(
+            names=tuple(rows),
+            parent=parent,
+            priority=tuple(queue.priority for queue in self.queues),
+            quota=_gpu_limits([queue.quota for queue in self.queues]),
+            limit=_gpu_limits([queue.limit for queue in self.queues]),
+            weight=np.array([[queue.weight] * 3 for queue in self.queues], dtype=np.float64),
+            allocated=allocated,
+            non_preemptible=fixed,
+            requested=requested,
+            preempt_min_s=tuple(queue.preempt_min_runtime_s for queue in self.queues),
+            reclaim_min_s=tuple(queue.reclaim_min_runtime_s for queue in self.queues),
+            is_quota_only=tuple(queue.is_quota_only for queue in self.queues),
+            releasing=tuple(self.terminating),
+        )
+
+
+def _gpu_limits(gpus: Sequence[float]) -> np.ndarray[Any, Any]:
+    rows = [(UNBOUND, UNBOUND, UNBOUND if n == UNBOUND else round(n * 1000)) for n in gpus]
+    return np.array(rows, dtype=np.int64).reshape(-1, 3)
+
+
+def _gpu_amounts(gpus: Sequence[float]) -> np.ndarray[Any, Any]:
+    return np.array([(0, 0, round(n * 1000)) for n in gpus], dtype=np.int64).reshape(-1, 3)
+
+
+def _nodes(nodes: Sequence[SnapshotNode]) -> SnapshotNodes:
+    whole = [(n.cpu * 1000, n.memory * GIB, n.pods, n.gpu * 1000) for n in nodes]
+    taken = [(n.used_cpu * 1000, 0, 0, n.used_gpu * 1000) for n in nodes]
+    going = [(0, 0, 0, n.releasing_gpu * 1000) for n in nodes]
+    allocatable = np.array(whole, dtype=np.int64).reshape(-1, 4)
+    releasing = np.array(going, dtype=np.int64).reshape(-1, 4)
+    keys = max((len(n.labels) for n in nodes), default=0)
+    taints = max((len(n.taints) for n in nodes), default=0)
+    return SnapshotNodes(
+        names=tuple(f"node-{i}" for i in range(len(nodes))),
+        allocatable=allocatable,
+        idle=allocatable - np.array(taken, dtype=np.int64).reshape(-1, 4) - releasing,
+        releasing=releasing,
+        fault=np.array([n.prefilter_fault for n in nodes], dtype=np.int8),
+        labels=np.array([_padded(n.labels, keys, NONE) for n in nodes], np.int32).reshape(
+            len(nodes), keys
+        ),
+        taints=np.array([_padded(n.taints, taints, 0) for n in nodes], np.bool_).reshape(
+            len(nodes), taints
+        ),
+        ports=np.zeros((len(nodes), 8), dtype=np.int32),
+        key_names=tuple(f"key-{i}" for i in range(keys)),
+        taint_names=tuple(f"taint-{i}" for i in range(taints)),
+    )
+
+
+def _padded(values: Sequence[int], length: int, filler: int) -> list[int]:
+    return [*values, *[filler] * (length - len(values))]
+
+
+def _no_pod_affinity(nodes: int) -> PodRelations:
+    none = np.zeros((0, nodes), dtype=np.int32)
+    return PodRelations(none, (), none, (), ())

@@ -1,0 +1,1 @@
+"""Objects and changes for the tests of the scheduler's state."""

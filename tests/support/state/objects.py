@@ -1,0 +1,193 @@
+"""Kubernetes objects for the tests of the state: a test states only what it is about."""
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from scheduler.core.model.podgroup import PodGroupInfo, PodSet, SchedulingSignature, podsets_of
+from scheduler.core.model.resources import NONE
+from scheduler.state.inputs import Cluster, StateOptions
+from scheduler.state.snapshot.builder import EncodedSnapshot, encode
+from trainer_kai.api.decode import decode
+from trainer_kai.api.disruption import PodDisruptionBudget
+from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.meta import Key
+from trainer_kai.api.namespace import Namespace
+from trainer_kai.api.node import Node
+from trainer_kai.api.pod import Pod
+from trainer_kai.api.podgroup import PodGroup
+from trainer_kai.api.priority import PriorityClass
+from trainer_kai.api.queue import Queue
+from trainer_kai.api.quota import ResourceQuota
+from trainer_kai.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+from trainer_kai.api.trainjob import TrainJob
+
+if TYPE_CHECKING:
+    from scheduler.core.model.failures import PreFilterFailure
+
+__all__ = [
+    "JOBSET",
+    "NOW",
+    "cluster_cache",
+    "decode_object",
+    "encode_objects",
+    "gang",
+    "group",
+    "grouped_pods",
+    "jobset_pod",
+    "make_object",
+    "node",
+    "pod",
+    "podgroup_of",
+    "podset_of",
+    "prefilter_failure_of",
+    "queue",
+    "signature_of",
+]
+
+Fields = dict[str, Any]
+
+NOW: Final = 1_767_600_000  # 2026-01-05T08:00:00Z
+JOBSET: Final = {
+    "apiVersion": "jobset.x-k8s.io/v1alpha2",
+    "kind": "JobSet",
+    "name": "j",
+    "uid": "u",
+}
+_JOB: Final = {"apiVersion": "batch/v1", "kind": "Job", "name": "j-n-0", "uid": "v"}
+_STORE_BY_KIND: Final[Mapping[str, tuple[type, str]]] = {
+    "Node": (Node, "nodes"),
+    "Pod": (Pod, "pods"),
+    "PodGroup": (PodGroup, "pod_groups"),
+    "Queue": (Queue, "queues"),
+    "PriorityClass": (PriorityClass, "priority_classes"),
+    "ResourceQuota": (ResourceQuota, "quotas"),
+    "Namespace": (Namespace, "namespaces"),
+    "PersistentVolumeClaim": (PersistentVolumeClaim, "claims"),
+    "PersistentVolume": (PersistentVolume, "volumes"),
+    "StorageClass": (StorageClass, "storage_classes"),
+    "JobSet": (JobSet, "jobsets"),
+    "PodDisruptionBudget": (PodDisruptionBudget, "budgets"),
+    "TrainJob": (TrainJob, "trainjobs"),
+}
+_WITHOUT_NAMESPACE: Final = {"nodes", "queues", "priority_classes", "namespaces"} | {
+    "volumes",
+    "storage_classes",
+}
+
+
+def make_object(kind: str, name: str, meta: Fields | None = None, **more: Any) -> Fields:
+    """Return an object; all that have one are in the namespace "ns"."""
+    metadata = {"name": name, "namespace": "ns", **(meta or {})}
+    return {"kind": kind, "metadata": metadata, **more}
+
+
+def node(name: str, *, labels: Fields | None = None, spec: Any = None, **has: Any) -> Fields:
+    """Return a node with room for everything; `gpu` and `has` say otherwise."""
+    gpus = {"nvidia.com/gpu": str(has.pop("gpu", 8))}
+    amounts = {"cpu": "64", "memory": "256Gi", "pods": "110", **gpus, **has.pop("has", {})}
+    meta = {"labels": labels or {}}
+    status = {"allocatable": amounts, "conditions": has.pop("conditions", [])}
+    return make_object("Node", name, meta, spec=spec or {}, status=status)
+
+
+def pod(name: str, group: str = "", subgroup: str = "", *, node: str = "", **more: Any) -> Fields:
+    """Return a pod of ours that asks for one GPU; it waits, or runs on its node."""
+    annotations = {**({"pod-group-name": group} if group else {}), **more.pop("annotations", {})}
+    labels = {
+        **({"kai.scheduler/subgroup-name": subgroup} if subgroup else {}),
+        **more.pop("labels", {}),
+    }
+    meta = {"uid": name, "annotations": annotations, "labels": labels, **more.pop("meta", {})}
+    phase = more.pop("phase", "Running" if node else "Pending")
+    status = {"phase": phase, **more.pop("status", {})}
+    container = {"resources": {"requests": more.pop("asks", {"nvidia.com/gpu": "1"})}}
+    spec = {"schedulerName": "kai-scheduler", "containers": [container], "nodeName": node, **more}
+    return make_object("Pod", name, meta, spec=spec, status=status)
+
+
+def jobset_pod(name: str, group: str, job: str = "n", **more: Any) -> Fields:
+    """Return a pod of the first Job of a replicatedJob of the JobSet "j"."""
+    labels = {
+        "jobset.sigs.k8s.io/replicatedjob-name": job,
+        "jobset.sigs.k8s.io/job-index": "0",
+        "jobset.sigs.k8s.io/restart-attempt": str(more.pop("attempt", 0)),
+        "jobset.sigs.k8s.io/job-restart-attempt": str(more.pop("job_attempt", 0)),
+    }
+    meta = {"ownerReferences": [{**_JOB, "controller": True}], **more.pop("meta", {})}
+    return pod(name, group, f"{job}-replica-0", labels=labels, meta=meta, **more)
+
+
+def group(name: str, *, meta: Fields | None = None, **spec: Any) -> Fields:
+    """Return a group in the queue "q"."""
+    return make_object("PodGroup", name, {"uid": name, **(meta or {})}, spec={"queue": "q", **spec})
+
+
+def gang(name: str, count: int) -> list[Fields]:
+    """Return a group, all of whose pods are needed, and these: one GPU each."""
+    pods = [pod(f"{name}{i}", name) for i in range(count)]
+    return [group(name, minMember=count), *pods]
+
+
+def queue(name: str = "q", *, meta: Fields | None = None, **spec: Any) -> Fields:
+    """Return a queue without bounds."""
+    free = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
+    resources = {"cpu": free, "memory": free, "gpu": free}
+    return make_object(
+        "Queue", name, {"uid": name, **(meta or {})}, spec={"resources": resources, **spec}
+    )
+
+
+def cluster_cache(*objects: Fields) -> Cluster:
+    """Read objects."""
+    found = Cluster()
+    for fields in objects:
+        store, key, obj = decode_object(fields)
+        getattr(found, store)[key] = obj
+    return found
+
+
+def decode_object(fields: Fields) -> tuple[str, Any, Any]:
+    """Return of which kind an object is, in the plural, its key, and the object."""
+    kind, store = _STORE_BY_KIND[fields["kind"]]
+    obj: Any = decode(kind, json.dumps(fields).encode())
+    return store, obj.metadata.name if store in _WITHOUT_NAMESPACE else obj.metadata.key, obj
+
+
+def encode_objects(*objects: Fields, **terms: Any) -> EncodedSnapshot:
+    """Encode objects, and the queue "q" beside them."""
+    known = {(fields["kind"], fields["metadata"]["name"]) for fields in objects}
+    others = [] if ("Queue", "q") in known else [queue()]
+    return encode(
+        cluster_cache(*others, *objects), StateOptions(now=NOW, default_queue="q", **terms)
+    )
+
+
+def podgroup_of(found: EncodedSnapshot, name: str) -> PodGroupInfo:
+    """Return a unit by the name of its group."""
+    return found.snapshot.podgroups[found.podgroup_keys.index(Key("ns", name))]
+
+
+def podset_of(found: EncodedSnapshot, name: str, podset: str = "default") -> PodSet:
+    """Return a leaf of a unit."""
+    return next(one for one in podsets_of(podgroup_of(found, name).tree) if one.name == podset)
+
+
+def prefilter_failure_of(found: EncodedSnapshot, name: str) -> tuple[str, str] | None:
+    """Return the verdict and the message of what is in the way of a unit."""
+    prefilter_failure: PreFilterFailure | None = podgroup_of(found, name).prefilter_failure
+    return (
+        (prefilter_failure.reason.title, prefilter_failure.message) if prefilter_failure else None
+    )
+
+
+def grouped_pods(found: EncodedSnapshot) -> set[str]:
+    """Return the names of the pods that are in a unit."""
+    rows = zip(found.pod_keys, found.snapshot.pods.podgroup.tolist(), strict=True)
+    return {key.name for key, podgroup in rows if podgroup != NONE}
+
+
+def signature_of(found: EncodedSnapshot, name: str) -> SchedulingSignature:
+    """Return the shape of a pod."""
+    row = found.pod_keys.index(Key("ns", name))
+    return found.snapshot.signatures[int(found.snapshot.pods.signature[row])]

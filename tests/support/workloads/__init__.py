@@ -1,0 +1,1 @@
+"""TrainJobs, JobSets, PodGroups and pods for tests."""

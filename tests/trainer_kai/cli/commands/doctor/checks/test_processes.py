@@ -1,0 +1,239 @@
+"""Who runs, who leads, and by which clock."""
+
+from typing import Any
+
+import pytest
+
+from tests.support.case import Case, ids
+from tests.trainer_kai.cli.commands.doctor.installation import (
+    MODE_EXTERNAL,
+    check_results,
+    deployment,
+    healthy_installation,
+    injected_jobset,
+    lease,
+)
+from trainer_kai.api.deployment import Deployment, DeploymentStatus
+from trainer_kai.api.lease import Lease
+from trainer_kai.api.meta import Key, Meta
+from trainer_kai.cli.commands.doctor.deployment_settings import other_scheduler_places
+from trainer_kai.cli.commands.doctor.facts import DryRun, InstallationFacts, Obj
+from trainer_kai.cli.commands.doctor.read import dry_run_objects
+from trainer_kai.policy.duplicate_scheduler import duplicate_scheduler_objects
+from trainer_kai.service.settings import KaiSettings
+
+GROUPER, SCHEDULER, WEBHOOK = (f"trainer-kai-{it}" for it in ("podgrouper", "scheduler", "webhook"))
+KAI = lease("kai-scheduler", "kai-0", namespace="kai")
+DEFAULT_SHARD = Meta(name="kai-scheduler-default", namespace="kai")
+READY = Deployment(metadata=DEFAULT_SHARD, status=DeploymentStatus(ready_replicas=1))
+UNREADY = Deployment(metadata=DEFAULT_SHARD)
+OURS = "ours is paused"
+DIFFERING_SETTINGS = [deployment(GROUPER, TRAINER_KAI_MODE="external"), deployment(SCHEDULER)]
+EXTERNAL = DryRun(dry_run_objects.jobset("default"), injected_jobset(**{MODE_EXTERNAL: "true"}))
+
+
+def facts(**fields: Any) -> InstallationFacts:
+    """Return a sound installation but for some facts."""
+    return healthy_installation()._replace(**fields)
+
+
+def deployed(scheduler: int) -> list[Obj]:
+    """Return all Deployments, of which one has so many replicas ready."""
+    return [deployment(GROUPER), deployment(SCHEDULER, scheduler), deployment(WEBHOOK)]
+
+
+def with_leases(*leases: Lease, renewed: str = "", **fields: Any) -> InstallationFacts:
+    """Return an installation with these Leases, one of which changed while it was looked at."""
+    return facts(leases=leases, renewed=frozenset({f"trainer-kai/{renewed}"}), **fields)
+
+
+def claiming_an_hour(ago_s: float) -> Lease:
+    """Return the Lease of a KAI that was renewed so long ago."""
+    return lease("kai-scheduler", "kai-0", ago_s, namespace="kai", duration_s=3600)
+
+
+def scaled(replicas: int = 2, ready: int = 2, updated: int = 2) -> list[Obj]:
+    """Return all Deployments, and how far that of the webhook has come."""
+    last = deployment(WEBHOOK, ready)
+    last["spec"]["replicas"] = replicas
+    last["status"]["updatedReplicas"] = updated
+    return [deployment(GROUPER), deployment(SCHEDULER), last]
+
+
+CLOSED = [
+    deployment(GROUPER),
+    deployment(SCHEDULER),
+    deployment(WEBHOOK, TRAINER_KAI_QUEUE_ACCESS_UNANNOTATED="closed"),
+]
+WITH_KUEUE = [
+    deployment(GROUPER),
+    deployment(SCHEDULER, TRAINER_KAI_KUEUE="true"),
+    deployment(WEBHOOK, TRAINER_KAI_KUEUE="true"),
+]
+CASES: list[Case[tuple[str, InstallationFacts], tuple[str, str]]] = [
+    Case(
+        "one replica of two",
+        ("processes", facts(deployments=deployed(scheduler=1))),
+        ("warning", f"{SCHEDULER} has 1 of 2 ready"),
+    ),
+    Case(
+        "no replica",
+        ("processes", facts(deployments=deployed(scheduler=0))),
+        ("fault", f"{SCHEDULER} has 0 of 2 ready"),
+    ),
+    Case(
+        "none is wanted",
+        ("processes", facts(deployments=scaled(replicas=0, ready=0))),
+        ("fault", f"{WEBHOOK} has 0 of 0 ready"),
+    ),
+    Case(
+        "an upgrade that does not get on",
+        ("processes", facts(deployments=scaled(updated=1))),
+        ("warning", f"{WEBHOOK} runs in pods of an older version"),
+    ),
+    Case(
+        "one Deployment is missing",
+        ("processes", facts(deployments=[deployment(GROUPER), deployment(WEBHOOK)])),
+        ("warning", f"there is no Deployment {SCHEDULER}"),
+    ),
+    Case(
+        "settings that differ",
+        ("mode", facts(deployments=DIFFERING_SETTINGS)),
+        ("fault", f"TRAINER_KAI_MODE is external to {GROUPER}, bundled to {SCHEDULER}"),
+    ),
+    Case(
+        "queues that are closed at one door",
+        ("mode", facts(deployments=CLOSED)),
+        (
+            "fault",
+            f"TRAINER_KAI_QUEUE_ACCESS_UNANNOTATED is open to {SCHEDULER}, closed to {WEBHOOK}",
+        ),
+    ),
+    Case(
+        "two that bind",
+        ("mode", facts(jobset=EXTERNAL)),
+        ("fault", "it is external, and our scheduler leads"),
+    ),
+    Case(
+        "a Lease that nobody has made",
+        ("leases", with_leases(lease(SCHEDULER))),
+        ("fault", f"there is no Lease trainer-kai/{GROUPER}: none has ever led"),
+    ),
+    Case(
+        "one that was given back",
+        ("leases", with_leases(lease(GROUPER, holder=""))),
+        ("fault", f"trainer-kai/{GROUPER} is held by nobody"),
+    ),
+    Case(
+        "one that is not renewed",
+        ("leases", with_leases(lease(GROUPER, ago_s=40))),
+        ("fault", f"one has not renewed trainer-kai/{GROUPER} for 40 s"),
+    ),
+    Case(
+        "not for long",
+        ("leases", with_leases(lease(GROUPER, ago_s=4000))),
+        ("fault", f"one has not renewed trainer-kai/{GROUPER} since 2026-05-01T10:53:20+00:00"),
+    ),
+    Case(
+        "by a clock that is behind",
+        ("leases", with_leases(lease(GROUPER, ago_s=40), renewed=GROUPER)),
+        ("ok", "held by one"),
+    ),
+    Case(
+        "a KAI that lives",
+        ("another scheduler", facts(other_scheduler_leases=[KAI])),
+        ("fault", "another scheduler holds Lease kai/kai-scheduler (holder kai-0): ours is paused"),
+    ),
+    Case(
+        "a KAI of one replica",
+        ("another scheduler", facts(other_scheduler_deployments=[READY])),
+        (
+            "fault",
+            f"another scheduler is ready as Deployment {READY.metadata.key} (replicas 1): {OURS}",
+        ),
+    ),
+    Case(
+        "a KAI that is not ready",
+        ("another scheduler", facts(other_scheduler_deployments=[UNREADY])),
+        ("ok", "there is no other of the name kai-scheduler"),
+    ),
+    Case(
+        "a KAI that is gone",
+        (
+            "another scheduler",
+            facts(other_scheduler_leases=[lease("kai-scheduler", ago_s=60, namespace="kai")]),
+        ),
+        ("ok", "there is no other of the name kai-scheduler"),
+    ),
+    Case(
+        "a KAI that is gone, and had claimed an hour",
+        ("another scheduler", facts(other_scheduler_leases=[claiming_an_hour(ago_s=600)])),
+        ("ok", "there is no other of the name kai-scheduler"),
+    ),
+    Case(
+        "a KAI that claims an hour, and lives",
+        ("another scheduler", facts(other_scheduler_leases=[claiming_an_hour(ago_s=50)])),
+        ("fault", f"another scheduler holds Lease kai/kai-scheduler (holder kai-0): {OURS}"),
+    ),
+    Case(
+        "one of ours that claims an hour",
+        ("leases", with_leases(lease(GROUPER, ago_s=600, duration_s=3600))),
+        ("ok", "held by one"),
+    ),
+    Case(
+        "nobody binds",
+        ("another scheduler", facts(jobset=EXTERNAL)),
+        ("warning", "no other scheduler of the name kai-scheduler is found: who binds?"),
+    ),
+    Case(
+        "TrainJobs of Kueue",
+        ("Kueue", facts(kueue_trainjobs=["a/b", "a/c"], deployments=WITH_KUEUE)),
+        ("warning", "a/b, a/c is in a queue of Kueue"),
+    ),
+    Case(
+        "TrainJobs with the label of a Kueue that does not run",
+        ("Kueue", facts(kueue_trainjobs=["a/b"])),
+        ("warning", "a/b has the label kueue.x-k8s.io/queue-name, which keeps nothing"),
+    ),
+    Case(
+        "a clock that is far behind",
+        ("clocks", with_leases(lease(GROUPER, ago_s=100), renewed=GROUPER)),
+        ("fault", "that of one is 100 s behind the API server's"),
+    ),
+    Case(
+        "a clock that is a little ahead",
+        ("clocks", with_leases(lease(GROUPER, ago_s=-20), renewed=GROUPER)),
+        ("warning", "that of one is 20 s ahead of the API server's"),
+    ),
+    Case(
+        "our own clock",
+        ("clocks", with_leases(lease(GROUPER, ago_s=-30), skew_s=30.0)),
+        ("warning", "that of this machine is 30 s behind the API server's"),
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=ids)
+def test_processes_leases_and_clocks(
+    case: Case[tuple[str, InstallationFacts], tuple[str, str]],
+) -> None:
+    """Processes may run anywhere; Leases tell."""
+    check, installation_facts = case.given
+
+    assert check_results(installation_facts, check)[0] == case.want
+
+
+def test_others_are_looked_for_where_the_settings_say() -> None:
+    """The doctor spells the defaults once more, for settings take long to import."""
+    kai, own = KaiSettings(), Key("trainer-kai", SCHEDULER)
+
+    assert other_scheduler_places(healthy_installation()) == duplicate_scheduler_objects(
+        "kai-scheduler", [kai.namespaces], [kai.shards], own
+    )
+
+
+def test_dates_are_compared_with_the_api_servers() -> None:
+    """A Lease is no older because the machine that asks is behind."""
+    behind = with_leases(lease(GROUPER, ago_s=-30), lease(SCHEDULER, ago_s=-30), skew_s=30.0)
+
+    assert [state for state, _ in check_results(behind, "leases")] == ["ok", "ok"]

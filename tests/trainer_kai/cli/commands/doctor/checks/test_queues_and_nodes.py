@@ -1,0 +1,174 @@
+"""Queues that cannot be, that promise too much, and that are named in vain."""
+
+from typing import Any
+
+import pytest
+
+from tests.support.case import Case, ids
+from tests.support.workloads.simulate_objects import queue
+from tests.trainer_kai.cli.commands.doctor.installation import (
+    check_results,
+    deployment,
+    healthy_installation,
+    injected_jobset,
+    queues,
+)
+from trainer_kai.api.meta import Meta
+from trainer_kai.cli.commands.doctor.facts import DryRun, InstallationFacts, PodGroupQueue
+from trainer_kai.cli.commands.doctor.read import dry_run_objects
+
+DELETED = "queue gone does not exist"
+NONE = "queue default-queue does not exist; there is none that can be named"
+
+
+def with_queues(*found: dict[str, Any]) -> InstallationFacts:
+    """Return an installation with these queues."""
+    return healthy_installation()._replace(queues=queues(*found))
+
+
+def with_own_queue(name: str, **environment: str) -> InstallationFacts:
+    """Return an installation that was tried in a namespace with a queue."""
+    got: Any = injected_jobset()
+    got["metadata"]["labels"]["kai.scheduler/queue"] = name
+    return with_queues(DEFAULT, queue(name, -1))._replace(
+        jobset=DryRun(dry_run_objects.jobset("default"), got),
+        namespaces=[Meta(name="default", labels={"kai.scheduler/queue": name})],
+        deployments=[deployment("trainer-kai-webhook", 2, **environment)],
+    )
+
+
+def classified(name: str) -> list[Any]:
+    """Return a Deployment whose pods are of a priority class."""
+    found: Any = deployment("trainer-kai-webhook")
+    found["spec"]["template"]["spec"]["priorityClassName"] = name
+    return [found]
+
+
+DEFAULT = queue("default-queue", -1)
+
+CASES: list[Case[tuple[str, InstallationFacts], tuple[str, str]]] = [
+    Case("none", ("queues", with_queues()), ("fault", "there is none")),
+    Case(
+        "a circle",
+        ("queues", with_queues(queue("a", parent="b"), queue("b", parent="a"))),
+        ("fault", "queue a is above itself: a → b → a, queue a is above itself: a → b → a"),
+    ),
+    Case(
+        "no parent",
+        ("queues", with_queues(queue("a", parent="b"))),
+        ("fault", "queue a has the parent b, which does not exist"),
+    ),
+    Case(
+        "a value that counts otherwise",
+        ("queues", with_queues(queue("a", weight=-1))),
+        (
+            "warning",
+            "queue a: spec.resources.gpu.overQuotaWeight: -1 must be 0 or more: it counts as 1",
+        ),
+    ),
+    Case(
+        "children that own more than their parent",
+        (
+            "queues",
+            with_queues(queue("a", 8), queue("b", 6, parent="a"), queue("c", 6, parent="a")),
+        ),
+        ("warning", "the children of a own 12 gpu, and it 8"),
+    ),
+    Case(
+        "a child that owns without bound",
+        ("queues", with_queues(queue("a", 8), queue("b", -1, parent="a"))),
+        ("warning", "b owns gpu without bound, and a above it 8"),
+    ),
+    Case(
+        "a child that may have more",
+        ("queues", with_queues(queue("a", 8, 8), queue("b", 8, 12, parent="a"))),
+        ("warning", "b may have 12 gpu, and a above it 8"),
+    ),
+    Case(
+        "a quota above its limit",
+        ("queues", with_queues(queue("a", 8, 4))),
+        ("warning", "a owns 8 gpu, and may have 4 only"),
+    ),
+    Case(
+        "as much as there is",
+        ("queues", with_queues(queue("a", 8, 12), *(queue(it, 4, 12, parent="a") for it in "bc"))),
+        ("ok", "3, each with a way to the top"),
+    ),
+    Case(
+        "no default queue", ("default queue", with_queues(queue("a", parent="a"))), ("fault", NONE)
+    ),
+    Case(
+        "a default queue with children",
+        ("default queue", with_queues(DEFAULT, queue("a", -1, parent="default-queue"))),
+        ("fault", "queue default-queue has children; name one below it: a"),
+    ),
+    Case(
+        "the queue of the namespace is not the default",
+        ("default queue", with_own_queue("research", TRAINER_KAI_DEFAULT_QUEUE="nothing")),
+        ("fault", "queue nothing does not exist; there are default-queue, research"),
+    ),
+    Case(
+        "nor where the processes are told nothing",
+        ("default queue", with_own_queue("research")),
+        ("ok", "default-queue takes who names none"),
+    ),
+    Case(
+        "the queue of the namespace, and nobody shows the setting",
+        ("default queue", with_own_queue("research")._replace(deployments=[])),
+        (
+            "unknown",
+            "cannot tell: namespace default names a queue of its own; try another by --try-in",
+        ),
+    ),
+    Case(
+        "a queue that is named and missing",
+        (
+            "named queues",
+            healthy_installation()._replace(
+                groups=[PodGroupQueue("a/pg", "gone")],
+                namespaces=[Meta(name="a", labels={"kai.scheduler/queue": "gone"})],
+            ),
+        ),
+        (
+            "warning",
+            f"{DELETED}; there is default-queue (named by PodGroup a/pg, namespace a)",
+        ),
+    ),
+    Case(
+        "no classes",
+        (
+            "priority classes",
+            healthy_installation()._replace(classes=["build", "inference", "other"]),
+        ),
+        ("warning", "there is no train, build-preemptible"),
+    ),
+    Case(
+        "not the class of our own pods",
+        ("priority classes", healthy_installation()._replace(deployments=classified("mine"))),
+        ("fault", "there is no mine, which our Deployments name"),
+    ),
+    Case(
+        "the class of our own pods, which is there",
+        (
+            "priority classes",
+            healthy_installation()._replace(
+                deployments=classified("mine"),
+                classes=[*healthy_installation().manifests.classes, "mine"],
+            ),
+        ),
+        ("ok", "train, build-preemptible, build, inference are there"),
+    ),
+    Case(
+        "no GPUs",
+        ("nodes", healthy_installation()._replace(gpu_nodes=(0, 3))),
+        ("warning", "none of 3 has GPUs"),
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=ids)
+def test_what_is_shared(case: Case[tuple[str, InstallationFacts], tuple[str, str]]) -> None:
+    """Whoever takes nobody is a fault, a sum that does not add up a warning."""
+    check, facts = case.given
+
+    assert check_results(facts, check)[0] == case.want

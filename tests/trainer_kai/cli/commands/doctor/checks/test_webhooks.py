@@ -1,0 +1,204 @@
+"""What is missing of webhook configurations, or otherwise."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.support.case import Case, ids
+from tests.trainer_kai.cli.commands.doctor.installation import (
+    check_results,
+    healthy_installation,
+    webhook_configurations,
+)
+
+CREATE, UPDATE, POD = (f"{it}.trainer-kai.dev" for it in ("jobset-create", "jobset-update", "pod"))
+
+GANG = {"key": "trainer-kai.dev/gang", "operator": "Exists"}
+NARROWER = {"matchExpressions": [GANG, {"key": "team", "operator": "Exists"}]}
+OTHER = "match condition not-bound is another"
+FAILS = "failurePolicy is Fail and not Ignore"
+BLOCKS = "without us others are refused"
+
+
+def change(number: int, **fields: Any) -> Callable[[Any], None]:
+    """Return what sets fields of one of our webhooks."""
+
+    def changed(found: Any) -> None:
+        found[0]["webhooks"][number] |= fields
+
+    return changed
+
+
+def called_at(path: str) -> Callable[[Any], None]:
+    """Return what calls the first one somewhere else."""
+
+    def changed(found: Any) -> None:
+        found[0]["webhooks"][0]["clientConfig"]["service"]["path"] = path
+
+    return changed
+
+
+def without_webhook(found: Any) -> None:
+    """Take the last webhook away."""
+    found[0]["webhooks"].pop()
+
+
+def without_rule(found: Any) -> None:
+    """Let the first one be asked about nothing that is made."""
+    found[0]["webhooks"][0]["rules"][0]["operations"] = ["UPDATE"]
+
+
+def unconditional(found: Any) -> None:
+    """Ask the first one about every JobSet."""
+    conditions = found[0]["webhooks"][0]["matchConditions"]
+    conditions[:] = [it for it in conditions if it["name"] != "of-a-trainjob"]
+
+
+def unconditional_by_name(found: Any) -> None:
+    """Ask the first one about every JobSet, by a condition that always holds."""
+    for it in found[0]["webhooks"][0]["matchConditions"]:
+        it["expression"] = "true"
+
+
+def filled(found: Any) -> None:
+    """Fill in what an API server does, and break a line where YAML may."""
+    for hook in found[0]["webhooks"]:
+        hook["rules"][0] = {**hook["rules"][0]}
+        hook.setdefault("objectSelector", {})
+        for condition in hook["matchConditions"]:
+            condition["expression"] = condition["expression"].replace(" && ", "\n&& ")
+
+
+CHANGED: list[Case[Callable[[Any], None], tuple[str, str]]] = [
+    Case("one is missing", without_webhook, ("fault", f"kai-trainer lacks {POD}")),
+    Case(
+        "one is called elsewhere",
+        called_at("/mutate"),
+        ("fault", f"kai-trainer, {CREATE}: is called at /mutate and not at /mutate/jobset"),
+    ),
+    Case(
+        "one is not asked",
+        without_rule,
+        ("fault", f"kai-trainer, {CREATE}: is not called for CREATE of jobsets.jobset.x-k8s.io"),
+    ),
+    Case(
+        "dry runs are refused",
+        change(0, sideEffects="Some"),
+        ("fault", f"kai-trainer, {CREATE}: sideEffects is Some: dry runs are refused"),
+    ),
+    Case(
+        "what is made while we are away runs without us",
+        change(0, failurePolicy="Ignore"),
+        ("warning", f"kai-trainer, {CREATE}: failurePolicy is Ignore and not Fail"),
+    ),
+    Case(
+        "pods wait for us",
+        change(2, failurePolicy="Fail"),
+        ("warning", f"kai-trainer, {POD}: {FAILS}"),
+    ),
+    Case(
+        "everybody is asked about",
+        unconditional,
+        (
+            "fault",
+            f"kai-trainer, {CREATE}: match condition of-a-trainjob lets all through: {BLOCKS}",
+        ),
+    ),
+    Case(
+        "everybody is asked about, by a condition",
+        unconditional_by_name,
+        (
+            "fault",
+            f"kai-trainer, {CREATE}: match condition of-a-trainjob lets all through: {BLOCKS}",
+        ),
+    ),
+    Case(
+        "every pod is asked about",
+        change(2, objectSelector={}),
+        ("warning", f"kai-trainer, {POD}: objectSelector is another"),
+    ),
+    Case(
+        "every pod waits for us",
+        change(2, objectSelector={}, failurePolicy="Fail"),
+        ("fault", f"kai-trainer, {POD}: objectSelector is wider: {BLOCKS}"),
+    ),
+    Case(
+        "some of ours wait for us",
+        change(2, objectSelector=NARROWER, failurePolicy="Fail"),
+        (
+            "warning",
+            f"kai-trainer, {POD}: {FAILS}, {POD}: objectSelector is another",
+        ),
+    ),
+    Case(
+        "a condition of somebody",
+        change(
+            2,
+            matchConditions=[
+                {"name": "not-bound", "expression": "true"},
+                {"name": "mine", "expression": "false"},
+            ],
+        ),
+        (
+            "warning",
+            f"kai-trainer, {POD}: {OTHER}, {POD}: match condition mine is not ours",
+        ),
+    ),
+    Case(
+        "another time-out",
+        change(1, timeoutSeconds=30),
+        ("warning", f"kai-trainer, {UPDATE}: timeoutSeconds is another"),
+    ),
+    Case(
+        "what an API server fills in",
+        filled,
+        ("ok", "kai-trainer has its 3 webhooks, as the manifests say"),
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CHANGED, ids=ids)
+def test_a_configuration(case: Case[Callable[[Any], None], tuple[str, str]]) -> None:
+    """What keeps us from being asked is a fault; what is otherwise and works is a warning."""
+    facts = healthy_installation()._replace(
+        configurations=webhook_configurations(change=case.given)
+    )
+
+    assert check_results(facts, "webhooks")[0] == case.want
+
+
+def test_none_at_all() -> None:
+    """Then nobody is injected."""
+    assert check_results(healthy_installation()._replace(configurations=[]), "webhooks")[0] == (
+        "fault",
+        "there is no MutatingWebhookConfiguration kai-trainer: nobody is injected",
+    )
+
+
+def other(name: str, group: str, plural: str) -> dict[str, Any]:
+    """Return a configuration of somebody else."""
+    rule = {"apiGroups": [group], "resources": [plural]}
+    return {
+        "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": name},
+        "webhooks": [{"name": "x", "rules": [rule]}],
+    }
+
+
+# a configuration beside ours -> what is told of the order
+ORDER: list[Case[dict[str, Any], str]] = [
+    Case("KAI's own name", other("mutating-kai-admission", "", "pods"), "ok"),
+    Case("KAI's, renamed", other("a-kai-admission", "", "pods"), "warning"),
+    Case("JobSet's, renamed", other("my-jobset", "jobset.x-k8s.io", "jobsets"), "warning"),
+    Case("Kueue's", other("kueue-mutating", "jobset.x-k8s.io", "jobsets"), "ok"),
+    Case("somebody's", other("a", "", "pods"), "ok"),
+]
+
+
+@pytest.mark.parametrize("case", ORDER, ids=ids)
+def test_who_is_called_before_us(case: Case[dict[str, Any], str]) -> None:
+    """Configurations are called in the order of their names."""
+    facts = healthy_installation()._replace(configurations=[*webhook_configurations(), case.given])
+
+    assert [state for state, _ in check_results(facts, "webhook order")] == [case.want]

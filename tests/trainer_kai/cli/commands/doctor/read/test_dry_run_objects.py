@@ -1,0 +1,34 @@
+"""What is tried dry, as our webhook answers it."""
+
+import pytest
+
+from tests.trainer_kai.cli.commands.doctor.installation import check_results, healthy_installation
+from tests.webhook.objects import BUNDLED, EXTERNAL, applied, assigned, reviewed
+from trainer_kai.cli.commands.doctor.checks.dry_runs import binding_mode
+from trainer_kai.cli.commands.doctor.facts import DryRun
+from trainer_kai.cli.commands.doctor.read import dry_run_objects
+from trainer_kai.policy.podgroups.manifests import GroupingRules
+from webhook.admission.review import UNCHANGED
+from webhook.rules.jobset_mutate import JobSetContext
+
+
+@pytest.mark.parametrize("rules", [BUNDLED, EXTERNAL], ids=lambda it: it.mode)
+def test_our_webhook_injects_what_is_tried(rules: GroupingRules) -> None:
+    """Though there is no such TrainJob; and it shows who binds."""
+    jobset, pod = dry_run_objects.jobset("default"), dry_run_objects.gang_pod("default")
+    answer = reviewed(jobset, JobSetContext(None), rules)
+    facts = healthy_installation()._replace(
+        jobset=DryRun(jobset, applied(jobset, answer)),
+        gang_pod=DryRun(pod, applied(pod, assigned(pod, rules))),
+    )
+
+    assert check_results(facts, "a TrainJob") == [
+        ("ok", "dry in default: queue default-queue, scheduler kai-scheduler")
+    ]
+    assert check_results(facts, "a pod of a gang") == [("ok", "dry in default: it joins its group")]
+    assert binding_mode(facts) == rules.mode
+
+
+def test_our_webhook_lets_others_be() -> None:
+    """A pod without our mark."""
+    assert assigned(dry_run_objects.foreign_pod("default")) == UNCHANGED

@@ -1,0 +1,57 @@
+"""How findings are told."""
+
+from tests.architecture.readme_tables import with_tables
+from tests.support.expected_installation import README, example
+from trainer_kai.cli.commands.doctor.finding import CannotTell, fault, ok, unknown, warning
+from trainer_kai.cli.commands.doctor.text_output import as_json, as_text, exit_code
+
+FINDINGS = [
+    ok("nodes", "2 of 3 have GPUs"),
+    warning("a longer name", "something is otherwise than it was meant to be", "another thing"),
+    unknown("mode", CannotTell("nobody says")),
+]
+FAULT = fault("queues", "there is none", "one")
+SHOWN = """\
+ok        nodes           2 of 3 have GPUs
+warning   a longer name   something is otherwise than it
+                          was meant to be
+                          right: another thing
+unknown   mode            cannot tell: nobody says
+
+3 checks: 1 warning, 1 unknown, 1 ok"""
+
+
+def test_a_line_for_each() -> None:
+    """In columns, and what would be right below."""
+    assert as_text(FINDINGS, 56) == SHOWN
+
+
+def test_programs_get_all_of_it() -> None:
+    """With counts of every state, and null where nothing has to be right."""
+    document = as_json([*FINDINGS, FAULT])
+
+    assert document["schema"] == "trainer-kai/doctor/v1"
+    assert document["counts"] == {"ok": 1, "unknown": 1, "warning": 1, "fault": 1}
+    assert document["findings"][0] == {
+        "check": "nodes",
+        "state": "ok",
+        "is": "2 of 3 have GPUs",
+        "right": None,
+    }
+
+
+def test_only_a_fault_fails() -> None:
+    """A warning is for people; and nobody can say while no TrainJob could be tried."""
+    untried = unknown("a TrainJob", CannotTell("nobody says"))
+
+    assert exit_code(FINDINGS) == 0
+    assert exit_code([*FINDINGS, FAULT]) == 1
+    assert exit_code([*FINDINGS, untried]) == 2
+    assert exit_code([untried, FAULT]) == 1
+
+
+def test_what_the_readme_shows_is_what_is_reported() -> None:
+    """`make tables` would write what is there already."""
+    text = README.read_text()
+
+    assert with_tables(text, {"doctor": example()}) == text

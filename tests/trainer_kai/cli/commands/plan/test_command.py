@@ -1,0 +1,326 @@
+"""`trainer-kai plan`: what it prints is what would happen, and bad input is told in plain words."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.case import Case, ids
+from tests.support.repository import ROOT
+from tests.support.terminal import Terminal
+from tests.support.workloads.jobsets import RUNTIMES, recorded
+
+FIXTURES = ROOT / "tests" / "fixtures" / "runtimes"
+DEEPSPEED = "deepspeed-distributed"
+TORCHTUNE = "torchtune-llama3.2-1b"
+
+
+@pytest.fixture
+def terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Terminal:
+    """Return a place to run commands in; no cluster can be reached from it."""
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    return Terminal("plan", tmp_path, capsys)
+
+
+def runtime(name: str) -> str:
+    """Return the path of a shipped runtime."""
+    return str(FIXTURES / f"{name}.yaml")
+
+
+def trainjob(runtime: str, nodes: int = 4, **metadata: Any) -> dict[str, Any]:
+    """Return a TrainJob as somebody would write it."""
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": "job", **metadata},
+        "spec": {"runtimeRef": {"name": runtime}, "trainer": {"numNodes": nodes}},
+    }
+
+
+@pytest.mark.parametrize("name", RUNTIMES)
+def test_every_shipped_runtime_is_planned(name: str, terminal: Terminal) -> None:
+    """The table names each unit; JSON has the groups as they will be applied."""
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}
+    file = terminal.write("job.yaml", trainjob(name), space)
+
+    code, table, err = terminal.run("-f", file, "-f", runtime(name))
+    assert (code, err) == (0, "")
+    assert table.startswith(f"TrainJob default/job   runtime ClusterTrainingRuntime {name}   queue")
+    code, text, _ = terminal.run("-f", file, "-f", runtime(name), "-o", "json")
+    (plan,) = json.loads(text)["plans"]
+    assert code == 0
+    assert len(plan["units"]) == len(plan["podGroups"]) == table.count("\n") - 3 > 0
+
+
+def test_stages_and_later_members_are_reported(terminal: Terminal) -> None:
+    """Who comes after whom, who comes later in his own unit, and what all of them need."""
+    file = terminal.write("jobs.yaml", trainjob(TORCHTUNE), trainjob(DEEPSPEED))
+
+    _, text, _ = terminal.run("-f", file, "-f", runtime(TORCHTUNE), "-f", runtime(DEEPSPEED))
+    lines = text.splitlines()
+    assert any("pg-job-UID-node" in it and "model-initializer Complete" in it for it in lines)
+    assert any("pg-job-UID " in it and "3 node + 1 launcher later" in it for it in lines)
+
+
+def test_an_unknown_field_is_reported(terminal: Terminal) -> None:
+    """With the nearest name; it is left out, and a missing file hides no other mistake."""
+    job = trainjob(DEEPSPEED)
+    job["spec"]["trainer"] = {"numNode": 2}
+    file = terminal.write("job.yaml", job)
+
+    code, _, err = terminal.run("-f", file, "-f", runtime(DEEPSPEED))
+    remark = "spec.trainer.numNode: is not known and left out; there is numNodes"
+    assert (code, err) == (0, f"trainer-kai: {file}: TrainJob default/job: {remark}\n")
+    other = terminal.write("other.yaml", trainjob(""))
+    code, _, err = terminal.run("-f", "missing", "-f", other)
+    assert code == 2
+    assert "missing: cannot be read" in err
+    assert f"{other}: TrainJob default/job: spec.runtimeRef.name: must be there" in err
+
+
+def test_the_queue_says_where_it_comes_from(terminal: Terminal) -> None:
+    """The label of a TrainJob outranks the namespace's, and that the default."""
+    label = {"kai.scheduler/queue": "team-a"}
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "lab"}}
+    space["metadata"] = {"name": "lab", "labels": {"kai.scheduler/queue": "team-b"}}
+    cases = {
+        "team-a (the TrainJob's label)": trainjob(DEEPSPEED, namespace="lab", labels=label),
+        "team-b (the namespace's label)": trainjob(DEEPSPEED, namespace="lab"),
+        "spare (the default)": trainjob(DEEPSPEED),
+    }
+    for want, job in cases.items():
+        file = terminal.write("job.yaml", job, space)
+        _, text, _ = terminal.run("-f", file, "-f", runtime(DEEPSPEED), "--default-queue", "spare")
+        assert f"queue {want}" in text
+
+
+def test_what_the_trainjob_asks_for_is_in_the_groups(terminal: Terminal) -> None:
+    """Admission carries it to the JobSet, and the podgrouper from there; so does the plan."""
+    labels = {"priorityClassName": "inference", "kai.scheduler/preemptibility": "preemptible"}
+    notes = {"kai.scheduler/topology": "rooms", "kai.scheduler/topology-required-placement": "rack"}
+    job = trainjob(DEEPSPEED, labels=labels, annotations=notes)
+
+    file = terminal.write("job.yaml", job)
+    _, text, _ = terminal.run("-f", file, "-f", runtime(DEEPSPEED), "-o", "json")
+    spec = json.loads(text)["plans"][0]["podGroups"][0]["spec"]
+    assert spec["priorityClassName"] == "inference"
+    assert spec["preemptibility"] == "preemptible"
+    assert spec["topologyConstraint"] == {"topology": "rooms", "requiredTopologyLevel": "rack"}
+
+
+@pytest.mark.parametrize(("mode", "code"), [("bundled", 1), ("external", 0)])
+def test_a_required_topology_is_reported(mode: str, code: int, terminal: Terminal) -> None:
+    """Such a TrainJob waits where our scheduler places it; KAI does what it asks for."""
+    notes = {"kai.scheduler/topology": "rooms", "kai.scheduler/topology-required-placement": "rack"}
+    file = terminal.write("job.yaml", trainjob(DEEPSPEED, annotations=notes))
+
+    found, text, _ = terminal.run("-f", file, "-f", runtime(DEEPSPEED), "--mode", mode)
+
+    path = "metadata.annotations[kai.scheduler/topology-required-placement]"
+    asked = f'never runs: {path}: required topology "rack" of topology "rooms" is not supported'
+    assert (found, asked in text) == (code, bool(code))
+
+
+def test_an_external_scheduler_gets_a_group_for_each_stage(terminal: Terminal) -> None:
+    """What KAI can satisfy is flat, and does not count the launcher among the nodes."""
+    file = terminal.write("job.yaml", trainjob(DEEPSPEED))
+    command = ("-f", file, "-f", runtime(DEEPSPEED), "--mode", "external", "-o", "json")
+
+    _, text, _ = terminal.run(*command)
+    groups = json.loads(text)["plans"][0]["podGroups"]
+    assert [group["spec"]["minMember"] for group in groups] == [3, 1]
+
+
+def test_what_never_runs_is_reported_and_is_no_success(terminal: Terminal) -> None:
+    """A circle, and two schedulers at once: exit code 1, and what to change."""
+    jobset = recorded(DEEPSPEED)
+    jobset["metadata"]["annotations"] = {"trainer-kai.dev/admitted": "v1"}
+    first, second = jobset["spec"]["replicatedJobs"]
+    first["dependsOn"] = [{"name": second["name"], "status": "Ready"}]
+    code, text, _ = terminal.run("-f", terminal.write("jobset.yaml", jobset))
+    assert code == 1
+    assert "never runs: " in text
+
+    shipped = yaml.safe_load(Path(runtime(DEEPSPEED)).read_text())
+    shipped["spec"]["podGroupPolicy"] = {"volcano": {}}
+    job = trainjob(DEEPSPEED, labels={"kai.scheduler/queue": "team-a"})
+    code, text, _ = terminal.run("-f", terminal.write("both.yaml", job, shipped))
+    assert code == 1
+    assert "Remove podGroupPolicy.volcano from the runtime" in text
+
+
+def test_a_cycle_is_named_as_what_it_is(terminal: Terminal) -> None:
+    """It has no group because it never runs, and not because it is none of ours."""
+    shipped = yaml.safe_load(Path(runtime(DEEPSPEED)).read_text())
+    jobs = shipped["spec"]["template"]["spec"]["replicatedJobs"]
+    for one, other in zip(jobs, reversed(jobs), strict=True):
+        one["dependsOn"] = [{"name": other["name"], "status": "Ready"}]
+
+    code, text, _ = terminal.run("-f", terminal.write("both.yaml", trainjob(DEEPSPEED), shipped))
+    assert code == 1
+    assert "no group: it never runs as it is" in text
+    assert "wait for each other" in text
+    assert "ours" not in text
+
+
+def test_who_groups_pods_himself_gets_no_group(terminal: Terminal) -> None:
+    """What the podgrouper leaves alone is not shown."""
+    notes = {"kai.scheduler/skip-podgrouper": "true"}
+    file = terminal.write("job.yaml", trainjob(DEEPSPEED, annotations=notes))
+
+    code, text, _ = terminal.run("-f", file, "-f", runtime(DEEPSPEED))
+    assert code == 0
+    assert "no group" in text
+
+
+def test_a_namespace_may_be_taken_out(terminal: Terminal) -> None:
+    """Its label keeps admission away, so nothing is ours there; other values keep nobody away."""
+    for value, is_out in (("disabled", True), ("enabled", False)):
+        metadata = {"name": "default", "labels": {"trainer-kai.dev/inject": value}}
+        space = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+        file = terminal.write("job.yaml", trainjob(DEEPSPEED), space)
+
+        code, text, _ = terminal.run("-f", file, "-f", runtime(DEEPSPEED))
+        assert code == 0
+        assert ("queue -" in text) == is_out
+        assert ("taken out" in text) == is_out
+
+
+def test_what_was_not_looked_at_is_reported(terminal: Terminal) -> None:
+    """The label of a namespace in no file, and objects that nobody can plan."""
+    other = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}
+    file = terminal.write("job.yaml", trainjob(DEEPSPEED), other)
+
+    _, text, err = terminal.run("-f", file, "-f", runtime(DEEPSPEED))
+    assert "note: metadata.namespace: is in no file" in text
+    assert "left out: " in err
+    assert "ConfigMap x" in err
+
+
+def test_what_admission_warns_of_is_a_note(terminal: Terminal) -> None:
+    """Trainer keeps the warnings of its own requests to itself."""
+    shipped = yaml.safe_load(Path(runtime(DEEPSPEED)).read_text())
+    jobs = shipped["spec"]["template"]["spec"]["replicatedJobs"]
+    pod = jobs[0]["template"]["spec"]["template"]
+    pod["metadata"] = {"labels": {"kai.scheduler/queue": "team-x"}}
+    job = trainjob(DEEPSPEED, labels={"kai.scheduler/queue": "team-a"})
+
+    _, text, _ = terminal.run("-f", terminal.write("both.yaml", job, shipped))
+    assert "note: pod templates name team-x; the whole goes to team-a" in text
+
+
+def test_a_suspended_trainjob_is_planned_as_if_it_went(terminal: Terminal) -> None:
+    """Whoever asks before it begins wants to know what becomes of it then."""
+    job = trainjob(DEEPSPEED)
+    job["spec"]["suspend"] = True
+
+    _, text, _ = terminal.run("-f", terminal.write("job.yaml", job), "-f", runtime(DEEPSPEED))
+    assert "3 node + 1 launcher later" in text
+
+
+def test_a_jobset_that_is_not_ours_is_left_alone(terminal: Terminal) -> None:
+    """Only what admission has marked is grouped."""
+    code, text, _ = terminal.run("-f", terminal.write("jobset.yaml", recorded(DEEPSPEED)))
+
+    assert code == 0
+    assert "no group" in text
+    assert "it is left alone: not ours" in text
+
+
+def test_standard_input_and_lists_are_read(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What kubectl prints can be piped in as it is."""
+    items = [trainjob(DEEPSPEED), yaml.safe_load(Path(runtime(DEEPSPEED)).read_text())]
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+
+    code, out, _ = terminal.run("-f", "-")
+    assert code == 0
+    assert "3 node + 1 launcher later" in out
+
+
+# the text of a file -> what is said of it
+MISTAKES: list[Case[str, str]] = [
+    Case("no YAML", "a: [", "is no YAML: line "),
+    Case("no object", "- a\n- b\n", "document 1 is a list, not an object"),
+    Case("a word", "hello\n", "document 1 is 'hello', not an object"),
+    Case("a number", "3\n", "document 1 is 3, not an object"),
+    Case(
+        "a label that is a number",
+        yaml.safe_dump(trainjob("x", labels={"kai.scheduler/queue": "a", "build": 7})),
+        "metadata.labels[build]: 7 must be a text, and is a whole number",
+    ),
+    Case("nothing to plan", "kind: ConfigMap\nmetadata: {name: x}\n", "no TrainJob and no JobSet"),
+    Case(
+        "no name",
+        "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nmetadata: {}\n",
+        "metadata.name: must be there",
+    ),
+    Case(
+        "a number that is none",
+        yaml.safe_dump({**trainjob("x"), "spec": {"trainer": {"numNodes": "four"}}}),
+        "spec.trainer.numNodes",
+    ),
+    Case(
+        "a queue that is no name",
+        yaml.safe_dump(trainjob("x", labels={"kai.scheduler/queue": "-a-"})),
+        "metadata.labels[kai.scheduler/queue]",
+    ),
+    Case(
+        "fewer nodes than none",
+        yaml.safe_dump(trainjob("x", nodes=-3)),
+        "spec.trainer.numNodes: -3 must be from 0 to 2147483647",
+    ),
+    Case("what is no JSON", "a: {b: [.nan]}\n", "document 1: a.b[0] must be what JSON knows"),
+    Case("bytes", "a: {b: !!binary AAAA}\n", "document 1: a.b must be what JSON knows"),
+    Case("a name that is no text", "a: {1: b}\n", "document 1: a has a name that is no text: 1"),
+    Case(
+        "another version",
+        yaml.safe_dump({**trainjob("x"), "apiVersion": "trainer.kubeflow.org/v2"}),
+        "apiVersion: 'trainer.kubeflow.org/v2' must be 'trainer.kubeflow.org/v1alpha1'",
+    ),
+    Case(
+        "a name that no TrainJob can have",
+        yaml.safe_dump({**trainjob("x"), "metadata": {"name": "Under_score"}}),
+        "metadata.name: 'Under_score' must be",
+    ),
+    Case(
+        "no runtime",
+        yaml.safe_dump({**trainjob("x"), "spec": {}}),
+        "spec.runtimeRef.name: must be there",
+    ),
+    Case("a runtime in no file", yaml.safe_dump(trainjob("nowhere")), "nowhere with another -f"),
+]
+
+
+@pytest.mark.parametrize("case", MISTAKES, ids=ids)
+def test_mistakes_are_reported_in_plain_words(case: Case[str, str], terminal: Terminal) -> None:
+    """Exit code 2, the place and what would be right; never a stack trace."""
+    code, out, err = terminal.run("-f", terminal.write("file.yaml", case.given))
+
+    assert (code, out) == (2, "")
+    assert case.want in err
+    assert "Traceback" not in err
+
+
+def test_all_mistakes_are_reported_at_once(terminal: Terminal) -> None:
+    """Who fixes one does not have to come back for the next."""
+    bad = trainjob("x", labels={"kai.scheduler/queue": "-a-", "priorityClassName": "B!"})
+    _, _, err = terminal.run("-f", terminal.write("file.yaml", bad, bad))
+
+    assert err.count("labels[kai.scheduler/queue]") == err.count("labels[priorityClassName]") >= 2
+
+
+def test_a_file_that_is_not_there_is_named(terminal: Terminal) -> None:
+    """Each of them."""
+    code, _, err = terminal.run("-f", "here.yaml", "-f", "there.yaml")
+
+    assert code == 2
+    assert "here.yaml" in err
+    assert "there.yaml" in err

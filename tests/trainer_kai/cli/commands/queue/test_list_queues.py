@@ -1,0 +1,147 @@
+"""`trainer-kai queue list`: what stands in Queues, as a tree."""
+
+from typing import Any
+
+import pytest
+
+from tests.support.workloads.simulate_objects import queue
+from trainer_kai.api.decode import decode, encode
+from trainer_kai.api.queue import Queue
+from trainer_kai.cli.commands.queue.write_plan import effective_access
+from trainer_kai.cli.output.queue_tables import as_json, as_text, read_queues
+from trainer_kai.errors import ConfigError
+from trainer_kai.policy.queueing.queue_access import EffectiveQueueAccess
+
+STATUS = {
+    "allocated": {"cpu": "1500m", "memory": "2Gi", "nvidia.com/gpu": "9500m"},
+    "requested": {"cpu": "3", "memory": "2Gi", "nvidia.com/gpu": "12"},
+}
+SHOWN = """\
+GPUS       QUOTA   LIMIT   USED   BORROWED   WAITING   ACCESS
+research   16      -       9.5    -          2.5       open (not annotated)
+  team-a   8       12      9.5    1.5        2.5       closed
+    deep   4       -       0      -          0         closed from team-a
+  team-b   8       -       0      -          0         open"""
+
+
+def queues(*fields: dict[str, Any]) -> list[Queue]:
+    """Read some queues."""
+    return [decode(Queue, encode(it)) for it in fields]
+
+
+def notes_of(access: str) -> dict[str, str]:
+    """Return the annotation that says who may use a queue."""
+    return {"trainer-kai.dev/access": access}
+
+
+RESEARCH = queues(
+    {**queue("team-a", 8, 12, "research", annotations=notes_of("closed")), "status": STATUS},
+    {**queue("research", 16), "status": STATUS},
+    queue("team-b", 8, -1, "research", annotations=notes_of("open")),
+    queue("deep", 4, -1, "team-a"),
+)
+
+
+def access_of(given: list[Queue]) -> dict[str, EffectiveQueueAccess]:
+    """Return what counts for the access to each."""
+    by_name = {it.metadata.name: it for it in given}
+    return {name: effective_access(by_name, name) for name in by_name}
+
+
+def shown(given: list[Queue], unannotated: str = "open") -> str:
+    """Return the text about them."""
+    return as_text(read_queues(given)[0], access_of(given), unannotated)
+
+
+def listed(given: list[Queue], unannotated: str = "open") -> list[dict[str, Any]]:
+    """Return the values about them."""
+    found: list[dict[str, Any]] = as_json(read_queues(given)[0], access_of(given), unannotated)[
+        "queues"
+    ]
+    return found
+
+
+def test_they_are_shown_as_a_tree() -> None:
+    """With what their status says; what nobody has written is told."""
+    assert shown(RESEARCH) == SHOWN
+    assert read_queues(RESEARCH)[1] == [
+        "the scheduler has not written what these have: deep, team-b"
+    ]
+
+
+def test_queues_without_any_bound_are_shown_too() -> None:
+    """A fresh cluster has no others."""
+    [line] = shown(queues(queue("all", -1)), "closed").splitlines()[1:]
+    assert line.split() == ["all", "-", "-", "0", "-", "0", "closed", "(not", "annotated)"]
+    assert shown([]) == "there are no queues"
+
+
+def test_what_is_no_queue_of_the_tree_is_reported() -> None:
+    """It takes nobody."""
+    amounts, notes = read_queues(queues({**queue("a", 1, -1, "lost"), "status": STATUS}))
+
+    assert amounts == []
+    assert notes == ["left aside: queue a has the parent lost, which does not exist"]
+
+
+def test_a_circle_is_reported_once() -> None:
+    """Whoever is in it."""
+    circle = queues(queue("a", 1, -1, "b"), queue("b", 1, -1, "a"))
+
+    assert read_queues(circle)[1] == ["left aside: queue a is above itself: a → b → a"]
+
+
+def test_a_program_gets_numbers() -> None:
+    """CPUs and GPUs are counted whole, memory in bytes; no bound is null."""
+    assert listed(RESEARCH[:2])[1] == {
+        "name": "team-a",
+        "parent": "research",
+        "quota": {"cpu": None, "memory": None, "gpu": 8},
+        "limit": {"cpu": None, "memory": None, "gpu": 12},
+        "allocated": {"cpu": 1.5, "memory": 2 * 2**30, "gpu": 9.5},
+        "requested": {"cpu": 3, "memory": 2 * 2**30, "gpu": 12},
+        "reclaimGoal": "fair-share",
+        "access": "closed",
+        "accessSaidBy": "team-a",
+    }
+
+
+def test_a_program_gets_who_may_use_a_queue() -> None:
+    """By the queue that says so, which may be above; null is the setting of the site."""
+    found = {it["name"]: (it["access"], it["accessSaidBy"]) for it in listed(RESEARCH)}
+
+    assert found == {
+        "deep": ("closed", "team-a"),
+        "research": ("open", None),
+        "team-a": ("closed", "team-a"),
+        "team-b": ("open", "team-b"),
+    }
+    assert listed(RESEARCH, "closed")[1]["access"] == "closed"
+
+
+def test_how_far_reclaim_gets_below_a_queue() -> None:
+    """It is shown where it is not as KAI has it, and told where it cannot be meant."""
+    goals = ("quota-only", "half")
+    aims = [{"trainer-kai.dev/reclaim-goal": goal} for goal in goals]
+    fields = [{**queue(name, 1), "status": STATUS} for name in "ab"]
+    for one, notes in zip(fields, aims, strict=True):
+        one["metadata"] = {**one["metadata"], "annotations": notes}
+    found_notes = read_queues(queues(*fields))[1]
+
+    assert [line.split("  ")[0] for line in shown(queues(*fields)).splitlines()] == [
+        *("GPUS", "a (quota-only)", "b")
+    ]
+    assert [it["reclaimGoal"] for it in listed(queues(*fields))] == ["quota-only", "fair-share"]
+    assert len(found_notes) == 1
+    assert found_notes[0].startswith("queue b: annotation trainer-kai.dev/reclaim-goal is 'half'")
+
+
+def test_what_cannot_be_read_is_named() -> None:
+    """Every fault at once."""
+    broken = {"allocated": {"cpu": "x"}, "requested": {"nvidia.com/gpu": "y"}}
+
+    with pytest.raises(ConfigError) as raised:
+        read_queues(queues({**queue("a"), "status": broken}))
+
+    paths = [fault.path for fault in raised.value.faults]
+    assert paths == ["Queue a: status.allocated", "Queue a: status.requested"]

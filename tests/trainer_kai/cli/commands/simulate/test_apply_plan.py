@@ -1,0 +1,184 @@
+"""Between two plans all decisions are applied, and nothing else happens."""
+
+from typing import Any
+
+import pytest
+
+from scheduler.state.inputs import Cluster, epoch_s
+from scheduler.state.podgroups.attributes import scheduled_at
+from tests.support.case import Case, ids
+from tests.support.workloads.simulate_objects import group, pod
+from trainer_kai.api.meta import Key
+from trainer_kai.api.names import GPU_GROUP, LAST_START, SELECTED_NODE
+from trainer_kai.cli.commands.simulate.apply_plan import Binding, apply_plan, finish_transitions
+from trainer_kai.cli.input.cluster import read_cluster
+from trainer_kai.cli.input.documents import Document
+
+NOW = "2026-01-05T09:00:00Z"
+P = Key("default", "p")
+
+
+def cluster(*objects: dict[str, Any]) -> Cluster:
+    """Read objects."""
+    return read_cluster(Document("a.yaml", it) for it in objects).cluster
+
+
+def state(it: Cluster, key: Key = P) -> tuple[str, str, bool, str]:
+    """Return phase, node, whether it is going, and the node that is promised."""
+    found = it.pods[key]
+    going = bool(found.metadata.deletion_timestamp)
+    return found.status.phase, found.spec.node_name, going, found.status.nominated_node_name
+
+
+def nominated(name: str, node: str) -> dict[str, Any]:
+    """Return a pod that waits for room on a node."""
+    it = pod(name)
+    it["status"]["nominatedNodeName"] = node
+    return it
+
+
+def test_a_bound_pod_runs_on_its_node_with_its_devices() -> None:
+    """It waits for nothing any more."""
+    it = cluster(nominated("p", "other"))
+
+    apply_plan(it, [Binding(P, "n", ("d",))], [], {}, {}, NOW)
+
+    assert state(it) == ("Running", "n", False, "")
+    assert it.pods[P].metadata.labels[GPU_GROUP] == "d"
+
+
+def test_since_when_a_bound_pod_runs_is_written_on_it() -> None:
+    """Of a pod without a group nobody else says it; what was told of it before is no more."""
+    it = pod("p")
+    refused = {"type": "PodScheduled", "status": "False", "message": "no room"}
+    it["status"]["conditions"] = [{"type": "Initialized", "status": "True"}, refused]
+    here = cluster(it)
+
+    apply_plan(here, [Binding(P, "n")], [], {}, {}, NOW)
+
+    conditions = here.pods[P].status.conditions
+    assert [(one.type, one.status) for one in conditions] == [
+        ("Initialized", "True"),
+        ("PodScheduled", "True"),
+    ]
+    assert scheduled_at(here.pods[P]) == epoch_s(NOW)
+    assert all(one.message == "" for one in conditions)
+
+
+def test_an_evicted_pod_is_going_until_time_passes() -> None:
+    """It still has its node."""
+    it = cluster(pod("p", on="n"))
+
+    apply_plan(it, [], [P], {}, {}, NOW)
+
+    assert state(it) == ("Running", "n", True, "")
+
+
+def test_a_nominated_pod_is_promised_its_node() -> None:
+    """What it waits for is written on it."""
+    it = cluster(nominated("p", "old"))
+
+    apply_plan(it, [], [], {P: "n"}, {}, NOW)
+
+    assert state(it) == ("Pending", "", False, "n")
+
+
+def test_groups_are_written_on() -> None:
+    """What they hold, or that they hold nothing any more."""
+    it = cluster(group("g"))
+    podgroup = Key("default", "g")
+
+    apply_plan(it, [], [], {}, {podgroup: {LAST_START: NOW, "a": "b"}, P: {"a": "b"}}, NOW)
+    apply_plan(it, [], [], {}, {podgroup: {"a": ""}}, NOW)
+
+    assert it.pod_groups[podgroup].metadata.annotations == {LAST_START: NOW}
+
+
+def test_claims_follow_their_pods() -> None:
+    """One that waits for its first pod is tied to its node; one with a volume stays where it is."""
+    claims = [
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {"volumeName": volume},
+        }
+        for name, volume in (("new", ""), ("old", "v"), ("p-own", ""))
+    ]
+    it = pod("p")
+    it["spec"]["volumes"] = [
+        {"name": "a", "persistentVolumeClaim": {"claimName": "new"}},
+        {"name": "b", "persistentVolumeClaim": {"claimName": "old"}},
+        {"name": "c", "persistentVolumeClaim": {"claimName": "none"}},
+        {"name": "own", "ephemeral": {}},
+    ]
+    there = cluster(it, *claims)
+
+    apply_plan(there, [Binding(P, "n")], [], {}, {}, NOW)
+
+    found = {key.name: it.metadata.annotations for key, it in there.claims.items()}
+    assert found == {"new": {SELECTED_NODE: "n"}, "old": {}, "p-own": {SELECTED_NODE: "n"}}
+
+
+GOING: dict[str, Any] = {"deletionTimestamp": NOW}
+WAITING = ("Pending", "", False, "")
+AFTER = [
+    Case("it runs", pod("p", on="n"), ("Running", "n", False, "")),
+    Case("it was bound", pod("p", on="n", phase="Pending"), ("Running", "n", False, "")),
+    Case("it waits", pod("p"), WAITING),
+    Case("it was going", pod("p", on="n", **GOING), WAITING),
+    Case("it was going nowhere", pod("p", **GOING), WAITING),
+    Case("it is over", pod("p", on="n", phase="Succeeded"), ("Succeeded", "n", False, "")),
+    Case(
+        "it is over and going",
+        pod("p", on="n", phase="Failed", **GOING),
+        ("Failed", "n", True, ""),
+    ),
+    Case("a nomination is dropped", nominated("p", "n"), WAITING),
+]
+
+
+@pytest.mark.parametrize("case", AFTER, ids=ids)
+def test_time_passes(case: Case[dict[str, Any], tuple[str, str, bool, str]]) -> None:
+    """Whoever was going is gone, and comes back under the same name and uid."""
+    it = cluster(case.given)
+
+    finish_transitions(it, [], {}, recreates=True, finishes=True)
+
+    assert state(it) == case.want
+    assert it.pods[P].metadata.uid == "default.p"
+
+
+def test_who_was_going_may_stay() -> None:
+    """It keeps its node, and goes on going."""
+    it = cluster(pod("p", on="n", **GOING))
+
+    finish_transitions(it, [], {}, recreates=True, finishes=False)
+
+    assert state(it) == ("Running", "n", True, "")
+
+
+@pytest.mark.parametrize("finishes", [True, False])
+def test_an_evicted_pod_comes_back_or_is_gone(finishes: bool) -> None:
+    """Whatever becomes of those that were going before; it has given its devices back."""
+    it = cluster(pod("p", on="n", labels={GPU_GROUP: "d"}), pod("q", on="n"))
+    apply_plan(it, [], [P], {}, {}, NOW)
+    evicted_cluster = cluster(pod("p", on="n"))
+
+    finish_transitions(it, [P], {}, recreates=True, finishes=finishes)
+    finish_transitions(evicted_cluster, [P], {}, recreates=False, finishes=finishes)
+
+    assert state(it) == WAITING
+    assert GPU_GROUP not in it.pods[P].metadata.labels
+    assert state(it, Key("default", "q"))[0] == "Running"
+    assert not evicted_cluster.pods
+
+
+def test_a_nomination_may_be_kept() -> None:
+    """It is that of the last plan: what an earlier one promised is no promise any more."""
+    it = cluster(nominated("p", "old"), nominated("q", "old"))
+
+    finish_transitions(it, [], {P: "n"}, recreates=True, finishes=True)
+
+    assert state(it) == ("Pending", "", False, "n")
+    assert state(it, Key("default", "q")) == WAITING

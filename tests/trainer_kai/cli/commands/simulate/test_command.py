@@ -1,0 +1,475 @@
+"""`trainer-kai simulate`: what it prints, what it refuses, and how soon it answers."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.case import Case, ids
+from tests.support.repository import ROOT
+from tests.support.terminal import Terminal
+from tests.support.workloads.simulate_objects import (
+    group,
+    node,
+    pod,
+    queue,
+    resource_reservation_pod,
+    staged_trainjob,
+    trainjob,
+)
+from trainer_kai.api.names import ACCESS
+
+SITE = [
+    queue("all", 8),
+    queue("team-a", 2, parent="all"),
+    queue("team-b", 6, parent="all", limit=8),
+    node("node-1", 4),
+    node("node-2", 4),
+    node("bare", 0),
+]
+WORK = [
+    group("a", 3),
+    *(pod(f"a-{i}", "a", 1) for i in range(3)),
+    group("b", 2, "team-b"),
+    *(pod(f"b-{i}", "b", 4) for i in range(2)),
+    group("done", 1),
+    pod("done-0", "done", 1, on="node-2", deletionTimestamp="2026-01-05T09:00:00Z"),
+]
+
+
+@pytest.fixture
+def terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Terminal:
+    """Return a place to run commands in."""
+    return Terminal("simulate", tmp_path, capsys)
+
+
+def test_standard_output_holds_one_document(terminal: Terminal) -> None:
+    """What is ignored stands on standard error."""
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}}
+    file = terminal.write("a.yaml", *SITE, *WORK, secret)
+
+    code, out, err = terminal.run("-f", file, "-o", "json")
+
+    assert code == 0
+    assert json.loads(out)["schema"] == "trainer-kai/simulate/v1"
+    assert err.splitlines() == ["trainer-kai: ignored: v1 Secret (1)"]
+
+
+def test_nothing_is_reported_where_there_is_nothing_to_tell(terminal: Terminal) -> None:
+    """All actions that were asked for are built."""
+    file = terminal.write("a.yaml", *SITE, *WORK)
+
+    assert terminal.run("-f", file, "--actions", "allocate")[2] == ""
+
+
+def test_the_same_out_of_many_files_lists_and_forms(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """YAML, JSON, a List, lists of one kind, several files, standard input."""
+    objects = [*SITE, *WORK]
+    expected = terminal.run("-f", terminal.write("a.yaml", *objects), "-o", "json")[1]
+    first = terminal.write("1.yaml", *objects[5:])
+    second = terminal.write("2.yaml", *objects[:5])
+    whole = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(whole.encode())))
+
+    assert terminal.run("-f", first, "-f", second, "-o", "json")[1] == expected
+    assert terminal.run("-f", "-", "-o", "json")[1] == expected
+
+
+def test_a_list_of_one_kind_is_read(terminal: Terminal) -> None:
+    """The API server leaves the kind out of its items."""
+    items = [{"metadata": it["metadata"], "status": it["status"]} for it in SITE[3:]]
+    nodes = {"apiVersion": "v1", "kind": "NodeList", "items": items}
+    file = terminal.write("a.yaml", nodes)
+
+    assert len(json.loads(terminal.run("-f", file, "-o", "json")[1])["nodes"]) == 3
+
+
+def test_json_is_not_read_as_yaml(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would take fifty times as long."""
+    path = terminal.folder / "a.json"
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [*SITE, *WORK]}))
+    monkeypatch.delattr(yaml, "load_all")
+
+    assert terminal.run("-f", str(path), "-o", "json")[0] == 0
+
+
+def test_a_snapshot_of_kai_is_read(terminal: Terminal) -> None:
+    """As it is downloaded."""
+    raw = {"nodes": SITE[3:], "queues": SITE[:3], "pods": [pod("p")], "podGroups": None}
+    with zipfile.ZipFile(terminal.folder / "snapshot.zip", "w") as archive:
+        archive.writestr("snapshot.json", json.dumps({"rawObjects": raw}))
+
+    code, out, _ = terminal.run("-f", str(terminal.folder / "snapshot.zip"), "-o", "json")
+
+    assert code == 0
+    assert len(json.loads(out)["nodes"]) == 3
+
+
+REFUSED = [
+    Case("cycles", ("--cycles", "0"), "--cycles: 0 must be from 1 to 10000"),
+    Case("now", ("--now", "today"), "--now: 'today' must be a time such as"),
+    Case("grace", ("--staleness-grace-period", "60"), "--staleness-grace-period: '60' is no dur"),
+    Case(
+        "threshold",
+        ("--stuck-in-releasing-threshold", "-1s"),
+        "--stuck-in-releasing-threshold: '-1s' must not be negative",
+    ),
+    Case(
+        "grace of pods",
+        ("--max-termination-grace", "-1h"),
+        "--max-termination-grace: '-1h' must not be negative",
+    ),
+    Case("unknown action", ("--actions", "allocate,x"), "--actions: 'x' is unknown; there are all"),
+    Case("no action", ("--actions", ""), "--actions: '' has an empty name"),
+    Case("empty action", ("--actions", "allocate,"), "--actions: 'allocate,' has an empty name"),
+]
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=ids)
+def test_what_is_refused(case: Case[tuple[str, str], str], terminal: Terminal) -> None:
+    """With what would be right, and exit code 2."""
+    code, out, err = terminal.run("-f", terminal.write("a.yaml", *SITE), "=".join(case.given))
+
+    assert (code, out) == (2, "")
+    assert err.startswith(f"trainer-kai: {case.want}")
+
+
+def test_every_mistake_is_reported_at_once(terminal: Terminal) -> None:
+    """One line for each, with file, kind, name, field and reason."""
+    broken = pod("p", labels={"a": "b c"})
+    missing = str(terminal.folder / "missing.yaml")
+    one = terminal.write("1.yaml", broken, group("g", -2))
+    other = terminal.write("2.yaml", broken, resource_reservation_pod(placementStrategy={"gpu": 1}))
+
+    wrong = ("--cycles", "0", "--actions", "allocat")
+    code, out, err = terminal.run("-f", missing, "-f", one, "-f", other, *wrong)
+
+    assert (code, out) == (2, "")
+    of_options, of_actions, unread, *lines = err.splitlines()
+    assert of_options == "trainer-kai: --cycles: 0 must be from 1 to 10000"
+    assert of_actions.startswith("trainer-kai: --actions: 'allocat' is unknown; there are allocate")
+    assert unread == f"trainer-kai: {missing}: cannot be read: No such file or directory"
+    assert len(lines) == 4
+    assert lines[0].startswith(f"trainer-kai: {one}: Pod default/p: metadata.labels[a]: 'b c' must")
+    assert lines[1].startswith(f"trainer-kai: {one}: PodGroup default/g: spec.minMember: -2 must")
+    assert lines[2] == (
+        f"trainer-kai: {other}: Pod default/p: metadata.name: is there twice, first in {one}"
+    )
+
+
+@pytest.mark.parametrize("text", ["", "---\n"])
+def test_files_without_objects_are_refused(text: str, terminal: Terminal) -> None:
+    """There would be nothing to say."""
+    (terminal.folder / "a.yaml").write_text(text)
+
+    code, _, err = terminal.run("-f", str(terminal.folder / "a.yaml"))
+
+    assert code == 2
+    assert "no object is in" in err
+
+
+BOMB = "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}' if i else 'x'] * 10)}]\n" for i in range(9))
+UNREADABLE = [
+    Case("not there", None, ": cannot be read: No such file or directory"),
+    Case("no text", b"\x7fELF\xd0", ": is no text in UTF-8: byte 5 is 0xd0"),
+    Case("items", b"{kind: List, items: [1, {}, 2]}", ": List: items[0]: must be an object"),
+    Case("no list", b"{kind: List, items: {}}", ": List: items: must be a list, not dict"),
+    Case("nothing in a list", b"{kind: PodList, apiVersion: v1, items: null}", "no object is in "),
+    Case("in itself", b"a: 1\nb: &b {c: *b}", ": line 2, column 11: *b stands inside of what it s"),
+    Case("many aliases", BOMB.encode(), ": its aliases, such as *a4, stand for too many values"),
+    Case(
+        "deep JSON", b'{"a":' * 5000 + b"1" + b"}" * 5000, ": line 1, column 1001: it is nested d"
+    ),
+    Case("deep YAML", b"[" * 200_000, ": line 1, column 201: it is nested deeper than 200 levels"),
+    Case("deep blocks", b"- " * 200_000, ": line 1, column 401: it is nested deeper than 200 lev"),
+]
+
+
+@pytest.mark.parametrize("case", UNREADABLE, ids=ids)
+def test_what_cannot_be_read(case: Case[bytes | None, str], terminal: Terminal) -> None:
+    """It is told in plain words."""
+    if case.given is not None:
+        (terminal.folder / "a").write_bytes(case.given)
+
+    code, out, err = terminal.run("-f", str(terminal.folder / "a"))
+
+    assert (code, out) == (2, "")
+    assert case.want in err
+
+
+def test_an_alias_is_what_it_stands_for(terminal: Terminal) -> None:
+    """One name may stand for one thing here and another one in the next document."""
+    text = "kind: List\nitems:\n- &n {kind: Node, apiVersion: v1, metadata: &m {name: n}}\n"
+    other = "kind: Node\napiVersion: v1\nmetadata: &n {name: o}\nx: *n\n"
+
+    code, out, _ = terminal.run("-f", terminal.write("a.yaml", text, other), "-o", "json")
+
+    assert code == 0
+    assert [it["name"] for it in json.loads(out)["nodes"]] == ["n", "o"]
+
+
+@pytest.mark.parametrize("data", [b"PK\x03\x04\xf5", b"\xf5\x00", b""])
+def test_standard_input_may_be_anything(
+    data: bytes, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is read as bytes, as files are."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+    code, _, err = terminal.run("-f", "-")
+
+    assert code == 2
+    assert "standard input" in err
+
+
+def test_what_is_left_aside_is_reported_once(terminal: Terminal) -> None:
+    """Both queues are above themselves, by the same way."""
+    circle = terminal.write("a.yaml", queue("a", parent="b"), queue("b", parent="a"), node("n"))
+
+    assert terminal.run("-f", circle)[2].count("queue a is above itself") == 1
+
+
+def test_what_is_not_looked_at_is_reported(terminal: Terminal) -> None:
+    """Whoever asks for it would otherwise take the answer for a promise."""
+    near = {"topology": "racks", "preferredTopologyLevel": "rack"}
+    pooled = group("pooled")
+    pooled["metadata"]["labels"] = {"kai.scheduler/node-pool": "a"}
+    sub_group = {"name": "s", "minMember": 1, "topologyConstraint": near}
+    above = group("above", subGroups=[sub_group])
+    file = terminal.write("a.yaml", *SITE, above, group("near", topologyConstraint=near), pooled)
+
+    lines = terminal.run("-f", file)[2].splitlines()
+
+    podgroups_text = "default/above and 1 more"
+    assert lines[0].endswith(
+        f" has no effect yet: nothing keeps the pods of {podgroups_text} together"
+    )
+    assert lines[1].endswith("node-pool is not looked at: all nodes count for default/pooled")
+
+
+def test_a_required_topology_waits(terminal: Terminal) -> None:
+    """As its TrainJob asks for it; nothing is bound, though there is room."""
+    job, runtime = staged_trainjob()
+    job["metadata"]["annotations"] = {
+        "kai.scheduler/topology": "dc",
+        "kai.scheduler/topology-required-placement": "rack",
+    }
+
+    file = terminal.write("a.yaml", *SITE, job, runtime)
+    code, out, err = terminal.run("-f", file)
+
+    (line,) = (it for it in out.splitlines() if it.startswith("default/pg-job"))
+    asked = 'required topology "rack" of topology "dc" is not supported yet'
+    assert (code, err) == (0, "")
+    assert line.endswith(" TopologyUnfit")
+    assert asked in out
+    assert "bound to" not in out
+
+
+CLASS: dict[str, Any] = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
+
+
+def test_a_priority_class_that_is_unknown_is_reported(terminal: Terminal) -> None:
+    """With what is assumed: of groups, and of pods on their own, but not of other schedulers'."""
+    known = {**CLASS, "metadata": {"name": "known"}, "value": 70, "globalDefault": True}
+    alone, other = pod("alone"), pod("other")
+    alone["spec"]["priorityClassName"] = other["spec"]["priorityClassName"] = "high"
+    other["spec"]["schedulerName"] = "default-scheduler"
+    groups = [group("a", priorityClassName="high"), group("b", priorityClassName="known")]
+    class_name = group("c", priorityClassName="train")
+
+    def message(*objects: Any) -> list[str]:
+        file = terminal.write("a.yaml", *SITE, *objects)
+        lines = terminal.run("-f", file, "--actions", "allocate")[2].splitlines()
+        return [line.removeprefix("trainer-kai: PriorityClass ") for line in lines]
+
+    high, class_note = message(known, *groups, alone, other, class_name)
+    assert high == (
+        "high is in no file: the priority of default/a and 1 more is taken to be 70, "
+        "but a cluster without it refuses such pods"
+    )
+    assert class_note == "train is in no file: the priority of default/c is taken to be 70"
+    assert message(class_name) == []  # KAI's own, and the one of who names none
+
+
+def test_a_terminal_that_cannot_show_a_name_is_no_failure(terminal: Terminal) -> None:
+    """What it cannot show is a question mark."""
+    file = terminal.write("a.yaml", *SITE, pod("p" * 120))
+    program = [sys.executable, "-m", "trainer_kai.cli", "simulate", "-f", file]
+    settings = {**os.environ, "PYTHONIOENCODING": "ascii"}
+
+    found = subprocess.run(program, cwd=ROOT, env=settings, check=False, capture_output=True)
+
+    assert found.returncode == 0
+    assert b"ppp?" in found.stdout
+
+
+def test_pods_of_groups_that_are_left_to_others_are_reported(terminal: Terminal) -> None:
+    """Else they look like some of ours that nobody says anything of."""
+    theirs, bound, alone, unknown_class = (
+        pod("b", "a"),
+        pod("c", "a", on="node-1"),
+        pod("d"),
+        pod("e", "a"),
+    )
+    for it in (theirs, bound, alone):
+        it["spec"]["schedulerName"] = "kai-sched"
+    del unknown_class["spec"]["schedulerName"]
+    file = terminal.write(
+        "a.yaml", *SITE, group("a"), pod("a", "a"), theirs, bound, alone, unknown_class
+    )
+
+    lines = terminal.run("-f", file, "--actions", "allocate")[2].splitlines()
+
+    assert lines == [
+        "trainer-kai: default/e in a group: left to default-scheduler, for this is kai-scheduler",
+        "trainer-kai: default/b in a group: left to kai-sched, for this is kai-scheduler",
+    ]
+
+
+def test_without_allocate_simulate_says_that_podgroups_with_room_are_not_bound(
+    terminal: Terminal,
+) -> None:
+    """A unit that there is room for has no verdict then."""
+    file = terminal.write("a.yaml", *SITE, group("z", 1), pod("z-0", "z"))
+
+    code, _, err = terminal.run("-f", file, "--actions", "reclaim")
+
+    assert code == 0
+    assert err.startswith(
+        "trainer-kai: without the action allocate a unit that there is room for is not"
+    )
+    assert terminal.run("-f", file, "--actions", "allocate,reclaim")[2] == ""
+
+
+def test_an_invalid_annotation_stops_no_plan(terminal: Terminal) -> None:
+    """As in a cluster: it is told, and harms who wishes it; an empty queue label names none."""
+    invalid = {"kai.scheduler/preemptibility": "sometimes", "kai.scheduler/queue": ""}
+    jobs = [trainjob(name, "plain") for name in ("a", "b")]
+    for job in jobs:
+        job["metadata"]["labels"] = invalid
+    lost = pod("lost")
+    lost["metadata"]["labels"] = {"kai.scheduler/queue": "Team_B"}
+    theirs = group("theirs", queue="Team_C")
+    file = terminal.write(
+        "a.yaml", *SITE, *WORK, *staged_trainjob(), *jobs, lost, theirs, pod("t", "theirs")
+    )
+
+    code, out, err = terminal.run("-f", file, "--actions", "allocate")
+
+    path = "metadata.labels[kai.scheduler/preemptibility]"
+    right = "'sometimes' must be 'preemptible' or 'non-preemptible'"
+    assert code == 0
+    assert f"{file}: TrainJob default/a and 1 more: {path}: {right}" in err
+    assert f"{file}: Pod default/lost: metadata.labels[kai.scheduler/queue]: 'Team_B' must" in err
+    assert err.count("kai.scheduler/queue") == 1
+    assert "queue Team_C does not exist; there are team-a, team-b" in out
+
+
+def test_the_flags_of_the_site(terminal: Terminal) -> None:
+    """Its queue for who names none, and the name of its scheduler."""
+    own_pods, theirs = pod("mine"), pod("theirs")
+    own_pods["spec"]["schedulerName"] = "ours"
+    file = terminal.write("a.yaml", *SITE, own_pods, theirs)
+    site = ("--default-queue", "team-b", "--scheduler-name", "ours")
+
+    found = json.loads(terminal.run("-f", file, "-o", "json", *site)[1])
+
+    assert [it["pod"] for it in found["cycles"][0]["binds"]] == ["mine"]
+    assert {it["queue"] for it in found["podGroups"]} == {"team-b"}
+
+
+def test_a_node_that_is_in_no_file_is_reported(terminal: Terminal) -> None:
+    """Once, with who is there; who is over is nowhere."""
+    pods = [pod("a", "g", on="far"), pod("b", "g", on="away"), pod("c", on="c", phase="Failed")]
+
+    err = terminal.run("-f", terminal.write("a.yaml", *SITE, group("g"), *pods))[2]
+
+    message = "Node away and 1 more are in no file, though pods run there: default/a and 1 more"
+    assert err.splitlines()[0] == f"trainer-kai: {message}"
+
+
+def test_a_closed_queue_that_no_file_grants_is_reported(terminal: Terminal) -> None:
+    """What is in no file keeps no unit back; an answer does, where the queue is closed."""
+    closed, free = ({ACCESS: it} for it in ("closed", "open"))
+    site = [node("node-1"), queue("team-a", annotations=closed), queue("b", annotations=free)]
+    use = {
+        "verb": "use",
+        "group": "scheduling.run.ai",
+        "resource": "queues",
+        "namespace": "default",
+    }
+    accounts = ["system:serviceaccounts:default"]
+    reviews = [
+        {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {"groups": accounts, "resourceAttributes": {**use, "name": name}},
+            "status": {"allowed": False},
+        }
+        for name in ("team-a", "b")
+    ]
+    groups = [group("g"), pod("g0", "g"), group("h", queue="b"), pod("h0", "h")]
+
+    code, out, err = terminal.run("-f", terminal.write("a.yaml", *site, *groups))
+    assert (code, "ForbiddenQueue" in out) == (0, False)
+    assert err == (
+        "trainer-kai: queue team-a is closed, and no SubjectAccessReview says whether namespace "
+        "default may use it: it is taken for granted\n"
+    )
+    code, out, err = terminal.run(
+        "-f", terminal.write("b.yaml", *site, *groups, *reviews), "-o", "json"
+    )
+    (cycle,) = json.loads(out)["cycles"]
+    assert (code, err) == (0, "")
+    assert [it["podGroup"] for it in cycle["unschedulable"]] == ["g"]
+    assert [it["pod"] for it in cycle["binds"]] == ["h0"]
+
+
+def test_the_queue_of_a_pod_on_its_own_is_named(terminal: Terminal) -> None:
+    """Also where it does not exist: the sentence below says so."""
+    labelled = pod("q", labels={"kai.scheduler/queue": "lost"})
+
+    file = terminal.write("a.yaml", *SITE, pod("p"), labelled)
+    groups = json.loads(terminal.run("-f", file, "-o", "json")[1])["podGroups"]
+
+    assert [it["queue"] for it in groups] == ["default-queue", "lost"]
+
+
+def test_who_is_going_does_not_wait(terminal: Terminal) -> None:
+    """It is still on its node."""
+    going = pod("p", "g", on="node-1", deletionTimestamp="2026-01-05T09:00:00Z")
+
+    out = terminal.run("-f", terminal.write("a.yaml", *SITE, group("g"), going))[1]
+
+    (line,) = (it for it in out.splitlines() if it.startswith("default/g "))
+    assert line.split() == ["default/g", "team-a", "0", "0", "-"]
+
+
+def test_something_that_waits_is_no_failure(terminal: Terminal) -> None:
+    """Whoever wants to know reads the document."""
+    file = terminal.write("a.yaml", *SITE, group("z", 1, "none"), pod("z-0", "z"))
+
+    assert terminal.run("-f", file)[0] == 0
+
+
+def test_other_commands_do_not_wait_for_what_plans() -> None:
+    """Nor does its own help: they do not load numpy."""
+    program = (
+        "import sys; from trainer_kai.cli.main import main\n"
+        "try: main(['simulate', '--help'])\n"
+        "except SystemExit: sys.exit('numpy' in sys.modules or 'scheduler' in sys.modules)\n"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, check=False, capture_output=True
+    )
+
+    assert (found.returncode, found.stderr) == (0, b"")

@@ -1,0 +1,69 @@
+"""What becomes of consolidated pods, plan after plan."""
+
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from tests.support.terminal import Terminal
+from tests.support.workloads.simulate_objects import group, node, pod, queue
+from trainer_kai.cli.commands.simulate.simulation import SimulationOptions, simulate
+
+Document = dict[str, Any]
+SITE = [queue("team-a"), node("n1", 4), node("n2", 4)]
+
+
+def at(document: Document, what: str, cycle: int = 0) -> dict[str, str]:
+    """Return the node of each pod that was bound, or nominated."""
+    return {it["pod"]: it["node"] for it in document["cycles"][cycle][what]}
+
+
+def fragmented(gpus: int = 4) -> list[Document]:
+    """Return two nodes, each with a gang of one pod, and who needs as much as a node has."""
+    older = group("old"), pod("old-0", "old", on="n1"), group("new"), pod("new-0", "new", on="n2")
+    return [*SITE, *older, group("want"), pod("want-0", "want", gpus)]
+
+
+def test_who_is_moved_comes_back_elsewhere_and_that_is_all() -> None:
+    """The slot is held while its pod is going, and nobody moves again."""
+    document = simulate(fragmented(), SimulationOptions(cycles=4))
+
+    (moved,) = document["cycles"][0]["evictions"]
+    assert (moved["pod"], moved["action"]) == ("old-0", "consolidation")
+    assert (
+        moved["reason"]
+        == "default/want gets its room: default/old moves, and a place elsewhere is kept for it"
+    )
+    assert at(document, "nominations") == {"want-0": "n1"}
+    (reserved_place,) = document["cycles"][0]["reservations"]
+    assert (reserved_place["podGroup"], reserved_place["node"], reserved_place["cause"]) == (
+        "old",
+        "n2",
+        "move",
+    )
+    assert at(document, "binds", 1) == {"old-0": "n2", "want-0": "n1"}
+    assert document["cycles"][1]["reservations"] == []
+    for cycle in document["cycles"][2:]:
+        assert (cycle["binds"], cycle["evictions"], cycle["nominations"]) == ([], [], [])
+
+
+@pytest.mark.parametrize("moves", ["any", "offered"])
+def test_nobody_is_moved_unasked_if_that_is_wanted(
+    moves: Literal["any", "offered"], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the running scheduler has it; of whoever is moved all the same it is said."""
+    terminal = Terminal("simulate", tmp_path, capsys)
+    file = terminal.write("a.yaml", *fragmented())
+
+    code, out, err = terminal.run("-f", file, "--moves", moves)
+
+    assert (code, "evicted by consolidation" in out) == (0, moves == "any")
+    assert ("only TrainJobs whose queue offers it" in err) == (moves == "any")
+
+
+def test_reserved_places_of_moved_pods_are_taken_at_the_end_of_the_plan() -> None:
+    """As those of everybody else; and one that never comes back has none."""
+    document = simulate(fragmented(), SimulationOptions(evicted_pods="vanish", cycles=2))
+
+    assert [it["idleGpus"] for it in simulate(fragmented())["nodes"]] == [0, 2]
+    assert [it["idleGpus"] for it in document["nodes"]] == [0, 3]

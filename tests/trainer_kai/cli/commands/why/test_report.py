@@ -1,0 +1,368 @@
+"""The report on a TrainJob: its PodGroups, their states, and what may not be read."""
+
+from typing import Final
+
+import pytest
+
+from scheduler.core.model.failures import UnschedulableReason
+from tests.support.workloads.jobsets import UID
+from tests.trainer_kai.cli.commands.why.trainjob_cluster import (
+    NO_ROOM_REASONS,
+    TrainJobCluster,
+    without_capacity,
+)
+from trainer_kai.api.meta import Key
+from trainer_kai.api.resources import LEASES, TRAINJOBS
+from trainer_kai.cli.commands.why.podgroups import PodCounts
+from trainer_kai.cli.commands.why.reason_names import SCHEDULER_REASONS, ReasonName
+from trainer_kai.cli.commands.why.report import WorkloadState
+from trainer_kai.cli.commands.why.text_output import as_json, as_text
+from trainer_kai.errors import ConfigError
+from trainer_kai.kube.rest.errors import Forbidden
+
+GROUP: Final = f"pg-job-{UID}"
+
+
+async def test_a_scheduler_in_another_namespace_is_believed() -> None:
+    """Where there is no Lease of ours, and somebody has said why."""
+    cluster = TrainJobCluster()
+    without_capacity(cluster)
+    cluster.store.remove(LEASES, Key("trainer-kai", "trainer-kai-scheduler"))
+
+    report = await cluster.why()
+
+    assert [podgroup.reason.title for podgroup in report.podgroups if podgroup.reason] == [
+        "NoCapacity"
+    ]
+
+
+TUNE: Final = "torchtune-llama3.2-1b"
+
+
+async def test_stages_as_people_read_them() -> None:
+    """Each unit has a row as in a plan; who waits has his reason below."""
+    cluster = TrainJobCluster(TUNE)
+    cluster.running("dataset-initializer", group="dataset-initializer")
+    cluster.pods("model-initializer", group="model-initializer")
+    cluster.condition(*NO_ROOM_REASONS, group="model-initializer")
+
+    text = as_text(await cluster.why(), 100)
+
+    short = [" ".join(line.split()) for line in text.splitlines()]
+    assert short == [
+        f"TrainJob default/job waits runtime ClusterTrainingRuntime {TUNE} queue team-a",
+        "",
+        "TrainJob → JobSet → 3 units → 2 pods: 1 runs, 1 waits",
+        "",
+        "STAGE GROUP AFTER MEMBERS STATE PODS",
+        "1/2 pg-job-11111111…-dataset-initializer - 1 dataset-initializer runs 1 runs",
+        "1/2 pg-job-11111111…-model-initializer - 1 model-initializer waits 1 waits",
+        "NoCapacity (for 2m): 0 of 4 pods have room. It can.",
+        "2/2 pg-job-11111111…-node dataset-initializer, model-initializer Complete 4 node waits -",
+        (
+            "WaitingForStage: dataset-initializer is not Complete: 0 of 1 of its Jobs are; "
+            "model-initializer is"
+        ),
+        "not Complete: 0 of 1 of its Jobs are. Its pods are made afterwards",
+    ]
+
+
+async def test_who_goes_on_stage_by_stage_does_not_wait() -> None:
+    """All is as it should be: a script that looks at the exit code goes on as well."""
+    cluster = TrainJobCluster(TUNE)
+    cluster.running("dataset-initializer", group="dataset-initializer")
+    cluster.running("model-initializer", group="model-initializer")
+
+    report = await cluster.why()
+
+    assert [podgroup.state for podgroup in report.podgroups] == [
+        WorkloadState.RUNS,
+        WorkloadState.RUNS,
+        WorkloadState.WAITS,
+    ]
+    assert (report.state, report.waits) == (WorkloadState.RUNS, False)
+
+
+async def test_a_label_that_does_not_count_yet_is_reported() -> None:
+    """Whoever is told of a queue that is missing names another one, and nothing happens."""
+    cluster = TrainJobCluster()
+    cluster.pods("node", 4)
+    before = await cluster.why()
+    cluster.trainjob["metadata"]["labels"] = {"kai.scheduler/queue": "team-b"}
+    cluster.store.put(TRAINJOBS, cluster.trainjob)
+
+    after = await cluster.why()
+
+    cluster.trainjob["spec"]["suspend"] = True
+    cluster.store.put(TRAINJOBS, cluster.trainjob)
+    suspended = await cluster.why()
+    finished = {"type": "Complete", "status": "True", "reason": "Why", "message": "so"}
+    cluster.trainjob["status"] = {"conditions": [finished]}
+    cluster.store.put(TRAINJOBS, cluster.trainjob)
+    done = await cluster.why("job-node-0-1")
+
+    note = "its label names queue team-b now; that counts once it is"
+    assert (before.notes, after.queue) == ((), "team-a")
+    assert after.notes == (f"{note} suspended and resumed",)
+    assert suspended.notes == (f"{note} resumed",)
+    assert not any(it.startswith(note) for it in done.notes)
+
+
+async def test_a_stage_that_is_over_waits_for_nothing() -> None:
+    """Its pods may be gone, and those of the next one run."""
+    cluster = TrainJobCluster(TUNE)
+    cluster.counted(dataset_initializer=1, model_initializer=1)
+    cluster.running("node", 4, group="node")
+
+    report = await cluster.why()
+
+    assert [podgroup.state for podgroup in report.podgroups] == [
+        WorkloadState.COMPLETE,
+        WorkloadState.COMPLETE,
+        WorkloadState.RUNS,
+    ]
+    assert not report.waits
+
+
+@pytest.mark.parametrize("forbidden", [set[str](), {"jobsets"}])
+async def test_who_comes_later_is_not_waited_for(forbidden: set[str]) -> None:
+    """The launcher of DeepSpeed, whether the JobSet may be read or only the group."""
+    cluster = TrainJobCluster("deepspeed-distributed")
+    cluster.store.forbidden = forbidden
+    cluster.running("node", 3)
+    early = await cluster.why()
+    cluster.pods("launcher", spec={"nodeName": ""})
+    late = await cluster.why()
+
+    assert [(it.state, it.note) for it in early.podgroups] == [
+        (WorkloadState.RUNS, "launcher comes when the others are Ready")
+    ]
+    assert [it.state for it in late.podgroups] == [WorkloadState.WAITS]
+    assert early.unknown == ()
+
+
+async def test_stages_are_known_from_groups_alone() -> None:
+    """Most users may not read JobSets."""
+    cluster = TrainJobCluster(TUNE)
+    cluster.store.forbidden = {"jobsets", "leases"}
+    cluster.running("dataset-initializer", group="dataset-initializer")
+    finished = {"nodeName": "node-1"}
+    cluster.pods(
+        "model-initializer", 1, "model-initializer", spec=finished, status={"phase": "Succeeded"}
+    )
+
+    report = await cluster.why()
+
+    assert [(it.podgroup.stage, it.state) for it in report.podgroups] == [
+        ("1/2", WorkloadState.RUNS),
+        ("1/2", WorkloadState.COMPLETE),
+        ("2/2", WorkloadState.WAITS),
+    ]
+    assert report.podgroups[2].reason is not None
+    assert report.podgroups[2].reason.message == (
+        "dataset-initializer is not Complete: 0 of 1 of its pods are. Its pods are made afterwards"
+    )
+
+
+async def test_an_external_scheduler_has_groups_of_its_own() -> None:
+    """One for each stage; our Lease says nothing about it."""
+    cluster = TrainJobCluster("deepspeed-distributed", "external")
+    cluster.pods("node", 3, "node")
+    cluster.condition(("OverLimit", "team-a has all it may have"), group="node")
+    cluster.lease(3600)
+
+    report = await cluster.why()
+
+    titles = [podgroup.reason.title for podgroup in report.podgroups if podgroup.reason]
+    assert titles == ["OverLimit", "WaitingForStage"]
+
+
+async def test_a_pod_is_answered_for_by_its_podgroup() -> None:
+    """Of the other units nothing is told, nor does it matter that they wait."""
+    cluster = TrainJobCluster(TUNE)
+    cluster.running("dataset-initializer", group="dataset-initializer")
+
+    report = await cluster.why("job-dataset-initializer-0-1")
+
+    assert [podgroup.podgroup.replicated_jobs for podgroup in report.podgroups] == [
+        {"dataset-initializer"}
+    ]
+    assert (report.waits, report.kind, report.key.name) == (False, "TrainJob", "job")
+
+
+async def test_a_pod_of_no_jobset_is_asked_about_itself() -> None:
+    """Its group says why."""
+    cluster = TrainJobCluster()
+    cluster.pods("node", labels={"jobset.sigs.k8s.io/jobset-name": ""})
+    cluster.condition(*NO_ROOM_REASONS)
+
+    report = await cluster.why("job-node-0-1")
+
+    assert [podgroup.reason.title for podgroup in report.podgroups if podgroup.reason] == [
+        "NoCapacity"
+    ]
+    assert report.kind == "Pod"
+
+
+@pytest.mark.parametrize("name", ["Complete", "Failed"])
+async def test_of_what_is_over_nothing_more_is_asked(name: str) -> None:
+    """One request, and nothing waits; of a pod that is left one more."""
+    cluster = TrainJobCluster()
+    cluster.pods("node")
+    finished = {"type": name, "status": "True", "reason": "Why", "message": "so"}
+    cluster.trainjob["status"] = {"conditions": [finished]}
+    cluster.store.put(TRAINJOBS, cluster.trainjob)
+
+    report = await cluster.why()
+
+    assert (report.state.value, report.waits) == (name.lower(), False)
+    assert len(cluster.store.requests) == 1
+    assert await cluster.why("job-node-0-1") == report
+    assert len(cluster.store.requests) == 3
+
+
+async def test_few_questions_are_asked() -> None:
+    """TrainJob, JobSet, groups, pods; and of what waits the Lease."""
+    cluster = TrainJobCluster()
+    cluster.running("node", 4)
+    await cluster.why()
+    assert len(cluster.store.requests) == 4
+
+    cluster = TrainJobCluster()
+    without_capacity(cluster)
+    await cluster.why()
+    assert len(cluster.store.requests) == 5
+
+
+async def test_a_program_gets_plain_values() -> None:
+    """All that people are told, and no name cut short."""
+    cluster = TrainJobCluster()
+    without_capacity(cluster)
+    cluster.store.forbidden = {"leases"}
+
+    assert as_json(await cluster.why()) == {
+        "schema": "trainer-kai/why/v1",
+        "kind": "TrainJob",
+        "namespace": "default",
+        "name": "job",
+        "runtime": "ClusterTrainingRuntime torch-distributed",
+        "queue": "team-a",
+        "state": "waits",
+        "waits": True,
+        "reason": None,
+        "units": [
+            {
+                "stage": "1/1",
+                "podGroup": GROUP,
+                "after": None,
+                "members": "4 node",
+                "state": "waits",
+                "reason": {
+                    "title": "NoCapacity",
+                    "message": NO_ROOM_REASONS[1][1],
+                    "since": "2025-12-31T23:58:00+00:00",
+                },
+                "note": None,
+                "needs": 4,
+                "pods": dict.fromkeys(PodCounts._fields, 0) | {"waiting": 4},
+            }
+        ],
+        "notes": [],
+        "unknown": [],
+    }
+
+
+async def test_what_may_not_be_read_is_reported_in_one_line() -> None:
+    """It is no error."""
+    cluster = TrainJobCluster()
+    cluster.pods("node", 4)
+    cluster.store.forbidden = {"jobsets", "leases", "podgroups", "trainjobs"}
+
+    *_, last = as_text(await cluster.why(), 100).splitlines()
+
+    unknown = "jobsets, leases, podgroups, trainjobs"
+    assert last == f"not known, for it may not be read by you: {unknown}"
+
+
+async def test_nothing_is_concluded_from_what_may_not_be_read() -> None:
+    """A JobSet may be there all the same."""
+    cluster = TrainJobCluster()
+    cluster.store.forbidden = {"jobsets", "podgroups"}
+
+    report = await cluster.why()
+
+    assert report.reason is not None
+    assert (report.reason.title, report.unknown) == ("PodsMissing", ("jobsets", "podgroups"))
+
+
+async def test_without_any_read_permission_that_is_reported() -> None:
+    """There is no answer then."""
+    cluster = TrainJobCluster()
+    cluster.store.forbidden = {"jobsets", "podgroups", "pods", "trainjobs"}
+
+    with pytest.raises(Forbidden):
+        await cluster.why()
+
+
+@pytest.mark.parametrize("pod", ["", "nobody"])
+async def test_what_does_not_exist_is_named(pod: str) -> None:
+    """With its kind, and where it was looked for."""
+    cluster = TrainJobCluster()
+    cluster.store.remove(TRAINJOBS, Key("default", "job"))
+
+    with pytest.raises(ConfigError, match=r"^(trainjob/job|pod/nobody): is not in namespace def"):
+        await cluster.why(pod)
+
+
+def test_the_verdicts_are_those_of_the_scheduler() -> None:
+    """They are spelt twice, and mean the same."""
+    assert {verdict.title for verdict in UnschedulableReason} == SCHEDULER_REASONS
+    shared = {ReasonName.PODS_MISSING, ReasonName.QUEUE_MISSING}
+    shared |= {ReasonName.WAITING_FOR_STAGE, ReasonName.WAITING_FOR_VICTIMS}
+    assert {title for title in ReasonName if title in SCHEDULER_REASONS} == shared
+
+
+_EVICTED = "kai.scheduler/last-eviction-timestamp"
+_STARTED = "kai.scheduler/last-start-timestamp"
+_THEN, _LATER = "2025-12-31T23:00:00+00:00", "2025-12-31T23:30:00+00:00"
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["by an event", "that is gone"])
+async def test_an_eviction_is_reported_while_the_podgroup_waits(*, is_known: bool) -> None:
+    """When, and for whom as long as there is an event that says so; not after another start."""
+    cluster = TrainJobCluster()
+    cluster.groups[""]["metadata"]["annotations"] = {_EVICTED: _THEN}
+    cluster.condition(*NO_ROOM_REASONS)
+    cluster.pods("node", 4)
+    if is_known:
+        cluster.event(f"PodGroup {GROUP}", "Evict", "default/b gets its room")
+
+    report = await cluster.why()
+
+    more = ": default/b gets its room" if is_known else ""
+    assert report.notes == (f"it was evicted at {_THEN}{more}",)
+    cluster.groups[""]["metadata"]["annotations"] = {_EVICTED: _THEN, _STARTED: _LATER}
+    cluster.condition(*NO_ROOM_REASONS)
+    assert (await cluster.why()).notes == ()
+
+
+async def test_an_eviction_is_not_reported_once_the_podgroup_runs_again() -> None:
+    """It has what it wants."""
+    cluster = TrainJobCluster()
+    cluster.groups[""]["metadata"]["annotations"] = {_EVICTED: _THEN}
+    cluster.condition(*NO_ROOM_REASONS)
+    cluster.running("node", 4)
+
+    assert (await cluster.why()).notes == ()
+
+
+@pytest.mark.parametrize(("verdict", "promised"), [("NoCapacity", 0), ("WaitingForVictims", 4)])
+async def test_a_promise_that_was_taken_back_is_none(verdict: str, promised: int) -> None:
+    """It stays on the pods until they get another; the verdict says whether it still counts."""
+    cluster = TrainJobCluster()
+    cluster.pods("node", 4, status={"nominatedNodeName": "node-a"})
+    cluster.condition((verdict, "so it is"))
+
+    (podgroup,) = (await cluster.why()).podgroups
+
+    assert (podgroup.counts.promised, podgroup.counts.waiting) == (promised, 4 - promised)

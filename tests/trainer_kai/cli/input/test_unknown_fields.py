@@ -1,0 +1,172 @@
+"""A field that nobody knows is told, one that the API has and we do not read is not."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.support.case import Case, ids
+from tests.support.documents import documents
+from tests.support.repository import ROOT
+from tests.support.schemas import crd_schema, unread_properties
+from tests.support.terminal import Terminal
+from tests.support.workloads.simulate_objects import (
+    node,
+    pod,
+    queue,
+    resource_reservation_pod,
+    trainjob,
+)
+from trainer_kai.api.resource import Resource
+from trainer_kai.api.resources import PODGROUPS, QUEUES, TOPOLOGIES
+from trainer_kai.cli.input.documents import Document, read_files
+from trainer_kai.cli.input.kinds import KINDS
+from trainer_kai.cli.input.unknown_fields import UNREAD_FIELDS, UnusedFields
+
+CRDS: Final = ROOT / "manifests" / "base" / "crds"
+
+
+@pytest.fixture
+def terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Terminal:
+    """Return a place to run commands in."""
+    return Terminal("simulate", tmp_path, capsys)
+
+
+def warning_lines(*documents: Document) -> list[str]:
+    """Return what is strange about objects."""
+    found = UnusedFields()
+    for document in documents:
+        found.add(document, KINDS[document.group, document.kind].resource.struct)
+    return list(found.lines())
+
+
+def renamed(obj: Any, old: str, new: Any) -> Any:
+    """Return an object in which a field has another name."""
+    if isinstance(obj, dict):
+        return {new if name == old else name: renamed(it, old, new) for name, it in obj.items()}
+    return [renamed(it, old, new) for it in obj] if isinstance(obj, list) else obj
+
+
+def with_spec(obj: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    """Return an object with more in its spec."""
+    return {**obj, "spec": {**obj["spec"], **spec}}
+
+
+def job(**spec: Any) -> dict[str, Any]:
+    """Return a TrainJob."""
+    return with_spec(trainjob("job", "torch"), **spec)
+
+
+TAINTS = {"taints": [{"key": "a", "effect": "NoShedule"}, {"key": "b", "effect": "NoShedule"}]}
+TOLERATIONS = [{"key": "a", "operator": "exists"}]
+SPREAD = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "Never"}
+VOLUME = {"name": "v", "persistentVolumeClaim": {"claim": "c"}}
+STRANGE = [
+    Case("a limit", renamed(queue("q"), "limit", "limt"), "spec.resources.cpu.limt: is not known "),
+    Case("a parent", renamed(queue("q", parent="p"), "parentQueue", "parentQeue"), "is parentQueu"),
+    Case("nodes", job(trainer={"numNode": 2}), "spec.trainer.numNode: is not known and left out; "),
+    Case("resources", job(trainer={"resourcePerNode": {}}), "; there is resourcesPerNode"),
+    Case(
+        "old name", job(podTemplateOverrides=[]), "spec.podTemplateOverrides: is not known and le"
+    ),
+    Case("room", renamed(node("n"), "allocatable", "allocateable"), "status.allocateable: is not "),
+    Case(
+        "case",
+        resource_reservation_pod(placementStrategy={"GPU": "spread"}),
+        "spec.placementStrategy.GPU: is not ",
+    ),
+    Case(
+        "inside",
+        with_spec(pod("p"), volumes=[VOLUME]),
+        "spec.volumes[].persistentVolumeClaim.claim: is ",
+    ),
+    Case(
+        "a plugin",
+        resource_reservation_pod(plugins={"priority": {"enable": False}}),
+        "spec.plugins.priority.enable",
+    ),
+    Case(
+        "effect", {**node("n"), "spec": TAINTS}, "spec.taints[].effect: 'NoShedule' is none of No"
+    ),
+    Case(
+        "operator",
+        with_spec(pod("p"), tolerations=TOLERATIONS),
+        "[].operator: 'exists' is none of Equal, ",
+    ),
+    Case(
+        "spread",
+        with_spec(pod("p"), topologySpreadConstraints=[SPREAD]),
+        "'Never' is none of DoNotSchedule",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", STRANGE, ids=ids)
+def test_what_is_strange_is_reported(case: Case[dict[str, Any], str]) -> None:
+    """By its path, with the nearest name or the words that there are."""
+    lines = warning_lines(Document("a.yaml", case.given))
+
+    assert case.want in lines[0]
+    assert lines[0].startswith(f"a.yaml: {case.given['kind']} ")
+
+
+def test_it_is_reported_once_for_each_file_and_field(terminal: Terminal) -> None:
+    """With how many objects have it; nothing is refused for it."""
+    nodes = [renamed(node(name), "allocatable", "alocatable") for name in ("b", "a", "c")]
+    file, other = terminal.write("1.yaml", *nodes), terminal.write("2.yaml", job(suspended=True))
+
+    code, _, err = terminal.run("-f", file, "-f", other)
+
+    assert code == 0
+    first, second = err.splitlines()[:2]
+    assert first.startswith(f"trainer-kai: {file}: Node a and 2 more: status.alocatable: is not kn")
+    assert first.endswith(" and left out; there is allocatable")
+    assert second.startswith(f"trainer-kai: {other}: TrainJob default/job: spec.suspended: is not")
+
+
+def test_a_field_that_is_null_is_as_good_as_absent() -> None:
+    """Kubernetes writes some of them so."""
+    assert warning_lines(Document("a.yaml", job(labels=None))) == []
+
+
+def recorded() -> Iterator[Path]:
+    """Yield files with objects as the API server, Trainer and people write them."""
+    for folder in ("manifests/base/queues", "manifests/examples", "tests/fixtures"):
+        files = (it for it in (ROOT / folder).rglob("*") if it.suffix in {".yaml", ".json"})
+        yield from (it for it in files if it.name != "kustomization.yaml")
+
+
+def test_what_is_real_is_not_strange() -> None:
+    """Runtimes and JobSets of Trainer, pods of the API server, our examples."""
+    documents = [it for it in read_files(map(str, recorded())) if (it.group, it.kind) in KINDS]
+
+    assert len(documents) > 200
+    assert warning_lines(*documents) == []
+
+
+def test_a_real_node_and_claim_are_not_strange() -> None:
+    """Fields of which no schema is here."""
+    spec = dict.fromkeys(("podCIDR", "podCIDRs", "providerID", "externalID", "configSource"), "x")
+    names = (
+        "addresses capacity config daemonEndpoints features images nodeInfo phase runtimeHandlers"
+    )
+    status: dict[str, Any] = dict.fromkeys((*names.split(), "volumesAttached", "volumesInUse"), "x")
+    times = dict.fromkeys(("lastHeartbeatTime", "lastTransitionTime"), "2026-01-01T00:00:00Z")
+    status["conditions"] = [{"type": "Ready", "status": "True", **times}]
+    metadata = {"name": "c", "generateName": "c", "managedFields": [], "finalizers": []}
+    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata}
+    claim |= {"spec": {"volumeMode": "Filesystem", "dataSource": {}, "selector": {}}}
+    whole = {**node("n"), "spec": spec, "status": status}
+
+    assert warning_lines(Document("a", whole), Document("a", claim)) == []
+
+
+@pytest.mark.parametrize("resource", [QUEUES, PODGROUPS, TOPOLOGIES], ids=lambda it: it.kind)
+def test_what_is_known_is_what_our_schemas_have(resource: Resource[Any]) -> None:
+    """Neither more nor less."""
+    [crd] = documents(CRDS / f"{resource.plural}.yaml")
+
+    found = unread_properties(resource.struct, crd_schema(crd, resource.version))
+
+    assert {name: set(UNREAD_FIELDS[name].split()) for name in found} == found

@@ -1,0 +1,29 @@
+"""The event loop of processes."""
+
+import math
+
+from trainer_kai.kube.process import loop
+from trainer_kai.service.clock import SystemClock
+
+_NAPS = 50
+
+
+def test_a_short_wait_is_a_wait() -> None:
+    """The loop counts milliseconds: whoever naps for less would only turn round and round."""
+
+    async def nap() -> float:
+        clock = SystemClock()
+        began_s = clock.monotonic_s()
+        for _ in range(_NAPS):
+            await clock.sleep(0.0004)
+        return clock.monotonic_s() - began_s
+
+    assert loop.run(nap()) >= _NAPS * 0.0004
+
+
+def test_what_is_long_past_is_not_waited_for() -> None:
+    """Whoever never wrote has rested for ever."""
+    clock = SystemClock()
+    began_s = clock.monotonic_s()
+    loop.run(clock.sleep(-math.inf))
+    assert clock.monotonic_s() - began_s < 1

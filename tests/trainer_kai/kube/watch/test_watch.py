@@ -1,0 +1,341 @@
+"""A watch tells every net change exactly once, whatever becomes of its connection."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Final, TypeAlias
+
+import hypothesis.strategies as st
+import msgspec
+import pytest
+from hypothesis import given
+
+from tests.support.clock import VirtualClock
+from tests.support.fakes.fake_kube import FakeKube
+from tests.support.fakes.watch_recorder import WatchRecorder
+from trainer_kai.api.meta import Meta
+from trainer_kai.api.resource import Resource
+from trainer_kai.kube.auth.rest_config import RestConfig, StaticToken
+from trainer_kai.kube.client import Client, NoRequestObserver
+from trainer_kai.kube.rest.errors import Unauthorized
+from trainer_kai.kube.rest.request import ListTarget
+from trainer_kai.kube.watch.delta import Delta, DeltaType
+from trainer_kai.kube.watch.watch import Watch, WatchTiming
+
+
+class Thing(msgspec.Struct, frozen=True):
+    """An object with a number in it."""
+
+    metadata: Meta
+    size: int = 0
+
+
+THINGS: Final = Resource("example.com", "v1", "things", "Thing", True, Thing)
+TIMING: Final = WatchTiming(page_items=3, first_wait_s=0.1, longest_wait_s=30.0)
+LONG_S: Final = 3600.0  # longer than any failure lasts
+
+Step: TypeAlias = Callable[[FakeKube], None]
+
+
+class WatchHarness:
+    """A watch of the fake, and all that it told."""
+
+    def __init__(self, kube: FakeKube, consumer: WatchRecorder[Thing]) -> None:
+        self.kube = kube
+        self.clock = VirtualClock()
+        self.consumer = consumer
+        rest_config = RestConfig("https://fake", StaticToken(""), origin="the test")
+        client = Client(rest_config, kube, self.clock, NoRequestObserver())
+        target = ListTarget(THINGS, "default")
+        self.watch = Watch(client, target, self.consumer, timing=TIMING, jitter=lambda: 0.5)
+
+    @property
+    def reported(self) -> list[tuple[DeltaType, str]]:
+        """Return what became of whom."""
+        return [(change.type, change.key.name) for change in self.consumer.changes]
+
+    @property
+    def state(self) -> dict[str, str]:
+        """Return name and version of every object, as the consumer knows them."""
+        found = self.consumer.state.items()
+        return {key.name: thing.metadata.resource_version for key, thing in found}
+
+
+@asynccontextmanager
+async def _running(
+    kube: FakeKube, consumer: WatchRecorder[Thing] | None = None
+) -> AsyncIterator[WatchHarness]:
+    """Follow the fake; what the watch raises is raised here."""
+    run = WatchHarness(kube, consumer or WatchRecorder())
+    task = asyncio.create_task(run.watch.run(run.consumer.change, run.consumer.has_synced))
+    await run.clock.advance(0)
+    try:
+        yield run
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+        if not task.cancelled():
+            task.result()
+
+
+async def test_a_list_comes_first() -> None:
+    """What is there is told as added, page by page, before the consumer is called synced."""
+    kube = FakeKube()
+    for number in range(7):
+        kube.put(f"t-{number}")
+
+    async with _running(kube) as run:
+        assert run.reported == [(DeltaType.ADDED, f"t-{number}") for number in range(7)]
+        assert run.consumer.reads == ["PAGE"] * 3
+        assert run.consumer.synced == 1
+        assert run.watch.synced
+
+
+async def test_deletions_in_a_gap_are_told_without_a_state() -> None:
+    """A list after a gap shows by its silence who is gone; who came back is somebody else."""
+    kube = FakeKube()
+    for name in ("stays", "goes", "returns"):
+        kube.put(name)
+    async with _running(kube) as run:
+        since = len(run.consumer.changes)
+        kube.break_streams()
+        kube.delete("goes")
+        kube.delete("returns")
+        kube.put("returns")
+        kube.compact()
+        await run.clock.advance(LONG_S)
+
+        assert run.reported[since:] == [
+            (DeltaType.DELETED, "returns"),
+            (DeltaType.ADDED, "returns"),
+            (DeltaType.DELETED, "goes"),
+        ]
+        assert run.consumer.changes[since].object is None
+        assert run.consumer.synced == 2
+
+
+async def test_a_watch_told_in_its_stream_that_it_lags_lists_again() -> None:
+    """The refusal may come as a line of the stream instead of a status."""
+    kube = FakeKube()
+    async with _running(kube) as run:
+        kube.put("a")
+        kube.expire_streams()
+        await run.clock.advance(LONG_S)
+
+        assert run.reported == [(DeltaType.ADDED, "a")]
+        assert run.consumer.synced == 2
+
+
+class _Forgetful(WatchRecorder[Thing]):
+    """A consumer during whose first page the list expires."""
+
+    def __init__(self, kube: FakeKube) -> None:
+        super().__init__()
+        self._kube = kube
+
+    def watch_read(self, resource: str, event: str) -> None:
+        """Change and forget, once."""
+        if not self.reads:
+            self._kube.put("meanwhile")
+            self._kube.compact()
+        super().watch_read(resource, event)
+
+
+async def test_an_expired_page_begins_the_list_anew() -> None:
+    """Pages of a list that took too long are gone: larger ones come next, and nothing twice."""
+    kube = FakeKube()
+    for number in range(7):
+        kube.put(f"t-{number}")
+    async with _running(kube, _Forgetful(kube)) as run:
+        await run.clock.advance(LONG_S)
+
+        assert run.state == kube.versions
+        assert [dict(asked.query).get("limit") for asked in kube.requests] == ["3", "3", "12", None]
+        assert run.consumer.synced == 1
+
+
+async def test_a_watch_continues_from_the_last_thing_it_told() -> None:
+    """After a broken line the event comes again; after a bookmark not even that is needed."""
+    kube = FakeKube()
+    async with _running(kube) as run:
+        kube.put("a")
+        await run.clock.advance(0)
+        kube.bookmark()
+        await run.clock.advance(0)
+        kube.put("b")
+        kube.break_streams(after_bytes=20)
+        await run.clock.advance(LONG_S)
+
+        assert run.reported == [(DeltaType.ADDED, "a"), (DeltaType.ADDED, "b")]
+        versions = [dict(asked.query).get("resourceVersion") for asked in kube.requests]
+        assert versions == [None, "0", "1"]
+        assert run.consumer.synced == 1
+
+
+async def test_failures_are_waited_out_longer_each_time() -> None:
+    """An API server that is down is not asked more and more often, and success forgets that."""
+    kube = FakeKube()
+    async with _running(kube) as run:
+        kube.refuse(*[503] * 5)
+        kube.break_streams()
+        waits = await _waits(run, 6)
+        assert waits == pytest.approx([0.075 * 2**n for n in range(6)])
+        assert run.watch.trouble == ""
+
+        kube.put("a")
+        await run.clock.advance(0)
+        kube.break_streams()
+        assert await _waits(run, 1) == pytest.approx([0.075])
+
+
+async def test_a_version_that_is_gone_is_no_reason_to_wait_on() -> None:
+    """After an outage it is how an API server says that it is back: list at once."""
+    kube = FakeKube()
+    async with _running(kube) as run:
+        kube.refuse(*[0] * 8)
+        kube.break_streams()
+        kube.put("a")
+        kube.compact()
+        waits = await _waits(run, 10)
+        await run.clock.advance(0)
+
+        assert waits[-2:] == pytest.approx([0.075 * 2**8, 0.075])
+        assert run.reported == [(DeltaType.ADDED, "a")]
+
+
+async def test_lists_that_lead_nowhere_are_read_ever_less_often() -> None:
+    """A lagging API server serves lists, and knows no watch from their version on."""
+    kube = FakeKube()
+    kube.put("a")
+    async with _running(kube) as run:
+        kube.is_behind = True
+        kube.break_streams()
+        await run.clock.advance(600)
+
+        assert len(kube.requests) < 2 * 35  # after a minute it is one list in half a minute
+        assert run.reported == [(DeltaType.ADDED, "a")]
+
+
+async def test_an_api_server_that_is_away_at_the_start_is_told_at_once() -> None:
+    """Nobody waits for the patience of a single request to learn why nothing comes."""
+    kube = FakeKube()
+    kube.refuse(503, 503)
+    async with _running(kube) as run:
+        assert "503" in run.watch.not_synced_reason()
+        assert len(run.consumer.failures) == 1
+        await run.clock.advance(LONG_S)
+        assert run.watch.not_synced_reason() == ""
+
+
+async def _waits(run: WatchHarness, count: int) -> list[float]:
+    """Return how long the watch waits, each time anew."""
+    waits = []
+    for _ in range(count):
+        await run.clock.advance(0)
+        waits += run.clock.waits_s
+        await run.clock.advance(run.clock.waits_s[0])
+    return waits
+
+
+async def test_a_stream_that_ends_at_once_is_not_asked_for_at_once() -> None:
+    """Whatever stands before the API server and ends every stream does not make us spin."""
+    kube = FakeKube()
+    async with _running(kube) as run:
+        for _ in range(3):
+            await run.clock.advance(0)
+            kube.end_streams()
+            await run.clock.advance(0)
+            assert len(run.clock.waits_s) == 1
+            await run.clock.advance(run.clock.waits_s[0])
+        assert len(kube.requests) == 5
+
+
+async def test_an_unreadable_object_is_not_there() -> None:
+    """It is reported, the watch goes on, and once it can be read it is added."""
+    kube = FakeKube()
+    kube.put("a", size="many")
+    kube.put("b")
+    async with _running(kube) as run:
+        assert run.reported == [(DeltaType.ADDED, "b")]
+        kube.put("b", size="many")
+        kube.put("a", size=1)
+        await run.clock.advance(0)
+
+        assert run.reported[1:] == [(DeltaType.DELETED, "b"), (DeltaType.ADDED, "a")]
+        assert [skipped.metadata.name for skipped in run.consumer.skipped] == ["a", "b"]
+        assert run.consumer.failures == []
+
+
+async def test_refused_credentials_end_the_watch() -> None:
+    """Nothing but a new start with other credentials helps against a 401."""
+    kube = FakeKube()
+
+    def act() -> None:
+        kube.refuse(401)
+        kube.break_streams()
+
+    with pytest.raises(Unauthorized, match="renew it, or log in again"):
+        await _follow(kube, WatchRecorder(), act)
+
+
+class _Raising(WatchRecorder[Thing]):
+    def change(self, change: Delta[Thing]) -> None:
+        raise ValueError(change.key.name)
+
+
+async def test_what_the_consumer_raises_ends_the_watch() -> None:
+    """A mistake of the consumer is nobody's to wait out."""
+    kube = FakeKube()
+    with pytest.raises(ValueError, match="a"):
+        await _follow(kube, _Raising(), lambda: kube.put("a"))
+
+
+async def _follow(
+    kube: FakeKube, consumer: WatchRecorder[Thing], act: Callable[[], object]
+) -> None:
+    async with _running(kube, consumer) as run:
+        act()
+        await run.clock.advance(LONG_S)
+
+
+NAMES = st.sampled_from(["a", "b", "c", "d", "e"])
+STEPS: Final[st.SearchStrategy[Step]] = st.one_of(
+    NAMES.map(lambda name: lambda kube: kube.put(name)),
+    NAMES.map(lambda name: lambda kube: kube.put(name, size="many")),
+    NAMES.map(lambda name: lambda kube: kube.delete(name)),
+    st.integers(0, 200).map(lambda size: lambda kube: kube.break_streams(size)),
+    st.lists(st.sampled_from([0, 403, 404, 410, 429, 500, 503]), max_size=3).map(
+        lambda statuses: lambda kube: kube.refuse(*statuses)
+    ),
+    st.sampled_from(
+        [FakeKube.bookmark, FakeKube.compact, FakeKube.end_streams, FakeKube.expire_streams]
+    ),
+)
+
+
+@given(
+    st.lists(st.tuples(STEPS, st.sampled_from([0.0, 0.0, 0.05, 1.0, 60.0])), max_size=25),
+    st.integers(1, 300),
+)
+def test_every_net_change_is_told_exactly_once(
+    steps: Sequence[tuple[Step, float]], piece_bytes: int
+) -> None:
+    """After any history the consumer knows what there is, and was told nothing twice.
+
+    `Heard` fails on a change that cannot follow what was told before it.
+    """
+
+    async def live() -> None:
+        kube = FakeKube(piece_bytes)
+        kube.put("a")
+        async with _running(kube) as run:
+            for step, pause_s in steps:
+                step(kube)
+                await run.clock.advance(pause_s)
+            await run.clock.advance(LONG_S)
+            readable = {
+                n: v for n, v in kube.versions.items() if kube.fields(n).get("size") != "many"
+            }
+            assert run.state == readable
+
+    asyncio.run(live())

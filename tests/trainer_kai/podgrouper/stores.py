@@ -1,0 +1,89 @@
+"""A podgrouper store with a JobSet, its Jobs and PodGroups, as the API server would show them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from tests.support.workloads.jobsets import job_uid
+from trainer_kai.api.decode import decode, encode
+from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.meta import Key, PartialObject
+from trainer_kai.api.names import DEFAULT_QUEUE, SCHEDULER_NAME
+from trainer_kai.podgrouper.store import PodgrouperStore
+from trainer_kai.podgrouper.watched_podgroup import FIELD_MANAGER, WatchedPodGroup
+from trainer_kai.policy.podgroups.manifests import GroupingRules, ManifestFields
+
+__all__ = ["BUNDLED", "EXTERNAL", "applied", "job_for", "store_with", "trainjob_for"]
+
+BUNDLED = GroupingRules("bundled", SCHEDULER_NAME, DEFAULT_QUEUE)
+EXTERNAL = GroupingRules("external", SCHEDULER_NAME, DEFAULT_QUEUE)
+
+
+def store_with(jobset: JobSet, *, counts: bool = False) -> PodgrouperStore:
+    """Return a roster that knows a JobSet, its TrainJob and its Jobs."""
+    store = PodgrouperStore(counts=counts)
+    store.trainjob_changed(*trainjob_for(jobset))
+    store.jobset_changed(jobset.metadata.key, jobset)
+    for job in jobset.spec.replicated_jobs:
+        store.job_changed(*job_for(jobset, job.name))
+    return store
+
+
+def trainjob_for(jobset: JobSet, uid: str = "") -> tuple[Key, PartialObject]:
+    """Return the TrainJob that a JobSet names, or another one of that name."""
+    (owner,) = jobset.metadata.owner_references
+    key = Key(jobset.metadata.namespace, owner.name)
+    metadata = {"namespace": key.namespace, "name": key.name, "uid": uid or owner.uid}
+    return key, decode(PartialObject, encode({"metadata": metadata}))
+
+
+def job_for(jobset: JobSet, name: str, owner: str = "") -> tuple[Key, PartialObject]:
+    """Return the first Job of a replicatedJob, controlled by the JobSet or somebody else."""
+    meta = jobset.metadata
+    reference = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "name": meta.name,
+        "uid": owner or meta.uid,
+        "controller": True,
+    }
+    key = Key(meta.namespace, f"{meta.name}-{name}-0")
+    metadata = {
+        "namespace": key.namespace,
+        "name": key.name,
+        "uid": job_uid(name),
+        "ownerReferences": [reference],
+    }
+    return key, decode(PartialObject, encode({"metadata": metadata}))
+
+
+def applied(fields: ManifestFields, *, version: int = 1, more: Any = None) -> WatchedPodGroup:
+    """Return a group as the API server has it after an apply; *more* is what others wrote."""
+    meta = fields["metadata"]
+    managed = {
+        "manager": FIELD_MANAGER,
+        "operation": "Apply",
+        "fieldsV1": {
+            "f:metadata": {
+                "f:labels": dict(_owned(meta["labels"])),
+                "f:annotations": dict(_owned(meta["annotations"])),
+                "f:ownerReferences": {'k:{"uid":"u"}': {}},
+            },
+            "f:spec": dict(_owned(fields["spec"])),
+        },
+    }
+    stored = {
+        "metadata": {
+            **meta,
+            "annotations": {**meta["annotations"], **(more or {}).get("annotations", {})},
+            "uid": f"uid-{meta['name']}",
+            "resourceVersion": str(version),
+            "managedFields": [managed],
+        },
+        "spec": {**fields["spec"], **(more or {}).get("spec", {})},
+    }
+    return decode(WatchedPodGroup, encode(stored))
+
+
+def _owned(fields: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in fields.items():
+        yield f"f:{name}", dict(_owned(value)) if isinstance(value, dict) else {}

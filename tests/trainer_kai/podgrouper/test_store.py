@@ -1,0 +1,126 @@
+"""The podgrouper store: changes in, JobSets to reconcile out, no leak of deleted objects."""
+
+from tests.support.workloads.jobsets import UID, admitted, pod, recorded
+from tests.trainer_kai.podgrouper.stores import BUNDLED, applied, job_for, store_with, trainjob_for
+from tests.trainer_kai.podgrouper.test_plan import NAME, apply_plan, next_plan
+from trainer_kai.api.meta import Key, Meta
+from trainer_kai.api.priority import PriorityClass
+from trainer_kai.podgrouper.store import PodgrouperStore
+
+JOB = Key("default", "job")
+GROUP = Key("default", NAME)
+POD, BOUND = Key("default", "a"), Key("default", "b")
+
+
+def test_a_pod_that_came_before_its_job_is_looked_at_when_the_job_is_known() -> None:
+    """Watches are not in step with each other."""
+    ours = admitted(recorded("torch-distributed"))
+    store = PodgrouperStore(counts=False)
+    store.jobset_changed(JOB, ours)
+    assert store.pod_changed(POD, pod("a", "node")) == JOB
+    assert list(store.members(ours)) == []
+
+    assert store.job_changed(*job_for(ours, "node")) == JOB
+    assert [seen.key for seen in store.members(ours)] == [POD]
+    assert store.job_changed(*job_for(ours, "node")) is None
+
+
+def test_a_jobset_that_came_before_its_trainjob_is_looked_at_when_that_is_known() -> None:
+    """Once: what else changes of a TrainJob is none of the podgrouper's business."""
+    ours = admitted(recorded("torch-distributed"))
+    store = PodgrouperStore(counts=False)
+    store.jobset_changed(JOB, ours)
+    assert not store.has_trainjob(ours)
+    assert not next_plan(store).apply
+
+    assert store.trainjob_changed(*trainjob_for(ours)) == {JOB}
+    assert store.has_trainjob(ours)
+    assert next_plan(store).apply
+    assert store.trainjob_changed(*trainjob_for(ours)) == frozenset()
+
+
+def test_another_trainjob_of_the_same_name_is_not_the_one_that_is_named() -> None:
+    """Nor is one that is gone, or that was made anew."""
+    ours = admitted(recorded("torch-distributed"))
+    store = store_with(ours)
+    key, other = trainjob_for(ours, uid="another")
+
+    assert store.trainjob_changed(key, other) == {JOB}
+    assert not store.has_trainjob(ours)
+    store.trainjob_changed(*trainjob_for(ours))
+    store.trainjob_changed(key, None)
+    assert not store.has_trainjob(ours)
+
+
+def test_pods_that_are_assigned_are_nobodys_business_in_bundled_mode() -> None:
+    """They are not kept, and wake nobody."""
+    ours = admitted(recorded("torch-distributed"))
+    store = store_with(ours)
+
+    assert store.pod_changed(POD, pod("a", "node", group=NAME)) is None
+    assert list(store.members(ours)) == []
+
+
+def test_an_external_scheduler_needs_pods_to_be_counted() -> None:
+    """A pod wakes its JobSet when something that counts changed."""
+    ours = admitted(recorded("torch-distributed"), staged=True)
+    store = store_with(ours, counts=True)
+
+    assert store.pod_changed(POD, pod("a", "node", group=NAME)) == JOB
+    assert store.pod_changed(POD, pod("a", "node", group=NAME)) is None
+    assert store.pod_changed(POD, pod("a", "node", group=NAME, phase="Running")) == JOB
+    assert store.pod_changed(POD, None) == JOB
+    assert list(store.members(ours)) == []
+
+
+def test_an_event_from_before_our_own_write_does_not_undo_it() -> None:
+    """The answer to a write is known before the watch shows what was before it."""
+    store = store_with(admitted(recorded("torch-distributed")))
+    (fields,) = next_plan(store).apply
+    store.group_changed(GROUP, applied(fields, version=7))
+
+    before = {**fields, "spec": {**fields["spec"], "queue": "before"}}
+    store.group_changed(GROUP, applied(before, version=6))
+    assert not next_plan(store).apply
+    store.group_changed(GROUP, applied(before, version=8))
+    assert next_plan(store).apply
+
+
+def test_only_pods_on_nodes_keep_a_group_as_it_is() -> None:
+    """Who is over or going does not; the last one that leaves has its JobSet looked at."""
+    store = store_with(admitted(recorded("torch-distributed")))
+    apply_plan(store)
+    on = {"group": NAME, "node": "n", "phase": "Running"}
+    for report in ({**on, "node": ""}, {**on, "phase": "Failed"}, {**on, "going": True}):
+        assert store.pod_changed(POD, pod("a", "node", **report)) is None
+        assert not store.is_running(UID)
+    for key in (POD, BOUND):
+        assert store.pod_changed(key, pod(key.name, "node", **on)) is None
+    assert store.is_running(UID)
+    assert store.pod_changed(POD, pod("a", "node", **{**on, "phase": "Succeeded"})) is None
+    assert store.is_running(UID)
+    assert store.pod_changed(BOUND, None) == JOB
+    assert not store.is_running(UID)
+
+
+def test_nothing_is_kept_of_what_is_gone() -> None:
+    """A controller that runs for a year knows what there is, and no more."""
+    ours = admitted(recorded("deepspeed-distributed"))
+    store = store_with(ours, counts=True)
+    apply_plan(store, BUNDLED)
+    store.pod_changed(POD, pod("a", "node"))
+    store.pod_changed(BOUND, pod("b", "node", group=NAME, node="n", phase="Running"))
+    store.priority_class_changed("train", PriorityClass(metadata=Meta(name="train"), value=50))
+
+    store.pod_changed(POD, None)
+    store.pod_changed(BOUND, None)
+    store.priority_class_changed("train", None)
+    for job in ours.spec.replicated_jobs:
+        store.job_changed(job_for(ours, job.name)[0], None)
+    store.group_deleted(GROUP, f"uid-{NAME}")
+    store.jobset_changed(JOB, None)
+    store.trainjob_changed(trainjob_for(ours)[0], None)
+
+    kept = {name: value for name, value in vars(store).items() if isinstance(value, dict)}
+    assert len(kept) == 12
+    assert not any(kept.values())

@@ -1,0 +1,329 @@
+"""What cannot be meant: stages, names, amounts, wishes; each with its place and what is right."""
+
+from typing import Any
+
+import pytest
+
+from tests.support.case import Case, ids
+from tests.trainer_kai.policy.lint.cluster import GPU, RULES, known_cluster, short
+from tests.trainer_kai.policy.specs import jobset, rjob
+from trainer_kai.api.jobset import JobSet
+from trainer_kai.policy.lint import lint_jobset
+from trainer_kai.policy.podgroups.manifests import GroupingRules
+
+POD = "spec.replicatedJobs[0].template.spec.template.spec"
+RESOURCES = f"{POD}.containers[0].resources"
+TOPOLOGY = "kai.scheduler/topology"
+REQUIRED = f"{TOPOLOGY}-required-placement"
+PREFERRED = f"{TOPOLOGY}-preferred-placement"
+EXTERNAL = GroupingRules("external", "kai-scheduler", "default-queue")
+
+
+def pod(limits: dict[str, Any] | None = None, requests: dict[str, Any] | None = None) -> JobSet:
+    """Return a JobSet of one pod with these amounts."""
+    resources = {"limits": limits or {}, "requests": requests or {}}
+    return jobset(rjob("node", pod={"containers": [{"name": "node", "resources": resources}]}))
+
+
+def wrong(place: str, message: str) -> list[str]:
+    """Write that an amount is refused."""
+    return [f"wrong-amount! {RESOURCES}.{place}: {message}; no pod can be made as it is"]
+
+
+AMOUNTS = [
+    Case("right", pod({GPU: 1, "cpu": "2"}, {GPU: "1", "cpu": "500m"}), []),
+    Case(
+        "a part of a GPU",
+        pod({GPU: "0.5"}),
+        wrong(
+            f"limits[{GPU}]",
+            "0.5 must be a whole number, or the annotation gpu-fraction for a part of one",
+        ),
+    ),
+    Case(
+        "a part of another device",
+        pod({"rdma/hca": "500m"}),
+        wrong("limits[rdma/hca]", "500m must be a whole number"),
+    ),
+    Case(
+        "more asked for than the limit",
+        pod({"cpu": 1}, {"cpu": 2}),
+        wrong("requests[cpu]", "2 must not be above the limit, which is 1"),
+    ),
+    Case(
+        "of GPUs both must be the same",
+        pod({GPU: 8}, {GPU: 4}),
+        wrong(f"requests[{GPU}]", "4 must be the limit as well, which is 8"),
+    ),
+    Case(
+        "of GPUs there must be a limit",
+        pod(None, {GPU: 4}),
+        wrong(f"requests[{GPU}]", "4 must be the limit as well, which is none"),
+    ),
+    Case("less than nothing", pod({"cpu": "-1"}), wrong("limits[cpu]", "-1 must not be negative")),
+    Case(
+        "no quantity",
+        pod({"cpu": "many"}),
+        wrong(
+            "limits[cpu]",
+            '\'many\' is no quantity; write one such as "2", "500m", "1.5", "16Gi" or "1e3"',
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize("case", AMOUNTS, ids=ids)
+def test_amounts_that_the_api_server_refuses(case: Case[JobSet, list[str]]) -> None:
+    """Their pods are never made."""
+    assert jobset_findings(case.given) == case.want
+
+
+def jobset_findings(whole: JobSet, rules: GroupingRules = EXTERNAL) -> list[str]:
+    """Return what is found, in a cluster of which no node is known."""
+    return [short(it) for it in lint_jobset(whole, "team", rules, known_cluster())]
+
+
+def named(**metadata: Any) -> JobSet:
+    """Return a JobSet that wishes something."""
+    return jobset(rjob("node"), **metadata)
+
+
+NAMES = [
+    Case("a class that there is", named(labels={"priorityClassName": "build"}), []),
+    Case(
+        "a class that there is not",
+        named(labels={"priorityClassName": "gold"}),
+        [
+            (
+                "unknown-priority? metadata.labels[priorityClassName]: there is no PriorityClass "
+                "'gold', so it counts for nothing; there are build, train"
+            )
+        ],
+    ),
+    Case(
+        "no pod is made of a template that names one",
+        jobset(rjob("node", pod={"priorityClassName": "gold"})),
+        [
+            (
+                f"unknown-priority! {POD}.priorityClassName: there is no PriorityClass 'gold', so "
+                "no "
+                "pod can be made; there are build, train"
+            )
+        ],
+    ),
+    Case(
+        "a topology that there is not",
+        named(annotations={TOPOLOGY: "rings", REQUIRED: "rack"}),
+        [
+            (
+                f"unknown-topology? metadata.annotations[{TOPOLOGY}]: there is no Topology "
+                "'rings'; "
+                "there is racks"
+            )
+        ],
+    ),
+    Case(
+        "a level that it does not have",
+        named(annotations={TOPOLOGY: "racks", REQUIRED: "row"}),
+        [
+            (
+                f"unknown-topology? metadata.annotations[{REQUIRED}]: topology racks has no level "
+                "'row'; its levels are zone, rack, kubernetes.io/hostname"
+            )
+        ],
+    ),
+    Case(
+        "the same of one Job",
+        jobset(rjob("node", annotations={TOPOLOGY: "rings"})),
+        [
+            (
+                "unknown-topology? spec.replicatedJobs[0].template.metadata.annotations"
+                f"[{TOPOLOGY}]: there is no Topology 'rings'; there is racks"
+            )
+        ],
+    ),
+    Case(
+        "a preemptibility that there is not",
+        named(labels={"kai.scheduler/preemptibility": "maybe"}),
+        [
+            (
+                "not-understood? metadata.labels[kai.scheduler/preemptibility]: 'maybe' must be "
+                "'preemptible' or 'non-preemptible'; it is ignored"
+            )
+        ],
+    ),
+    Case(
+        "no duration",
+        named(annotations={"kai.scheduler/preemption-delay": "soon"}),
+        [
+            (
+                "not-understood? metadata.annotations[kai.scheduler/preemption-delay]: 'soon' is "
+                'no duration; write one such as "90s", "10m" or "1h30m"; units are ns, us, ms, s, '
+                "m and h; it is ignored"
+            )
+        ],
+    ),
+    Case("a queue is somebody else's care", named(labels={"kai.scheduler/queue": "-"}), []),
+]
+
+
+@pytest.mark.parametrize("case", NAMES, ids=ids)
+def test_names_and_annotations(case: Case[JobSet, list[str]]) -> None:
+    """What there is instead is told."""
+    assert jobset_findings(case.given) == case.want
+
+
+SYSTEM = "system-node-critical"
+
+# a label, and the classes of the pods → what is found
+REFUSED = (
+    f"priority-refused! metadata.labels[priorityClassName]: it may not choose PriorityClass "
+    f"{SYSTEM}: its value 2000001000 is not below 1000000000; choose build or train, or name it in"
+    " spec.priorityClassName of all pods, where the API server admits it"
+)
+CHOSEN = [
+    Case("by a label alone", (SYSTEM, "", ""), [REFUSED]),
+    Case("one pod template has it", (SYSTEM, SYSTEM, ""), [REFUSED]),
+    Case("all of them have it", (SYSTEM, SYSTEM, SYSTEM), []),
+    Case("they have it, and there is no label", ("", SYSTEM, SYSTEM), []),
+    Case("another class", ("build", "", ""), []),
+]
+
+
+@pytest.mark.parametrize("case", CHOSEN, ids=ids)
+def test_classes_that_a_label_may_not_choose(
+    case: Case[tuple[str, str, str], list[str]],
+) -> None:
+    """Whoever schedules: KAI would let it choose."""
+    label, *classes = case.given
+    jobs = [
+        rjob(name, pod={"priorityClassName": text})
+        for name, text in zip("ab", classes, strict=True)
+    ]
+    whole = jobset(*jobs, labels={"priorityClassName": label} if label else {})
+    known = known_cluster(priorities={"train": 50, "build": 100, SYSTEM: 2_000_001_000})
+
+    for rules in (RULES, EXTERNAL):
+        assert [short(it) for it in lint_jobset(whole, "team", rules, known)] == case.want
+
+
+def test_a_pod_that_says_too_much() -> None:
+    """Our scheduler looks at so much of it; KAI at all of it."""
+    whole = pod({f"example.com/r{n}": "1" for n in range(65)})
+
+    what = (
+        "spec.containers[*].resources: asks for 65 resources, at most 64 are looked at; name at"
+        " most 64"
+    )
+    assert jobset_findings(whole, RULES) == [f"pod-says-too-much! {POD}: {what}"]
+    assert jobset_findings(whole, EXTERNAL) == []
+
+
+def required(path: str) -> str:
+    """Write that a required topology is to come."""
+    return (
+        f'topology-to-come! {path}[{REQUIRED}]: required topology "rack" of topology "racks" is '
+        f"not supported yet: the pods wait; remove it or use {PREFERRED}"
+    )
+
+
+DOMAINS = {TOPOLOGY: "racks", REQUIRED: "rack"}
+TEMPLATE = "spec.replicatedJobs[0].template.metadata.annotations"
+UNSUPPORTED = [
+    Case("of the whole", named(annotations=DOMAINS), [required("metadata.annotations")]),
+    Case("of one Job", jobset(rjob("node", annotations=DOMAINS)), [required(TEMPLATE)]),
+    Case(
+        "preferred",
+        named(annotations={TOPOLOGY: "racks", PREFERRED: "rack"}),
+        [
+            (
+                f'topology-to-come? metadata.annotations[{PREFERRED}]: preferred topology "rack" '
+                'of topology "racks" has no effect yet'
+            )
+        ],
+    ),
+    Case("no level", named(annotations={TOPOLOGY: "racks"}), []),
+    Case(
+        "whose groups another program makes",
+        named(annotations={**DOMAINS, "kai.scheduler/skip-podgrouper": "true"}),
+        [],
+    ),
+]
+
+
+@pytest.mark.parametrize("case", UNSUPPORTED, ids=ids)
+def test_topologies_are_unsupported(case: Case[JobSet, list[str]]) -> None:
+    """A group that requires a topology waits under our scheduler; KAI does what it asks for."""
+    assert jobset_findings(case.given, RULES) == case.want
+    assert jobset_findings(case.given, EXTERNAL) == []
+
+
+def test_an_ignored_topology_is_not_reported_as_unsupported() -> None:
+    """Nothing of it gets into the group."""
+    odd = named(annotations={TOPOLOGY: "No Topology", REQUIRED: "rack"})
+    lost = named(annotations={REQUIRED: "rack"})
+
+    found = [*jobset_findings(odd, RULES), *jobset_findings(lost, RULES)]
+
+    assert not any(it.startswith("topology-to-come") for it in found)
+
+
+STAGES = [
+    Case(
+        "a replicatedJob that there is not",
+        jobset(rjob("a"), rjob("b", "x Ready")),
+        [
+            (
+                "unreachable! spec.replicatedJobs[1].dependsOn[0].name: there is no replicatedJob "
+                "'x'; before it there is a"
+            )
+        ],
+    ),
+    Case(
+        "a circle",
+        jobset(rjob("a", "b Ready"), rjob("b", "a Complete")),
+        [
+            "unreachable! spec.replicatedJobs[0].dependsOn[0].name: 'b' must be listed before 'a'",
+            "unreachable! spec.replicatedJobs: a and b wait for each other, so none of them begins",
+        ],
+    ),
+    Case(
+        "who never ends",
+        jobset(rjob("a", parallelism=0, completions=1), rjob("b", "a Complete")),
+        [
+            (
+                "unreachable! spec.replicatedJobs[1].dependsOn: 'a' can never be Complete, so b "
+                "never "
+                "begins"
+            )
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize("case", STAGES, ids=ids)
+def test_stages_that_are_never_reached(case: Case[JobSet, list[str]]) -> None:
+    """As the podgrouper has it."""
+    assert jobset_findings(case.given) == case.want
+
+
+def test_blocking_findings_come_first_and_sixteen_are_the_most() -> None:
+    """The API server passes no more on."""
+    broken = {"resources": {"limits": {f"a/{i}": "0.5" for i in range(40)}}}
+    whole = jobset(rjob("node", pod={"containers": [broken]}), labels={"priorityClassName": "gold"})
+
+    found = lint_jobset(whole, "team", RULES, known_cluster())
+
+    assert [it.code for it in found] == ["wrong-amount"] * 16
+
+
+def test_kinds_that_are_not_listed_have_no_findings() -> None:
+    """The caches of a process that has just started are empty."""
+    whole = jobset(
+        rjob("node"),
+        labels={"priorityClassName": "gold"},
+        annotations={TOPOLOGY: "rings", REQUIRED: "rack"},
+    )
+    nothing = known_cluster()._replace(priorities=None, topologies=None)
+
+    assert lint_jobset(whole, "team", EXTERNAL, nothing) == ()

@@ -1,0 +1,99 @@
+"""The sets of nodes say the same as a look at each node, however they came to be."""
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.support.instruction_count import count_instructions
+from tests.trainer_kai.policy.lint.cluster import decode_spec, node, pod_spec
+from trainer_kai.api.node import Node
+from trainer_kai.api.pod import PodSpec
+from trainer_kai.policy.lint import NodeIndex
+
+TAINTS = ("a=1:NoSchedule", "b=:NoExecute", "c=1:PreferNoSchedule")
+
+
+def any_node(chance: Random, name: str) -> Node:
+    """Return a node with a few of a few things."""
+    taints = [taint for taint in TAINTS if chance.random() < 0.3]
+    labels: Any = {key: chance.choice("12") for key in ("x", "y") if chance.random() < 0.7}
+    return node(name, chance.choice([0, 4, 8]), *taints, **labels)
+
+
+def answers(nodes: NodeIndex, pod: PodSpec) -> object:
+    """Return what can be asked, without the numbers that nodes happen to have."""
+    sizes = sorted((sorted(has.items()), of.bit_count()) for has, of in nodes.by_allocatable())
+    domains = sorted(one.bit_count() for one in nodes.domains(("x", "y"), nodes.all))
+    counts = (
+        nodes.all.bit_count(),
+        nodes.eligible_for(pod).bit_count(),
+        nodes.selected_by(pod).bit_count(),
+    )
+    return sizes, domains, counts, nodes.label_values("x"), nodes.taints(nodes.all)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_nodes_put_one_by_one_are_those_put_at_once(seed: int) -> None:
+    """Nodes come, change and go, and their numbers are used again."""
+    chance = Random(seed)
+    stored: dict[str, Node] = {}
+    nodes = NodeIndex()
+    pod = decode_spec(PodSpec, pod_spec(nodeSelector={"x": "1"}, tolerations=[{"key": "a"}]))
+    for _ in range(60):
+        name = f"n{chance.randrange(12)}"
+        if chance.random() < 0.3:
+            stored.pop(name, None)
+            nodes.drop(name)
+        else:
+            stored[name] = any_node(chance, name)
+            nodes.put(stored[name])
+
+    assert answers(nodes, pod) == answers(NodeIndex(stored.values()), pod)
+
+
+def test_a_node_that_cannot_be_read_is_none() -> None:
+    """It is one again when it can."""
+    broken = decode_spec(
+        Node, {"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "many"}}}
+    )
+    nodes = NodeIndex([node("n")])
+    nodes.put(broken)
+    unreadable = nodes.all
+    nodes.put(node("n"))
+
+    assert (unreadable, nodes.all.bit_count()) == (0, 1)
+
+
+def test_a_cordon_passes() -> None:
+    """So does what a node says of its state by taints."""
+    cordoned = decode_spec(
+        Node,
+        {
+            "metadata": {"name": "n"},
+            "spec": {
+                "unschedulable": True,
+                "taints": [
+                    {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"},
+                    {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"},
+                ],
+            },
+        },
+    )
+
+    assert NodeIndex([cordoned]).eligible_for(decode_spec(PodSpec, pod_spec())) == 1
+
+
+def put_all(nodes: NodeIndex, all_of_them: list[Node]) -> None:
+    """Tell of nodes again."""
+    for one in all_of_them:
+        nodes.put(one)
+
+
+def test_a_node_that_says_the_same_again_costs_nothing() -> None:
+    """Nodes tell how they are every few minutes, thousands of them."""
+    many = [node(f"n{i}", rack=f"r{i % 50}") for i in range(1000)]
+    nodes = NodeIndex(many)
+
+    assert count_instructions(lambda: put_all(nodes, many)) < 300 * len(many)
+    assert count_instructions(lambda: nodes.put(node("n0", rack="r1"))) < 3000

@@ -1,0 +1,276 @@
+"""Lint of TrainJobs: where in a TrainJob it is said, and what is nobody's business here."""
+
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+
+from tests.support.case import Case, ids
+from tests.support.repository import ROOT
+from tests.trainer_kai.policy.lint.cluster import GPU, RULES, known_cluster, node, queue_spec, short
+from trainer_kai.api.decode import decode, encode
+from trainer_kai.api.runtime import Runtime
+from trainer_kai.api.trainjob import TrainJob
+from trainer_kai.policy.finding import Finding, FindingCode
+from trainer_kai.policy.lint import KnownCluster, is_refusable, lint_trainjob
+
+STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
+TOPOLOGY = "kai.scheduler/topology"
+REQUIRED = f"{TOPOLOGY}-required-placement"
+UNSUPPORTED = (
+    "is not supported yet: the pods wait; remove it or use "
+    "kai.scheduler/topology-preferred-placement"
+)
+EIGHTS = known_cluster(*(node(f"n{i}", rack=f"r{i % 2}", zone="z") for i in range(4)))
+
+
+class TrainJobInput(NamedTuple):
+    """A TrainJob, its runtime, what is known."""
+
+    job: dict[str, Any]
+    runtime: dict[str, Any]
+    cluster: KnownCluster = EIGHTS
+
+
+def trainjob_findings(given: TrainJobInput) -> list[str]:
+    """Return what is found."""
+    job = decode(TrainJob, encode({"metadata": {"name": "job", "namespace": "x"}, **given.job}))
+    runtime = decode(Runtime, encode(given.runtime))
+    return [short(it) for it in lint_trainjob(job, runtime, "team", RULES, given.cluster)]
+
+
+def job(nodes: int | None = None, gpus: int | None = None, **fields: Any) -> dict[str, Any]:
+    """Return a TrainJob of a runtime called torch."""
+    trainer: dict[str, Any] = {} if nodes is None else {"numNodes": nodes}
+    if gpus is not None:
+        trainer["resourcesPerNode"] = {"limits": {GPU: gpus}}
+    meta = {"name": "job", "namespace": "x", **fields.pop("metadata", {})}
+    spec = {"runtimeRef": {"name": "torch"}, "trainer": trainer, **fields}
+    return {"metadata": meta, "spec": spec}
+
+
+def runtime(gpus: int = 8, metadata: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    """Return a runtime with one replicatedJob, and what else its spec says."""
+    limits = {"limits": {GPU: gpus}} if gpus else {}
+    pods = {"containers": [{"name": "side"}, {"name": "node", "resources": limits}]}
+    one = {
+        "name": "node",
+        "template": {
+            "metadata": {"labels": {STEP: "trainer"}},
+            "spec": {"template": {"spec": {**pods, **spec.pop("pod", {})}}},
+        },
+    }
+    template = {"metadata": metadata or {}, "spec": {"replicatedJobs": [one]}}
+    return {
+        "metadata": {"name": "torch"},
+        "spec": {"mlPolicy": {"numNodes": 1, "torch": {}}, "template": template, **spec},
+    }
+
+
+IN_RUNTIME = "ClusterTrainingRuntime torch, spec.template.spec.replicatedJobs[0]"
+PATHS = [
+    Case("nothing is wrong", TrainJobInput(job(4), runtime()), []),
+    Case(
+        "numNodes",
+        TrainJobInput(job(5), runtime()),
+        [
+            (
+                "unit-too-large! spec.trainer.numNodes: 5 pods of node start together, and the 4 "
+                "nodes "
+                "for them hold 4; ask for 4 or fewer"
+            )
+        ],
+    ),
+    Case(
+        "the number of the runtime",
+        TrainJobInput(job(), runtime(mlPolicy={"numNodes": 5})),
+        [
+            (
+                "unit-too-large! spec.runtimeRef: 5 pods of node start together, and the 4 nodes "
+                "for "
+                f"them hold 4; ask for 4 or fewer ({IN_RUNTIME}.template.spec.parallelism)"
+            )
+        ],
+    ),
+    Case(
+        "resourcesPerNode",
+        TrainJobInput(job(gpus=16), runtime()),
+        [
+            (
+                f"pod-too-large! spec.trainer.resourcesPerNode.limits[{GPU}]: each pod of node "
+                "asks "
+                f"for 16 {GPU}, and the largest of 4 nodes for it has 8; ask for that or less"
+            )
+        ],
+    ),
+    Case(
+        "the amounts of the runtime",
+        TrainJobInput(job(), runtime(16)),
+        [
+            (
+                f"pod-too-large! spec.runtimeRef: each pod of node asks for 16 {GPU}, and the "
+                "largest "
+                f"of 4 nodes for it has 8; ask for that or less ({IN_RUNTIME}"
+                f".template.spec.template.spec.containers[1].resources.limits[{GPU}])"
+            )
+        ],
+    ),
+    Case(
+        "a request over the limit of the runtime",
+        TrainJobInput(job(trainer={"resourcesPerNode": {"requests": {GPU: 4}}}), runtime()),
+        [
+            (
+                f"wrong-amount! spec.trainer.resourcesPerNode.requests[{GPU}]: 4 must be the "
+                "limit as "
+                "well, which is 8; no pod can be made as it is"
+            )
+        ],
+    ),
+    Case(
+        "a label of the TrainJob",
+        TrainJobInput(job(metadata={"labels": {"priorityClassName": "gold"}}), runtime()),
+        [
+            (
+                "unknown-priority? metadata.labels[priorityClassName]: there is no PriorityClass "
+                "'gold', so it counts for nothing; there are build, train"
+            )
+        ],
+    ),
+    Case(
+        "a label of the runtime outranks it",
+        TrainJobInput(
+            job(metadata={"labels": {"priorityClassName": "gold"}}),
+            runtime(metadata={"labels": {"priorityClassName": "train"}}),
+        ),
+        [],
+    ),
+    Case(
+        "an annotation of the TrainJob",
+        TrainJobInput(
+            job(3, metadata={"annotations": {TOPOLOGY: "racks", REQUIRED: "rack"}}),
+            runtime(),
+        ),
+        [
+            (
+                f'topology-to-come! metadata.annotations[{REQUIRED}]: required topology "rack" of '
+                f'topology "racks" {UNSUPPORTED}'
+            ),
+            (
+                f"domain-too-small! metadata.annotations[{REQUIRED}]: 3 pods of node must be in "
+                "one "
+                "rack of topology racks, and the largest holds 2; ask for 2 or fewer, or a "
+                "coarser level"
+            ),
+        ],
+    ),
+    Case(
+        "an annotation of the runtime",
+        TrainJobInput(
+            job(3), runtime(metadata={"annotations": {TOPOLOGY: "racks", REQUIRED: "rack"}})
+        ),
+        [
+            (
+                'topology-to-come! spec.runtimeRef: required topology "rack" of topology "racks" '
+                f"{UNSUPPORTED} (ClusterTrainingRuntime torch, "
+                f"spec.template.metadata.annotations[{REQUIRED}])"
+            ),
+            (
+                "domain-too-small! spec.runtimeRef: 3 pods of node must be in one rack of topology "
+                "racks, and the largest holds 2; ask for 2 or fewer, or a coarser level "
+                f"(ClusterTrainingRuntime torch, spec.template.metadata.annotations[{REQUIRED}])"
+            ),
+        ],
+    ),
+    Case(
+        "a stage of the runtime",
+        TrainJobInput(
+            job(),
+            runtime(
+                template={
+                    "spec": {
+                        "replicatedJobs": [
+                            {"name": "a", "dependsOn": [{"name": "b", "status": "Ready"}]}
+                        ]
+                    }
+                }
+            ),
+        ),
+        [
+            (
+                "unreachable! spec.runtimeRef: there is no replicatedJob 'b'; before it there is "
+                "none: "
+                "this is the first one (ClusterTrainingRuntime torch, "
+                "spec.template.spec.replicatedJobs[0].dependsOn[0].name)"
+            )
+        ],
+    ),
+    Case(
+        "what Trainer refuses to build",
+        TrainJobInput(job(), runtime(template={"spec": {"replicatedJobs": []}})),
+        ["not-built! spec.runtimeRef: the runtime has no replicatedJobs: nothing will run"],
+    ),
+    Case(
+        "what has no effect refuses nothing",
+        TrainJobInput(job(2), runtime(template={"spec": {"replicatedJobs": [{"name": "a"}]}})),
+        [
+            (
+                "not-built? spec.trainer.numNodes: has no effect: the runtime has no replicatedJob "
+                f"labelled {STEP}=trainer"
+            )
+        ],
+    ),
+    Case(
+        "the queue",
+        TrainJobInput(job(2), runtime(), known_cluster(queues={"team": queue_spec(limit=8)})),
+        [
+            (
+                "over-limit! spec.trainer.numNodes: what starts together asks for 16 GPU, and "
+                "queue team "
+                "may have 8 GPU at most; ask for that or less, or name another queue"
+            )
+        ],
+    ),
+    Case("no pods at all", TrainJobInput(job(0, gpus=99), runtime()), []),
+    Case(
+        "somebody else builds it",
+        TrainJobInput(job(99, managedBy="kueue.x-k8s.io/multikueue"), runtime()),
+        [],
+    ),
+    Case(
+        "somebody else places it",
+        TrainJobInput(job(99), runtime(podGroupPolicy={"volcano": {}})),
+        [],
+    ),
+]
+
+
+@pytest.mark.parametrize("case", PATHS, ids=ids)
+def test_paths_in_the_trainjob(case: Case[TrainJobInput, list[str]]) -> None:
+    """A path is a field of the TrainJob; what a runtime says is named in the message."""
+    assert trainjob_findings(case.given) == case.want
+
+
+SHIPPED = sorted((ROOT / "tests" / "fixtures" / "runtimes").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_a_shipped_runtime_has_no_findings(path: Any) -> None:
+    """They all run on four such nodes."""
+    whole = yaml.safe_load(path.read_text())
+
+    assert trainjob_findings(TrainJobInput(job(2), whole)) == []
+
+
+REFUSED = [
+    Case("what never runs", Finding("p", "m", blocks=True, code=FindingCode.UNREACHABLE), True),
+    Case("a name that nobody has", Finding("p", "m", code=FindingCode.UNKNOWN_PRIORITY), True),
+    Case("a topology that nobody has", Finding("p", "m", code=FindingCode.UNKNOWN_TOPOLOGY), True),
+    Case("a node that may come", Finding("p", "m", code=FindingCode.NO_NODE_TODAY), False),
+    Case("what is ignored", Finding("p", "m", code=FindingCode.INVALID_VALUE), False),
+]
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=ids)
+def test_what_a_site_can_refuse(case: Case[Finding, bool]) -> None:
+    """What cannot run, and what names something that is not there."""
+    assert is_refusable(case.given) is case.want

@@ -1,0 +1,159 @@
+"""What a Job says that cannot make its pods, and for how long that is worth anything."""
+
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+import pytest
+
+from tests.support.case import Case, ids
+from trainer_kai.api.event import Event, ObjectReference
+from trainer_kai.api.job import JobSpec, JobTemplate
+from trainer_kai.api.jobset import JobSet, JobSetSpec, JobSetStatus, ReplicatedJob
+from trainer_kai.api.meta import Condition, Key, Meta
+from trainer_kai.policy.pods.creation_failures import (
+    CreatedPod,
+    PodCreationFailure,
+    owning_replicated_job,
+    read_creation_failure,
+    still_applies,
+)
+
+NOW: Final = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
+AT: Final = "2026-01-01T11:59:00"
+JOB: Final = Key("ns", "job-node-0")
+QUOTA: Final = "exceeded quota: gpus, requested: pods=1, used: pods=2, limited: pods=2"
+
+
+def event(message: str, **fields: Any) -> Event:
+    """Return an event of a Job."""
+    about = ObjectReference(kind="Job", namespace="ns", name=JOB.name, uid="u")
+    wanted = {"reason": "FailedCreate", "involved_object": about, **fields}
+    meta = Meta(name="e", namespace="ns", creation_timestamp="2026-01-01T11:00:00Z")
+    return Event(metadata=meta, message=message, last_timestamp=f"{AT}Z", **wanted)
+
+
+MESSAGES = [
+    Case("a quota", f'Error creating: pods "job-node-0-1-x7" is forbidden: {QUOTA}', QUOTA),
+    Case(
+        "for the tenth time",
+        f'(combined from similar events): Error creating: pods "a" is forbidden: {QUOTA}',
+        QUOTA,
+    ),
+    Case(
+        "a policy, in several lines",
+        'Error creating: pods "a" is forbidden: violates PodSecurity "restricted:latest":\n a (b)',
+        'violates PodSecurity "restricted:latest": a (b)',
+    ),
+    Case("a webhook", "Error creating: x denied the request: no", "x denied the request: no"),
+    Case("something else", "no such thing", "no such thing"),
+    Case("something long", "x" * 1000, "x" * 499 + "…"),
+]
+
+
+@pytest.mark.parametrize("case", MESSAGES, ids=ids)
+def test_reasons(case: Case[str, str]) -> None:
+    """Without what is another word for each pod: else the same would be told anew each time."""
+    assert read_creation_failure(event(case.given)) == PodCreationFailure(AT, "e", JOB, case.want)
+
+
+def test_other_events_say_nothing_of_pods() -> None:
+    """Of other kinds, and of other reasons."""
+    others = [event("x", reason="SuccessfulCreate"), event("x", involved_object=ObjectReference())]
+
+    assert [read_creation_failure(it) for it in others] == [None, None]
+
+
+@pytest.mark.parametrize("name", ["-" * 10**6 + "1", "job-node-" + "9" * 5000])
+def test_events_with_long_names_are_skipped(name: str) -> None:
+    """The API server takes any name in there; no Job has one that is so long."""
+    about = ObjectReference(kind="Job", namespace="ns", name=name)
+
+    assert read_creation_failure(event("x", involved_object=about)) is None
+
+
+def jobset(name: str = "job", *jobs: str, **fields: Any) -> JobSet:
+    """Return a JobSet whose Jobs have four pods each, at most three at a time."""
+    template = JobTemplate(spec=JobSpec(parallelism=3, completions=4))
+    names = jobs or ("node",)
+    replicated = tuple(ReplicatedJob(name=it, replicas=2, template=template) for it in names)
+    meta = Meta(namespace="ns", name=name, creation_timestamp=fields.pop("made", f"{AT}Z"))
+    status = JobSetStatus(**fields.pop("status", {}))
+    return JobSet(
+        metadata=meta, spec=JobSetSpec(replicated_jobs=replicated, **fields), status=status
+    )
+
+
+OWNERS = [
+    Case("by its name", ("job-node-1", [jobset()]), "job node"),
+    Case("there are not so many", ("job-node-2", [jobset()]), ""),
+    Case("another replicatedJob", ("job-launcher-0", [jobset()]), ""),
+    Case("no JobSet", ("other-node-0", [jobset()]), ""),
+    Case("a CronJob's", ("job-node-29000000", [jobset()]), ""),
+    Case("no number", ("job-node-x", [jobset()]), ""),
+    Case("names in which hyphens are", ("a-b-c-d-0", [jobset("a-b", "c-d")]), "a-b c-d"),
+    Case("names that begin alike", ("a-b-c-0", [jobset("a", "x"), jobset("a-b", "c")]), "a-b c"),
+]
+
+
+@pytest.mark.parametrize("case", OWNERS, ids=ids)
+def test_owning_replicated_job(case: Case[tuple[str, list[JobSet]], str]) -> None:
+    """Events name nothing but the Job."""
+    name, jobsets = case.given
+
+    found = owning_replicated_job(Key("ns", name), {it.metadata.key: it for it in jobsets})
+
+    assert (f"{found[0].metadata.name} {found[1].name}" if found else "") == case.want
+
+
+JOBSET: Final = jobset()
+
+
+class Scene(NamedTuple):
+    """What is there when it is asked."""
+
+    jobset: JobSet = JOBSET
+    pods: tuple[CreatedPod, ...] = ()
+    at: str = AT
+
+
+def pods(number: int, created: str = AT, *, counts: bool = True) -> tuple[CreatedPod, ...]:
+    """Return some pods of the Job."""
+    return (CreatedPod(JOB.name, f"{created}Z", counts),) * number
+
+
+def resumed(at: str) -> JobSet:
+    """Return a JobSet that was suspended until then."""
+    condition = Condition(type="Suspended", status="False", last_transition_time=at)
+    return jobset(made="2026-01-01T11:00:00Z", status={"conditions": (condition,)})
+
+
+LATER: Final = "2026-01-01T11:59:01"
+STILL_APPLIES = [
+    Case("no pod at all", Scene(), True),
+    Case("some, made until then", Scene(pods=pods(2)), True),
+    Case("one that was made since", Scene(pods=pods(1, LATER)), False),
+    Case("one of another Job", Scene(pods=(CreatedPod("job-node-1", LATER, counts=True),)), True),
+    Case("all it may have at once", Scene(pods=pods(3)), False),
+    Case("all, but one is going", Scene(pods=pods(2) + pods(1, counts=False)), want=True),
+    Case("suspended", Scene(jobset(suspend=True)), False),
+    Case("suspended and resumed since", Scene(resumed(f"{LATER}Z")), False),
+    Case("suspended and resumed before", Scene(resumed(f"{AT}Z")), True),
+    Case("a JobSet that was made since", Scene(jobset(made=f"{LATER}Z")), False),
+    Case("it is over", Scene(jobset(status={"terminal_state": "Failed"})), False),
+    Case(
+        "so long ago that it would have been said again",
+        Scene(jobset(made="2026-01-01T11:00:00Z"), at="2026-01-01T11:49:59"),
+        False,
+    ),
+    Case("a clock that is ahead", Scene(at="2026-01-01T12:01:00"), True),
+    Case("of the future", Scene(at="2026-01-01T12:01:01"), False),
+]
+
+
+@pytest.mark.parametrize("case", STILL_APPLIES, ids=ids)
+def test_an_old_refusal_is_not_the_reason_of_another_shortage(case: Case[Scene, bool]) -> None:
+    """It holds until something shows that it does not."""
+    scene = case.given
+    one = PodCreationFailure(scene.at, "e", JOB, QUOTA)
+
+    assert still_applies(one, scene.jobset, scene.pods, NOW) == case.want

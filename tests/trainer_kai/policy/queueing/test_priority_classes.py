@@ -1,0 +1,120 @@
+"""Which PriorityClasses a label may choose."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.support.case import Case, ids
+from trainer_kai.api.priority import PriorityClass
+from trainer_kai.api.quota import ResourceQuota
+from trainer_kai.policy.queueing.priority_classes import (
+    SelectablePriorityClasses,
+    priority_class_scopes,
+)
+
+_VALUES = {
+    "low": 10,
+    "train": 500,
+    "usual": 60,
+    "build": 100,
+    "highest": 999_999_999,
+    "ours": 10**9,
+}
+_CLASSES = {
+    name: msgspec.convert(
+        {"metadata": {"name": name}, "value": value, "globalDefault": name == "usual"},
+        PriorityClass,
+    )
+    for name, value in _VALUES.items()
+}
+
+
+def _quota(*expressions: tuple[str, str, list[str]], scopes: tuple[str, ...] = ()) -> ResourceQuota:
+    spec: dict[str, Any] = {"hard": {"pods": "1"}, "scopes": list(scopes)}
+    if expressions:
+        names = "scopeName", "operator", "values"
+        selector = [dict(zip(names, it, strict=True)) for it in expressions]
+        spec["scopeSelector"] = {"matchExpressions": selector}
+    return msgspec.convert({"metadata": {"name": "q"}, "spec": spec}, ResourceQuota)
+
+
+def _expression(operator: str, *values: str) -> tuple[str, str, list[str]]:
+    return "PriorityClass", operator, list(values)
+
+
+# a quota → the classes above the default one that a label may choose
+QUOTAS = [
+    Case("none", _quota(), ["build", "highest", "train"]),
+    Case("In", _quota(_expression("In", "build")), ["highest", "train"]),
+    Case("NotIn", _quota(_expression("NotIn", "build")), ["build", "train"]),
+    Case("Exists", _quota(_expression("Exists")), ["train"]),
+    Case("DoesNotExist", _quota(_expression("DoesNotExist")), ["build", "highest", "train"]),
+    Case("a scope", _quota(scopes=("PriorityClass",)), ["train"]),
+    Case("another scope", _quota(scopes=("BestEffort",)), ["build", "highest", "train"]),
+    Case(
+        "an expression of another scope",
+        _quota(("Terminating", "Exists", [])),
+        ["build", "highest", "train"],
+    ),
+    Case(
+        "two expressions, of which both must hold",
+        _quota(_expression("NotIn", "build"), _expression("In", "build", "highest")),
+        ["build", "train"],
+    ),
+    Case(
+        "one of which another scope narrows it: it may count",
+        _quota(_expression("Exists"), ("Terminating", "Exists", [])),
+        ["train"],
+    ),
+]
+
+
+@pytest.mark.parametrize("case", QUOTAS, ids=ids)
+def test_quotas(case: Case[ResourceQuota, list[str]]) -> None:
+    """What is no more than the default is nobody's choice, and `train` is what is not chosen."""
+    choosable = SelectablePriorityClasses(_CLASSES)
+    quotas = {"q": priority_class_scopes(case.given)}
+
+    free = [name for name in sorted(_CLASSES) if choosable.refusal(name, quotas) is None]
+
+    assert [name for name in free if name not in {"low", "usual"}] == case.want
+    assert {"low", "usual"} <= {*free}
+    assert choosable.refusal("unknown", quotas) is None
+
+
+def test_what_a_site_offers() -> None:
+    """Only what it names, and what is no choice."""
+    choosable = SelectablePriorityClasses(_CLASSES, ["build", "ours"])
+
+    assert choosable.refusal("build") is choosable.refusal("low") is None
+    assert choosable.refusal("highest") == (
+        "it may not choose PriorityClass highest: the setting priority_classes of the"
+        " scheduler does not name it; choose build, low, train or usual, or name it in"
+        " spec.priorityClassName of all pods, where the API server admits it"
+    )
+    assert (choosable.refusal("ours") or "").startswith(
+        "it may not choose PriorityClass ours: its value 1000000000 is not below 1000000000;"
+    )
+
+
+@pytest.mark.parametrize(
+    ("names", "right"), [("a", "choose a, or"), ("ab", "choose a or b, or"), ("", "name none, or")]
+)
+def test_what_is_right(names: str, right: str) -> None:
+    """As many as there are."""
+    classes = {
+        name: PriorityClass(metadata=_CLASSES["low"].metadata, value=10**9 if name == "x" else 1)
+        for name in (*names, "x")
+    }
+
+    assert f"; {right} name it" in (SelectablePriorityClasses(classes).refusal("x") or "")
+
+
+def test_values() -> None:
+    """Of several default classes the one with the smallest value counts; without one it is 50."""
+    other = msgspec.structs.replace(_CLASSES["usual"], value=70)
+
+    assert SelectablePriorityClasses({**_CLASSES, "other": other}).value("unknown") == 60
+    assert SelectablePriorityClasses({}).value("build") == 50
+    assert SelectablePriorityClasses(_CLASSES).value("build") == 100

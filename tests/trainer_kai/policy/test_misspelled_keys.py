@@ -1,0 +1,96 @@
+"""Names that look like one that is read."""
+
+import pytest
+
+from tests.support.case import Case, ids
+from trainer_kai.api import names
+from trainer_kai.policy.misspelled_keys import (
+    PODGROUP_KEYS,
+    QUEUE_KEYS,
+    KnownKeys,
+    is_similar,
+    misspelled_keys,
+)
+
+SIMILAR = [
+    Case("a letter less", ("kai.scheduler/queu", "kai.scheduler/queue"), True),
+    Case("two letters less", ("kai.scheduler/que", "kai.scheduler/queue"), True),
+    Case("another sign", ("kai-scheduler/queue", "kai.scheduler/queue"), True),
+    Case("two letters changed round", ("kai.scheduler/quuee", "kai.scheduler/queue"), True),
+    Case("capital letters", ("KAI.Scheduler/Queue", "kai.scheduler/queue"), True),
+    Case("the same", ("a", "a"), True),
+    Case("two slips far apart", ("kia.scheduler/queen", "kai.scheduler/queue"), False),
+    Case("somebody else's", ("kueue.x-k8s.io/queue-name", "kai.scheduler/queue"), False),
+    Case("nothing", ("", "kai.scheduler/queue"), False),
+]
+
+
+@pytest.mark.parametrize("case", SIMILAR, ids=ids)
+def test_similar_keys(case: Case[tuple[str, str], bool]) -> None:
+    """At most two letters beside each other."""
+    assert is_similar(*case.given) == case.want
+
+
+def test_labels_and_annotations() -> None:
+    """What is near, and what stands in the wrong place."""
+    labels = {"kai.scheduler/topology": "racks", "team": "a", "kai.scheduler/queue": "a"}
+    annotations = {"kai.scheduler/queue": "a", "kai.scheduler/batch-minmember": "2"}
+
+    found = list(misspelled_keys(labels, annotations))
+
+    assert [it.path for it in found] == [
+        "metadata.labels[kai.scheduler/topology]",
+        "metadata.annotations[kai.scheduler/queue]",
+        "metadata.annotations[kai.scheduler/batch-minmember]",
+    ]
+    assert [it.message for it in found] == [
+        "is read among the annotations only: move it there",
+        "is read among the labels only: move it there",
+        "nobody reads this name; is kai.scheduler/batch-min-member meant?",
+    ]
+
+
+OTHERS: list[Case[tuple[KnownKeys, str], list[str]]] = [
+    Case(
+        "of a queue",
+        (QUEUE_KEYS, "trainer-kai.dev/reclaim-gaol"),
+        ["nobody reads this name; is trainer-kai.dev/reclaim-goal meant?"],
+    ),
+    Case("of a queue what it is called", (QUEUE_KEYS, "trainer-kai.dev/consolidation"), []),
+    Case(
+        "of a group",
+        (PODGROUP_KEYS, "trainer-kai.dev/reservd"),
+        ["nobody reads this name; is trainer-kai.dev/reserved meant?"],
+    ),
+    Case("what only a TrainJob has", (PODGROUP_KEYS, "kai.scheduler/topolgy"), []),
+]
+
+
+@pytest.mark.parametrize("case", OTHERS, ids=ids)
+def test_annotations_of_others(case: Case[tuple[KnownKeys, str], list[str]]) -> None:
+    """Each kind has its own."""
+    read, name = case.given
+
+    assert [it.message for it in misspelled_keys({}, {name: "x"}, read)] == case.want
+
+
+def test_no_name_that_we_know_is_taken_for_another() -> None:
+    """Neither KAI's nor ours, and not those of the rest of Kubernetes."""
+    known = {it: "" for it in vars(names).values() if isinstance(it, str) and "/" in it}
+
+    assert {it.path for it in misspelled_keys(known, {})} == {
+        f"metadata.labels[{it}]"
+        for it in (
+            *(names.TOPOLOGY, names.TOPOLOGY_REQUIRED, names.TOPOLOGY_PREFERRED),
+            *(names.BATCH_MIN_MEMBER, names.PREEMPTION_DELAY, names.STALENESS_GRACE_PERIOD),
+            *(names.SKIP_PODGROUPER, names.LAST_CHECKPOINT),
+        )
+    }
+
+
+@pytest.mark.parametrize("read", [QUEUE_KEYS, PODGROUP_KEYS])
+def test_nor_for_another_of_its_kind(read: KnownKeys) -> None:
+    """Annotations that KAI and we write on objects of any kind."""
+    known = {it: "" for it in vars(names).values() if isinstance(it, str) and "/" in it}
+
+    assert not [it for it in misspelled_keys({}, known, read) if "nobody reads" in it.message]

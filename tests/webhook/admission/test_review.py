@@ -1,0 +1,125 @@
+"""Bodies of reviews: what is read of them, what is said to those that are none."""
+
+import base64
+import json
+
+import pytest
+
+from tests.support.case import Case, ids
+from tests.webhook.objects import JOBSET, jobset, recorded, review
+from webhook.admission.review import (
+    AdmissionDenial,
+    AdmissionRequest,
+    AdmissionResponse,
+    Malformed,
+    encode_response,
+    read_review,
+)
+
+GOOD = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "u"}}
+
+
+def body(**parts: object) -> bytes:
+    """Return a review with other parts."""
+    return json.dumps({**GOOD, **parts}).encode()
+
+
+# a body -> a piece of what is said about it
+MALFORMED = [
+    Case("nothing", b"", "no AdmissionReview: must be JSON"),
+    Case("no JSON", b"<html>", "no AdmissionReview: must be JSON"),
+    Case("half of it", review(jobset(), JOBSET)[:-9], "no AdmissionReview: must be JSON"),
+    Case("more than it", review(jobset(), JOBSET) + b"{}", "trailing characters"),
+    Case("a list", b"[]", "must be an object, and is a list"),
+    Case("NaN", body(request={"uid": "u", "x": float("nan")}), "must be JSON"),
+    Case("bytes that are no text", b'{"kind": "\xff"}', "must be JSON"),
+    Case(
+        "another version",
+        body(apiVersion="admission.k8s.io/v1beta1"),
+        "must be 'admission.k8s.io/v1' 'AdmissionReview', and is 'admission.k8s.io/v1beta1'",
+    ),
+    Case("another kind", body(kind="Status"), "and is 'admission.k8s.io/v1' 'Status'"),
+    Case("no request", body(request=None), "request: is missing"),
+    Case("no uid", body(request={}), "request.uid: must be there"),
+    Case("an empty uid", body(request={"uid": ""}), "request.uid: must not be empty"),
+    Case("a uid that is a number", body(request={"uid": 7}), "request.uid: must be a text"),
+    Case(
+        "deeper than anybody can read",
+        b'{"request":{"uid":"u","object":' + b"[" * 100_000,
+        "no AdmissionReview: must be JSON",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", MALFORMED, ids=ids)
+def test_what_is_no_review_gets_the_reason(case: Case[bytes, str]) -> None:
+    """In one line, of bounded length."""
+    found = read_review(case.given)
+
+    assert isinstance(found, Malformed)
+    assert case.want in found.message
+    assert found.message.isprintable()
+    assert len(found.message) <= 2048
+
+
+def test_a_real_review_is_read() -> None:
+    """Its object stays text."""
+    found = read_review(recorded("jobset-create"))
+
+    assert isinstance(found, AdmissionRequest)
+    assert (found.operation, found.namespace, found.kind.kind) == ("CREATE", "team", "JobSet")
+    assert json.loads(bytes(found.object))["metadata"]["name"] == "deepspeed"
+    assert bytes(found.old_object) == b"null"
+
+
+# an answer -> the response
+ANSWERS = [
+    Case("allowed", AdmissionResponse(), {"uid": "u-1", "allowed": True}),
+    Case(
+        "with warnings, each once",
+        AdmissionResponse(warnings=("a", "b\nc\x1b[31m", "a")),
+        {"uid": "u-1", "allowed": True, "warnings": ["a", "b c [31m"]},
+    ),
+    Case(
+        "with a very long one",
+        AdmissionResponse(warnings=("é" * 300,)),
+        {"uid": "u-1", "allowed": True, "warnings": ["é" * 255 + "…"]},
+    ),
+    Case(
+        "refused",
+        AdmissionResponse(denial=AdmissionDenial(422, "two\nlines")),
+        {
+            "uid": "u-1",
+            "allowed": False,
+            "status": {"code": 422, "message": "two lines", "reason": "Invalid"},
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize("case", ANSWERS, ids=ids)
+def test_answers(case: Case[AdmissionResponse, dict[str, object]]) -> None:
+    """The uid comes back, and nothing is said that there is not."""
+    assert json.loads(encode_response("u-1", case.given)) == {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "response": case.want,
+    }
+
+
+def test_a_patch_travels_in_base64() -> None:
+    """As JSONPatch."""
+    operations = ({"op": "remove", "path": "/a"},)
+    response = json.loads(encode_response("u-1", AdmissionResponse(operations)))["response"]
+
+    assert response["patchType"] == "JSONPatch"
+    assert json.loads(base64.b64decode(response["patch"])) == list(operations)
+
+
+def test_there_are_never_too_many_warnings() -> None:
+    """The API server has room for 4 KiB of them."""
+    many = AdmissionResponse(warnings=tuple(f"{i}" * 999 for i in range(99)))
+
+    warnings = json.loads(encode_response("u-1", many))["response"]["warnings"]
+
+    assert sum(map(len, warnings)) <= 4096

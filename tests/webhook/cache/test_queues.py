@@ -1,0 +1,71 @@
+"""Which queues there are, and which of them hold workloads."""
+
+import pytest
+
+from tests.support.case import Case, ids
+from tests.webhook.trainjobs import tree
+from trainer_kai.policy.queueing.queue_access import EffectiveQueueAccess, QueueAccessMode
+from webhook.cache.queues import QueueTree
+
+ABSENT = "there is no such queue: make it, or name one that is there"
+BELOW = "that queue has others below it: name one of those"
+
+
+def changed() -> QueueTree:
+    """Return queues that were moved, lost a child, and lost their parent."""
+    found = tree("old", "new", "parent", moved="old", leaving="parent", orphan="gone")
+    found.put("moved", "new")
+    found.drop("leaving")
+    found.drop("leaving")
+    return found
+
+
+LACKS = [
+    Case("one at the top", (tree("a"), "a"), None),
+    Case("one below another", (tree("a", b="a"), "b"), None),
+    Case("none", (tree("a"), "b"), ABSENT),
+    Case("one above another", (tree("a", b="a"), "a"), f"{BELOW} (b)"),
+    Case(
+        "one above many",
+        (tree("a", **dict.fromkeys("fdbce", "a")), "a"),
+        f"{BELOW} (b, c, d, …)",
+    ),
+    Case("one whose child went elsewhere", (changed(), "old"), None),
+    Case("one that a child came to", (changed(), "new"), f"{BELOW} (moved)"),
+    Case("one whose child is gone", (changed(), "parent"), None),
+    Case("one whose parent is not there", (changed(), "orphan"), None),
+    Case("one that is only named as a parent", (changed(), "gone"), ABSENT),
+    Case("before they are listed", (QueueTree(), "a"), None),
+]
+
+
+@pytest.mark.parametrize("case", LACKS, ids=ids)
+def test_why_a_queue_is_unusable(case: Case[tuple[QueueTree, str], str | None]) -> None:
+    """And what would be right."""
+    found, name = case.given
+
+    assert found.unusable_reason(name) == case.want
+
+
+def test_who_may_use_a_queue() -> None:
+    """As the nearest queue says that it has heard of; what has gone says nothing."""
+    found = QueueTree()
+    found.put("top", "", "closed")
+    found.put("team", "top")
+    found.put("open", "team", "open")
+
+    closed = EffectiveQueueAccess(QueueAccessMode.CLOSED, "top")
+    accesses = [found.access(it) for it in ("top", "team", "open", "none")]
+    assert accesses == [
+        closed,
+        closed,
+        EffectiveQueueAccess(QueueAccessMode.OPEN, "open"),
+        EffectiveQueueAccess(None),
+    ]
+    assert found.has_closed
+    found.put("top", "")
+    assert (found.access("team"), found.has_closed) == (EffectiveQueueAccess(None), False)
+    found.put("team", "top", "what")
+    assert found.has_closed
+    found.drop("team")
+    assert (found.access("team"), found.has_closed) == (EffectiveQueueAccess(None), False)

@@ -1,0 +1,202 @@
+"""What lint says in a review: warnings, or refusals of what is made where a site wants them."""
+
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from tests.support.case import Case, ids
+from tests.webhook.objects import BUNDLED, EXTERNAL, QUEUE, Obj
+from tests.webhook.served_webhook import ServedWebhook, serving
+from tests.webhook.trainjob_reviews import ReviewResult, ask
+from tests.webhook.trainjobs import TORCH, patch, slim_runtime, submitted
+from trainer_kai.api.decode import decode, encode
+from trainer_kai.api.meta import Key
+from trainer_kai.api.node import Node
+from trainer_kai.api.resources import NODES, PRIORITY_CLASSES
+from trainer_kai.api.runtime import Runtime
+from trainer_kai.policy.podgroups.manifests import GroupingRules
+from webhook.cache.cluster import LONGEST_TEXT, ClusterObjects, RuntimeText
+from webhook.reviews.trainjob import AdmissionPolicy
+from webhook.rules.lint import LintPolicy
+
+STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
+GPU = "nvidia.com/gpu"
+NODE: Obj = {
+    "name": "node",
+    "template": {
+        "metadata": {"labels": {STEP: "trainer"}},
+        "spec": {"template": {"spec": {"containers": [{"name": "node"}]}}},
+    },
+}
+WARN, DENY = LintPolicy(), LintPolicy(denies=True)
+GROWS = LintPolicy(denies=True, grows=True)
+LARGE = (
+    f"spec.trainer.resourcesPerNode.limits[{GPU}]: each pod of node asks for 16 {GPU}, and the one "
+    "node for it has 8; ask for that or less"
+)
+GOLD = (
+    "metadata.labels[priorityClassName]: there is no PriorityClass 'gold', so it counts for "
+    "nothing; there is none"
+)
+H100 = {"nodeSelector": {"gpu": "h100"}}
+
+
+def known_to(served: ServedWebhook) -> None:
+    """Tell a webhook of a runtime, one node with 8 GPUs, and that there is no priority class."""
+    template = {"spec": {"replicatedJobs": [NODE]}}
+    served.cache.put_runtime(slim_runtime(template))
+    metadata = {"name": TORCH.name}
+    whole = {"metadata": metadata, "spec": {"mlPolicy": {"numNodes": 1}, "template": template}}
+    cluster = served.cache.cluster
+    cluster.put_runtime(decode(RuntimeText, encode(whole)))
+    allocatable = {"cpu": "8", "pods": "10", GPU: "8"}
+    node = {"metadata": {"name": "n"}, "status": {"allocatable": allocatable}}
+    cluster.put_node(decode(Node, encode(node)))
+    cluster.mark_listed(NODES.plural)
+    cluster.mark_listed(PRIORITY_CLASSES.plural)
+
+
+def job(gpus: int = 1, **parts: Any) -> Obj:
+    """Return a TrainJob whose pods ask for GPUs."""
+    labels = parts.pop("labels", None)
+    limits = {"limits": {GPU: gpus}}
+    return submitted(labels, trainer={"resourcesPerNode": limits}, **parts)
+
+
+def selecting() -> Obj:
+    """Return a patch by which pods select nodes that there are not."""
+    pods = {"template": {"spec": {"template": {"spec": H100}}}}
+    return patch({"name": "node", **pods})
+
+
+TODAY = "no node has gpu=h100 today, which node selects; it waits for one"
+AT = (
+    "ClusterTrainingRuntime torch, spec.template.spec.replicatedJobs[0].template.spec.template.spec"
+)
+REVIEWS: list[Case[tuple[LintPolicy, Obj, Obj | None], ReviewResult]] = [
+    Case("nothing is wrong", (WARN, job(8), None), ReviewResult(0, "", [])),
+    Case("what could never start is told", (WARN, job(16), None), ReviewResult(0, "", [LARGE])),
+    Case("or refused", (DENY, job(16), None), ReviewResult(422, LARGE, [])),
+    Case("or neither", (LintPolicy(is_on=False), job(16), None), ReviewResult(0, "", [])),
+    Case(
+        "on a cluster that grows it is told only",
+        (GROWS, job(16), None),
+        ReviewResult(0, "", [LARGE]),
+    ),
+    Case(
+        "a node that may come refuses nobody",
+        (DENY, job(runtimePatches=[selecting()]), None),
+        ReviewResult(0, "", [f"spec.runtimeRef: {TODAY} ({AT})"]),
+    ),
+    Case(
+        "and where nodes come by themselves, nobody speaks of it",
+        (GROWS, job(runtimePatches=[selecting()]), None),
+        ReviewResult(0, "", []),
+    ),
+    Case(
+        "a name that is not there is told",
+        (WARN, job(labels={"priorityClassName": "gold"}), None),
+        ReviewResult(0, "", [GOLD]),
+    ),
+    Case(
+        "or refused",
+        (DENY, job(labels={"priorityClassName": "gold"}), None),
+        ReviewResult(422, GOLD, []),
+    ),
+    Case(
+        "beside what others refuse",
+        (DENY, job(16, labels={QUEUE: "-"}), None),
+        ReviewResult(422, "", []),
+    ),
+    Case(
+        "what exists is not refused",
+        (DENY, job(16, labels={QUEUE: "b"}, suspend=True), job(16, suspend=True)),
+        ReviewResult(0, "", [LARGE]),
+    ),
+    Case(
+        "and not even told where its queue stays",
+        (DENY, job(16, labels={"priorityClassName": "gold"}), job(16)),
+        ReviewResult(0, "", []),
+    ),
+    Case(
+        "what cannot be meant is told once",
+        (DENY, job(labels={"kai.scheduler/preemptibility": "x"}), None),
+        ReviewResult(
+            0,
+            "",
+            [
+                (
+                    "metadata.labels[kai.scheduler/preemptibility]: 'x' must be 'preemptible' or "
+                    "'non-preemptible'"
+                )
+            ],
+        ),
+    ),
+    Case(
+        "a TrainJob that is too long is not looked at",
+        (DENY, job(16, initializer={"x": "y" * LONGEST_TEXT}), None),
+        ReviewResult(0, "", []),
+    ),
+]
+
+
+@pytest.mark.parametrize("case", REVIEWS, ids=ids)
+async def test_lint_messages(case: Case[tuple[LintPolicy, Obj, Obj | None], ReviewResult]) -> None:
+    """A switch says what comes of it, and only for who makes a TrainJob."""
+    lint_policy, obj, old = case.given
+    async with serving(admission_policy=AdmissionPolicy(BUNDLED, lint=lint_policy)) as served:
+        known_to(served)
+        found = await ask(served, obj, old)
+    if case.name == "beside what others refuse":
+        assert found.code == 422
+        assert found.message.startswith(f"metadata.labels[{QUEUE}]: '-' must be")
+        assert found.message.endswith(LARGE)
+    else:
+        assert found == ReviewResult(
+            case.want.code, case.want.message, [it[:256] for it in case.want.warnings]
+        )
+
+
+@pytest.mark.parametrize("rules", [BUNDLED, EXTERNAL])
+async def test_a_required_topology_is_warned_of_where_our_scheduler_places(
+    rules: GroupingRules,
+) -> None:
+    """KAI does what it asks for."""
+    notes = {"kai.scheduler/topology": "dc", "kai.scheduler/topology-required-placement": "rack"}
+    async with serving(admission_policy=AdmissionPolicy(rules, lint=WARN)) as served:
+        known_to(served)
+        found = await ask(served, submitted(annotations=notes))
+
+    warning = (
+        "metadata.annotations[kai.scheduler/topology-required-placement]: required topology "
+        '"rack" of topology "dc" is not supported yet: the pods wait; remove it or use '
+        "kai.scheduler/topology-preferred-placement"
+    )
+    assert found == ReviewResult(0, "", [warning] if rules.mode == "bundled" else [])
+
+
+async def test_until_a_runtime_is_known_there_is_no_message() -> None:
+    """A TrainJob may come before its runtime, and a process has to begin somewhere."""
+    async with serving(admission_policy=AdmissionPolicy(BUNDLED, lint=DENY)) as served:
+        assert await ask(served, job(16)) == ReviewResult(0, "", [])
+
+
+class Broken(ClusterObjects):
+    """Surroundings in which we made a mistake."""
+
+    def runtime(self, key: Key) -> Runtime | None:
+        """Fail."""
+        raise ZeroDivisionError(key)
+
+
+async def test_a_mistake_in_lint_skips_no_other_rule() -> None:
+    """What else is held against a TrainJob is told, and the log has the mistake."""
+    async with serving(admission_policy=AdmissionPolicy(BUNDLED, lint=DENY)) as served:
+        known_to(served)
+        served.cache.cluster = Broken()
+        with capture_logs() as logs:
+            found = await ask(served, job(16, labels={QUEUE: "-"}))
+
+    assert found.code == 422
+    assert [it["event"] for it in logs] == ["trainjob not linted", "object refused"]

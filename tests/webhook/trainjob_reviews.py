@@ -1,0 +1,99 @@
+"""A webhook that judges TrainJobs, and the API server that it asks: it can be away, or slow."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+from tests.webhook.objects import BUNDLED, Obj
+from tests.webhook.served_webhook import ServedWebhook, serving
+from tests.webhook.trainjobs import ANN, body, slim_runtime
+from trainer_kai.api.meta import Key
+from trainer_kai.kube.rest.errors import ErrorDetails, NotFound, Unavailable
+from webhook.cache.runtimes import RuntimeSummary
+from webhook.reviews.live_lookups import LiveLookups
+from webhook.reviews.trainjob import AdmissionPolicy
+from webhook.rules.permission import QueueAccessRequest
+
+__all__ = ["PATH", "FakeLookups", "ReviewResult", "ask", "reviewing_webhook"]
+
+PATH = "/validate/trainjob"
+AWAY = Unavailable(ErrorDetails("POST /reviews", 0, "", "nobody there"))
+
+
+class FakeLookups:
+    """An API server in which ann and team may use the queue a; it can be away, or slow."""
+
+    def __init__(self) -> None:
+        self.runtimes: dict[Key, RuntimeSummary] = {}
+        self.access_requests: list[QueueAccessRequest] = []
+        self.reads: list[Key] = []
+        self.queues = {"new"}
+        self.allowed = {"a"}
+        self.granted = {"a", "b"}  # to namespaces
+        self.is_away = False
+        self.takes_s = 0.0
+
+    async def runtime(self, key: Key) -> RuntimeSummary:
+        """Read a runtime."""
+        self.reads.append(key)
+        await self._answer()
+        if key not in self.runtimes:
+            raise NotFound(ErrorDetails(f"GET {key}", 404, "NotFound", "not found"))
+        return self.runtimes[key]
+
+    async def may_use(self, access_request: QueueAccessRequest) -> bool:
+        """Say whether a user or a namespace may use a queue."""
+        self.access_requests.append(access_request)
+        await self._answer()
+        return access_request.queue in (self.allowed if access_request.user else self.granted)
+
+    async def has_queue(self, name: str) -> bool:
+        """Say whether a queue is there."""
+        await self._answer()
+        return name in self.queues
+
+    @property
+    def live(self) -> LiveLookups:
+        """Return what asks it."""
+        return LiveLookups(self.runtime, self.may_use, self.has_queue)
+
+    async def _answer(self) -> None:
+        await asyncio.sleep(self.takes_s)
+        if self.is_away:
+            raise AWAY
+
+
+@asynccontextmanager
+async def reviewing_webhook(
+    lookups: FakeLookups | None = None, access: str | None = "closed", **admission_policy: Any
+) -> AsyncIterator[tuple[ServedWebhook, FakeLookups]]:
+    """Run a webhook that knows a runtime of the cluster, and annotated queues a and b."""
+    lookups = lookups or FakeLookups()
+    strict = AdmissionPolicy(BUNDLED, **admission_policy)
+    async with serving(live=lookups.live, admission_policy=strict) as served:
+        served.cache.put_runtime(slim_runtime({"spec": {"replicatedJobs": [{"name": "node"}]}}))
+        for queue in ("a", "b"):
+            served.cache.queues.put(queue, "", access)
+        yield served, lookups
+
+
+class ReviewResult(NamedTuple):
+    """What came back."""
+
+    code: int  # 0: it is let through
+    message: str
+    warnings: list[str]
+
+
+async def ask(
+    served: ServedWebhook, obj: Obj, old: Obj | None = None, user_info: Obj = ANN, **fields: Any
+) -> ReviewResult:
+    """Send a review."""
+    response = await served.review(PATH, body(obj, old, user_info, **fields))
+    assert "patch" not in response
+    status = response.get("status", {})
+    assert response["allowed"] == (not status)
+    return ReviewResult(
+        status.get("code", 0), status.get("message", ""), response.get("warnings", [])
+    )

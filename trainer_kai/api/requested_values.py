@@ -1,0 +1,147 @@
+"""What workloads request by labels and annotations, and which values of these are invalid."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal, InvalidOperation
+from typing import Final
+
+from trainer_kai.api.duration import DurationError, nanoseconds
+from trainer_kai.api.names import (
+    BATCH_MIN_MEMBER,
+    GPU_FRACTION,
+    GPU_FRACTION_DEVICES,
+    GPU_MEMORY,
+    LAST_CHECKPOINT,
+    MPS,
+    PREEMPTIBILITY,
+    PREEMPTION_DELAY,
+    PRIORITY_CLASS_NAME,
+    QUEUE,
+    SKIP_PODGROUPER,
+    STALENESS_GRACE_PERIOD,
+    TOPOLOGY,
+    TOPOLOGY_PREFERRED,
+    TOPOLOGY_REQUIRED,
+)
+from trainer_kai.api.quantity import QuantityError, milli
+from trainer_kai.api.syntax import dns_subdomain_fault, label_name_fault
+from trainer_kai.errors import FieldError, FieldWarning
+
+__all__ = [
+    "PREEMPTIBILITIES",
+    "duration_fault",
+    "is_count",
+    "preemptibility_fault",
+    "requested_annotation_faults",
+    "requested_label_faults",
+]
+
+PREEMPTIBILITIES: Final = ("preemptible", "non-preemptible")
+
+_COUNT: Final = re.compile("[1-9][0-9]{0,8}")
+_TIME: Final = re.compile(
+    r"[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])"
+    r"T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]+)?(?:Z|[+-][0-9]{2}:[0-9]{2})"
+)
+
+
+def is_count(text: str) -> bool:
+    """Say whether a text is a whole number from 1 on that somebody can mean."""
+    return bool(_COUNT.fullmatch(text))
+
+
+def duration_fault(text: str, *, negative: bool = False) -> str | None:
+    """Say what is wrong with a duration; a negative one may mean never."""
+    try:
+        length = nanoseconds(text)
+    except DurationError as error:
+        return str(error)
+    return None if length >= 0 or negative else f"{text!r} must not be negative"
+
+
+def preemptibility_fault(text: str) -> str | None:
+    """Say what is wrong with a preemptibility."""
+    right = " or ".join(map(repr, PREEMPTIBILITIES))
+    return None if text in PREEMPTIBILITIES else f"{text!r} must be {right}"
+
+
+def requested_label_faults(labels: Mapping[str, str], path: str) -> Iterator[FieldError]:
+    """Yield what is wrong with what labels ask for."""
+    yield from _faults(_LABELS, labels, path)
+
+
+def requested_annotation_faults(annotations: Mapping[str, str], path: str) -> Iterator[FieldError]:
+    """Yield what is wrong with what annotations ask for, one by one and together."""
+    yield from _faults(_ANNOTATIONS, annotations, path)
+    shares_gpu = GPU_FRACTION in annotations or GPU_MEMORY in annotations
+    if GPU_FRACTION_DEVICES in annotations and not shares_gpu:
+        message = f"only together with {GPU_FRACTION} or {GPU_MEMORY}"
+        yield FieldWarning(f"{path}[{GPU_FRACTION_DEVICES}]", message)
+    if annotations.get(MPS) == "true" and not shares_gpu:
+        yield FieldWarning(f"{path}[{MPS}]", f"only together with {GPU_FRACTION} or {GPU_MEMORY}")
+    if GPU_FRACTION in annotations and GPU_MEMORY in annotations:
+        yield FieldWarning(f"{path}[{GPU_MEMORY}]", f"cannot be set together with {GPU_FRACTION}")
+    for name in (TOPOLOGY_REQUIRED, TOPOLOGY_PREFERRED):
+        if name in annotations and TOPOLOGY not in annotations:
+            yield FieldWarning(f"{path}[{name}]", f"only together with {TOPOLOGY}")
+
+
+def _faults(
+    rules: Mapping[str, Callable[[str], str | None]], values: Mapping[str, str], path: str
+) -> Iterator[FieldError]:
+    for name, rule in rules.items():
+        fault = rule(values[name]) if name in values else None
+        if fault:
+            yield FieldWarning(f"{path}[{name}]", fault)
+
+
+def _queue(text: str) -> str | None:
+    return dns_subdomain_fault(text) if text else None  # an empty one names none
+
+
+def _count(text: str) -> str | None:
+    return None if is_count(text) else f"{text!r} must be a whole number from 1 on"
+
+
+def _fraction(text: str) -> str | None:
+    try:
+        milli(text)  # a quantity as well as a number: no suffix, and not "nan"
+        if 0 < Decimal(text) < 1:
+            return None
+    except (QuantityError, InvalidOperation):
+        pass
+    return f"{text!r} must be a part of one GPU: more than 0 and less than 1, such as '0.5'"
+
+
+def _flag(text: str) -> str | None:
+    return None if text in {"true", "false"} else f"{text!r} must be 'true' or 'false'"
+
+
+def _time(text: str) -> str | None:
+    if _TIME.fullmatch(text):
+        return None
+    return f"{text!r} must be a time such as '2026-01-31T12:00:00Z'"
+
+
+def _grace(text: str) -> str | None:
+    return duration_fault(text, negative=True)
+
+
+_LABELS: Final[Mapping[str, Callable[[str], str | None]]] = {
+    QUEUE: _queue,
+    PREEMPTIBILITY: preemptibility_fault,
+    PRIORITY_CLASS_NAME: dns_subdomain_fault,
+}
+_ANNOTATIONS: Final[Mapping[str, Callable[[str], str | None]]] = {
+    BATCH_MIN_MEMBER: _count,
+    PREEMPTION_DELAY: duration_fault,
+    STALENESS_GRACE_PERIOD: _grace,
+    SKIP_PODGROUPER: _flag,
+    TOPOLOGY: dns_subdomain_fault,
+    TOPOLOGY_REQUIRED: label_name_fault,
+    TOPOLOGY_PREFERRED: label_name_fault,
+    GPU_FRACTION: _fraction,
+    GPU_FRACTION_DEVICES: _count,
+    GPU_MEMORY: _count,
+    LAST_CHECKPOINT: _time,
+}

@@ -1,0 +1,1 @@
+"""The commands of `trainer-kai`, one folder each."""

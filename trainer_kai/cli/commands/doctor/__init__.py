@@ -1,0 +1,1 @@
+"""`trainer-kai doctor`: facts are read first, then pure checks turn them into findings."""

@@ -1,0 +1,1 @@
+"""The checks: facts in, findings out. They know neither clock nor cluster."""

@@ -1,0 +1,102 @@
+"""Admission policies: whether they protect what our processes write from all other accounts."""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from trainer_kai.cli.commands.doctor.checks.dry_runs import has_policy_only
+from trainer_kai.cli.commands.doctor.checks.webhooks import APPLY, contains
+from trainer_kai.cli.commands.doctor.facts import (
+    InstallationFacts,
+    Obj,
+    listed,
+    name_of,
+    nested_field,
+)
+from trainer_kai.cli.commands.doctor.finding import CheckFinding, fault, ok, require, warning
+from trainer_kai.cli.commands.doctor.manifests.expected import ExpectedPolicy
+
+__all__ = ["check_policies"]
+
+_POLICY: Final = "ValidatingAdmissionPolicy"
+_BINDING: Final = f"{_POLICY}Binding"
+_CHECK: Final = "policies"
+_UNPROTECTED: Final = "others may write what our processes go by"
+_NAME_ACCOUNTS: Final = (
+    "let the policies name the accounts of our processes, as manifests/README.md says; -n tells the"
+    " doctor their namespace"
+)
+_ACCOUNT_PATTERN: Final = re.compile("system:serviceaccount:[-a-z0-9.]+:[-a-z0-9.]*")
+_NARROWING_FIELDS: Final = frozenset(
+    {"excludeResourceRules", "matchResources", "paramKind", "paramRef"}
+)
+
+
+def check_policies(facts: InstallationFacts) -> Iterator[CheckFinding]:
+    """Say whether each policy is there, bound, and as the manifests say."""
+    found, wanted = require(facts.validating_policies), facts.manifests.policies
+    pairs = [(it, _find(found, _POLICY, it), _find(found, _BINDING, it)) for it in wanted]
+    if has_policy_only(facts) and not any(policy for _, policy, _ in pairs):
+        yield ok(_CHECK, "none: no process of ours is here whose words they would keep")
+        return
+    missing = [
+        *(f"{_POLICY} {it.name}" for it, policy, _ in pairs if policy is None),
+        *(f"{_BINDING} {it.name}" for it, _, binding in pairs if binding is None),
+    ]
+    not_denying = [
+        it.name for it, _, binding in pairs if "Deny" not in _validation_actions(binding)
+    ]
+    foreign_accounts = [
+        f"{it.name} {why}" for it, policy, _ in pairs for why in _account_differences(it, policy)
+    ]
+    changed = [f"{it.name}: {why}" for it, *both in pairs for why in _differences(it, *both)]
+    if missing:
+        yield fault(_CHECK, f"there is no {listed(missing)}: {_UNPROTECTED}", APPLY)
+    elif not_denying:
+        yield fault(
+            _CHECK, f"{listed(not_denying)} is bound without the action Deny: {_UNPROTECTED}", APPLY
+        )
+    elif foreign_accounts:
+        yield fault(
+            _CHECK, f"{listed(foreign_accounts, 2)}: our processes are refused", _NAME_ACCOUNTS
+        )
+    elif changed:
+        yield warning(_CHECK, listed(changed, 2), f"{APPLY}, unless that is what you want")
+    else:
+        yield ok(_CHECK, f"{listed(it.name for it in wanted)} are bound, as the manifests say")
+
+
+def _differences(wanted: ExpectedPolicy, policy: Obj | None, binding: Obj | None) -> Iterator[str]:
+    for prefix, found, fields in (
+        ("", policy, wanted.spec),
+        ("its binding's ", binding, wanted.binding),
+    ):
+        spec = nested_field(found, "spec") or {}
+        narrowed = {*spec, *(nested_field(spec, "matchConstraints") or ())} & _NARROWING_FIELDS
+        yield from (f"{prefix}{it} is not ours" for it in sorted(narrowed))
+        yield from (
+            f"{prefix}{it} is another" for it in fields if not contains(spec.get(it), fields[it])
+        )
+
+
+def _account_differences(wanted: ExpectedPolicy, policy: Obj | None) -> Iterator[str]:
+    """Say which accounts a policy names, where they are not those of our processes."""
+    named, expected_accounts = (
+        frozenset(_ACCOUNT_PATTERN.findall(str(it)))
+        for it in (nested_field(policy, "spec"), wanted.spec)
+    )
+    if named != expected_accounts:
+        differing = [
+            listed(sorted(it)) or "none"
+            for it in (named - expected_accounts, expected_accounts - named)
+        ]
+        yield f"names {differing[0]} in place of {differing[1]}"
+
+
+def _validation_actions(binding: Obj | None) -> Sequence[str]:
+    return nested_field(binding, "spec", "validationActions") or ()
+
+
+def _find(found: Sequence[Obj], kind: str, wanted: ExpectedPolicy) -> Obj | None:
+    named = (it for it in found if it.get("kind") == kind and name_of(it) == wanted.name)
+    return next(named, None)

@@ -1,0 +1,323 @@
+"""Whether the API server trusts the webhook's certificate: authorities, names, dates.
+
+A dry run outranks what is read: a certificate that is kept elsewhere is no fault where the webhook
+answers. The setting says which process makes certificates, and the Secret only where the setting is
+not visible: a Secret may be left over.
+"""
+
+import base64
+import binascii
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+
+from trainer_kai.api.names import CERT_MANAGER_PREFIX
+from trainer_kai.cli.commands.doctor.checks.dry_runs import (
+    has_policy_only,
+    refused_by,
+    webhook_answered,
+)
+from trainer_kai.cli.commands.doctor.checks.webhooks import installed_webhooks
+from trainer_kai.cli.commands.doctor.deployment_settings import UNKNOWN_VALUE, webhook_setting
+from trainer_kai.cli.commands.doctor.facts import (
+    InstallationFacts,
+    Obj,
+    labels_of,
+    listed,
+    nested_field,
+)
+from trainer_kai.cli.commands.doctor.finding import (
+    CannotTell,
+    CheckFinding,
+    Unread,
+    fault,
+    ok,
+    require,
+    warning,
+)
+
+__all__ = [
+    "certificate_in_files",
+    "check_certificate",
+    "check_trust",
+    "is_external_certificate",
+    "secret_name",
+]
+
+_CA_KEY: Final = "ca.key"  # only where the webhook makes certificates itself
+_SELF_MANAGED: Final = "self-managed"
+_FILES: Final = "files"
+_RENEWAL_PART: Final = 20  # a certificate with less than this part of its life left was forgotten
+_RESTART: Final = "a webhook that makes a new one: look into its log, or start it anew"
+_RENEW: Final = "a new one, from whoever makes your certificates"
+_SET_CA_BUNDLE: Final = "the authority of the certificate that the webhook shows, in every caBundle"
+
+
+class _ServedCertificate(NamedTuple):
+    """What the Secret holds."""
+
+    chain: tuple[x509.Certificate, ...]
+    is_self_managed: bool
+
+    @property
+    def leaf(self) -> x509.Certificate:
+        return self.chain[0]
+
+
+def check_trust(facts: InstallationFacts) -> Iterator[CheckFinding]:
+    """Say whether the authorities in the configuration are those of the certificate."""
+    check, hooks = "authority", [hook for _, hook in installed_webhooks(facts)]
+    if has_policy_only(facts):
+        yield ok(check, "not needed: no webhook of ours is called")
+        return
+    trust_error, is_answered = _trust_error(facts), webhook_answered(facts)
+    empty = [it["name"] for it in hooks if not nested_field(it, "clientConfig", "caBundle")]
+    if not hooks:
+        raise CannotTell("there are no webhooks of ours")
+    if trust_error:
+        yield fault(
+            check, f"the API server does not trust the webhook: {trust_error}", _SET_CA_BUNDLE
+        )
+    elif empty and not is_answered:
+        remedy = "a webhook that runs and writes its authority there, or whoever else does"
+        yield fault(check, f"{listed(empty)}: no caBundle", remedy)
+    else:
+        yield _authority_finding(facts, hooks)
+
+
+def _authority_finding(facts: InstallationFacts, hooks: Sequence[Obj]) -> CheckFinding:
+    """Judge the authorities by the certificate in the Secret."""
+    check, served, name = "authority", _served_certificate(facts), _secret_key(facts)
+    if served is None and not webhook_answered(facts):
+        raise CannotTell(f"{_missing_text(facts)}, and no dry run was answered")
+    if served is None:
+        return ok(check, "the webhook is answered; its certificate is kept elsewhere")
+    untrusting = _untrusting_webhooks(hooks, served)
+    if not untrusting:
+        return ok(check, f"every caBundle has signed the certificate of {name}")
+    if webhook_answered(facts) and len(untrusting) == len(hooks):
+        observed = f"the webhook shows another certificate than that of {name}"
+        return warning(check, observed, "one Secret, for all: else the next process is not trusted")
+    return fault(
+        check, f"the caBundle of {listed(untrusting)} has not signed that of {name}", _SET_CA_BUNDLE
+    )
+
+
+def check_certificate(facts: InstallationFacts) -> Iterator[CheckFinding]:
+    """Say how long the certificate is good for, and for which names."""
+    check = "certificate"
+    if has_policy_only(facts):
+        yield ok(check, "not needed: no webhook of ours is called")
+        return
+    served = _served_certificate(facts)
+    if webhook_answered(facts) and (served is None or _is_left_over(facts, served)):
+        yield ok(check, "kept elsewhere; the webhook is answered")
+    elif served is not None:
+        yield _validity_finding(facts, served)
+    elif webhook_answered(facts) is None or certificate_in_files(facts):
+        raise CannotTell(_missing_text(facts))
+    else:
+        observed = f"there is none in {_secret_key(facts)}, and the webhook does not answer"
+        yield fault(check, observed, "a webhook that runs: it makes one, or is given one")
+
+
+def _validity_finding(facts: InstallationFacts, served: _ServedCertificate) -> CheckFinding:
+    check, remedy = "certificate", _RESTART if served.is_self_managed else _RENEW
+    now, certificates = facts.server_now, _certificates_to_check(facts, served)
+    expired = [it for it in certificates if not _is_valid(it, now)]
+    unnamed = (
+        []
+        if webhook_answered(facts)
+        else sorted(_called_hosts(facts) - _certificate_names(served.leaf))
+    )
+    ends = min(it.not_valid_after_utc for it in certificates)
+    if expired:
+        observed = f"it is good {_validity_text(expired[0])} only, and it is {now:%F}"
+        return fault(check, observed, remedy)
+    if unnamed:
+        observed = f"it does not name {listed(unnamed)}, as the webhook is called"
+        return fault(check, observed, remedy)
+    if any(_needs_renewal(it, now) for it in certificates):
+        observed = f"it ends on {ends:%F}, and should have been renewed"
+        return warning(check, observed, remedy)
+    if _certificate_source(facts) == _SELF_MANAGED and not _may_be_self_managed(facts):
+        observed = (
+            f"{_secret_key(facts)} is made by others: the webhook, told "
+            f"{_SELF_MANAGED}, leaves it alone"
+        )
+        return warning(check, observed, "that Secret deleted, or tls.source as it was")
+    kind = "made by the webhook" if served.is_self_managed else "made by others"
+    return ok(check, f"good until {ends:%F}, {kind}")
+
+
+def is_external_certificate(facts: InstallationFacts) -> bool:
+    """Say whether the webhook is given its certificate, and needs no right to write one."""
+    source = _certificate_source(facts)
+    if source:
+        return source != _SELF_MANAGED
+    if isinstance(facts.secret, Unread):
+        return False
+    if facts.secret is None:
+        return webhook_answered(facts) is True
+    return _CA_KEY not in (nested_field(facts.secret, "data") or {})
+
+
+def certificate_in_files(facts: InstallationFacts) -> bool:
+    """Say whether the webhook reads files, and whatever is in a Secret is left over."""
+    return _certificate_source(facts) == _FILES
+
+
+def secret_name(facts: InstallationFacts) -> str:
+    """Return in which Secret the webhook looks."""
+    default = "trainer-kai-webhook-tls"
+    return _webhook_value(facts, "TLS_SECRET_NAME", default) or default
+
+
+def _certificate_source(facts: InstallationFacts) -> str:
+    """Return who makes the certificate, as the webhook is told; "" where that does not show."""
+    return _webhook_value(facts, "TLS_SOURCE", _SELF_MANAGED)
+
+
+def _webhook_value(facts: InstallationFacts, setting: str, default: str) -> str:
+    configured = webhook_setting(facts, setting, default)
+    return "" if configured == UNKNOWN_VALUE else configured
+
+
+def _trust_error(facts: InstallationFacts) -> str:
+    """Return why the API server did not trust us in a dry run."""
+    for dry_run in (facts.jobset, facts.gang_pod):
+        refused = None if isinstance(dry_run, Unread) else refused_by(facts, dry_run)
+        if refused is not None and refused.trust_error:
+            return refused.trust_error
+    return ""
+
+
+def _secret_key(facts: InstallationFacts) -> str:
+    return f"{facts.installation.namespace}/{secret_name(facts)}"
+
+
+def _missing_text(facts: InstallationFacts) -> str:
+    if certificate_in_files(facts):
+        return "the certificate is in files"
+    return f"there is no certificate in {_secret_key(facts)}"
+
+
+def _served_certificate(facts: InstallationFacts) -> _ServedCertificate | None:
+    if certificate_in_files(facts):
+        return None
+    found = require(facts.secret)
+    if found is None:
+        return None
+    try:
+        pem = base64.b64decode(nested_field(found, "data", "tls.crt") or "", validate=True)
+        chain = tuple(x509.load_pem_x509_certificates(pem))
+    except (ValueError, binascii.Error):
+        return None
+    return _ServedCertificate(chain, not is_external_certificate(facts))
+
+
+def _may_be_self_managed(facts: InstallationFacts) -> bool:
+    """Say whether the webhook takes a Secret for one that it wrote itself."""
+    found = require(facts.secret) or {}
+    notes = labels_of(found, "annotations")
+    is_issued = any(it.startswith(CERT_MANAGER_PREFIX) for it in notes)
+    return _CA_KEY in (nested_field(found, "data") or {}) and not is_issued
+
+
+def _untrusting_webhooks(hooks: Sequence[Obj], served: _ServedCertificate) -> list[str]:
+    """Return the webhooks whose authorities have not signed what the Secret holds."""
+    configured = [it for it in hooks if nested_field(it, "clientConfig", "caBundle")]
+    return [it["name"] for it in configured if not _trusts(it, served)]
+
+
+def _is_left_over(facts: InstallationFacts, served: _ServedCertificate) -> bool:
+    """Say whether every webhook is told of another authority: whoever answers shows that one's."""
+    if isinstance(facts.configurations, Unread):
+        return False
+    hooks = [hook for _, hook in installed_webhooks(facts)]
+    return bool(hooks) and len(_untrusting_webhooks(hooks, served)) == len(hooks)
+
+
+def _ca_bundle(hook: Obj) -> tuple[x509.Certificate, ...]:
+    try:
+        pem = base64.b64decode(nested_field(hook, "clientConfig", "caBundle") or "", validate=True)
+        return tuple(x509.load_pem_x509_certificates(pem))
+    except (ValueError, binascii.Error):
+        return ()
+
+
+def _trusts(hook: Obj, served: _ServedCertificate) -> bool:
+    """Say whether a chain leads from the certificate to one of a webhook's authorities."""
+    trusted, certificate = _ca_bundle(hook), served.leaf
+    for _ in range(len(served.chain) + 1):
+        if certificate in trusted or any(_is_signed_by(certificate, it) for it in trusted):
+            return True
+        issuer = next(
+            (it for it in served.chain if it != certificate and _is_signed_by(certificate, it)),
+            None,
+        )
+        if issuer is None:
+            return False
+        certificate = issuer
+    return False
+
+
+def _is_signed_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
+def _certificates_to_check(
+    facts: InstallationFacts, served: _ServedCertificate
+) -> Sequence[x509.Certificate]:
+    """Return the certificate, and the authorities that speak for it."""
+    bundles = [] if isinstance(facts.configurations, Unread) else installed_webhooks(facts)
+    authorities = {
+        it for _, hook in bundles for it in _ca_bundle(hook) if _is_signed_by(served.leaf, it)
+    }
+    # of two authorities of one key the newer one counts: the older is on its way out
+    newest = sorted(authorities, key=lambda it: it.not_valid_after_utc)[-1:]
+    return served.leaf, *newest
+
+
+def _is_valid(certificate: x509.Certificate, now: datetime) -> bool:
+    return certificate.not_valid_before_utc <= now < certificate.not_valid_after_utc
+
+
+def _needs_renewal(certificate: x509.Certificate, now: datetime) -> bool:
+    lifetime: timedelta = certificate.not_valid_after_utc - certificate.not_valid_before_utc
+    return certificate.not_valid_after_utc - now < lifetime / _RENEWAL_PART
+
+
+def _validity_text(certificate: x509.Certificate) -> str:
+    return f"from {certificate.not_valid_before_utc:%F} to {certificate.not_valid_after_utc:%F}"
+
+
+def _called_hosts(facts: InstallationFacts) -> set[str]:
+    """Return the names by which the API server calls the webhook."""
+    if isinstance(facts.configurations, Unread):
+        return set()
+    return {_called_host(hook) for _, hook in installed_webhooks(facts)} - {""}
+
+
+def _called_host(hook: Obj) -> str:
+    service = nested_field(hook, "clientConfig", "service")
+    if service:
+        return f"{nested_field(service, 'name')}.{nested_field(service, 'namespace')}.svc"
+    return urlsplit(nested_field(hook, "clientConfig", "url") or "").hostname or ""
+
+
+def _certificate_names(leaf: x509.Certificate) -> set[str]:
+    try:
+        names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return set()
+    addresses = map(str, names.get_values_for_type(x509.IPAddress))
+    return {*names.get_values_for_type(x509.DNSName), *addresses}

@@ -1,0 +1,101 @@
+"""Whether each ServiceAccount has the permissions of its process, by access reviews."""
+
+from collections.abc import Iterator
+
+from trainer_kai.api.resources import DEPLOYMENTS, LEASES
+from trainer_kai.cli.commands.doctor.checks.certificates import (
+    certificate_in_files,
+    is_external_certificate,
+)
+from trainer_kai.cli.commands.doctor.checks.dry_runs import MODE_POLICY, binding_mode, kai_binds
+from trainer_kai.cli.commands.doctor.deployment_settings import other_scheduler_places
+from trainer_kai.cli.commands.doctor.facts import InstallationFacts, listed
+from trainer_kai.cli.commands.doctor.finding import (
+    CannotTell,
+    CheckFinding,
+    fault,
+    ok,
+    require,
+    unknown,
+)
+from trainer_kai.cli.commands.doctor.manifests.expected import ExpectedAccount, Permission
+
+__all__ = ["SCHEDULER", "check_permissions", "needed_permissions"]
+
+SCHEDULER = "trainer-kai-scheduler"  # account, Deployment and Lease are called alike
+_APPLY_ROLES = "the roles and bindings of manifests/base/rbac, applied again"
+_ADD_NAMES = "add to resourceNames in scheduler.yaml what kai.shards names"
+
+
+def check_permissions(facts: InstallationFacts) -> Iterator[CheckFinding]:
+    """Say for each account what it lacks."""
+    for account in facts.manifests.accounts:
+        check = f"rights of {account.name.removeprefix('trainer-kai-')}"
+        try:
+            yield _account_finding(check, facts, account)
+        except CannotTell as error:
+            yield unknown(check, error)
+
+
+def needed_permissions(
+    account: ExpectedAccount, facts: InstallationFacts
+) -> tuple[Permission, ...]:
+    """Return what an account needs: the scheduler looks for others by names that settings say."""
+    if account.name != SCHEDULER:
+        return account.rights
+    places = other_scheduler_places(facts)
+    named = (
+        Permission(
+            verb="get",
+            group=resource.group,
+            resource=resource.plural,
+            name=key.name,
+            everywhere=any(it.namespace != facts.installation.namespace for it in keys),
+        )
+        for resource, keys in ((LEASES, places.leases), (DEPLOYMENTS, places.deployments))
+        for key in keys
+    )
+    return tuple(dict.fromkeys((*account.rights, *named)))
+
+
+def _account_finding(
+    check: str, facts: InstallationFacts, account: ExpectedAccount
+) -> CheckFinding:
+    name, where = account.name, f"{facts.installation.namespace}/{account.name}"
+    if not require(facts.accounts[name]):
+        if binding_mode(facts) == MODE_POLICY or (name == SCHEDULER and kai_binds(facts)):
+            return ok(check, "there is no such account, and none is needed")
+        return fault(check, f"there is no ServiceAccount {where}", _APPLY_ROLES)
+    permissions, unneeded = needed_permissions(account, facts), set(_unneeded(facts, account))
+    denied = [it for it in require(facts.denied_permissions[name]) if it not in unneeded]
+    if denied:
+        unnamed = dict.fromkeys(it.name for it in denied if it not in account.rights)
+        add = f"; first {_ADD_NAMES}: {listed(unnamed)}" if any(unnamed) else ""
+        return fault(
+            check,
+            f"{where} may not {listed(map(_permission_text, denied), 3)}",
+            _APPLY_ROLES + add,
+        )
+    return ok(check, f"{where} has all {len(permissions) - len(unneeded)}")
+
+
+def _unneeded(facts: InstallationFacts, account: ExpectedAccount) -> Iterator[Permission]:
+    """Yield the rights that only who makes certificates himself needs."""
+    if not is_external_certificate(facts):
+        return
+    for permission in account.rights:
+        is_for_webhooks = permission.resource.endswith("webhookconfigurations")
+        is_for_secret = permission.resource == "secrets" and (
+            facts.secret is None or certificate_in_files(facts)
+        )
+        if (
+            (is_for_webhooks or permission.resource == "secrets") and permission.verb != "get"
+        ) or is_for_secret:
+            yield permission
+
+
+def _permission_text(permission: Permission) -> str:
+    subresource = f"/{permission.subresource}" if permission.subresource else ""
+    group = f".{permission.group}" if permission.group else ""
+    name = f" {permission.name}" if permission.name else ""
+    return f"{permission.verb} {permission.resource}{subresource}{group}{name}"

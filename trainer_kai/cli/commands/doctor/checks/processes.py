@@ -1,0 +1,326 @@
+"""Processes: Deployments, Leases and their holders, other schedulers, settings and clocks.
+
+Processes may run outside of the cluster; then only Leases and dry runs show them.
+"""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Final
+
+from trainer_kai.api.lease import Lease
+from trainer_kai.api.names import DEFAULT_QUEUE, KUEUE_QUEUE, SCHEDULER_NAME
+from trainer_kai.cli.commands.doctor.checks.dry_runs import MODE_POLICY, binding_mode, kai_binds
+from trainer_kai.cli.commands.doctor.checks.permissions import SCHEDULER
+from trainer_kai.cli.commands.doctor.deployment_settings import (
+    UNKNOWN_VALUE,
+    containers_of,
+    other_scheduler_places,
+    settings_of,
+    webhook_setting,
+)
+from trainer_kai.cli.commands.doctor.facts import (
+    InstallationFacts,
+    Obj,
+    listed,
+    name_of,
+    nested_field,
+)
+from trainer_kai.cli.commands.doctor.finding import (
+    CannotTell,
+    CheckFinding,
+    Unread,
+    fault,
+    ok,
+    require,
+    unknown,
+    warning,
+)
+from trainer_kai.policy.duplicate_scheduler import (
+    DEFAULT_LEASE_S,
+    REMEDY,
+    deployment_ready_message,
+    lease_duration_s,
+    lease_held_message,
+)
+
+__all__ = [
+    "check_clocks",
+    "check_kueue",
+    "check_leases",
+    "check_mode",
+    "check_other_schedulers",
+    "check_processes",
+    "may_be_expired",
+]
+
+_PODGROUPER: Final = "trainer-kai-podgrouper"
+_SHARED_SETTINGS: Final = {  # settings that all have to be told alike, and what they are else
+    "MODE": "bundled",
+    "SCHEDULER_NAME": SCHEDULER_NAME,
+    "DEFAULT_QUEUE": DEFAULT_QUEUE,
+    "QUEUE_ACCESS_UNANNOTATED": "open",
+    "KUEUE": "false",
+}
+# It has no such setting, or does not go by it.
+_WITHOUT_SETTING: Final = {"QUEUE_ACCESS_UNANNOTATED": _PODGROUPER, "KUEUE": _PODGROUPER}
+_WARN_S: Final = 5.0
+_FAULT_S: Final = 60.0
+
+
+def check_processes(facts: InstallationFacts) -> Iterator[CheckFinding]:
+    """Say whether what is to run in the cluster does."""
+    check, found = "processes", {name_of(it): it for it in require(facts.deployments)}
+    our_deployments = [found[name] for name in facts.manifests.deployments if name in found]
+    missing = [name for name in facts.manifests.deployments if name not in found]
+    if SCHEDULER in missing and kai_binds(facts):
+        missing.remove(SCHEDULER)
+    unready = [_readiness_text(it) for it in our_deployments if _is_unready(it)]
+    outdated = [name_of(it) for it in our_deployments if not _is_unready(it) and _has_old_pods(it)]
+    unavailable = [
+        _readiness_text(it)
+        for it in our_deployments
+        if not _ready_replicas(it) and (_wanted_replicas(it) or not kai_binds(facts))
+    ]
+    images = {image for it in our_deployments for image in _images(it)}
+    if not our_deployments:
+        yield ok(check, f"none in {facts.installation.namespace}: they run elsewhere, if at all")
+    elif unavailable:
+        remedy = "kubectl describe and kubectl logs of their pods say what is in the way"
+        yield fault(check, listed(unavailable), remedy)
+    elif missing:
+        remedy = "the overlay, applied again, unless they run elsewhere"
+        yield warning(check, f"there is no Deployment {listed(missing)}", remedy)
+    elif unready:
+        yield warning(check, listed(unready), "all replicas: the next one to go is missed")
+    elif outdated:
+        remedy = "kubectl rollout status says what is in the way of the new pods"
+        yield warning(check, f"{listed(outdated)} runs in pods of an older version", remedy)
+    elif len(images) > 1:
+        yield warning(check, f"they run {listed(sorted(images))}", "one image for all")
+    else:
+        yield ok(check, f"{len(our_deployments)} Deployments are ready")
+
+
+def check_mode(facts: InstallationFacts) -> Iterator[CheckFinding]:
+    """Say who binds, and whether all have been told the same."""
+    check, mode = "mode", binding_mode(facts)
+    deployments = () if isinstance(facts.deployments, Unread) else facts.deployments
+    settings_by_process = {
+        name_of(it): settings_of(it) for it in deployments if _is_ours(it, facts)
+    }
+    for name, default in _SHARED_SETTINGS.items():
+        values = {
+            process: settings.get(name, default)
+            for process, settings in settings_by_process.items()
+            if process != _WITHOUT_SETTING.get(name)
+        }
+        if len(set(values.values()) - {UNKNOWN_VALUE}) > 1:
+            described = listed(f"{value} to {process}" for process, value in sorted(values.items()))
+            yield fault(check, f"TRAINER_KAI_{name} is {described}", "the same for all of them")
+            return
+    if not mode:
+        raise CannotTell("no dry run was answered")
+    if (
+        mode != "bundled"
+        and not isinstance(facts.leases, Unread)
+        and _has_live_lease(SCHEDULER, facts)
+    ):
+        remedy = "the same mode for all processes, or no scheduler of ours"
+        yield fault(check, f"it is {mode}, and our scheduler leads", remedy)
+        return
+    process = "our scheduler binds" if mode == "bundled" else "the KAI that is there binds"
+    yield ok(check, f"{mode}: {process}")
+
+
+def check_leases(facts: InstallationFacts) -> Iterator[CheckFinding]:
+    """Say who leads podgroupers and schedulers, and whether it goes on."""
+    for name in (_PODGROUPER, SCHEDULER):
+        check = f"lease of {name.removeprefix('trainer-kai-')}"
+        if binding_mode(facts) == MODE_POLICY or (name == SCHEDULER and kai_binds(facts)):
+            yield ok(check, "not needed: a KAI does that")
+            continue
+        try:
+            yield _lease_finding(check, name, facts)
+        except CannotTell as error:
+            yield unknown(check, error)
+
+
+def _lease_finding(check: str, name: str, facts: InstallationFacts) -> CheckFinding:
+    lease = next((it for it in require(facts.leases) if it.metadata.name == name), None)
+    remedy = f"a {name.removeprefix('trainer-kai-')} that runs, and may write its Lease"
+    where = f"{facts.installation.namespace}/{name}"
+    if lease is None:
+        return fault(check, f"there is no Lease {where}: none has ever led", remedy)
+    holder = lease.spec.holder_identity
+    if not holder:
+        return fault(check, f"{where} is held by nobody", remedy)
+    if not _is_alive(lease, facts):
+        since = _age_text(lease, facts)
+        return fault(check, f"{holder} has not renewed {where} {since}", remedy)
+    return ok(check, f"held by {holder}")
+
+
+def check_other_schedulers(facts: InstallationFacts) -> Iterator[CheckFinding]:
+    """Say whether another scheduler places the same pods; beside a KAI one has to."""
+    check, name, beside_kai = (
+        "another scheduler",
+        facts.installation.scheduler_name,
+        kai_binds(facts),
+    )
+    alive = [
+        it
+        for it in require(facts.other_scheduler_leases)
+        if _is_alive(it, facts, is_other_scheduler=True)
+    ]
+    ready = [
+        it for it in require(facts.other_scheduler_deployments) if it.status.ready_replicas > 0
+    ]
+    active = [
+        *(lease_held_message(it.metadata.key, it.spec.holder_identity) for it in alive),
+        *(deployment_ready_message(it.metadata.key, it.status.ready_replicas) for it in ready),
+    ]
+    if active and beside_kai:
+        yield ok(check, f"the KAI that binds: {listed(active)}")
+    elif active:
+        remedy = f"one scheduler of a name: {REMEDY}, or set mode external"
+        yield fault(check, f"{listed(active)}: ours is paused", remedy)
+    elif beside_kai:
+        where = listed(map(str, other_scheduler_places(facts).deployments))
+        remedy = f"a KAI that runs: a Deployment {where} that is ready"
+        yield warning(check, f"no other scheduler of the name {name} is found: who binds?", remedy)
+    else:
+        yield ok(check, f"there is no other of the name {name}")
+
+
+def check_kueue(facts: InstallationFacts) -> Iterator[CheckFinding]:
+    """Say whether TrainJobs are managed by Kueue as well."""
+    check, names = "Kueue", require(facts.kueue_trainjobs)
+    if not names:
+        yield ok(check, "it has no TrainJob")
+    elif webhook_setting(facts, "KUEUE", "false").lower() == "false":
+        observed = f"{listed(names, 3)} has the label {KUEUE_QUEUE}, which keeps nothing"
+        yield warning(check, observed, "setting kueue, if Kueue runs here; else no such label")
+    else:
+        remedy = (
+            f"one of the two: what carries {KUEUE_QUEUE} is admitted by Kueue and never evicted"
+        )
+        yield warning(check, f"{listed(names, 3)} is in a queue of Kueue", f"{remedy} by us")
+
+
+def check_clocks(facts: InstallationFacts) -> Iterator[CheckFinding]:
+    """Say whether machines agree about the time; starts, graces and certificates are dated."""
+    check, skew_s = "clocks", require(facts.skew_s)
+    now = facts.now + timedelta(seconds=skew_s)
+    ahead = {} if isinstance(facts.leases, Unread) else _clock_skews(facts, now)
+    most_skewed = max(ahead, key=lambda it: abs(ahead[it]), default="")
+    remedy = "clocks that are set by NTP"
+    if most_skewed and abs(ahead[most_skewed]) > _WARN_S:
+        observed = f"that of {most_skewed} is {_skew_text(ahead[most_skewed])} the API server's"
+        yield (fault if abs(ahead[most_skewed]) > _FAULT_S else warning)(check, observed, remedy)
+    elif abs(skew_s) > _WARN_S:
+        yield warning(
+            check, f"that of this machine is {_skew_text(-skew_s)} the API server's", remedy
+        )
+    else:
+        yield ok(check, "none is far off")
+
+
+def may_be_expired(lease: Lease, now: datetime, *, is_other_scheduler: bool = False) -> bool:
+    """Say whether a Lease has to be looked at again, to see whether it is renewed.
+
+    That of another scheduler counts no longer here than our scheduler has it count.
+    """
+    renewed = _parse_time(lease.spec.renew_time)
+    if not lease.spec.holder_identity or renewed is None:
+        return False
+    age_s = (now - renewed).total_seconds()
+    claimed_s = lease.spec.lease_duration_seconds
+    return (
+        not -_WARN_S
+        <= age_s
+        <= (lease_duration_s(claimed_s) if is_other_scheduler else claimed_s or DEFAULT_LEASE_S)
+    )
+
+
+def _is_alive(lease: Lease, facts: InstallationFacts, *, is_other_scheduler: bool = False) -> bool:
+    """Say whether a Lease is held and renewed: by its date, or because it changed meanwhile."""
+    if not lease.spec.holder_identity:
+        return False
+    if lease.metadata.uid in facts.renewed:
+        return True
+    is_dated = bool(lease.spec.renew_time)
+    return is_dated and not may_be_expired(
+        lease, facts.server_now, is_other_scheduler=is_other_scheduler
+    )
+
+
+def _has_live_lease(name: str, facts: InstallationFacts) -> bool:
+    return any(it.metadata.name == name and _is_alive(it, facts) for it in require(facts.leases))
+
+
+def _clock_skews(facts: InstallationFacts, now: datetime) -> Mapping[str, float]:
+    """Return how far the clocks of leaders are ahead, of those that are renewed for sure.
+
+    A date that is a while ago tells nothing unless the Lease changed while we looked.
+    """
+    found = {}
+    for lease in require(facts.leases):
+        renewed = _parse_time(lease.spec.renew_time)
+        if renewed is not None and lease.metadata.uid in facts.renewed:
+            found[lease.spec.holder_identity] = (renewed - now).total_seconds()
+    return found
+
+
+def _skew_text(seconds: float) -> str:
+    return f"{abs(seconds):.0f} s {'ahead of' if seconds > 0 else 'behind'}"
+
+
+def _age_text(lease: Lease, facts: InstallationFacts) -> str:
+    renewed = _parse_time(lease.spec.renew_time)
+    if renewed is None:
+        return "ever"
+    seconds = (facts.server_now - renewed).total_seconds()
+    return f"for {seconds:.0f} s" if seconds < 600 else f"since {lease.spec.renew_time}"
+
+
+def _parse_time(text: str) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo else None
+
+
+def _is_ours(deployment: Obj, facts: InstallationFacts) -> bool:
+    return name_of(deployment) in facts.manifests.deployments
+
+
+def _wanted_replicas(deployment: Obj) -> int:
+    found = nested_field(deployment, "spec", "replicas")
+    return 1 if found is None else int(found)
+
+
+def _ready_replicas(deployment: Obj) -> int:
+    return int(nested_field(deployment, "status", "readyReplicas") or 0)
+
+
+def _is_unready(deployment: Obj) -> bool:
+    return _ready_replicas(deployment) < _wanted_replicas(deployment)
+
+
+def _readiness_text(deployment: Obj) -> str:
+    return (
+        f"{name_of(deployment)} has {_ready_replicas(deployment)} of "
+        f"{_wanted_replicas(deployment)} ready"
+    )
+
+
+def _has_old_pods(deployment: Obj) -> bool:
+    """Say whether the pods that are ready are of an older version."""
+    updated = nested_field(deployment, "status", "updatedReplicas")
+    return updated is not None and int(updated) < _wanted_replicas(deployment)
+
+
+def _images(deployment: Obj) -> Iterator[str]:
+    for container in containers_of(deployment)[:1]:
+        yield str(container.get("image"))

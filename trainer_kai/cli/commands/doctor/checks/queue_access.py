@@ -1,0 +1,59 @@
+"""Queues that are open to every namespace because no annotation says who may use them."""
+
+from collections.abc import Iterator
+
+from scheduler.state.queues.queue_table import QueueTable
+from trainer_kai.api.names import ACCESS
+from trainer_kai.cli.commands.doctor.deployment_settings import webhook_setting
+from trainer_kai.cli.commands.doctor.facts import InstallationFacts, listed
+from trainer_kai.cli.commands.doctor.finding import (
+    CheckFinding,
+    Unread,
+    fault,
+    ok,
+    require,
+    warning,
+)
+from trainer_kai.policy.queueing.queue_access import QueueAccessMode, close_command, is_closed
+
+__all__ = ["check_access"]
+
+
+def check_access(facts: InstallationFacts) -> Iterator[CheckFinding]:
+    """Say which queues take pods of every namespace because no annotation says who may use them."""
+    check, queues = "queue access", {it.metadata.name: it for it in require(facts.queues)}
+    notes = {name: it.metadata.annotations.get(ACCESS) for name, it in queues.items()}
+    mistyped = [
+        f"queue {name}: metadata.annotations[{ACCESS}] is {note!r}: it counts as closed"
+        for name, note in notes.items()
+        if note not in (None, *QueueAccessMode)
+    ]
+    if mistyped:
+        yield fault(check, listed(mistyped, 2), " or ".join(QueueAccessMode))
+    rows = QueueTable(queues)
+    leaves = [name for name in sorted(queues) if rows.prefilter_failure(name) is None]
+    unannotated = webhook_setting(facts, "QUEUE_ACCESS_UNANNOTATED", QueueAccessMode.OPEN)
+    without_annotation = [it for it in leaves if rows.access(it).mode is None]
+    if without_annotation and unannotated != QueueAccessMode.CLOSED:
+        namespaces_by_queue = _namespaces(facts)
+        descriptions = [
+            f"{name} ({listed(namespaces_by_queue.get(name, ['no namespace']), 4)})"
+            for name in without_annotation
+        ]
+        remedy = (
+            f"{close_command(without_annotation[0])}, or the annotation {ACCESS}: open, for each"
+        )
+        yield warning(
+            check, f"open to every namespace, and not annotated: {listed(descriptions)}", remedy
+        )
+    elif not mistyped:
+        closed = sum(is_closed(rows.access(it), unannotated) for it in leaves)
+        yield ok(check, f"{closed} of {len(leaves)} are closed to namespaces without a grant")
+
+
+def _namespaces(facts: InstallationFacts) -> dict[str, list[str]]:
+    """Return the namespaces that have PodGroups in each queue."""
+    found: dict[str, set[str]] = {}
+    for group in () if isinstance(facts.groups, Unread) else facts.groups:
+        found.setdefault(group.queue, set()).add(group.name.partition("/")[0])
+    return {queue: sorted(names) for queue, names in found.items()}

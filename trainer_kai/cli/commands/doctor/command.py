@@ -1,0 +1,80 @@
+"""`trainer-kai doctor`: whether an installation can work, and what would be right where it cannot.
+
+It reads with the rights of the user, and what it makes are dry runs: nothing is stored.
+"""
+
+import argparse
+import json
+from typing import TYPE_CHECKING, Final
+
+from trainer_kai.api.names import SCHEDULER_NAME
+from trainer_kai.cli.output.table import screen_width
+from trainer_kai.errors import ConfigError, FieldError
+
+if TYPE_CHECKING:
+    from trainer_kai.cli.commands.doctor.facts import InstallationFacts
+
+__all__ = ["add_doctor"]
+
+_NAMESPACE: Final = "trainer-kai"
+_TIMEOUT_S: Final = 15.0  # three webhooks of others may take 5 s each
+
+
+def add_doctor(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command to the command line."""
+    parser = commands.add_parser(
+        "doctor",
+        help="whether the installation works, and what would be right where it does not",
+        description="Examine an installation by reads and dry runs, with your own rights.",
+        epilog="Exit code: 0 if a TrainJob is taken care of and nothing is at fault; 1 if "
+        "something is; 2 if nobody can say.",
+    )
+    parser.add_argument(
+        "-n", "--namespace", default=_NAMESPACE, help=f"where it is installed: {_NAMESPACE}"
+    )
+    parser.add_argument(
+        "--try-in", default="", metavar="NAMESPACE", help="for dry runs; else that of the context"
+    )
+    parser.add_argument("-o", dest="output", choices=("text", "json"), default="text")
+    parser.add_argument("--scheduler-name", default=SCHEDULER_NAME, help="as the site has it")
+    parser.add_argument("--kubeconfig", default="")
+    parser.add_argument("--context", default="")
+    parser.set_defaults(run=_run)
+
+
+def _run(args: argparse.Namespace) -> int:
+    import asyncio  # noqa: PLC0415 - not everybody needs a cluster, and it is slow to import
+
+    from trainer_kai.cli.commands.doctor.checks.all_checks import run_checks  # noqa: PLC0415 - as above
+    from trainer_kai.cli.commands.doctor.read.dry_run_namespace import namespace_fault  # noqa: PLC0415 - as above
+    from trainer_kai.cli.commands.doctor.text_output import as_json, as_text, exit_code  # noqa: PLC0415
+
+    facts = asyncio.run(_read_facts(args))
+    namespace_problem = args.try_in and namespace_fault(facts, args.try_in)
+    if namespace_problem:
+        raise ConfigError([FieldError("--try-in", namespace_problem)])
+    findings = run_checks(facts)
+    if args.output == "json":
+        print(json.dumps(as_json(findings), indent=2))
+    else:
+        print(as_text(findings, screen_width()))
+    return exit_code(findings)
+
+
+async def _read_facts(args: argparse.Namespace) -> "InstallationFacts":
+    import os  # noqa: PLC0415 - as above
+
+    from trainer_kai.cli.commands.doctor.read.fetch import DoctorOptions, fetch_facts  # noqa: PLC0415 - as above
+    from trainer_kai.kube.auth.find_rest_config import find_rest_config  # noqa: PLC0415 - as above
+    from trainer_kai.kube.client import RetryPolicy, process_client  # noqa: PLC0415 - as above
+    from trainer_kai.service.clock import SystemClock  # noqa: PLC0415 - as above
+
+    clock = SystemClock()
+    access = await find_rest_config(
+        os.environ, clock, kubeconfig=args.kubeconfig, context=args.context
+    )
+    async with process_client(access, clock) as client:
+        patient_client = client.with_retry_policy(RetryPolicy(timeout_s=_TIMEOUT_S, total_s=5.0))
+        return await fetch_facts(
+            patient_client, DoctorOptions(args.namespace, args.scheduler_name, args.try_in)
+        )

@@ -1,0 +1,90 @@
+"""The settings that a Deployment gives its process, as far as they can be read from it."""
+
+from collections.abc import Mapping
+from itertools import zip_longest
+from typing import Final
+
+from trainer_kai.api.meta import Key
+from trainer_kai.api.names import SCHEDULER_NAME
+from trainer_kai.cli.commands.doctor.facts import InstallationFacts, Obj, name_of, nested_field
+from trainer_kai.cli.commands.doctor.finding import Unread
+from trainer_kai.policy.duplicate_scheduler import (
+    DuplicateSchedulerObjects,
+    duplicate_scheduler_objects,
+)
+
+__all__ = [
+    "UNKNOWN_VALUE",
+    "containers_of",
+    "other_scheduler_places",
+    "settings_of",
+    "webhook_setting",
+]
+
+UNKNOWN_VALUE: Final = "?"  # the value stands in another object
+_PREFIX: Final = "TRAINER_KAI_"
+_WEBHOOK: Final = "trainer-kai-webhook"
+_SCHEDULER: Final = "trainer-kai-scheduler"
+
+
+def containers_of(deployment: Obj) -> list[Obj]:
+    """Return the containers of its pods."""
+    return list(nested_field(deployment, "spec", "template", "spec", "containers") or ())
+
+
+def settings_of(deployment: Obj) -> Mapping[str, str]:
+    """Return settings by the names of their variables; flags outrank variables."""
+    found: dict[str, str] = {}
+    for container in containers_of(deployment)[:1]:
+        for variable in container.get("env") or ():
+            name = str(variable.get("name"))
+            if name.startswith(_PREFIX):
+                value = UNKNOWN_VALUE if "valueFrom" in variable else variable.get("value") or ""
+                found[name.removeprefix(_PREFIX)] = value
+        words = [*(container.get("command") or ()), *(container.get("args") or ())]
+        for word, following in zip_longest(words, words[1:], fillvalue=""):
+            name, equals, value = word.partition("=")
+            if name.startswith("--"):
+                setting = name.removeprefix("--").replace("-", "_").upper()
+                found[setting] = value if equals else following
+    return found
+
+
+def webhook_setting(facts: InstallationFacts, setting: str, default: str) -> str:
+    """Return what the webhook is told; ELSEWHERE where no Deployment shows it.
+
+    A Deployment of all processes in one says of the webhook's own settings whose they are.
+    """
+    found = () if isinstance(facts.deployments, Unread) else facts.deployments
+    for deployment in found:
+        settings, own_name = settings_of(deployment), f"WEBHOOK_{setting}"
+        is_ours = name_of(deployment) in facts.manifests.deployments
+        for name in (own_name, setting) if is_ours else (own_name,):
+            if name in settings:
+                return settings[name]
+    is_visible = any(name_of(it) == _WEBHOOK and not _has_hidden_settings(it) for it in found)
+    return default if is_visible else UNKNOWN_VALUE
+
+
+def other_scheduler_places(facts: InstallationFacts) -> DuplicateSchedulerObjects:
+    """Return where our scheduler looks for others of its name; by default where it is not shown."""
+    found = () if isinstance(facts.deployments, Unread) else facts.deployments
+    values = {"KAI_NAMESPACES": SCHEDULER_NAME, "KAI_SHARDS": "default"}  # as the settings have it
+    for deployment in found:
+        is_ours = name_of(deployment) == _SCHEDULER
+        for name, value in settings_of(deployment).items():
+            setting = name if is_ours else name.removeprefix("SCHEDULER_")
+            if setting in values and value != UNKNOWN_VALUE:
+                values[setting] = value
+    installation = facts.installation
+    own_name = Key(installation.namespace, _SCHEDULER)
+    namespaces, shards = (
+        [name.strip() for name in value.split(",") if name.strip()] for value in values.values()
+    )
+    return duplicate_scheduler_objects(installation.scheduler_name, namespaces, shards, own_name)
+
+
+def _has_hidden_settings(deployment: Obj) -> bool:
+    """Say whether there are settings that stand in other objects or in a file."""
+    has_more = any("envFrom" in it for it in containers_of(deployment)[:1])
+    return has_more or "CONFIG" in settings_of(deployment)

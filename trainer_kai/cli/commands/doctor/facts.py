@@ -1,0 +1,134 @@
+"""The facts that were read from a cluster, as values; each may be unread on its own.
+
+Objects without a struct of ours are as the API server wrote them: `nested_field` reads those.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from trainer_kai.api.deployment import Deployment
+from trainer_kai.api.lease import Lease
+from trainer_kai.api.meta import Meta
+from trainer_kai.api.queue import Queue
+from trainer_kai.cli.commands.doctor.finding import Fact, Unread
+from trainer_kai.cli.commands.doctor.manifests.expected import ExpectedManifests, Permission
+from trainer_kai.kube.rest.errors import ErrorDetails
+
+__all__ = [
+    "NOT_ASKED",
+    "DryRun",
+    "Installation",
+    "InstallationFacts",
+    "Obj",
+    "PodGroupQueue",
+    "labels_of",
+    "listed",
+    "name_of",
+    "nested_field",
+]
+
+Obj: TypeAlias = Mapping[str, Any]
+
+NOT_ASKED: Final = Unread("it was not asked for")
+
+
+class Installation(NamedTuple):
+    """What whoever asks says of the installation."""
+
+    namespace: str
+    scheduler_name: str
+    server: str = ""
+
+
+class DryRun(NamedTuple):
+    """What became of a dry run: the object as it would be, or a refusal."""
+
+    sent: Obj
+    got: Obj | None
+    refusal: ErrorDetails | None = None
+
+    @property
+    def namespace(self) -> str:
+        """Return where it was tried."""
+        return str(nested_field(self.sent, "metadata", "namespace") or "")
+
+
+class PodGroupQueue(NamedTuple):
+    """A PodGroup, and the queue that it names."""
+
+    name: str
+    queue: str
+
+
+class InstallationFacts(NamedTuple):
+    """All of it."""
+
+    installation: Installation
+    manifests: ExpectedManifests
+    now: datetime  # by our own clock
+    version: Fact[Obj] = NOT_ASKED
+    definitions: Mapping[str, Fact[Obj | None]] = {}
+    configurations: Fact[Sequence[Obj]] = NOT_ASKED  # of both kinds, as they are listed
+    policies: Fact[Sequence[Obj]] = NOT_ASKED  # MutatingAdmissionPolicies
+    validating_policies: Fact[Sequence[Obj]] = (
+        NOT_ASKED  # ValidatingAdmissionPolicies and their bindings
+    )
+    secret: Fact[Obj | None] = NOT_ASKED
+    runtimes_with_queue_field: Fact[Sequence[str]] = (
+        NOT_ASKED  # that were written with the queue as a field
+    )
+    namespaces: Fact[Sequence[Meta]] = NOT_ASKED
+    jobset: Fact[DryRun] = NOT_ASKED
+    gang_pod: Fact[DryRun] = NOT_ASKED
+    foreign_pod: Fact[DryRun] = NOT_ASKED
+    trainjob: Fact[DryRun] = NOT_ASKED  # one that is to be refused
+    accounts: Mapping[str, Fact[bool]] = {}  # whether there is such a ServiceAccount
+    denied_permissions: Mapping[str, Fact[Sequence[Permission]]] = {}  # what it may not, by account
+    deployments: Fact[Sequence[Obj]] = NOT_ASKED
+    leases: Fact[Sequence[Lease]] = NOT_ASKED
+    other_scheduler_leases: Fact[Sequence[Lease]] = (
+        NOT_ASKED  # of other schedulers of our name, where they may be
+    )
+    other_scheduler_deployments: Fact[Sequence[Deployment]] = NOT_ASKED  # the same, as Deployments
+    renewed: frozenset[str] = frozenset()  # uids of Leases that changed while we looked
+    skew_s: Fact[float] = NOT_ASKED  # how far the API server's clock is ahead of ours
+    queues: Fact[Sequence[Queue]] = NOT_ASKED
+    groups: Fact[Sequence[PodGroupQueue]] = NOT_ASKED
+    classes: Fact[Sequence[str]] = NOT_ASKED
+    gpu_nodes: Fact[tuple[int, int]] = NOT_ASKED  # those that have GPUs, and all
+    kueue_trainjobs: Fact[Sequence[str]] = NOT_ASKED  # TrainJobs that name a queue of Kueue
+
+    @property
+    def server_now(self) -> datetime:
+        """Return what the API server's clock says, or ours where that did not show."""
+        skew_s = 0.0 if isinstance(self.skew_s, Unread) else self.skew_s
+        return self.now + timedelta(seconds=skew_s)
+
+
+def nested_field(obj: Any, *steps: str) -> Any:
+    """Return what lies inside an object; None where it is not."""
+    for step in steps:
+        if not isinstance(obj, Mapping):
+            return None
+        obj = obj.get(step)
+    return obj
+
+
+def name_of(obj: Obj) -> str:
+    """Return the name of an object."""
+    return str(nested_field(obj, "metadata", "name") or "")
+
+
+def labels_of(obj: Obj, kind: str = "labels") -> Mapping[str, str]:
+    """Return labels or annotations."""
+    found = nested_field(obj, "metadata", kind)
+    return found if isinstance(found, Mapping) else {}
+
+
+def listed(names: Iterable[str], limit: int = 4) -> str:
+    """Return some names, and how many more there are."""
+    all_names = list(names)
+    more = len(all_names) - limit
+    shown = all_names if more <= 0 else all_names[:limit]
+    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,79 @@
+"""What a check reports, and facts that could not be read."""
+
+from enum import Enum
+from typing import NamedTuple, TypeAlias, TypeVar
+
+from trainer_kai.errors import TrainerKaiError
+
+__all__ = [
+    "CannotTell",
+    "CheckFinding",
+    "CheckState",
+    "Fact",
+    "Unread",
+    "fault",
+    "ok",
+    "require",
+    "unknown",
+    "warning",
+]
+
+T = TypeVar("T")
+
+
+class CheckState(Enum):
+    """How it is, the worst last."""
+
+    OK = "ok"
+    UNKNOWN = "unknown"
+    WARNING = "warning"
+    FAULT = "fault"
+
+
+class CheckFinding(NamedTuple):
+    """What one check found: what is, and what would be right where it is not."""
+
+    check: str
+    state: CheckState
+    observed: str
+    remedy: str = ""
+
+
+class Unread(NamedTuple):
+    """What nobody could read, and why."""
+
+    reason: str
+
+
+Fact: TypeAlias = T | Unread
+
+
+class CannotTell(TrainerKaiError):
+    """A check needs what could not be read."""
+
+
+def require(fact: Fact[T]) -> T:
+    """Return a fact; where it could not be read, the check that asks for it cannot tell."""
+    if isinstance(fact, Unread):
+        raise CannotTell(fact.reason)
+    return fact
+
+
+def ok(check: str, observed: str) -> CheckFinding:
+    """Say that something is as it should be."""
+    return CheckFinding(check, CheckState.OK, observed)
+
+
+def warning(check: str, observed: str, remedy: str) -> CheckFinding:
+    """Say that something works, and may not be what was meant."""
+    return CheckFinding(check, CheckState.WARNING, observed, remedy)
+
+
+def fault(check: str, observed: str, remedy: str) -> CheckFinding:
+    """Say that something does not work."""
+    return CheckFinding(check, CheckState.FAULT, observed, remedy)
+
+
+def unknown(check: str, error: CannotTell) -> CheckFinding:
+    """Say that a check cannot tell, and why."""
+    return CheckFinding(check, CheckState.UNKNOWN, f"cannot tell: {error}")

@@ -1,0 +1,1 @@
+"""What our manifests install, to compare a cluster with."""

@@ -1,0 +1,1 @@
+"""Read the facts from a cluster: reads, access reviews and dry runs."""

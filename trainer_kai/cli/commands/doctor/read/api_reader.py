@@ -1,0 +1,146 @@
+"""Reads and dry runs with the rights of the user; a refusal is a fact like any other."""
+
+import asyncio
+from collections.abc import Awaitable, Iterable
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from trainer_kai.api.meta import Key, Object
+from trainer_kai.api.resource import Resource
+from trainer_kai.cli.commands.doctor.facts import DryRun, Obj
+from trainer_kai.cli.commands.doctor.finding import Fact, Unread
+from trainer_kai.cli.commands.doctor.manifests.expected import Permission
+from trainer_kai.errors import ConfigError
+from trainer_kai.kube.client import AccessRequest, Client, review_access
+from trainer_kai.kube.rest import request as build
+from trainer_kai.kube.rest.errors import ApiError, Forbidden, Garbled, NotFound, Unavailable
+from trainer_kai.kube.rest.request import ALL, ListTarget, Selection, WriteOptions
+
+__all__ = ["ApiReader", "read_fact"]
+
+A = TypeVar("A")
+T = TypeVar("T", bound=Object)
+
+_PAGE: Final = 500
+_DRY_RUN_OPTIONS: Final = WriteOptions(dry_run=True, field_manager="trainer-kai-doctor")
+
+
+class _RawPage(msgspec.Struct, frozen=True):
+    """A page of objects that have no struct of ours."""
+
+    metadata: dict[str, Any] = {}
+    items: tuple[dict[str, Any], ...] = ()
+
+
+async def read_fact(what: str, asked: Awaitable[A]) -> Fact[A]:
+    """Return what was asked for, or why it is not known."""
+    try:
+        return await asked
+    except NotFound:
+        return Unread(f"there is no such thing here: {what}")
+    except Forbidden:
+        return Unread(f"you may not {what}")
+    except (ApiError, ConfigError) as error:
+        return Unread(str(error))
+
+
+class ApiReader:
+    """Reads and dry runs."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    async def get(self, resource: Resource[Any], key: Key) -> Fact[Obj | None]:
+        """Return an object as it is written; None where there is none."""
+        what = f"get {resource} {key}"
+        try:
+            return await self.client.call(dict, build.get(resource, key))
+        except NotFound:
+            return None
+        except ApiError as error:
+            return Unread(f"you may not {what}" if isinstance(error, Forbidden) else str(error))
+
+    async def get_existing(self, resource: Resource[T], keys: Iterable[Key]) -> Fact[list[T]]:
+        """Return the objects of these names, as far as they exist."""
+
+        async def found() -> list[T]:
+            answers = await asyncio.gather(*(self._get_or_none(resource, key) for key in keys))
+            return [one for one in answers if one is not None]
+
+        return await read_fact(f"get {resource}", found())
+
+    async def list_all(
+        self, resource: Resource[T], namespace: str = "", selection: Selection = ALL
+    ) -> Fact[list[T]]:
+        """Return all objects of a kind."""
+        target = ListTarget(resource, namespace, selection)
+        return await read_fact(f"list {resource}", self.client.list(target))
+
+    async def list_first(
+        self, resource: Resource[T], selection: Selection = ALL, pages: int = 1
+    ) -> Fact[list[T]]:
+        """Return the first of many objects."""
+        return await read_fact(
+            f"list {resource}", self._list_first(ListTarget(resource, "", selection), pages)
+        )
+
+    async def list_raw(self, resource: Resource[Any], namespace: str = "") -> Fact[list[Obj]]:
+        """Return all objects of a kind as they are written, with their kind."""
+        return await read_fact(f"list {resource}", self._list_raw(resource, namespace))
+
+    async def dry_run(self, resource: Resource[Any], body: Obj) -> Fact[DryRun]:
+        """Make an object as a dry run; a refusal is an answer."""
+        namespace = body["metadata"]["namespace"]
+        try:
+            sent = build.create(resource, namespace, body, _DRY_RUN_OPTIONS)
+            return DryRun(body, await self.client.call(dict, sent))
+        except Garbled as error:
+            return Unread(str(error))
+        except ApiError as error:
+            if isinstance(error, Unavailable) and not error.details.status:
+                return Unread(str(error))
+            return DryRun(body, None, error.details)
+
+    async def is_denied(self, user: str, namespace: str, permission: Permission) -> bool:
+        """Say whether a ServiceAccount of ours may not do something."""
+        groups = ("serviceaccounts", f"serviceaccounts:{namespace}", "authenticated")
+        question = AccessRequest(
+            permission.verb,
+            permission.group,
+            permission.resource,
+            name=permission.name,
+            namespace="" if permission.everywhere else namespace,
+            user=f"system:serviceaccount:{namespace}:{user}",
+            groups=tuple(f"system:{it}" for it in groups),
+            subresource=permission.subresource,
+        )
+        return not (await review_access(self.client, question)).allowed
+
+    async def _get_or_none(self, resource: Resource[T], key: Key) -> T | None:
+        try:
+            return await self.client.get(resource, key)
+        except NotFound:
+            return None
+
+    async def _list_first(self, target: ListTarget[T], pages: int) -> list[T]:
+        found: list[T] = []
+        token = ""
+        for _ in range(pages):
+            page = await self.client.page(target, _PAGE, token)
+            found += page.items
+            token = page.metadata.continue_token
+            if not token:
+                break
+        return found
+
+    async def _list_raw(self, resource: Resource[Any], namespace: str) -> list[Obj]:
+        found: list[Obj] = []
+        token = ""
+        while True:
+            asked = build.list_page(ListTarget(resource, namespace), _PAGE, token)
+            page = await self.client.call(_RawPage, asked)
+            found += [{"kind": resource.kind, **it} for it in page.items]
+            token = str(page.metadata.get("continue") or "")
+            if not token:
+                return found

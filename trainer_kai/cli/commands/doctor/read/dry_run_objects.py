@@ -1,0 +1,121 @@
+"""The objects of the dry runs: a JobSet as Trainer makes it, a TrainJob to be refused, and pods.
+
+A dry run goes through all of admission and is not stored. The TrainJob of the JobSet does not
+exist; our webhook then uses what it knows of the namespace.
+"""
+
+from typing import Any, Final
+
+from trainer_kai.api.names import (
+    GANG,
+    JOB_INDEX,
+    JOBSET_NAME,
+    JOBSET_UID,
+    QUEUE,
+    REPLICATED_JOB,
+)
+from trainer_kai.api.resources import CLUSTER_RUNTIMES, JOBS, JOBSETS, PODS, TRAINJOBS
+from trainer_kai.cli.commands.doctor.facts import Obj, nested_field
+
+__all__ = ["NAME", "foreign_pod", "gang_pod", "is_for_scheduler", "jobset", "trainjob"]
+
+NAME: Final = "trainer-kai-doctor"
+_UID: Final = "00000000-0000-0000-0000-000000000000"
+_IMAGE: Final = "trainer-kai.invalid/doctor"  # nobody ever pulls it
+_INVALID_QUEUE: Final = "No_Queue"  # a label may be called so, a Queue never
+_SUFFIX: Final = "doctor"
+
+
+def jobset(namespace: str) -> dict[str, Any]:
+    """Return a JobSet of a TrainJob that is not there."""
+    owner = {
+        "apiVersion": TRAINJOBS.api_version,
+        "kind": TRAINJOBS.kind,
+        "name": NAME,
+        "uid": _UID,
+        "controller": True,
+    }
+    job = {"parallelism": 1, "completions": 1, "template": {"spec": _pod_spec("Never")}}
+    return {
+        "apiVersion": JOBSETS.api_version,
+        "kind": JOBSETS.kind,
+        "metadata": {"namespace": namespace, "name": NAME, "ownerReferences": [owner]},
+        "spec": {"replicatedJobs": [{"name": "node", "replicas": 1, "template": {"spec": job}}]},
+    }
+
+
+def trainjob(namespace: str, runtime: str) -> dict[str, Any]:
+    """Return a TrainJob whose queue nobody can make."""
+    runtime_ref = {
+        "apiGroup": CLUSTER_RUNTIMES.group,
+        "kind": CLUSTER_RUNTIMES.kind,
+        "name": runtime,
+    }
+    return {
+        "apiVersion": TRAINJOBS.api_version,
+        "kind": TRAINJOBS.kind,
+        "metadata": {"namespace": namespace, "name": NAME, "labels": {QUEUE: _INVALID_QUEUE}},
+        "spec": {"runtimeRef": runtime_ref},
+    }
+
+
+def is_for_scheduler(runtime: Obj, name: str) -> bool:
+    """Say whether TrainJobs of a runtime are for the scheduler of that name, and judged by us."""
+    jobs = nested_field(runtime, "spec", "template", "spec", "replicatedJobs") or ()
+    path = ("template", "spec", "template", "spec", "schedulerName")
+    asked = {nested_field(job, *path) or name for job in jobs}
+    groups = nested_field(runtime, "spec", "podGroupPolicy") or {}
+    return asked <= {name} and groups.keys() <= {"kaiScheduler"}
+
+
+def gang_pod(namespace: str) -> dict[str, Any]:
+    """Return a pod as JobSet makes it of a template that ours has marked."""
+    pod = foreign_pod(namespace)
+    job = f"{NAME}-node-0"
+    owner = {
+        "apiVersion": JOBS.api_version,
+        "kind": JOBS.kind,
+        "name": job,
+        "uid": _UID,
+        "controller": True,
+    }
+    labels = {
+        GANG: _SUFFIX,
+        JOBSET_NAME: NAME,
+        JOBSET_UID: _UID,
+        REPLICATED_JOB: "node",
+        JOB_INDEX: "0",
+    }
+    pod["metadata"] |= {"labels": labels, "ownerReferences": [owner]}
+    return pod
+
+
+def foreign_pod(namespace: str) -> dict[str, Any]:
+    """Return a pod that nobody of us has to do with; the strictest policies let it pass."""
+    return {
+        "apiVersion": PODS.api_version,
+        "kind": PODS.kind,
+        "metadata": {"namespace": namespace, "name": NAME},
+        "spec": _pod_spec("Never"),
+    }
+
+
+def _pod_spec(restart: str) -> dict[str, Any]:
+    closed = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    amounts = {"cpu": "1m", "memory": "1Mi"}
+    return {
+        "restartPolicy": restart,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": 65532,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [
+            {
+                "name": "node",
+                "image": _IMAGE,
+                "resources": {"requests": amounts, "limits": amounts},
+                "securityContext": closed,
+            }
+        ],
+    }

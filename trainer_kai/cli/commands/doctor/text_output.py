@@ -1,0 +1,80 @@
+"""The doctor's findings as text and as JSON."""
+
+import textwrap
+from collections.abc import Sequence
+from typing import Any, Final
+
+from trainer_kai.cli.commands.doctor.checks.dry_runs import TRAINJOB_CHECK
+from trainer_kai.cli.commands.doctor.finding import CheckFinding, CheckState
+
+__all__ = ["as_json", "as_text", "exit_code"]
+
+_SCHEMA: Final = "trainer-kai/doctor/v1"
+_GAP: Final = "   "
+_REMEDY: Final = "right: "
+
+
+def as_text(findings: Sequence[CheckFinding], width: int) -> str:
+    """Return a line for each finding, what would be right below, and the sum of it."""
+    states = max(len(it.state.value) for it in findings)
+    checks = max(len(it.check) for it in findings)
+    lines: list[str] = []
+    for it in findings:
+        head = f"{it.state.value.ljust(states)}{_GAP}{it.check.ljust(checks)}{_GAP}"
+        lines += _indented(head, it.observed, width)
+        if it.remedy:
+            lines += _indented(f"{' ' * len(head)}{_REMEDY}", it.remedy, width)
+    return "\n".join([*lines, "", _summary(findings)])
+
+
+def as_json(findings: Sequence[CheckFinding]) -> dict[str, Any]:
+    """Return plain values; nothing that would be right is null."""
+    return {
+        "schema": _SCHEMA,
+        "counts": {state.value: _count(findings, state) for state in CheckState},
+        "findings": [
+            {
+                "check": it.check,
+                "state": it.state.value,
+                "is": it.observed,
+                "right": it.remedy or None,
+            }
+            for it in findings
+        ],
+    }
+
+
+def exit_code(findings: Sequence[CheckFinding]) -> int:
+    """Return 1 if anything does not work, 2 if nobody can say whether TrainJobs are injected."""
+    if any(it.state is CheckState.FAULT for it in findings):
+        return 1
+    return (
+        2
+        if any((it.check, it.state) == (TRAINJOB_CHECK, CheckState.UNKNOWN) for it in findings)
+        else 0
+    )
+
+
+def _indented(head: str, text: str, width: int) -> list[str]:
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=head,
+        subsequent_indent=" " * len(head),
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+
+
+def _summary(findings: Sequence[CheckFinding]) -> str:
+    counts = [(_count(findings, state), state.value) for state in reversed(CheckState)]
+    counted = [f"{number} {_plural(word, number)}" for number, word in counts if number]
+    return f"{len(findings)} checks: {', '.join(counted)}"
+
+
+def _plural(word: str, number: int) -> str:
+    return f"{word}s" if number > 1 and word in {"fault", "warning"} else word
+
+
+def _count(findings: Sequence[CheckFinding], state: CheckState) -> int:
+    return sum(it.state is state for it in findings)

@@ -1,0 +1,1 @@
+"""`trainer-kai plan`: what a TrainJob becomes before it is submitted."""

@@ -1,0 +1,305 @@
+"""`trainer-kai plan`: what becomes of a TrainJob before anybody submits it.
+
+It works out the JobSet that Trainer will build and asks the same functions as admission and the
+podgrouper. Runtimes that no file has are read from the cluster, with the user's own rights.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.meta import Key
+from trainer_kai.api.names import DEFAULT_QUEUE, SCHEDULER_NAME
+from trainer_kai.api.namespace import Namespace
+from trainer_kai.api.queue import Queue
+from trainer_kai.api.resource import Resource
+from trainer_kai.api.resources import (
+    CLUSTER_RUNTIMES,
+    JOBSETS,
+    NAMESPACES,
+    NODES,
+    PRIORITY_CLASSES,
+    QUEUES,
+    RUNTIMES,
+    TOPOLOGIES,
+    TRAINJOBS,
+)
+from trainer_kai.api.runtime import Runtime
+from trainer_kai.api.trainjob import TrainJob
+from trainer_kai.cli.commands.plan.preview import (
+    Preview,
+    PreviewContext,
+    preview_jobset,
+    preview_trainjob,
+)
+from trainer_kai.cli.input.documents import Document, read_files, read_object
+from trainer_kai.cli.input.kinds import KINDS, faults_of, queue_warnings, with_identity
+from trainer_kai.cli.input.unknown_fields import UnusedFields
+from trainer_kai.cli.input.unread_files import unread_files
+from trainer_kai.cli.output.table import table
+from trainer_kai.errors import ConfigError, FieldError, FieldWarning
+from trainer_kai.kube.rest.errors import ApiError, NotFound
+from trainer_kai.policy.finding import Finding
+from trainer_kai.policy.lint import KnownCluster, NodeIndex
+
+if TYPE_CHECKING:
+    from trainer_kai.kube.client import Client
+
+__all__ = ["add_plan"]
+
+_SCHEMA: Final = "trainer-kai/plan/v1"
+_BLOCKED: Final = 1
+_PLANNED: Final = (TRAINJOBS, JOBSETS, CLUSTER_RUNTIMES, RUNTIMES, NAMESPACES)
+_COMPARED: Final = (NODES, QUEUES, PRIORITY_CLASSES, TOPOLOGIES)
+_KINDS: Final = frozenset((it.group, it.kind) for it in (*_PLANNED, *_COMPARED))
+
+
+class _PlanInput(NamedTuple):
+    """What the files hold."""
+
+    jobs: list[TrainJob]
+    jobsets: list[JobSet]
+    runtimes: dict[tuple[str, Key], Runtime]
+    namespaces: dict[str, Namespace]
+    compared: dict[str, dict[str, Any]]  # what they are compared with, by kind and name
+
+    def bounds(self) -> KnownCluster:
+        """Return what is known of the cluster: all of a kind, or nothing."""
+        nodes, queues, classes, topologies = (self.compared.get(it.kind) for it in _COMPARED)
+        return KnownCluster(
+            nodes=NodeIndex(nodes.values()) if nodes else None,
+            queues={name: it.spec for name, it in queues.items()} if queues else None,
+            priorities=classes,
+            topologies={name: it.spec for name, it in topologies.items()} if topologies else None,
+        )
+
+
+def add_plan(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command to the command line."""
+    parser = commands.add_parser(
+        "plan",
+        help="units, stages, groups and findings of a TrainJob before it is submitted",
+        description="Show what becomes of TrainJobs: units, stages, pod groups, queue, findings.",
+        epilog="Exit code: 0; 1 if something will never run; 2 if the input cannot be used.",
+    )
+    parser.add_argument(
+        "-f",
+        dest="files",
+        metavar="FILE",
+        action="append",
+        required=True,
+        help="TrainJobs, JobSets, runtimes and namespaces, and what to compare them with: Nodes,"
+        " Queues, PriorityClasses, Topologies; - is standard input; may be repeated",
+    )
+    parser.add_argument(
+        "-o",
+        dest="output",
+        choices=("table", "json"),
+        default="table",
+        help="json has the groups as they will be applied",
+    )
+    parser.add_argument("-n", "--namespace", default="default", help="of what names none")
+    parser.add_argument(
+        "--mode",
+        choices=("bundled", "external"),
+        default="bundled",
+        help="who binds: our scheduler, or a KAI that is already there",
+    )
+    site_help = "as the processes of the site are told"
+    parser.add_argument("--scheduler-name", default=SCHEDULER_NAME, help=site_help)
+    parser.add_argument("--default-queue", default=DEFAULT_QUEUE, help=site_help)
+    parser.add_argument("--kubeconfig", default="", help="where to find what no file has")
+    parser.add_argument("--context", default="")
+    parser.set_defaults(run=_run)
+
+
+def _run(args: argparse.Namespace) -> int:
+    plan_input = _read(args.files, args.namespace)
+    if not plan_input.jobs and not plan_input.jobsets:
+        names = ", ".join(args.files)
+        raise ConfigError([FieldError("-f", f"no TrainJob and no JobSet is in {names}")])
+    missing = [job for job in plan_input.jobs if _runtime_key(job) not in plan_input.runtimes]
+    if missing:
+        import asyncio  # noqa: PLC0415 - few need a cluster, and it is slow to import
+
+        asyncio.run(_fetch_missing(args, plan_input, missing))
+    previews = [*_previews(args, plan_input)]
+    if args.output == "json":
+        print(json.dumps({"schema": _SCHEMA, "plans": [*map(_as_json, previews)]}, indent=2))
+    else:
+        print("\n\n".join(map(_as_text, previews)))
+    return _BLOCKED if any(it.is_blocked for it in previews) else 0
+
+
+def _read(files: Iterable[str], namespace: str) -> _PlanInput:
+    plan_input = _PlanInput([], [], {}, {}, {})
+    faults: list[FieldError] = []
+    field_warnings = UnusedFields()
+    documents = read_files(files, faults=faults)
+    faults += unread_files(documents, _KINDS)
+    ignored: dict[tuple[str, str, str], list[Document]] = {}
+    for document in documents:
+        kind = (document.group, document.kind)
+        if kind not in _KINDS:
+            ignored.setdefault((document.file, *kind), []).append(document)
+            continue
+        try:
+            identified = with_identity(document, namespace)
+            field_warnings.add(identified, KINDS[kind].resource.struct)
+            it = read_object(KINDS[kind].resource.struct, identified)
+        except ConfigError as error:
+            faults += error.faults
+            continue
+        faults += field_warnings.keep_faults(identified, _faults(kind, it))
+        _add(plan_input, document.kind, it)
+    for first, *others in ignored.values():
+        more = f" and {len(others)} more" if others else ""
+        print(f"trainer-kai: left out: {first}{more}", file=sys.stderr)
+    for line in field_warnings.lines():
+        print(f"trainer-kai: {line}", file=sys.stderr)
+    if faults:
+        raise ConfigError(faults)
+    return plan_input
+
+
+def _faults(kind: tuple[str, str], it: Any) -> Iterator[FieldError]:
+    """Yield what is wrong with an object, but not the wishes that are told with its plan."""
+    is_planned = isinstance(it, TrainJob | JobSet)
+    faults = faults_of(kind, it)
+    yield from (one for one in faults if not (is_planned and isinstance(one, FieldWarning)))
+    if isinstance(it, Queue):
+        yield from queue_warnings(it)
+
+
+def _add(plan_input: _PlanInput, kind: str, it: Any) -> None:
+    if kind == TRAINJOBS.kind:
+        plan_input.jobs.append(it)
+    elif kind == JOBSETS.kind:
+        plan_input.jobsets.append(it)
+    elif kind == NAMESPACES.kind:
+        plan_input.namespaces[it.metadata.name] = it
+    elif kind in {other.kind for other in _COMPARED}:
+        plan_input.compared.setdefault(kind, {})[it.metadata.name] = it
+    else:
+        plan_input.runtimes[kind, it.metadata.key] = it
+
+
+def _runtime_key(job: TrainJob) -> tuple[str, Key]:
+    reference = job.spec.runtime_ref
+    is_local = reference.kind == RUNTIMES.kind
+    return reference.kind, Key(job.metadata.namespace if is_local else "", reference.name)
+
+
+async def _fetch_missing(
+    args: argparse.Namespace, plan_input: _PlanInput, missing: list[TrainJob]
+) -> None:
+    """Read what no file has from the cluster; say all of what is nowhere."""
+    from trainer_kai.kube.client import command_client  # noqa: PLC0415 - as above
+
+    faults = []
+    try:
+        async with command_client(kubeconfig=args.kubeconfig, context=args.context) as client:
+            for kind, key in dict.fromkeys(map(_runtime_key, missing)):
+                try:
+                    plan_input.runtimes[kind, key] = await _fetch_runtime(client, kind, key)
+                except NotFound:
+                    message = "is in no file, and not in the cluster either"
+                    faults.append(FieldError(f"{kind} {key}", message))
+            for name in {job.metadata.namespace for job in missing} - set(plan_input.namespaces):
+                try:
+                    plan_input.namespaces[name] = await client.get(NAMESPACES, Key("", name))
+                except ApiError:
+                    continue  # it may not be there yet, or be none of the user's business
+    except (ApiError, ConfigError) as error:
+        names = ", ".join(sorted({f"{kind} {key}" for kind, key in map(_runtime_key, missing)}))
+        message = f"give the file of {names} with another -f, or access to a cluster: {error}"
+        raise ConfigError([FieldError("-f", message)]) from error
+    if faults:
+        raise ConfigError(faults)
+
+
+async def _fetch_runtime(client: "Client", kind: str, key: Key) -> Runtime:
+    if kind == RUNTIMES.kind:
+        return await client.get(RUNTIMES, key)
+    return await client.get(CLUSTER_RUNTIMES, key)
+
+
+def _previews(args: argparse.Namespace, plan_input: _PlanInput) -> Iterator[Preview]:
+    for job in plan_input.jobs:
+        context = _preview_context(args, plan_input, job.metadata.namespace)
+        yield _with_unmet(
+            preview_trainjob(job, plan_input.runtimes[_runtime_key(job)], context), TRAINJOBS, job
+        )
+    for jobset in plan_input.jobsets:
+        context = _preview_context(args, plan_input, jobset.metadata.namespace)
+        yield _with_unmet(preview_jobset(jobset, context), JOBSETS, jobset)
+
+
+def _with_unmet(found: Preview, kind: Resource[Any], it: TrainJob | JobSet) -> Preview:
+    """Tell which of its wishes cannot be meant, beside what became of the others."""
+    reported = {(finding.path, finding.message) for finding in found.findings}
+    faults = faults_of((kind.group, kind.kind), it)
+    unmet = (Finding(*fault) for fault in faults if fault not in reported)
+    return found._replace(findings=(*unmet, *found.findings))
+
+
+def _preview_context(
+    args: argparse.Namespace, plan_input: _PlanInput, namespace: str
+) -> PreviewContext:
+    found = plan_input.namespaces.get(namespace)
+    return PreviewContext(
+        mode=args.mode,
+        scheduler_name=args.scheduler_name,
+        default_queue=args.default_queue,
+        namespace=found.metadata.labels if found else None,
+        bounds=plan_input.bounds(),
+    )
+
+
+def _as_text(it: Preview) -> str:
+    head = [f"{it.kind} {it.key}"]
+    if it.runtime:
+        head.append(f"runtime {it.runtime}")
+    head += [f"queue {it.queue.queue} ({it.queue.source.value})" if it.rows else "queue -"]
+    head += [f"mode {it.mode}"]
+    lines = ["   ".join(head), ""]
+    rows = [
+        (
+            row.stage,
+            row.name,
+            row.after or "-",
+            row.members,
+            row.needs,
+            _requests_text(row.requests),
+        )
+        for row in it.rows
+    ]
+    if rows:
+        headings = ("STAGE", "GROUP", "AFTER", "MEMBERS", "STARTS WITH", "REQUESTS")
+        lines.append(table(headings, rows))
+    else:
+        why = "it never runs as it is" if it.is_blocked else "nothing here is ours to schedule"
+        lines.append(f"no group: {why}")
+    lines += (f"{'never runs' if it.blocks else 'note'}: {it}" for it in it.findings)
+    return "\n".join(lines)
+
+
+def _requests_text(requests: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {amount}" for name, amount in requests.items()) or "-"
+
+
+def _as_json(it: Preview) -> dict[str, Any]:
+    return {
+        "kind": it.kind,
+        "namespace": it.key.namespace,
+        "name": it.key.name,
+        "runtime": it.runtime or None,
+        "mode": it.mode,
+        "queue": {"name": it.queue.queue, "source": it.queue.source.name.lower()},
+        "units": [row.as_json() for row in it.rows],
+        "podGroups": list(it.groups),
+        "findings": [finding._asdict() for finding in it.findings],
+    }

@@ -1,0 +1,38 @@
+"""`trainer-kai queue allow`: let a namespace use a queue, and users and groups submit to it."""
+
+from collections.abc import Mapping
+
+from trainer_kai.api.queue import Queue
+from trainer_kai.cli.commands.queue.execute import QueueReader
+from trainer_kai.cli.commands.queue.grants import QueueGrant, grant_writes
+from trainer_kai.cli.commands.queue.write_plan import WritePlan, effective_access, existing_queue
+from trainer_kai.errors import ConfigError, FieldError
+from trainer_kai.policy.queueing.queue_access import QueueAccessMode, close_command
+
+__all__ = ["plan_allow"]
+
+
+async def plan_allow(reader: QueueReader, grant: QueueGrant) -> WritePlan:
+    """Return what is written for a grant, and whether it makes a difference."""
+    if not grant.subjects:
+        message = "there is nothing to allow: say -n NAMESPACE, --user USER or --group GROUP"
+        raise ConfigError([FieldError(f"queue {grant.queue}", message)])
+    queues = await reader.queues()
+    existing_queue(queues, grant.queue)
+    note = _no_effect_note(queues, grant.queue)
+    steps = grant_writes(grant, await reader.existing_grant(grant))
+    return WritePlan(steps, notes=(note,) if note else ())
+
+
+def _no_effect_note(queues: Mapping[str, Queue], name: str) -> str:
+    """Say why a grant changes nothing, or may not; "" where it does."""
+    if any(it.spec.parent_queue == name for it in queues.values()):
+        return f"queue {name} takes no pods: each queue below it needs a grant of its own"
+    access, close = effective_access(queues, name), close_command(name)
+    if access.mode is QueueAccessMode.OPEN:
+        why = f"is open, for queue {access.decided_by} says so: every namespace may use it"
+        return f"queue {name} {why}; `{close}` closes it"
+    if access.mode is None:
+        why = "is not annotated: where queue_access.unannotated is open every namespace may use it"
+        return f"queue {name} {why}; `{close}` closes it"
+    return ""

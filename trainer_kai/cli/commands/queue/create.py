@@ -1,0 +1,110 @@
+"""`trainer-kai queue create`: make a queue, closed until a namespace is let in."""
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from trainer_kai.api.decode import decode, encode
+from trainer_kai.api.meta import Key
+from trainer_kai.api.names import ACCESS
+from trainer_kai.api.queue import Queue
+from trainer_kai.api.resources import QUEUES
+from trainer_kai.api.syntax import dns_subdomain_fault, label_value_fault
+from trainer_kai.api.validate import queue_faults
+from trainer_kai.cli.commands.queue.execute import QueueReader
+from trainer_kai.cli.commands.queue.usage import PODGROUPS
+from trainer_kai.cli.commands.queue.write_plan import QueueWrite, WritePlan, existing_queue
+from trainer_kai.errors import ConfigError, FieldError
+from trainer_kai.kube.rest.request import ListTarget
+from trainer_kai.policy.queueing.queue_access import QueueAccessMode, grant_command
+
+__all__ = ["NewQueue", "plan_create"]
+
+_EXISTS: Final = (
+    "exists already, and is another one: `trainer-kai queue close` and `open` change who may use "
+    "it, `kubectl edit queue` its quota, limit, weight and parent"
+)
+_UNLIMITED: Final = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
+
+
+class NewQueue(NamedTuple):
+    """A queue as it is wished for."""
+
+    name: str
+    parent: str
+    gpu_quota: float
+    gpu_limit: float
+    weight: float
+    access: QueueAccessMode
+
+    def body(self) -> dict[str, Any]:
+        """Return the object."""
+        gpu = {"quota": self.gpu_quota, "limit": self.gpu_limit, "overQuotaWeight": self.weight}
+        spec: dict[str, Any] = {"resources": {"gpu": gpu, "cpu": _UNLIMITED, "memory": _UNLIMITED}}
+        if self.parent:
+            spec["parentQueue"] = self.parent
+        return {
+            "apiVersion": QUEUES.api_version,
+            "kind": QUEUES.kind,
+            "metadata": {"name": self.name, "annotations": {ACCESS: str(self.access)}},
+            "spec": spec,
+        }
+
+
+async def plan_create(reader: QueueReader, new: NewQueue) -> WritePlan:
+    """Return what is written to make a queue; raise for one that could not be used."""
+    body, path = new.body(), f"queue {new.name}"
+    wanted = decode(Queue, encode(body))
+    faults = [*queue_faults(wanted)]
+    # Pods name their queue by a label.
+    if fault := dns_subdomain_fault(new.name) or label_value_fault(new.name):
+        faults.append(FieldError("metadata.name", fault))
+    queues = await reader.queues()
+    existing = queues.get(new.name)
+    is_same = existing is not None and _is_same(existing, wanted)
+    if existing is not None and not is_same:
+        faults.append(FieldError(path, _EXISTS))
+    if faults:
+        raise ConfigError(faults)
+    if new.parent:
+        existing_queue(queues, new.parent)
+    words = f"annotation {ACCESS} is {new.access}"
+    step = QueueWrite(QUEUES, Key("", new.name), None if is_same else body, words)
+    outcome = f"every namespace may use queue {new.name}"
+    if new.access is QueueAccessMode.CLOSED:  # grants of a queue that had its name are still there
+        allow = grant_command(new.name, "NAMESPACE", user="USER")
+        outcome = (
+            f"queue {new.name} is used by namespaces that are granted it, and users that name it "
+            f"in a TrainJob: `{allow}`, or --group GROUP"
+        )
+    notes = await _parent_notes(reader, queues, new.parent)
+    return WritePlan((step,), (outcome,), notes)
+
+
+def _is_same(existing: Queue, wanted: Queue) -> bool:
+    """Say whether a queue is as it is wished for."""
+    access = existing.metadata.annotations.get(ACCESS), wanted.metadata.annotations.get(ACCESS)
+    return existing.spec == wanted.spec and access[0] == access[1]
+
+
+async def _parent_notes(
+    reader: QueueReader, queues: Mapping[str, Queue], parent: str
+) -> tuple[str, ...]:
+    """Say that a parent takes no more pods, where this is the first queue below it.
+
+    Raise where it has PodGroups: they would wait for good.
+    """
+    if not parent or any(it.spec.parent_queue == parent for it in queues.values()):
+        return ()
+    found = [
+        it.metadata.key
+        for it in await reader.list_all(ListTarget(PODGROUPS))
+        if it.spec.queue == parent
+    ]
+    if found:
+        message = (
+            f"has {len(found)} PodGroups ({min(found)}): with a queue below it a queue takes no "
+            "pods, and these would wait. Make the new queue beside it, or let them end before"
+        )
+        raise ConfigError([FieldError(f"queue {parent}", message)])
+    now = f"queue {parent} has no queue below it so far"
+    return (f"{now}: with one it takes no pods, and pods that name it wait",)

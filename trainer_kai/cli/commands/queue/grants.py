@@ -1,0 +1,140 @@
+"""Grants of queues: the role and the binding that one takes, beside what is there already. Pure."""
+
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+from trainer_kai.api.meta import Key
+from trainer_kai.api.names import RBAC, RUN_AI
+from trainer_kai.api.rbac import Role, RoleBinding, Rule, Subject
+from trainer_kai.api.resource import Resource
+from trainer_kai.api.resources import (
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    QUEUES,
+    ROLE_BINDINGS,
+    ROLES,
+)
+from trainer_kai.cli.commands.queue.write_plan import QueueWrite
+from trainer_kai.errors import ConfigError, FieldError
+from trainer_kai.kube.rest.request import Patch, PatchKind
+
+__all__ = ["ExistingGrant", "QueueGrant", "grant_writes", "make_grant"]
+
+_USE: Final = "use"
+_ANY: Final = "*"
+
+
+class QueueGrant(NamedTuple):
+    """A queue, where it may be used, and by whom."""
+
+    queue: str
+    namespace: str  # "" is every one
+    subjects: tuple[Subject, ...]
+
+    @property
+    def roles(self) -> Resource[Role]:
+        """Return the kind of its role."""
+        return ROLES if self.namespace else CLUSTER_ROLES
+
+    @property
+    def bindings(self) -> Resource[RoleBinding]:
+        """Return the kind of its binding."""
+        return ROLE_BINDINGS if self.namespace else CLUSTER_ROLE_BINDINGS
+
+    @property
+    def key(self) -> Key:
+        """Return where both are."""
+        return Key(self.namespace, f"trainer-kai-use-{self.queue}")
+
+
+class ExistingGrant(NamedTuple):
+    """What is there of a grant."""
+
+    role: Role | None
+    binding: RoleBinding | None
+
+
+def make_grant(
+    queue: str, namespace: str, users: Iterable[str] = (), groups: Iterable[str] = ()
+) -> QueueGrant:
+    """Return a grant: in a namespace all that runs there has it too, beside users and groups."""
+    own_group = (f"system:serviceaccounts:{namespace}",) if namespace else ()
+    names = [("Group", name) for name in (*own_group, *groups)] + [("User", name) for name in users]
+    found = (Subject(kind=kind, api_group=RBAC, name=name) for kind, name in dict.fromkeys(names))
+    return QueueGrant(queue, namespace, tuple(found))
+
+
+def grant_writes(wanted: QueueGrant, existing: ExistingGrant) -> tuple[QueueWrite, QueueWrite]:
+    """Return what is written for a grant; nothing that is there is taken away."""
+    return _role_write(wanted, existing.role), _binding_write(wanted, existing.binding)
+
+
+def _role_write(wanted: QueueGrant, existing: Role | None) -> QueueWrite:
+    resource, words = wanted.roles, f"may {_USE} queue {wanted.queue}"
+    rule = {
+        "apiGroups": [RUN_AI],
+        "resources": [QUEUES.plural],
+        "resourceNames": [wanted.queue],
+        "verbs": [_USE],
+    }
+    if existing is None:
+        return QueueWrite(
+            resource, wanted.key, {**_new_object(resource, wanted.key), "rules": [rule]}, words
+        )
+    if any(_allows_use(it, wanted.queue) for it in existing.rules):
+        return QueueWrite(resource, wanted.key, None, words)
+    change = _append_patch("/rules", [rule], is_there=bool(existing.rules))
+    return QueueWrite(resource, wanted.key, change, words)
+
+
+def _binding_write(wanted: QueueGrant, existing: RoleBinding | None) -> QueueWrite:
+    resource, key = wanted.bindings, wanted.key
+    words = f"may {_USE} queue {wanted.queue}: {', '.join(map(_subject_text, wanted.subjects))}"
+    role = {"apiGroup": RBAC, "kind": wanted.roles.kind, "name": key.name}
+    if existing is None:
+        subjects = [_subject_fields(it) for it in wanted.subjects]
+        body = {**_new_object(resource, key), "roleRef": role, "subjects": subjects}
+        return QueueWrite(resource, key, body, words)
+    if (existing.role_ref.kind, existing.role_ref.name) != (role["kind"], role["name"]):
+        message = (
+            f"is {existing.role_ref.kind} {existing.role_ref.name}, which cannot be "
+            "changed, and must be "
+            f"{role['kind']} {role['name']}: delete this {resource.kind}, then repeat the command"
+        )
+        raise ConfigError([FieldError(f"{resource.kind} {key}: roleRef", message)])
+    known = {(it.kind, it.name) for it in existing.subjects}
+    new = [_subject_fields(it) for it in wanted.subjects if (it.kind, it.name) not in known]
+    if not new:
+        return QueueWrite(resource, key, None, words)
+    return QueueWrite(
+        resource, key, _append_patch("/subjects", new, is_there=bool(existing.subjects)), words
+    )
+
+
+def _new_object(resource: Resource[Any], key: Key) -> dict[str, Any]:
+    metadata = {"name": key.name, **({"namespace": key.namespace} if key.namespace else {})}
+    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata}
+
+
+def _allows_use(rule: Rule, queue: str) -> bool:
+    return (
+        bool({RUN_AI, _ANY} & {*rule.api_groups})
+        and bool({QUEUES.plural, _ANY} & {*rule.resources})
+        and (not rule.resource_names or queue in rule.resource_names)
+        and bool({_USE, _ANY} & {*rule.verbs})
+    )
+
+
+def _append_patch(path: str, items: list[dict[str, Any]], *, is_there: bool) -> Patch:
+    """Add to the end of a list, whatever others have added meanwhile."""
+    if not is_there:
+        return Patch(PatchKind.JSON, [{"op": "add", "path": path, "value": items}])
+    return Patch(PatchKind.JSON, [{"op": "add", "path": f"{path}/-", "value": it} for it in items])
+
+
+def _subject_fields(subject: Subject) -> dict[str, str]:
+    return {"apiGroup": subject.api_group, "kind": subject.kind, "name": subject.name}
+
+
+def _subject_text(subject: Subject) -> str:
+    return f"{subject.kind.lower()} {subject.name}"

@@ -1,0 +1,48 @@
+"""`trainer-kai queue list`: quota, usage and requests of each queue, and who may use it.
+
+All of it is read from the Queues; the scheduler writes their usage, so it is as old as that.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+
+from trainer_kai.api.queue import Queue
+from trainer_kai.api.resources import QUEUES
+from trainer_kai.cli.commands.queue.write_plan import effective_access
+from trainer_kai.cli.output.queue_tables import as_json, as_text, read_queues
+from trainer_kai.errors import ConfigError, FieldError
+from trainer_kai.kube.client import command_client
+from trainer_kai.kube.rest.errors import NotFound
+from trainer_kai.kube.rest.request import ListTarget
+
+__all__ = ["run_list"]
+
+
+def run_list(args: argparse.Namespace) -> int:
+    """Print the queues."""
+    queues = asyncio.run(_fetch(args))
+    amounts, notes = read_queues(queues)
+    by_name = {it.metadata.name: it for it in queues}
+    access_by_queue = {name: effective_access(by_name, name) for name in by_name}
+    for note in notes:
+        print(f"trainer-kai: {note}", file=sys.stderr)
+    document = (
+        as_json(amounts, access_by_queue, args.unannotated) if args.output == "json" else None
+    )
+    print(
+        json.dumps(document, indent=2)
+        if document
+        else as_text(amounts, access_by_queue, args.unannotated)
+    )
+    return 0
+
+
+async def _fetch(args: argparse.Namespace) -> list[Queue]:
+    async with command_client(kubeconfig=args.kubeconfig, context=args.context) as client:
+        try:
+            return await client.list(ListTarget(QUEUES))
+        except NotFound as error:
+            message = f"this cluster does not have that kind: {error.details.message}"
+            raise ConfigError([FieldError(str(QUEUES), message)]) from error

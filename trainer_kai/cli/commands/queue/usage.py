@@ -1,0 +1,118 @@
+"""Which namespaces use which queues now. Pure.
+
+A TrainJob uses the queue that its label names, and the one that admission wrote on its JobSet. With
+neither, as before admission has seen it, it uses that of its namespace or the default one: runtimes
+are not read.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from trainer_kai.api import resources
+from trainer_kai.api.meta import Key, Meta, PartialObject
+from trainer_kai.api.names import POD_GROUP, QUEUE
+from trainer_kai.api.resource import Resource
+from trainer_kai.policy.queueing.queue_resolution import RequestedQueues, resolve_queue
+
+__all__ = [
+    "JOBSETS",
+    "NAMESPACES",
+    "PODGROUPS",
+    "PODS",
+    "TRAINJOBS",
+    "NamespaceQueue",
+    "PartialPodGroup",
+    "QueueWorkloads",
+    "SiteSettings",
+    "namespace_queues",
+]
+
+
+class SiteSettings(NamedTuple):
+    """What the site tells its processes."""
+
+    scheduler_name: str
+    default_queue: str
+
+
+class _GroupSpec(msgspec.Struct, frozen=True, gc=False):
+    queue: str = ""
+
+
+class PartialPodGroup(msgspec.Struct, frozen=True, gc=False):
+    """A PodGroup, as far as it says where it is."""
+
+    metadata: Meta
+    spec: _GroupSpec = _GroupSpec()
+
+
+_PODGROUP_RESOURCE: Final = resources.PODGROUPS
+PODGROUPS: Final = Resource(
+    _PODGROUP_RESOURCE.group,
+    _PODGROUP_RESOURCE.version,
+    _PODGROUP_RESOURCE.plural,
+    _PODGROUP_RESOURCE.kind,
+    _PODGROUP_RESOURCE.namespaced,
+    PartialPodGroup,
+)
+# Of these the metadata are enough.
+NAMESPACES, TRAINJOBS, JOBSETS, PODS = (
+    Resource(it.group, it.version, it.plural, it.kind, it.namespaced, PartialObject)
+    for it in (resources.NAMESPACES, resources.TRAINJOBS, resources.JOBSETS, resources.PODS)
+)
+
+
+class QueueWorkloads(NamedTuple):
+    """What there is, in all namespaces; of pods the ones of our scheduler."""
+
+    namespaces: Sequence[PartialObject]
+    trainjobs: Sequence[PartialObject]
+    jobsets: Sequence[PartialObject]
+    pods: Sequence[PartialObject]
+    podgroups: Sequence[PartialPodGroup]
+
+
+class NamespaceQueue(NamedTuple):
+    """A namespace that uses a queue."""
+
+    namespace: str
+    queue: str
+
+
+def namespace_queues(workloads: QueueWorkloads, default_queue: str) -> list[NamespaceQueue]:
+    """Return each use once; a namespace that is being deleted has none."""
+    labels = {
+        it.metadata.name: it.metadata.labels
+        for it in workloads.namespaces
+        if not it.metadata.deletion_timestamp
+    }
+    found = {*_by_groups(workloads), *_by_trainjobs(workloads, labels, default_queue)}
+    found.update(_by_pods(workloads, default_queue))
+    return sorted(use for use in found if use.namespace in labels)
+
+
+def _by_groups(workloads: QueueWorkloads) -> Iterator[NamespaceQueue]:
+    for group in workloads.podgroups:
+        yield NamespaceQueue(group.metadata.namespace, group.spec.queue)
+
+
+def _by_trainjobs(
+    workloads: QueueWorkloads, namespaces: Mapping[str, Mapping[str, str]], default_queue: str
+) -> Iterator[NamespaceQueue]:
+    jobsets = {it.metadata.key: it.metadata.labels.get(QUEUE) for it in workloads.jobsets}
+    yield from (NamespaceQueue(key.namespace, queue) for key, queue in jobsets.items() if queue)
+    for job in workloads.trainjobs:
+        meta = job.metadata
+        if not jobsets.get(meta.key) or meta.labels.get(QUEUE):
+            asked = RequestedQueues(meta.labels, namespace=namespaces.get(meta.namespace, {}))
+            yield NamespaceQueue(meta.namespace, resolve_queue(asked, default_queue).queue)
+
+
+def _by_pods(workloads: QueueWorkloads, default_queue: str) -> Iterator[NamespaceQueue]:
+    known = {it.metadata.key for it in workloads.podgroups}
+    for pod in workloads.pods:
+        meta = pod.metadata
+        if Key(meta.namespace, meta.annotations.get(POD_GROUP, "")) not in known:
+            yield NamespaceQueue(meta.namespace, meta.labels.get(QUEUE) or default_queue)

@@ -1,0 +1,98 @@
+"""One write of `trainer-kai queue` as a value, and a whole plan of them. Pure."""
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from trainer_kai.api.meta import Key
+from trainer_kai.api.names import ACCESS
+from trainer_kai.api.queue import Queue
+from trainer_kai.api.resource import Resource
+from trainer_kai.api.resources import QUEUES
+from trainer_kai.errors import ConfigError, FieldError
+from trainer_kai.kube.rest.request import Body, Patch, PatchKind
+from trainer_kai.policy.queueing.queue_access import (
+    EffectiveQueueAccess,
+    QueueAccessMode,
+    effective_queue_access,
+)
+
+__all__ = [
+    "QueueWrite",
+    "WritePlan",
+    "access_write",
+    "effective_access",
+    "existing_queue",
+    "inheriting_queues",
+]
+
+_DONE: Final = {"create": "created", "patch": "changed", "": "unchanged"}
+
+
+class QueueWrite(NamedTuple):
+    """An object that is made, or changed, or that is as it should be."""
+
+    resource: Resource[Any]
+    key: Key
+    change: Body | Patch | None  # the object to make; None: there is nothing to do
+    text: str  # what it says
+
+    @property
+    def verb(self) -> str:
+        """Return the verb of the API that it takes; "" for none."""
+        if self.change is None:
+            return ""
+        return "patch" if isinstance(self.change, Patch) else "create"
+
+    def describe(self, *, is_dry: bool) -> str:
+        """Return the line about it."""
+        would_change = is_dry and self.change is not None
+        done = f"would {self.verb}" if would_change else _DONE[self.verb]
+        return f"{done} {self.resource.kind} {self.key}: {self.text}"
+
+
+class WritePlan(NamedTuple):
+    """What is written, in this order, and what is said about it."""
+
+    writes: tuple[QueueWrite, ...]
+    outcome: tuple[str, ...] = ()  # what is so afterwards
+    notes: tuple[str, ...] = ()  # what should be known all the same
+
+
+def existing_queue(queues: Mapping[str, Queue], name: str) -> Queue:
+    """Return a queue that is there; raise for one that is not."""
+    if name not in queues:
+        message = "does not exist: `trainer-kai queue list` shows which do, `create` makes one"
+        raise ConfigError([FieldError(f"queue {name}", message)])
+    return queues[name]
+
+
+def effective_access(
+    queues: Mapping[str, Queue], name: str, annotated: str = ""
+) -> EffectiveQueueAccess:
+    """Return what counts for the access to a queue; as if *above* were annotated."""
+
+    def parent_of(one: str) -> str:
+        return queues[one].spec.parent_queue if one in queues else ""
+
+    def annotation_of(one: str) -> str | None:
+        annotation = queues[one].metadata.annotations.get(ACCESS) if one in queues else None
+        return annotation or QueueAccessMode.CLOSED if one == annotated else annotation
+
+    return effective_queue_access(name, parent_of, annotation_of)
+
+
+def inheriting_queues(queues: Mapping[str, Queue], name: str) -> frozenset[str]:
+    """Return the queues for which counts what a queue says: itself, and queues that inherit it."""
+    return frozenset(
+        it for it in queues if effective_access(queues, it, annotated=name).decided_by == name
+    )
+
+
+def access_write(queue: Queue, access: QueueAccessMode) -> QueueWrite:
+    """Return the write by which a queue says who may use it."""
+    key = queue.metadata.key
+    text = f"annotation {ACCESS} is {access}"
+    if queue.metadata.annotations.get(ACCESS) == access:
+        return QueueWrite(QUEUES, key, None, text)
+    fields = {"metadata": {"annotations": {ACCESS: str(access)}}}
+    return QueueWrite(QUEUES, key, Patch(PatchKind.MERGE, fields), text)

@@ -1,0 +1,1 @@
+"""`trainer-kai run`: run one of our processes, or all of them in one."""

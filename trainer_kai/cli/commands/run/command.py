@@ -1,0 +1,28 @@
+"""`trainer-kai run`: be one of our processes, or all of them in one for a small cluster."""
+
+import argparse
+from typing import Final
+
+__all__ = ["add_run"]
+
+_PROCESSES: Final = ("webhook", "podgrouper", "scheduler", "all")
+
+
+def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command to the command line."""
+    parser = commands.add_parser(
+        "run",
+        help="be the webhook, the podgrouper, the scheduler, or all of them",
+        description="Run a process until it is told to stop. `run PROCESS --help` lists settings.",
+        epilog="Exit code: 0 after an orderly stop; 1 after a failure; 2 if settings cannot work.",
+    )
+    names = ", ".join(_PROCESSES)
+    parser.add_argument("process", metavar="PROCESS", choices=_PROCESSES, help=names)
+    parser.add_argument("settings", nargs=argparse.REMAINDER, help="as flags")
+    parser.set_defaults(run=_run)
+
+
+def _run(args: argparse.Namespace) -> int:
+    from trainer_kai.cli.commands.run.processes import run_named_process  # noqa: PLC0415 - no other command needs all that
+
+    return run_named_process(args.process, args.settings)

@@ -1,0 +1,49 @@
+"""Our processes, and all of them in one.
+
+Flags and variables are those of `python -m webhook` and so on. In one process each has its own
+settings behind its name; they share a client, a health server and their end: if one of them fails,
+so do the others.
+"""
+
+from collections.abc import Sequence
+
+from scheduler.shell.main import scheduler
+from trainer_kai.kube.process.context import ProcessContext, run_process
+from trainer_kai.kube.process.runner import Runner
+from trainer_kai.podgrouper.__main__ import podgrouper
+from trainer_kai.service.settings import (
+    AllSettings,
+    PodgrouperSettings,
+    SchedulerSettings,
+    WebhookSettings,
+)
+from webhook.__main__ import webhook
+
+__all__ = ["run_named_process"]
+
+
+def run_named_process(process: str, argv: Sequence[str]) -> int:
+    """Be a process until it is told to stop; return its exit code."""
+    match process:
+        case "webhook":
+            return run_process("webhook", WebhookSettings, webhook, argv)
+        case "podgrouper":
+            return run_process("trainer_kai.podgrouper", PodgrouperSettings, podgrouper, argv)
+        case "scheduler":
+            return run_process("scheduler", SchedulerSettings, scheduler, argv)
+        case _:
+            return run_process("trainer_kai", AllSettings, _run_all, argv)
+
+
+async def _run_all(run: Runner, basis: ProcessContext, settings: AllSettings) -> None:
+    """Start the services of all three; the webhook last, for it waits for its certificate."""
+
+    def part(name: str) -> ProcessContext:
+        return basis._replace(health=basis.health.part(name), log=basis.log.bind(part=name))
+
+    grouping = settings.settings_for(PodgrouperSettings, settings.podgrouper)
+    await podgrouper(run, part("podgrouper"), grouping)
+    await scheduler(
+        run, part("scheduler"), settings.settings_for(SchedulerSettings, settings.scheduler)
+    )
+    await webhook(run, part("webhook"), settings.settings_for(WebhookSettings, settings.webhook))

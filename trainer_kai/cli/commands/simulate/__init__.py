@@ -1,0 +1,1 @@
+"""`trainer-kai simulate`: the scheduler's plan for a cluster that is in files."""

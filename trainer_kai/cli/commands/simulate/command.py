@@ -1,0 +1,228 @@
+"""`trainer-kai simulate`: what the scheduler would do with a cluster that is in files.
+
+The same code decides as in production. Here are only the arguments; what plans is loaded when it is
+asked for, so that the other commands do not wait for it.
+"""
+
+import argparse
+import json
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from trainer_kai.api.duration import DurationError, nanoseconds
+from trainer_kai.api.names import DEFAULT_QUEUE
+from trainer_kai.cli.input.documents import display_name, read_files
+from trainer_kai.cli.output.table import screen_width
+from trainer_kai.errors import ConfigError, FieldError
+
+if TYPE_CHECKING:
+    from trainer_kai.cli.commands.simulate.simulation import SimulationOptions
+
+__all__ = ["add_simulate"]
+
+_MAX_CYCLES: Final = 10_000
+_SECOND: Final = 1_000_000_000
+_CONSOLIDATION_NOTE: Final = (
+    "trainer-kai: some are moved (consolidation); the running scheduler moves only TrainJobs whose"
+    " queue offers it, as --moves offered does"
+)
+
+
+def add_simulate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command to the command line."""
+    parser = commands.add_parser(
+        "simulate",
+        help="what the scheduler would do with a cluster that is in files",
+        description="Plan a cluster that is in files: who is bound where, who waits, and why.",
+        epilog="Exit code: 0, also when something waits; 2 if the input cannot be used.",
+    )
+    parser.add_argument(
+        "-f",
+        dest="files",
+        metavar="FILE",
+        action="append",
+        required=True,
+        help="objects, or a snapshot.zip of KAI's; - is standard input; may be repeated",
+    )
+    parser.add_argument("-o", dest="output", choices=("table", "json"), default="table")
+    parser.add_argument("--stats", action="store_true", help="how long it took, too")
+    _add_scheduler_flags(parser)
+    _add_reclaim_flags(parser)
+    _add_cycle_flags(parser)
+    parser.set_defaults(run=_run)
+
+
+def _add_scheduler_flags(parser: argparse.ArgumentParser) -> None:
+    """Add what the processes of a site are told as well."""
+    parser.add_argument("--actions", metavar="NAMES", help="such as allocate,reclaim")
+    site_help = "as the processes of the site are told"
+    parser.add_argument(
+        "--scheduler-name", default="", help=f"{site_help}, or a SchedulingShard says"
+    )
+    parser.add_argument("--default-queue", default=DEFAULT_QUEUE, help=site_help)
+    parser.add_argument("--kueue", action="store_true", help=f"Kueue runs there; {site_help}")
+    parser.add_argument(
+        "--staleness-grace-period",
+        default="60s",
+        metavar="DURATION",
+        help="how long a unit may run in part (60s)",
+    )
+    parser.add_argument(
+        "--stuck-in-releasing-threshold",
+        default="120s",
+        metavar="DURATION",
+        help="after so long a pod that should be gone counts as there (120s)",
+    )
+    parser.add_argument(
+        "--max-termination-grace",
+        default="1h",
+        metavar="DURATION",
+        help="how long a pod may take to end, whatever it asks for (1h)",
+    )
+
+
+def _add_reclaim_flags(parser: argparse.ArgumentParser) -> None:
+    """Add what a site chooses about losing something to others."""
+    parser.add_argument(
+        "--victims",
+        choices=("kai", "least-work-lost", "fewest-units"),
+        default="kai",
+        help="who loses something first when others take it back (kai)",
+    )
+    parser.add_argument(
+        "--disruption-budgets",
+        choices=("best-effort", "always"),
+        default="best-effort",
+        help="whether a queue takes back what it lent past a PodDisruptionBudget (best-effort)",
+    )
+    parser.add_argument(
+        "--moves",
+        choices=("any", "offered"),
+        default="any",
+        help="whom consolidation may move: all whose queue does not refuse it, or as the running"
+        " scheduler TrainJobs whose queue offers it (any)",
+    )
+
+
+def _add_cycle_flags(parser: argparse.ArgumentParser) -> None:
+    """Add when it is, and what comes to pass between plans."""
+    parser.add_argument("--cycles", type=int, default=1, metavar="N", help="plans in a row (1)")
+    parser.add_argument(
+        "--now", default="", metavar="RFC3339", help="else it is the newest time in the input"
+    )
+    parser.add_argument(
+        "--evicted-pods",
+        choices=("recreate", "vanish"),
+        default="recreate",
+        help="what becomes of them between cycles (recreate)",
+    )
+    parser.add_argument(
+        "--terminating-pods",
+        choices=("finish", "keep"),
+        default="finish",
+        help="what becomes between cycles of those that are going in the input (finish)",
+    )
+    parser.add_argument(
+        "--nominations",
+        choices=("drop", "keep"),
+        default="drop",
+        help="what becomes of them between cycles (drop)",
+    )
+
+
+def _run(args: argparse.Namespace) -> int:
+    began = time.perf_counter()
+    from trainer_kai.cli.commands.simulate import simulation  # noqa: PLC0415 - they import numpy
+    from trainer_kai.cli.commands.simulate.text_output import as_text  # noqa: PLC0415 - as above
+    from trainer_kai.cli.input import kai_snapshot  # noqa: PLC0415 - they import numpy
+
+    faults: list[FieldError] = []
+    options = _options(args, faults)
+    documents = read_files(args.files, kai_snapshot.unpack, faults)
+    if not documents and not faults:
+        faults = [FieldError("-f", f"no object is in {', '.join(map(display_name, args.files))}")]
+    simulation_input = None
+    try:
+        simulation_input = simulation.prepare(documents, options)
+    except ConfigError as error:
+        faults += error.faults
+    if simulation_input is None or faults:
+        raise ConfigError(dict.fromkeys(faults))
+    for note in simulation_input.notes:
+        print(f"trainer-kai: {note}", file=sys.stderr)
+    outcome = simulation.run(simulation_input, options, load_s=time.perf_counter() - began)
+    for warning in dict.fromkeys(outcome.warnings):
+        print(f"trainer-kai: {warning}", file=sys.stderr)
+    if options.moves == "any" and _has_moves(outcome.document):
+        print(_CONSOLIDATION_NOTE, file=sys.stderr)
+    if args.output == "json":
+        print(json.dumps(outcome.document, indent=2))
+    else:
+        print(as_text(outcome, screen_width()))
+    return 0
+
+
+def _has_moves(document: dict[str, Any]) -> bool:
+    """Say whether anybody was moved."""
+    return any(
+        it["action"] == "consolidation" for cycle in document["cycles"] for it in cycle["evictions"]
+    )
+
+
+def _options(args: argparse.Namespace, faults: list[FieldError]) -> "SimulationOptions":
+    """Return what was chosen, and note what cannot be."""
+    from trainer_kai.cli.commands.simulate.scheduler_config import action_faults  # noqa: PLC0415 - as above
+    from trainer_kai.cli.commands.simulate.simulation import SimulationOptions  # noqa: PLC0415 - it imports numpy
+    from trainer_kai.cli.input.kinds import unix_seconds  # noqa: PLC0415 - few need it
+
+    if not 1 <= args.cycles <= _MAX_CYCLES:
+        faults.append(FieldError("--cycles", f"{args.cycles} must be from 1 to {_MAX_CYCLES}"))
+    now = unix_seconds(args.now) if args.now else None
+    if args.now and now is None:
+        expected = "must be a time such as '2026-01-31T12:00:00Z'"
+        faults.append(FieldError("--now", f"{args.now!r} {expected}"))
+    grace = _duration(args.staleness_grace_period, "--staleness-grace-period", faults)
+    stuck = _nonnegative_duration(
+        args.stuck_in_releasing_threshold, "--stuck-in-releasing-threshold", faults
+    )
+    max_grace = _nonnegative_duration(args.max_termination_grace, "--max-termination-grace", faults)
+    names = [name.strip() for name in (args.actions or "").split(",")]
+    if args.actions is not None and not all(names):
+        faults.append(FieldError("--actions", f"{args.actions!r} has an empty name"))
+    faults += action_faults(filter(None, names), "--actions")
+    return SimulationOptions(
+        actions=tuple(filter(None, names)),
+        cycles=args.cycles,
+        now=now,
+        evicted_pods=args.evicted_pods,
+        terminating_pods=args.terminating_pods,
+        nominations=args.nominations,
+        staleness_grace_s=grace,
+        stuck_in_releasing_s=stuck,
+        max_termination_grace_s=max_grace,
+        stats=args.stats,
+        scheduler_name=args.scheduler_name,
+        default_queue=args.default_queue,
+        victims=args.victims,
+        disruption_budgets=args.disruption_budgets,
+        moves=args.moves,
+        kueue=args.kueue,
+    )
+
+
+def _nonnegative_duration(text: str, path: str, faults: list[FieldError]) -> int:
+    """Return a duration in seconds that is not below zero; note what is none."""
+    found = _duration(text, path, faults)
+    if found < 0:
+        faults.append(FieldError(path, f"{text!r} must not be negative"))
+    return found
+
+
+def _duration(text: str, path: str, faults: list[FieldError]) -> int:
+    """Return a duration in seconds, rounded down; note what is none."""
+    try:
+        return nanoseconds(text) // _SECOND
+    except DurationError as error:
+        faults.append(FieldError(path, str(error)))
+        return 0

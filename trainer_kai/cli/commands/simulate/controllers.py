@@ -1,0 +1,295 @@
+"""The PodGroups and pods that Trainer, JobSet, Job and podgrouper would create for the workloads.
+
+A JobSet whose pods have no PodGroup gets its PodGroups, by the podgrouper's own code. For a
+TrainJob without a JobSet, and for a JobSet that has not started, the pods of the first stage are
+created; those of later stages are anticipated by their PodGroup.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple
+
+from msgspec.structs import replace
+
+from trainer_kai.api.decode import decode, encode
+from trainer_kai.api.interning import intern_labels
+from trainer_kai.api.jobset import JobSet, ReplicatedJob
+from trainer_kai.api.meta import Key, Meta, OwnerReference
+from trainer_kai.api.names import (
+    ADMITTED,
+    ADMITTED_MARK,
+    COMPLETION_INDEX,
+    CONTROLLER_UID,
+    GANG,
+    JOB_INDEX,
+    JOB_NAME,
+    JOB_TRACKING,
+    JOBSET_NAME,
+    JOBSET_UID,
+    POD_GROUP,
+    REPLICATED_JOB,
+    RESTART_ATTEMPT,
+)
+from trainer_kai.api.owners import same_name_trainjob_owner
+from trainer_kai.api.pod import Pod, PodStatus
+from trainer_kai.api.podgroup import PodGroup
+from trainer_kai.api.resources import JOBS, RUNTIMES, TRAINJOBS
+from trainer_kai.api.trainjob import TrainJob
+from trainer_kai.cli.commands.plan.preview import PreviewContext, admitted_jobset
+from trainer_kai.cli.input.cluster import InputCluster
+from trainer_kai.cli.input.kinds import UID
+from trainer_kai.errors import ConfigError, FieldError
+from trainer_kai.podgrouper.plan import ObservedState, PodAssignment, is_admitted_here, plan
+from trainer_kai.podgrouper.store import PodRecord
+from trainer_kai.policy.podgroups.manifests import GroupingRules, ManifestFields
+from trainer_kai.policy.podgroups.planned import plan_podgroups
+from trainer_kai.policy.podgroups.pod_counts import observe_pod
+from trainer_kai.policy.stages import pods_at_once, start_order
+
+__all__ = ["create_missing_objects"]
+
+_FINISHED: Final = frozenset({"Complete", "Failed"})
+_MAX_PODS: Final = 100_000  # of one workload; no cluster has many more in all
+
+
+class _Workload(NamedTuple):
+    """A JobSet, and whose name stands for it."""
+
+    jobset: JobSet
+    name: str
+
+
+def create_missing_objects(inputs: InputCluster, rules: GroupingRules) -> None:
+    """Make the groups and pods that are missing, and say what will never run."""
+    pods: dict[Key, list[Pod]] = {}  # by the JobSet they name
+    for pod in inputs.cluster.pods.values():
+        meta = pod.metadata
+        if JOBSET_NAME in meta.labels:
+            pods.setdefault(Key(meta.namespace, meta.labels[JOBSET_NAME]), []).append(pod)
+    jobsets = inputs.cluster.jobsets
+    found = [
+        _Workload(_with_admission_marks(it, rules), f"JobSet {key}") for key, it in jobsets.items()
+    ]
+    for key, job in inputs.trainjobs.items():
+        if key in jobsets or key in pods:
+            continue
+        why = _no_pods_reason(job)
+        if why:
+            inputs.notes.append(f"TrainJob {key}: makes no pods: {why}")
+        else:
+            found += _built_jobset(inputs, job, rules)
+    for it in found:
+        _create_podgroups(inputs, it, pods.get(it.jobset.metadata.key, []), rules)
+
+
+def _no_pods_reason(job: TrainJob) -> str:
+    """Return why a TrainJob makes nothing: it is held back, or over."""
+    finished = (
+        it.type for it in job.status.conditions if it.type in _FINISHED and it.status == "True"
+    )
+    if job.spec.suspend:
+        return "spec.suspend is true"
+    if job.metadata.deletion_timestamp:
+        return "it is being deleted"
+    return next((f"it is {name}" for name in finished), "")
+
+
+def _built_jobset(inputs: InputCluster, job: TrainJob, rules: GroupingRules) -> Iterator[_Workload]:
+    """Yield the JobSet that Trainer would build, as admission would let it in."""
+    key, reference = job.metadata.key, job.spec.runtime_ref
+    runtime_namespace = key.namespace if reference.kind == RUNTIMES.kind else ""
+    runtime = inputs.runtimes.get((reference.kind, Key(runtime_namespace, reference.name)))
+    if runtime is None:
+        what = f"{reference.kind} {Key(runtime_namespace, reference.name)}"
+        inputs.notes.append(f"TrainJob {key}: left out: its {what} is in no file")
+        return
+    namespace = inputs.cluster.namespaces.get(key.namespace)
+    context = PreviewContext(
+        mode="bundled",
+        scheduler_name=rules.scheduler_name,
+        default_queue=rules.default_queue,
+        namespace=namespace.metadata.labels if namespace else {},
+    )
+    jobset, findings = admitted_jobset(job, runtime, context)
+    faults = [f"TrainJob {key}: never runs: {finding}" for finding in findings if finding.blocks]
+    inputs.notes += faults
+    if faults:
+        return
+    if not is_admitted_here(jobset):
+        why = "; ".join(map(str, findings)) or "another scheduler is asked for"
+        inputs.notes.append(f"TrainJob {key}: left out: {why}")
+    elif not any(job.replicas * pods_at_once(job) for job in jobset.spec.replicated_jobs):
+        inputs.notes.append(f"TrainJob {key}: makes no pods: its numbers come to 0")
+    meta = replace(jobset.metadata, uid=UID, creation_timestamp=job.metadata.creation_timestamp)
+    yield _Workload(replace(jobset, metadata=meta), f"TrainJob {key}")
+
+
+def _with_admission_marks(jobset: JobSet, rules: GroupingRules) -> JobSet:
+    """Return a JobSet that asks for our scheduler by name as if admission had seen it."""
+    jobs = jobset.spec.replicated_jobs
+    names = {job.template.spec.template.spec.scheduler_name for job in jobs}
+    if ADMITTED in jobset.metadata.annotations or rules.scheduler_name not in names:
+        return jobset
+    planned_podgroups = plan_podgroups(jobset, rules.scheduler_name)
+    annotations = {**jobset.metadata.annotations, ADMITTED: ADMITTED_MARK}
+    marked = tuple(
+        _with_gang_label(job, rules, planned_podgroups.podgroup_of(job.name)) for job in jobs
+    )
+    return replace(
+        jobset,
+        metadata=replace(jobset.metadata, annotations=annotations),
+        spec=replace(jobset.spec, replicated_jobs=marked),
+    )
+
+
+def _with_gang_label(job: ReplicatedJob, rules: GroupingRules, planned: Any) -> ReplicatedJob:
+    template = job.template.spec.template
+    if planned is None or template.spec.scheduler_name != rules.scheduler_name:
+        return job
+    labels = {**template.metadata.labels, GANG: planned.suffix}
+    marked = replace(template, metadata=replace(template.metadata, labels=labels))
+    spec = replace(job.template.spec, template=marked)
+    return replace(job, template=replace(job.template, spec=spec))
+
+
+def _create_podgroups(
+    inputs: InputCluster, it: _Workload, pods: list[Pod], rules: GroupingRules
+) -> None:
+    """Give a JobSet its groups and its pods their places."""
+    cluster, jobset = inputs.cluster, it.jobset
+    owner_fault = _owner_fault(inputs, jobset)
+    if owner_fault:
+        inputs.notes.append(f"{it.name}: gets no PodGroup: {owner_fault}")
+    created = [] if pods or owner_fault or _has_started(jobset) else [*_first_pods(it.name, jobset)]
+    for pod in created:
+        cluster.pods.setdefault(pod.metadata.key, pod)
+    known = ObservedState({}, has_trainjob=not owner_fault)
+    steps = plan(jobset, known, map(_pod_record, (*pods, *created)), rules)
+    for finding in steps.outline.findings:
+        if finding.blocks:
+            inputs.notes.append(f"{it.name}: never runs: {finding}")
+    owner = _own_uid(jobset.metadata)
+    for fields in steps.apply:
+        group = _podgroup(fields, jobset.metadata, owner)
+        cluster.pod_groups.setdefault(group.metadata.key, group)
+    for assign in steps.assign:
+        cluster.pods[assign.key] = _assigned(cluster.pods[assign.key], assign)
+    meta = replace(jobset.metadata, uid=owner)
+    cluster.jobsets[meta.key] = replace(jobset, metadata=meta)
+
+
+def _owner_fault(inputs: InputCluster, jobset: JobSet) -> str:
+    """Say why a JobSet is not of the TrainJob that it names as its controller; "" if it may be.
+
+    Files often have the one without the other, or no uids; then the JobSet is believed.
+    """
+    controller = jobset.metadata.controller
+    if controller is None or controller.kind != TRAINJOBS.kind:
+        return ""
+    owner = same_name_trainjob_owner(jobset.metadata)
+    if owner is None:
+        return f"TrainJob {controller.name} is not its controller: Trainer gives both one name"
+    job = inputs.trainjobs.get(Key(jobset.metadata.namespace, owner.name))
+    if job is None or not owner.uid:
+        return ""
+    filled_in = f"{job.metadata.namespace}.{job.metadata.name}"
+    if job.metadata.uid in {owner.uid, filled_in}:
+        return ""
+    return "the TrainJob that it names as its controller has another uid"
+
+
+def _own_uid(meta: Meta) -> str:
+    """Return what tells a JobSet from others, also where nobody knows its uid yet."""
+    return f"{meta.namespace}.{meta.name}" if meta.uid == UID else meta.uid
+
+
+def _podgroup(fields: ManifestFields, jobset: Meta, owner: str) -> PodGroup:
+    meta = fields["metadata"]
+    owners = [{**it, "uid": owner} for it in meta["ownerReferences"]]
+    own_metadata = {
+        **meta,
+        "uid": f"{meta['namespace']}.{meta['name']}",
+        "creationTimestamp": jobset.creation_timestamp,
+        "ownerReferences": owners,
+    }
+    return decode(PodGroup, encode({**fields, "metadata": own_metadata}))
+
+
+def _has_started(jobset: JobSet) -> bool:
+    """Say whether JobSet has been at work, so that what is missing is gone; or has no work."""
+    status = jobset.status
+    is_known = bool(status.replicated_jobs_status or status.restarts or status.terminal_state)
+    return is_known or jobset.spec.suspend or not is_admitted_here(jobset)
+
+
+def _pod_record(pod: Pod) -> PodRecord:
+    meta = pod.metadata
+    controller = meta.controller
+    return PodRecord(
+        key=meta.key,
+        uid=meta.uid,
+        job_uid=controller.uid if controller else "",
+        replicated_job=meta.labels.get(REPLICATED_JOB, ""),
+        job_index=meta.labels.get(JOB_INDEX, ""),
+        group=meta.annotations.get(POD_GROUP, ""),
+        sighting=observe_pod(pod),
+    )
+
+
+def _assigned(pod: Pod, assign: PodAssignment) -> Pod:
+    metadata = assign.fields["metadata"]
+    meta = replace(
+        pod.metadata,
+        annotations=intern_labels({**pod.metadata.annotations, **metadata["annotations"]}),
+        labels=intern_labels({**pod.metadata.labels, **metadata.get("labels", {})}),
+    )
+    return replace(pod, metadata=meta)
+
+
+def _first_pods(name: str, jobset: JobSet) -> Iterator[Pod]:
+    """Yield the pods that are there first: of whoever waits for nobody."""
+    stages = start_order(jobset.spec)
+    dependent_jobs = {edge.after for edge in stages.edges}
+    first = [
+        job
+        for job in jobset.spec.replicated_jobs
+        if job.name in stages.names and job.name not in dependent_jobs
+    ]
+    count = sum(job.replicas * pods_at_once(job) for job in first)
+    if count > _MAX_PODS:
+        message = f"it would make {count} pods at once, and {_MAX_PODS} are the most: ask for fewer"
+        raise ConfigError([FieldError(name, message)])
+    for job in first:
+        for replica in range(job.replicas):
+            yield from _job_pods(jobset, job, replica)
+
+
+def _job_pods(jobset: JobSet, job: ReplicatedJob, replica: int) -> Iterable[Pod]:
+    """Yield the pods of one Job."""
+    meta, template = jobset.metadata, job.template.spec.template
+    name = f"{meta.name}-{job.name}-{replica}"
+    uid = f"{meta.namespace}.{name}"
+    owner = OwnerReference(
+        api_version=JOBS.api_version, kind=JOBS.kind, name=name, uid=uid, controller=True
+    )
+    labels = {
+        **template.metadata.labels,
+        JOBSET_NAME: meta.name,
+        JOBSET_UID: meta.uid,
+        REPLICATED_JOB: job.name,
+        JOB_INDEX: str(replica),
+        RESTART_ATTEMPT: "0",
+        JOB_NAME: name,
+        CONTROLLER_UID: uid,
+    }
+    for index in range(pods_at_once(job)):
+        pod = Meta(
+            name=f"{name}-{index}",
+            namespace=meta.namespace,
+            uid=f"{uid}-{index:06}",
+            creation_timestamp=meta.creation_timestamp,
+            labels={**labels, COMPLETION_INDEX: str(index)},
+            annotations=template.metadata.annotations,
+            owner_references=(owner,),
+            finalizers=(JOB_TRACKING,),
+        )
+        yield Pod(metadata=pod, spec=template.spec, status=PodStatus(phase="Pending"))

@@ -1,0 +1,197 @@
+"""Notes on PodGroups that have no reason from the plan.
+
+A PodGroup without pods has no reason, nor has one whose pods are nominated; some requests of
+PodGroups are not implemented yet, and some objects are in no file.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+import msgspec
+
+from scheduler.state.inputs import Cluster
+from scheduler.state.queues.queue_table import QueueTable
+from trainer_kai.api.meta import Key
+from trainer_kai.api.names import (
+    ANTICIPATED,
+    DEFAULT_SCHEDULER,
+    JOBSET_NAME,
+    NODE_POOL,
+    POD_GROUP,
+    PRIORITY_CLASS_NAME,
+    QUEUE,
+)
+from trainer_kai.api.podgroup import PodGroup
+from trainer_kai.cli.commands.why.reasons import why_suspended
+from trainer_kai.policy.podgroups.anticipated import StageDependency, read_anticipated
+from trainer_kai.policy.queueing.priority_classes import default_priority
+from trainer_kai.policy.queueing.queue_access import QueueAccessMode
+
+__all__ = [
+    "assumed_access",
+    "hints",
+    "ignored_requests",
+    "missing_objects",
+    "other_scheduler_notes",
+    "suspended_podgroups",
+]
+
+_FINISHED = frozenset({"Succeeded", "Failed"})
+_DEFAULT_CLASS = ("train", 50)  # the class of a group whose TrainJob names none, and its value
+
+
+def ignored_requests(cluster: Cluster) -> Iterator[str]:
+    """Yield what groups ask for in vain."""
+    groups = sorted(cluster.pod_groups.items())
+    preferring = [key for key, group in groups if _prefers_topology(group)]
+    if preferring:
+        begin = "a preferred topology has no effect yet"
+        yield f"{begin}: nothing keeps the pods of {_first_and_count(preferring)} together"
+    pooled = [key for key, group in groups if NODE_POOL in group.metadata.labels]
+    if pooled:
+        yield (
+            f"the label {NODE_POOL} is not looked at: all nodes count for "
+            f"{_first_and_count(pooled)}"
+        )
+
+
+def missing_objects(cluster: Cluster, scheduler_name: str) -> Iterator[str]:
+    """Yield the nodes and priority classes that are named and nobody knows, with what follows."""
+    missing_nodes: dict[Key, str] = {}
+    for key, pod in cluster.pods.items():
+        name = pod.spec.node_name
+        if name and name not in cluster.nodes and pod.status.phase not in _FINISHED:
+            missing_nodes[key] = name
+    if missing_nodes:
+        first, more = min(missing_nodes.values()), len(set(missing_nodes.values())) - 1
+        nodes = f"Node {first} and {more} more are" if more else f"Node {first} is"
+        yield f"{nodes} in no file, though pods run there: {_first_and_count(missing_nodes)}"
+    yield from _missing_priority_classes(cluster, scheduler_name)
+
+
+def other_scheduler_notes(cluster: Cluster, scheduler_name: str) -> Iterator[str]:
+    """Yield which schedulers the pods of groups wait for that are not ours."""
+    by_scheduler: dict[str, set[Key]] = {}
+    for key, pod in cluster.pods.items():
+        asked = pod.spec.scheduler_name
+        waits = not pod.spec.node_name and pod.status.phase not in _FINISHED
+        if asked != scheduler_name and waits and POD_GROUP in pod.metadata.annotations:
+            by_scheduler.setdefault(asked or DEFAULT_SCHEDULER, set()).add(key)
+    for name in sorted(by_scheduler):
+        yield (
+            f"{_first_and_count(by_scheduler[name])} in a group: left to {name}, "
+            f"for this is {scheduler_name}"
+        )
+
+
+def _missing_priority_classes(cluster: Cluster, scheduler_name: str) -> Iterator[str]:
+    asked: dict[str, set[Key]] = {}
+    for key, group in cluster.pod_groups.items():
+        asked.setdefault(group.spec.priority_class_name, set()).add(key)
+    for key, pod in cluster.pods.items():
+        if pod.spec.scheduler_name == scheduler_name and POD_GROUP not in pod.metadata.annotations:
+            label = pod.metadata.labels.get(PRIORITY_CLASS_NAME)
+            asked.setdefault(label or pod.spec.priority_class_name, set()).add(key)
+    by_pods = {pod.spec.priority_class_name for pod in cluster.pods.values()}
+    priority = default_priority(cluster.priority_classes)
+    for name in sorted(asked.keys() - cluster.priority_classes.keys() - {""}):
+        if (name, priority) != _DEFAULT_CLASS:
+            assumed = f"the priority of {_first_and_count(asked[name])} is taken to be {priority}"
+            warning = ", but a cluster without it refuses such pods" if name in by_pods else ""
+            yield f"PriorityClass {name} is in no file: {assumed}{warning}"
+
+
+def assumed_access(cluster: Cluster, scheduler_name: str, default_queue: str) -> Iterator[str]:
+    """Yield which namespaces are taken to be allowed to use closed queues, for no file says it."""
+    uses = {Key(key.namespace, it.spec.queue) for key, it in cluster.pod_groups.items()}
+    for key, pod in cluster.pods.items():
+        is_alone = POD_GROUP not in pod.metadata.annotations
+        if is_alone and pod.spec.scheduler_name == scheduler_name:
+            uses.add(Key(key.namespace, pod.metadata.labels.get(QUEUE) or default_queue))
+    rows = QueueTable(cluster.queues)
+    unknown = [it for it in uses - cluster.permits.keys() if _is_closed(rows, it.name)]
+    if unknown:
+        namespace, queue = min(unknown)
+        more = f", and {len(unknown) - 1} more alike" if len(unknown) > 1 else ""
+        yield (
+            f"queue {queue} is closed, and no SubjectAccessReview says whether namespace "
+            f"{namespace} may use it: it is taken for granted{more}"
+        )
+
+
+def _is_closed(rows: QueueTable, queue: str) -> bool:
+    return (
+        rows.prefilter_failure(queue) is None and rows.access(queue).mode is QueueAccessMode.CLOSED
+    )
+
+
+def hints(
+    cluster: Cluster, groups: Mapping[Key, Key], nominated: Iterable[Key], evicted: Iterable[Key]
+) -> dict[Key, str]:
+    """Return what to say of groups; *groups* are those of pods, the pods are the last plan's."""
+    nominated_counts = Counter(groups[pod] for pod in nominated if pod in groups)
+    evicted_counts = Counter(groups[pod] for pod in evicted if pod in groups)
+    with_pods = frozenset(groups.values())
+    without_pods = (key for key in cluster.pod_groups if key not in with_pods)
+    return {
+        **{key: _nominated_text(count) for key, count in nominated_counts.items()},
+        **{key: _evicted_text(count) for key, count in evicted_counts.items()},
+        **{key: _no_pods_text(cluster.pod_groups[key]) for key in without_pods},
+        **suspended_podgroups(cluster),
+    }
+
+
+def suspended_podgroups(cluster: Cluster) -> dict[Key, str]:
+    """Return the groups of what is held back, and who holds it back as far as that is told."""
+    found = {}
+    for key, group in cluster.pod_groups.items():
+        name = Key(key.namespace, group.metadata.labels.get(JOBSET_NAME, ""))
+        job, jobset = cluster.trainjobs.get(name), cluster.jobsets.get(name)
+        if job is not None and job.spec.suspend:
+            found[key] = f"it is suspended: {why_suspended(job, (group,))}"
+        elif jobset is not None and jobset.spec.suspend:
+            found[key] = "its JobSet is suspended"
+    return found
+
+
+def _prefers_topology(group: PodGroup) -> bool:
+    """Say whether a group prefers its pods close together; if it requires it, a verdict tells."""
+    spec = group.spec
+    asked = (spec.topology_constraint, *(sub.topology_constraint for sub in spec.sub_groups))
+    return any(it and it.topology and it.preferred_topology_level for it in asked)
+
+
+def _first_and_count(keys: Collection[Key]) -> str:
+    first = min(keys)
+    more = len(keys) - 1
+    return f"{first} and {more} more" if more else str(first)
+
+
+def _nominated_text(count: int) -> str:
+    pods_text = "1 pod is" if count == 1 else f"{count} pods are"
+    return f"{pods_text} promised room that is being released (nominated), and not placed before"
+
+
+def _evicted_text(count: int) -> str:
+    pods_text = "1 pod has" if count == 1 else f"{count} pods have"
+    return f"{pods_text} to go (evicted): that counts neither as placed nor as waiting"
+
+
+def _no_pods_text(group: PodGroup) -> str:
+    try:
+        after = read_anticipated(group.metadata.annotations.get(ANTICIPATED, "")).after
+    except msgspec.DecodeError:
+        after = ()
+    if not after:
+        return "it has no pods"
+    return f"it has no pods yet: they are made when {_stages_text(after)}, and not judged before"
+
+
+def _stages_text(after: Iterable[StageDependency]) -> str:
+    by_status: dict[str, list[str]] = {}
+    for it in after:
+        by_status.setdefault(it.status, []).append(it.replicated_job)
+    return ", and ".join(
+        f"{' and '.join(names)} {'are' if len(names) > 1 else 'is'} {status}"
+        for status, names in sorted(by_status.items())
+    )

@@ -1,0 +1,133 @@
+"""The scheduler's configuration: from a SchedulingShard, a KAI snapshot and the options.
+
+An unknown action is an error.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from scheduler.core.model.plugins import Policies
+from scheduler.policies.registry import (
+    ACTIONS,
+    ALWAYS_ON,
+    PLUGINS,
+    PluginSelection,
+    PolicySelection,
+    build_policies,
+    selection_errors,
+)
+from trainer_kai.api.names import SCHEDULER_NAME
+from trainer_kai.cli.input.cluster import InputCluster
+from trainer_kai.cli.input.kinds import Shard, ShardPlacement
+from trainer_kai.errors import ConfigError, FieldError
+
+__all__ = ["SchedulerConfig", "action_faults", "scheduler_config"]
+
+_MAX_MOVED: Final = "max-consolidation-preemptees"
+_NUMBER: Final = re.compile("-?[0-9]{1,9}")
+
+
+class SchedulerConfig(NamedTuple):
+    """The policies, and whose pods they are for."""
+
+    policies: Policies
+    scheduler_name: str
+    notes: tuple[str, ...]
+
+
+def scheduler_config(
+    inputs: InputCluster,
+    actions: Sequence[str],
+    scheduler_name: str = "",
+    victims: str = "kai",
+    disruption_budgets: str = "best-effort",
+) -> SchedulerConfig:
+    """Combine what a snapshot says, what a shard says, and what was asked for; the last wins."""
+    faults = [*_duplicate_faults(inputs), *_unknown_actions(inputs, actions)]
+    if faults:
+        raise ConfigError(faults)
+    layers = [shard for _, shard in (*inputs.configs, *inputs.shards)]
+    choice = _combine(layers)
+    if actions:
+        choice = replace(choice, actions={name: name in actions for name in ACTIONS})
+    notes = [*selection_errors(choice)]
+    known = {name: it for name, it in choice.plugins.items() if name in PLUGINS}
+    for document, shard in inputs.shards:
+        if shard.spec.partition_label_value:
+            notes.append(f"{document}: spec.partitionLabelValue is not looked at: all nodes count")
+    argument_values = [shard.spec.args.get("scheduler-name", "") for shard in layers]
+    name = next(filter(None, (scheduler_name, *reversed(argument_values))), SCHEDULER_NAME)
+    argument_values = [shard.spec.args.get(_MAX_MOVED, "") for shard in layers]
+    max_moved = next(
+        (int(it) for it in reversed(argument_values) if _NUMBER.fullmatch(it)), choice.max_relocated
+    )
+    chosen = replace(choice, plugins=known, max_relocated=max_moved, victim_order=victims)
+    chosen = replace(chosen, disruption_budgets=disruption_budgets)
+    return SchedulerConfig(build_policies(chosen), name, tuple(notes))
+
+
+def _duplicate_faults(inputs: InputCluster) -> Iterator[FieldError]:
+    for group in (inputs.shards, inputs.configs):
+        for document, _ in group[1:]:
+            yield FieldError(str(document), f"there can be only one: there is {group[0][0]} too")
+
+
+def _unknown_actions(inputs: InputCluster, actions: Sequence[str]) -> Iterator[FieldError]:
+    """Yield the actions that are asked for in vain."""
+    yield from action_faults(actions, "--actions")
+    for document, shard in inputs.shards if not actions else ():
+        asked = (name for name, switch in shard.spec.actions.items() if switch.enabled)
+        yield from action_faults(asked, f"{document}: spec.actions")
+
+
+def action_faults(names: Iterable[str], path: str) -> Iterator[FieldError]:
+    """Yield which actions there are not."""
+    for name in names:
+        if name not in ACTIONS:
+            yield FieldError(path, f"{name!r} is unknown; there are {', '.join(ACTIONS)}")
+
+
+def _combine(layers: Sequence[Shard]) -> PolicySelection:
+    plugins: dict[str, PluginSelection] = {}
+    actions: dict[str, bool] = {}
+    placement = ShardPlacement()
+    for shard in layers:
+        spec = shard.spec
+        placement = spec.placement_strategy or placement
+        if spec.k_value is not None:
+            plugins["proportion"] = PluginSelection(arguments={"kValue": str(spec.k_value)})
+        min_runtimes = {
+            "defaultPreemptMinRuntime": spec.min_runtime.preempt_min_runtime,
+            "defaultReclaimMinRuntime": spec.min_runtime.reclaim_min_runtime,
+        }
+        if any(min_runtimes.values()):
+            arguments = {name: text for name, text in min_runtimes.items() if text}
+            plugins["minruntime"] = PluginSelection(arguments=arguments)
+        if spec.only:
+            plugins |= {
+                name: PluginSelection(enabled=False) for name in PLUGINS if name not in ALWAYS_ON
+            }
+        for name, it in spec.plugins.items():
+            plugins[name] = _merge_plugin(
+                plugins.get(name), it.enabled, it.arguments, only=spec.only
+            )
+        for name, it in spec.actions.items():
+            actions[name] = True if it.enabled is None else it.enabled
+    if "spread" in (placement.gpu, placement.cpu):
+        actions.setdefault("consolidation", False)  # it packs
+    return PolicySelection(plugins, placement.gpu, placement.cpu, actions)
+
+
+def _merge_plugin(
+    known: PluginSelection | None,
+    enabled: bool | None,
+    arguments: Mapping[str, str],
+    *,
+    only: bool,
+) -> PluginSelection:
+    """Say more of a plugin; arguments replace those that were there."""
+    previous = known or PluginSelection()
+    is_enabled = True if only else previous.enabled if enabled is None else enabled
+    return PluginSelection(is_enabled, arguments or previous.arguments)

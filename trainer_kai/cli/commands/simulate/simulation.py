@@ -1,0 +1,328 @@
+"""A cluster in files, planned as in production: objects in, one document out.
+
+Plan, apply all decisions, plan again. The clock stands still, and the order of the objects changes
+nothing.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+from scheduler.core.model.plugins import Policies
+from scheduler.core.model.result import Plan
+from scheduler.core.model.snapshot import Snapshot
+from scheduler.core.plan import plan
+from scheduler.state.commands import Commands, read_commands
+from scheduler.state.inputs import Cluster, StateOptions
+from scheduler.state.snapshot.builder import EncodedSnapshot, encode
+from trainer_kai.api.meta import Key
+from trainer_kai.api.names import DEFAULT_QUEUE, LAST_START, POD_GROUP, RESERVED, STALE_SINCE
+from trainer_kai.api.pod import Pod
+from trainer_kai.cli.commands.simulate.apply_plan import Binding, apply_plan, finish_transitions
+from trainer_kai.cli.commands.simulate.controllers import create_missing_objects
+from trainer_kai.cli.commands.simulate.end_state import EndState, end_state
+from trainer_kai.cli.commands.simulate.hints import (
+    assumed_access,
+    hints,
+    ignored_requests,
+    missing_objects,
+    other_scheduler_notes,
+    suspended_podgroups,
+)
+from trainer_kai.cli.commands.simulate.json_output import (
+    cycle_json,
+    eviction_rows,
+    own_podgroup_key,
+    pod_phase,
+    states_json,
+)
+from trainer_kai.cli.commands.simulate.scheduler_config import SchedulerConfig, scheduler_config
+from trainer_kai.cli.input.cluster import read_cluster
+from trainer_kai.cli.input.documents import Document
+from trainer_kai.policy.podgroups.manifests import GroupingRules
+
+__all__ = [
+    "SCHEMA",
+    "SimulationInput",
+    "SimulationOptions",
+    "SimulationResult",
+    "prepare",
+    "run",
+    "simulate",
+]
+
+SCHEMA: Final = "trainer-kai/simulate/v1"
+Planner: TypeAlias = Callable[[Snapshot, Policies], Plan]
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationOptions:
+    """What may be chosen; the defaults are those of the command."""
+
+    actions: tuple[str, ...] = ()  # none named: all
+    cycles: int = 1
+    now: int | None = None  # seconds since 1970; None: the newest time in the input
+    evicted_pods: Literal["recreate", "vanish"] = "recreate"
+    terminating_pods: Literal["finish", "keep"] = "finish"
+    nominations: Literal["drop", "keep"] = "drop"
+    staleness_grace_s: int = 60  # below zero: never
+    stuck_in_releasing_s: int = 120
+    max_termination_grace_s: int = 3600
+    scheduler_name: str = ""  # none: the shard's, or ours
+    default_queue: str = DEFAULT_QUEUE
+    victims: str = "kai"
+    disruption_budgets: str = "best-effort"
+    moves: Literal["any", "offered"] = "any"
+    kueue: bool = False
+    stats: bool = False
+
+
+_DEFAULTS: Final = SimulationOptions()
+_NEVER: Final = ": never runs: "
+_NO_BINDS: Final = (
+    "without the action allocate a unit that there is room for is not bound, and takes nothing"
+    " from others"
+)
+
+
+class SimulationInput(NamedTuple):
+    """All that is needed to begin."""
+
+    cluster: Cluster
+    config: SchedulerConfig
+    state_options: StateOptions
+    notes: tuple[str, ...]  # what whoever asked should know
+
+
+class SimulationResult(NamedTuple):
+    """The document, and what else a picture shows."""
+
+    document: dict[str, Any]
+    end_state: EndState
+    counts: Mapping[Key, tuple[int, int]]  # by group: pods that are placed, and that wait
+    podgroup_of_pod: Mapping[Key, Key]  # of pods
+    warnings: tuple[str, ...]  # what was left aside, or counts as something else
+    hints: Mapping[Key, str]  # by group: what has no verdict
+    suspended: frozenset[Key]  # groups that are suspended
+
+
+def simulate(
+    objects: Sequence[Mapping[str, Any]],
+    options: SimulationOptions = _DEFAULTS,
+    planner: Planner | None = None,
+) -> dict[str, Any]:
+    """Return the document for some objects; raise `ConfigError` if they cannot be used.
+
+    *planner* stands in for the plan, to try what becomes of its decisions.
+    """
+    began = time.perf_counter()
+    simulation_input = prepare((Document("input", dict(it)) for it in objects), options)
+    return run(simulation_input, options, planner, load_s=time.perf_counter() - began).document
+
+
+def prepare(documents: Iterable[Document], options: SimulationOptions) -> SimulationInput:
+    """Read the objects, and make what is missing of their groups and pods."""
+    inputs = read_cluster(documents)
+    chosen = options.victims, options.disruption_budgets
+    config = scheduler_config(inputs, options.actions, options.scheduler_name, *chosen)
+    rules = GroupingRules("bundled", config.scheduler_name, options.default_queue)
+    create_missing_objects(inputs, rules)
+    state_options = StateOptions(
+        now=inputs.latest_time if options.now is None else options.now,
+        scheduler_name=config.scheduler_name,
+        default_queue=options.default_queue,
+        stuck_in_releasing_s=options.stuck_in_releasing_s,
+        max_termination_grace_s=options.max_termination_grace_s,
+        staleness_grace_s=options.staleness_grace_s,
+        consolidates_by_default=options.moves == "any",
+        kueue=options.kueue,
+    )
+    cluster = inputs.cluster
+    unknown = missing_objects(cluster, config.scheduler_name)
+    other_schedulers = other_scheduler_notes(cluster, config.scheduler_name)
+    notes = [
+        *_without_repeats(inputs.notes),
+        *unknown,
+        *other_schedulers,
+        *ignored_requests(cluster),
+        *config.notes,
+    ]
+    notes += assumed_access(cluster, config.scheduler_name, options.default_queue)
+    if "allocate" not in config.policies.actions:
+        notes.append(_NO_BINDS)
+    return SimulationInput(cluster, config, state_options, tuple(notes))
+
+
+def _without_repeats(notes: Iterable[str]) -> Iterator[str]:
+    """Yield what is noted, but not what an object says once more of why it never runs."""
+    blocked = {note.replace(_NEVER, ": ", 1) for note in notes if _NEVER in note}
+    return (note for note in notes if note.partition(": ")[2] not in blocked)
+
+
+def run(
+    simulation_input: SimulationInput,
+    options: SimulationOptions,
+    planner: Planner | None = None,
+    *,
+    load_s: float = 0.0,
+) -> SimulationResult:
+    """Plan as often as asked for. The cluster of the scene is changed."""
+    simulation = _Simulation(simulation_input, options, planner)
+    final = simulation.run_cycle()
+    for _ in range(options.cycles - 1):
+        final = simulation.run_cycle()
+    return simulation.result(final, load_s)
+
+
+class _Simulation:
+    """Turn after turn."""
+
+    def __init__(
+        self, simulation_input: SimulationInput, options: SimulationOptions, planner: Planner | None
+    ) -> None:
+        self._input: Final = simulation_input
+        self._options: Final = options
+        self._planner: Final = planner or self._plan
+        self._cycles: Final[list[dict[str, Any]]] = []
+        self._stats: Final[list[dict[str, Any]]] = []
+        self._action_times: list[
+            tuple[str, float]
+        ] = []  # actions of this turn, and when they were over
+        self._encode_s = 0.0
+        self._vanished: Final[set[Key]] = set()  # evicted for good
+        self._warnings: tuple[str, ...] = ()
+        self._counts: dict[Key, tuple[int, int]] = {}
+
+    def run_cycle(self) -> tuple[EncodedSnapshot, EndState]:
+        """Plan once, and let what was decided come to pass; return how that leaves the cluster."""
+        cluster = self._input.cluster
+        encoded = self._encode()
+        began = time.perf_counter()
+        self._action_times = [("", began)]
+        core_plan = self._planner(encoded.snapshot, self._input.config.policies)
+        self._stats.append(self._stats_of(core_plan, time.perf_counter() - began))
+        commands = read_commands(encoded, core_plan)
+        evicted = frozenset(it.pod for it in eviction_rows(commands))
+        binds = (Binding(it.pod, it.node) for it in commands.binds)
+        nominated = dict(commands.nominations)
+        now = _rfc3339(self._input.state_options.now)
+        notes = _annotations(encoded, core_plan, commands, now)
+        for key in _recovered(encoded, cluster):
+            notes.setdefault(key, {})[STALE_SINCE] = ""
+        apply_plan(cluster, binds, evicted, nominated, notes, now)
+        self._cycles.append(cycle_json(encoded, commands, cluster))
+        final = self._end_of_cycle(encoded, core_plan, nominated)
+        finish_transitions(
+            cluster,
+            evicted,
+            nominated if self._options.nominations == "keep" else {},
+            recreates=self._options.evicted_pods == "recreate",
+            finishes=self._options.terminating_pods == "finish",
+        )
+        self._vanished.update(key for key in evicted if key not in cluster.pods)
+        return final
+
+    def result(self, final: tuple[EncodedSnapshot, EndState], load_s: float) -> SimulationResult:
+        """Return all of it, after the last turn."""
+        cluster, default = self._input.cluster, self._input.state_options.default_queue
+        document = {
+            "schema": SCHEMA,
+            "cycles": self._cycles,
+            **states_json(cluster, self._vanished, final, self._cycles[-1], default),
+        }
+        if self._options.stats:
+            loaded_s = round(load_s + self._encode_s, 6)
+            document["stats"] = {"load_s": loaded_s, "cycles": self._stats}
+        groups = _podgroups_of_pods(cluster)
+        last = self._cycles[-1]
+        nominated, evicted = (
+            [Key(it["namespace"], it["pod"]) for it in last[what]]
+            for what in ("nominations", "evictions")
+        )
+        podgroup_hints = hints(cluster, groups, nominated, evicted)
+        suspended_keys = frozenset(suspended_podgroups(cluster))
+        return SimulationResult(
+            document, final[1], self._counts, groups, self._warnings, podgroup_hints, suspended_keys
+        )
+
+    def _end_of_cycle(
+        self, encoded: EncodedSnapshot, core_plan: Plan, nominated: Mapping[Key, str]
+    ) -> tuple[EncodedSnapshot, EndState]:
+        """Look at what was decided before it has come to pass, after the last turn."""
+        self._warnings = tuple(it.text for it in encoded.warnings)
+        if len(self._cycles) < self._options.cycles:
+            return encoded, EndState((), ())
+        self._counts = _pod_counts(self._input.cluster)
+        after_cycle = self._encode()
+        names = encoded.snapshot.queues.names
+        return after_cycle, end_state(after_cycle, nominated, core_plan.fair_share, names)
+
+    def _encode(self) -> EncodedSnapshot:
+        began = time.perf_counter()
+        encoded = encode(self._input.cluster, self._input.state_options)
+        self._encode_s += time.perf_counter() - began
+        return encoded
+
+    def _plan(self, snapshot: Snapshot, policies: Policies) -> Plan:
+        def passed(action: str) -> None:
+            self._action_times.append((action, time.perf_counter()))
+
+        return plan(snapshot, policies, passed=passed)
+
+    def _stats_of(self, core_plan: Plan, plan_s: float) -> dict[str, Any]:
+        action_spans = zip(self._action_times, self._action_times[1:], strict=False)
+        return {
+            "plan_s": round(plan_s, 6),
+            "actions": {
+                action: round(ended - began, 6) for (_, began), (action, ended) in action_spans
+            },
+            "simulations": core_plan.stats.searches + core_plan.stats.trials + core_plan.stats.sets,
+            "cut": core_plan.stats.cut,
+        }
+
+
+def _annotations(
+    encoded: EncodedSnapshot, core_plan: Plan, commands: Commands, now: str
+) -> dict[Key, dict[str, str]]:
+    """Return what is to be written on groups: what they hold, and when they started."""
+    notes: dict[Key, dict[str, str]] = {}
+    for one in core_plan.allocations:
+        if one.is_start:
+            notes.setdefault(encoded.podgroup_keys[one.podgroup], {})[LAST_START] = now
+    for key, text in commands.reserved.items():
+        notes.setdefault(key, {})[RESERVED] = text
+    return notes
+
+
+def _recovered(encoded: EncodedSnapshot, cluster: Cluster) -> Iterable[Key]:
+    """Yield the groups of which it is noted that they are short, and that are not."""
+    for key, podgroup in zip(encoded.podgroup_keys, encoded.snapshot.podgroups, strict=True):
+        group = cluster.pod_groups.get(key)
+        if group and podgroup.stale_at is None and STALE_SINCE in group.metadata.annotations:
+            yield key
+
+
+def _podgroup_key(key: Key, pod: Pod) -> Key:
+    group = pod.metadata.annotations.get(POD_GROUP)
+    return Key(key.namespace, group) if group else own_podgroup_key(key, pod)
+
+
+def _podgroups_of_pods(cluster: Cluster) -> dict[Key, Key]:
+    return {key: _podgroup_key(key, pod) for key, pod in cluster.pods.items()}
+
+
+def _pod_counts(cluster: Cluster) -> dict[Key, tuple[int, int]]:
+    """Count before time passes by: who is going still has its room, and does not wait."""
+    groups = _podgroups_of_pods(cluster)
+    counts: dict[Key, tuple[int, int]] = {}
+    for key, pod in cluster.pods.items():
+        placed, waiting = counts.get(groups[key], (0, 0))
+        phase = pod_phase(pod)
+        counts[groups[key]] = placed + (phase == "Running"), waiting + (phase == "Pending")
+    return counts
+
+
+def _rfc3339(now: int) -> str:
+    return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,212 @@
+"""A simulation as text: queues as a tree, PodGroups with their reasons, nodes as bars.
+
+Plain text of at most 100 columns, so that it can be copied, searched and piped; sentences and bars
+are no wider than the terminal.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any, Final
+
+from trainer_kai.api.meta import Key
+from trainer_kai.cli.commands.simulate.end_state import NodeGpus
+from trainer_kai.cli.commands.simulate.simulation import SimulationResult
+from trainer_kai.cli.output.queue_tables import queue_tables
+from trainer_kai.cli.output.table import (
+    MAX_WIDTH,
+    fitted_table,
+    truncated,
+    without_uids,
+    wrapped_lines,
+)
+
+__all__ = ["as_text", "node_bar"]
+
+_NAME_WIDTH: Final = 40  # columns of a node's name
+_QUEUE_WIDTH: Final = 32  # and of a queue's beside a unit
+_BAR_WIDTH: Final = 16  # devices that are drawn one by one
+_MAX_LINES: Final = 50  # units, nodes, and lines of what happens
+_MAX_PODS: Final = 16  # pods that are named
+_LEGEND: Final = "# used or promised   = reserved   ~ being released   . idle"
+_EVENTS: Final = (
+    ("bound", "binds"),
+    ("evicted", "evictions"),
+    ("nominated", "nominations"),
+)
+
+
+def as_text(outcome: SimulationResult, width: int = MAX_WIDTH) -> str:
+    """Return the whole picture."""
+    parts = [
+        *queue_tables(outcome.end_state.queues),
+        _podgroup_table(outcome, width),
+        _node_bars(outcome, width),
+    ]
+    parts += _cycle_texts(outcome.document["cycles"], width)
+    parts += [_stats_text(outcome.document["stats"])] if "stats" in outcome.document else []
+    return "\n\n".join(filter(None, parts))
+
+
+def _stats_text(stats: Mapping[str, Any]) -> str:
+    """Return how long it took, and how much was tried to find room at the cost of others."""
+    lines = [f"STATS   {stats['load_s']:.3f} s to read it"]
+    for index, it in enumerate(stats["cycles"][:_MAX_LINES], 1):
+        actions = ", ".join(f"{name} {took_s:.3f} s" for name, took_s in it["actions"].items())
+        cut_short = f", {it['cut']} cut short" if it["cut"] else ""
+        trials = f"{it['simulations']} trial{'s' * (it['simulations'] != 1)}{cut_short}"
+        lines.append(f"  cycle {index}: {it['plan_s']:.3f} s ({actions}), {trials}")
+    left = len(stats["cycles"]) - _MAX_LINES
+    return "\n".join([*lines, *[f"  {left} more cycles; -o json has all"] * (left > 0)])
+
+
+def _podgroup_table(outcome: SimulationResult, width: int) -> str:
+    """Return the units, each with its reason below it; where there are many, those that matter."""
+    groups, reasons = outcome.document["podGroups"], _messages(outcome.document)
+    shown = _relevant_podgroups(outcome)
+    if not shown:
+        return f"{len(groups)} units, and none of them waits or moves" if groups else ""
+    rows = []
+    for group in shown:
+        key = Key(group["namespace"], group["name"])
+        placed, waiting = outcome.counts.get(key, (0, 0))
+        queue, verdict = truncated(group["queue"], _QUEUE_WIDTH), group["verdict"] or "-"
+        rows.append((without_uids(str(key)), queue, str(placed), str(waiting), verdict))
+    head, *lines = fitted_table(
+        ("UNIT", "QUEUE", "PLACED", "WAITING", "VERDICT"), rows
+    ).splitlines()
+    text = [head]
+    for group, line in zip(shown, lines, strict=True):
+        text.append(line)
+        key = Key(group["namespace"], group["name"])
+        message = reasons.get(key) or outcome.hints.get(key, "")
+        text += wrapped_lines(message, "  ", width)
+    left = len(groups) - len(shown)
+    text += [f"{left} more of which nothing waits or moves"] if left else []
+    return "\n".join(text)
+
+
+def _relevant_podgroups(outcome: SimulationResult) -> list[Mapping[str, Any]]:
+    groups: list[Mapping[str, Any]] = outcome.document["podGroups"]
+    if len(groups) <= _MAX_LINES:
+        return groups
+    moved = {
+        (it["namespace"], it["pod"])
+        for cycle in outcome.document["cycles"]
+        for _, name in _EVENTS
+        for it in cycle[name]
+    }
+    busy = {outcome.podgroup_of_pod.get(Key(*pod)) for pod in moved}
+    return [
+        group
+        for group in groups
+        if group["verdict"]
+        or (key := Key(group["namespace"], group["name"])) in busy
+        or outcome.counts.get(key, (0, 0))[1]
+        or key in outcome.suspended
+    ]
+
+
+def _messages(document: Mapping[str, Any]) -> dict[Key, str]:
+    last = document["cycles"][-1]["unschedulable"]
+    return {Key(it["namespace"], it["podGroup"]): it["message"] for it in last}
+
+
+def _node_bars(outcome: SimulationResult, columns: int) -> str:
+    """Return each node with GPUs as a bar, as many beside each other as there is room for."""
+    nodes = [node for node in outcome.end_state.nodes if node.total]
+    without_gpus = len(outcome.end_state.nodes) - len(nodes)
+    if not nodes:
+        return ""
+    bars = [
+        (truncated(node.name, _NAME_WIDTH), f"{node_bar(node)} {node.fault}".rstrip())
+        for node in nodes
+    ]
+    named = bars if len(bars) <= _MAX_LINES else [*_merged_bars(bars)]
+    width = max(len(name) for name, _ in named)
+    cells = [f"{name.ljust(width)}  {drawn}" for name, drawn in named]
+    widest = max(map(len, cells))
+    columns_per_line = max((columns + 3) // (widest + 3), 1)
+    lines = [
+        "   ".join(cell.ljust(widest) for cell in cells[index : index + columns_per_line]).rstrip()
+        for index in range(0, len(cells), columns_per_line)
+    ]
+    head = f"NODES   {_LEGEND}" + (f"   ({without_gpus} without GPUs)" if without_gpus else "")
+    return "\n".join([head, *lines])
+
+
+def _merged_bars(bars: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Yield how many nodes have a bar; the name where it is only one."""
+    names: dict[str, list[str]] = {}
+    for name, drawn in bars:
+        names.setdefault(drawn, []).append(name)
+    for drawn, (first, *more) in sorted(names.items()):
+        yield f"{len(more) + 1} nodes" if more else first, drawn
+
+
+def node_bar(node: NodeGpus) -> str:
+    """Draw the devices of a node; where a device is shared, it is used."""
+    total = node.total // 1000
+    idle = min(max(node.idle // 1000, 0), total)
+    releasing = min(max(node.releasing // 1000, 0), total - idle)
+    reserved = min(-(-node.reserved // 1000), total - idle - releasing)
+    used = total - idle - releasing - reserved
+    counts = (("#", used), ("=", reserved), ("~", releasing), (".", idle))
+    if total <= _BAR_WIDTH:
+        return f"[{''.join(mark * count for mark, count in counts)}]"
+    return f"[{' '.join(f'{count}{mark}' for mark, count in counts if count)}]"
+
+
+def _cycle_texts(cycles: Sequence[Mapping[str, Any]], width: int) -> Iterator[str]:
+    """Yield what happens; cycles one after another that are alike are told once."""
+    described = [
+        (index, _cycle_summary(cycle), [*_event_lines(cycle, width)])
+        for index, cycle in enumerate(cycles, 1)
+    ]
+    for _, same_cycles in groupby(described, key=lambda it: it[1:]):
+        (first, text, events), *more = same_cycles
+        head = f"CYCLES {first} to {more[-1][0]}" if more else f"CYCLE {first}"
+        more_lines = len(events) - _MAX_LINES
+        rest = [f"  {more_lines} more lines; -o json has all"] if more_lines > 1 else []
+        yield "\n".join([f"{head}   {text}", *(events[:_MAX_LINES] if rest else events), *rest])
+
+
+def _cycle_summary(cycle: Mapping[str, Any]) -> str:
+    counts = [f"{len(cycle[name])} {word}" for word, name in _EVENTS if cycle[name]]
+    reserved_count = sum(it["count"] for it in cycle["reservations"])
+    counts += [f"{reserved_count} reserved"] if reserved_count else []
+    waiting = len(cycle["unschedulable"])
+    counts += [f"{waiting} unit{'s' * (waiting > 1)} waiting"] if waiting else []
+    return ", ".join(counts) or "nothing happens"
+
+
+def _event_lines(cycle: Mapping[str, Any], width: int) -> Iterator[str]:
+    for word, name in _EVENTS:
+        for (target, reason), events in _by_target(cycle[name]).items():
+            pods = [f"{it['namespace']}/{it['pod']}" for it in events]
+            more = f" and {len(pods) - _MAX_PODS} more" if len(pods) > _MAX_PODS else ""
+            text = f"{word} {target}: {', '.join(pods[:_MAX_PODS])}{more}"
+            yield from wrapped_lines(text, "    ", width)
+            described = reason + _loss_note(events)
+            yield from (f"  {line}" for line in wrapped_lines(described, "  ", width - 2))
+    for it in cycle["reservations"]:
+        group = f"{it['namespace']}/{it['podGroup']}"
+        text = f"  reserved on {it['node']}: {it['count']} for {it['subGroup']} of {group}"
+        yield truncated(text, MAX_WIDTH)
+
+
+def _loss_note(events: Iterable[Mapping[str, Any]]) -> str:
+    """Say of how many that leave by themselves a reason tells what is lost."""
+    podgroups = {(it["namespace"], *it["podGroups"]) for it in events if it.get("workLost")}
+    return f" (each of {len(podgroups)} loses as much)" if len(podgroups) > 1 else ""
+
+
+def _by_target(
+    events: Iterable[Mapping[str, Any]],
+) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
+    """Return the pods by where they come to, or by what makes them go and, as they come, why."""
+    found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for it in events:
+        reason = it.get("reason", "")
+        target = f"by {it['action']}" if reason else f"to {it['node']}"
+        found.setdefault((target, reason), []).append(it)
+    return dict(sorted(found.items(), key=lambda it: it[0][0]))

@@ -1,0 +1,1 @@
+"""`trainer-kai why`: the state of a TrainJob, and why its PodGroups wait."""

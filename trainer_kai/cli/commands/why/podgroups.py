@@ -1,0 +1,251 @@
+"""The PodGroups of a TrainJob, and the pods of each.
+
+They are what admission and the podgrouper make of its JobSet, by their own functions. Where the
+JobSet may not be read, they are what the PodGroups say, and the pods that name one.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.meta import Key
+from trainer_kai.api.names import (
+    ANTICIPATED,
+    DEFAULT_QUEUE,
+    JOBSET_UID,
+    MEMBERS,
+    POD_GROUP,
+    REPLICATED_JOB,
+    RESTART_ATTEMPT,
+    STAGE,
+    SUBGROUP,
+)
+from trainer_kai.api.podgroup import PodGroup, SubGroup
+from trainer_kai.cli.commands.plan.preview import (
+    PodGroupPreview,
+    Preview,
+    PreviewContext,
+    preview_jobset,
+)
+from trainer_kai.cli.commands.why.snapshot import PodSnapshot, TrainJobSnapshot
+from trainer_kai.policy.podgroups.anticipated import AnticipatedAnnotation, read_anticipated
+from trainer_kai.policy.podgroups.manifests import GroupingMode
+from trainer_kai.policy.stages import Edge
+
+__all__ = [
+    "PodCounts",
+    "PodGroupSnapshot",
+    "binding_mode",
+    "count_pods",
+    "podgroup_snapshots",
+    "preview_of",
+]
+
+
+class PodCounts(NamedTuple):
+    """How many pods are how far, those in front first."""
+
+    running: int = 0
+    starting: int = 0  # on a node, and not running yet
+    promised: int = 0  # to a node that others still have to leave
+    gated: int = 0  # somebody does not let them go
+    waiting: int = 0
+    going: int = 0
+    done: int = 0
+    failed: int = 0
+
+    @property
+    def unplaced(self) -> int:
+        """Return how many are on no node and would be."""
+        return self.promised + self.gated + self.waiting
+
+    @property
+    def existing(self) -> int:
+        """Return how many count for their unit."""
+        return self.running + self.starting + self.unplaced + self.done
+
+
+class PodGroupSnapshot(NamedTuple):
+    """One unit, or what stands for one."""
+
+    stage: str
+    name: str  # its name, whether there is one or not; "" where pods name none
+    after: str
+    members: str
+    replicated_jobs: frozenset[str]  # of its replicatedJobs
+    expected_jobs: tuple[
+        str, ...
+    ]  # those of which no pod is there because others have to be Ready first
+    min_pods: int  # pods without which it is not whole
+    dependencies: tuple[Edge, ...]  # what others must have reached before
+    is_finished: bool
+    pods: tuple[PodSnapshot, ...]
+    api_object: PodGroup | None
+
+
+def binding_mode(snapshot: TrainJobSnapshot) -> GroupingMode:
+    """Return who binds: a group without a tree was written for somebody else than us."""
+    groups = snapshot.groups
+    is_flat = bool(groups) and not any(group.spec.sub_groups for group in groups)
+    return "external" if is_flat else "bundled"
+
+
+def preview_of(snapshot: TrainJobSnapshot) -> Preview | None:
+    """Return what becomes of the JobSet."""
+    if snapshot.jobset is None:
+        return None
+    context = PreviewContext(binding_mode(snapshot), snapshot.scheduler_name, DEFAULT_QUEUE)
+    return preview_jobset(snapshot.jobset, context)
+
+
+def podgroup_snapshots(
+    snapshot: TrainJobSnapshot, plan: Preview | None
+) -> tuple[PodGroupSnapshot, ...]:
+    """Return the units in their order; after them pods that are in none."""
+    groups = {group.metadata.key: group for group in snapshot.groups}
+    pods = _current_attempt(snapshot)
+    podgroups = []
+    for row in plan.rows if plan else ():
+        names = {member.name for member in row.podgroup.subgroups}
+        own_pods = [pod for pod in pods if pod.metadata.labels.get(REPLICATED_JOB) in names]
+        pods = [pod for pod in pods if pod.metadata.labels.get(REPLICATED_JOB) not in names]
+        group = groups.pop(Key(snapshot.key.namespace, row.name), None)
+        podgroups.append(_planned_podgroup(row, own_pods, group, snapshot.jobset))
+    return (*podgroups, *_unplanned_podgroups(pods, groups))
+
+
+def count_pods(pods: Iterable[PodSnapshot]) -> PodCounts:
+    """Count pods by how far they are."""
+    numbers = dict.fromkeys(PodCounts._fields, 0)
+    for pod in pods:
+        numbers[_pod_state(pod)] += 1
+    return PodCounts(**numbers)
+
+
+def _pod_state(pod: PodSnapshot) -> str:
+    succeeded = {"Succeeded": "done", "Failed": "failed"}.get(pod.status.phase)
+    if succeeded:
+        return succeeded
+    if pod.metadata.deletion_timestamp:
+        return "going"
+    if pod.spec.node_name:
+        return "running" if pod.status.phase == "Running" else "starting"
+    if pod.spec.scheduling_gates:
+        return "gated"
+    return "promised" if pod.status.nominated_node_name else "waiting"
+
+
+def _planned_podgroup(
+    row: PodGroupPreview, pods: list[PodSnapshot], group: PodGroup | None, jobset: JobSet | None
+) -> PodGroupSnapshot:
+    present_jobs = {pod.metadata.labels.get(REPLICATED_JOB) for pod in pods}
+    members = row.podgroup.subgroups
+    min_pods = sum(
+        member.replicas * member.min_member
+        for member in members
+        if not member.is_anticipated or member.name in present_jobs
+    )
+    succeeded = {
+        one.name: one.succeeded for one in (jobset.status.replicated_jobs_status if jobset else ())
+    }
+    return PodGroupSnapshot(
+        stage=row.stage,
+        name=row.name,
+        after=row.after,
+        members=row.members,
+        replicated_jobs=frozenset(member.name for member in members),
+        expected_jobs=tuple(
+            it.name for it in members if it.is_anticipated and it.name not in present_jobs
+        ),
+        min_pods=min_pods,
+        dependencies=row.podgroup.after,
+        is_finished=all(succeeded.get(member.name, -1) >= member.replicas for member in members),
+        pods=tuple(pods),
+        api_object=group,
+    )
+
+
+def _unplanned_podgroups(
+    pods: list[PodSnapshot], groups: dict[Key, PodGroup]
+) -> Iterator[PodGroupSnapshot]:
+    """Yield what pods say of themselves: whose group they are in."""
+    named: dict[str, list[PodSnapshot]] = {}
+    for pod in pods:
+        named.setdefault(pod.metadata.annotations.get(POD_GROUP, ""), []).append(pod)
+    by_name = {key.name: group for key, group in groups.items()}
+    podgroups = [
+        _podgroup_of_pods(name, named.get(name, []), by_name.get(name))
+        for name in {*named, *by_name}
+    ]
+    yield from sorted(podgroups, key=lambda podgroup: (podgroup.stage, podgroup.name))
+
+
+def _podgroup_of_pods(
+    name: str, pods: list[PodSnapshot], group: PodGroup | None
+) -> PodGroupSnapshot:
+    """Return what a group says of itself; without one it is the pods that name it."""
+    annotations = group.metadata.annotations if group else {}
+    stage, _, after = annotations.get(STAGE, "-").partition(" after ")
+    anticipated = _anticipated(annotations)
+    sub_groups = [it for it in group.spec.sub_groups if it.min_member is not None] if group else []
+    present_jobs = {pod.metadata.labels.get(SUBGROUP) for pod in pods}
+    expected = [
+        sub_group
+        for sub_group in sub_groups
+        if _is_expected(sub_group, anticipated) and sub_group.name not in present_jobs
+    ]
+    min_pods = sum(
+        sub_group.min_member or 0 for sub_group in sub_groups if sub_group not in expected
+    )
+    min_member = group.spec.min_member if group else None
+    inner = [it.name for it in group.spec.sub_groups if it.min_member is None] if group else []
+    labels = (pod.metadata.labels.get(REPLICATED_JOB, "") for pod in pods)
+    return PodGroupSnapshot(
+        stage=stage,
+        name=name,
+        after=after,
+        members=annotations.get(MEMBERS) or "-",
+        replicated_jobs=frozenset(filter(None, (*inner, *labels))),
+        expected_jobs=tuple(
+            dict.fromkeys(sub_group.parent or sub_group.name for sub_group in expected)
+        ),
+        min_pods=min_pods or min_member or len(pods),
+        dependencies=tuple(Edge(it.replicated_job, "", it.status) for it in anticipated.after),
+        is_finished=False,
+        pods=tuple(pods),
+        api_object=group,
+    )
+
+
+def _anticipated(annotations: Mapping[str, str]) -> AnticipatedAnnotation:
+    try:
+        return read_anticipated(annotations.get(ANTICIPATED, ""))
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return AnticipatedAnnotation()  # the scheduler has a verdict of its own for that
+
+
+def _is_expected(sub_group: SubGroup, anticipated: AnticipatedAnnotation) -> bool:
+    prefixes = (it.sub_group_prefix for it in anticipated.later)
+    return any(
+        sub_group.name.startswith(prefix) and sub_group.name.removeprefix(prefix).isdecimal()
+        for prefix in prefixes
+    )
+
+
+def _current_attempt(snapshot: TrainJobSnapshot) -> list[PodSnapshot]:
+    """Return the pods of the JobSet's newest attempt; those of earlier ones only occupy nodes."""
+    uid = snapshot.jobset.metadata.uid if snapshot.jobset else ""
+    labels = [pod.metadata.labels for pod in snapshot.pods]
+    own_pods = [
+        (_attempt_number(it.get(RESTART_ATTEMPT, "")), pod)
+        for it, pod in zip(labels, snapshot.pods, strict=True)
+        if not uid or it.get(JOBSET_UID, uid) == uid
+    ]
+    newest = max((attempt for attempt, _ in own_pods), default=0)
+    return [pod for attempt, pod in own_pods if attempt == newest]
+
+
+def _attempt_number(text: str) -> int:
+    return int(text) if text.isdecimal() and len(text) < 10 else 0

@@ -1,0 +1,1 @@
+"""Read objects from files, and report what is wrong with them."""

@@ -1,0 +1,229 @@
+"""A cluster from plain objects: each read once, checked, and stored by kind.
+
+All faults are reported together. Missing namespaces and uids are filled in, whatever the order of
+the objects: the namespace `default`, and the name as uid.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from scheduler.state.inputs import Cluster
+from scheduler.state.queues.access import permits_from_review
+from trainer_kai.api.interning import spec_on_node
+from trainer_kai.api.meta import Key
+from trainer_kai.api.names import GPU_GROUP, GPU_GROUP_PREFIX
+from trainer_kai.api.pod import Pod
+from trainer_kai.api.runtime import Runtime
+from trainer_kai.api.trainjob import TrainJob
+from trainer_kai.cli.input.documents import Document, read_object
+from trainer_kai.cli.input.kinds import (
+    KINDS,
+    UNUSED_KINDS,
+    BindRequest,
+    Shard,
+    faults_of,
+    is_unnamed_review,
+    unix_seconds,
+    with_identity,
+)
+from trainer_kai.cli.input.unknown_fields import UnusedFields
+from trainer_kai.cli.input.unread_files import kind_text, similar_kind, unread_files
+from trainer_kai.errors import ConfigError, FieldError
+
+__all__ = ["InputCluster", "read_cluster", "with_gpu_groups"]
+
+_CLUSTER_FIELDS: Final = {  # where a cluster has them
+    "Node": "nodes",
+    "Pod": "pods",
+    "PodGroup": "pod_groups",
+    "Queue": "queues",
+    "Topology": "topologies",
+    "PriorityClass": "priority_classes",
+    "ResourceQuota": "quotas",
+    "Namespace": "namespaces",
+    "PersistentVolumeClaim": "claims",
+    "PersistentVolume": "volumes",
+    "StorageClass": "storage_classes",
+    "PodDisruptionBudget": "budgets",
+    "JobSet": "jobsets",
+}
+
+
+@dataclass(slots=True)
+class InputCluster:
+    """What the objects are."""
+
+    cluster: Cluster
+    trainjobs: dict[Key, TrainJob] = field(default_factory=dict)
+    runtimes: dict[tuple[str, Key], Runtime] = field(default_factory=dict)
+    shards: list[tuple[Document, Shard]] = field(default_factory=list)
+    configs: list[tuple[Document, Shard]] = field(default_factory=list)
+    latest_time: int = 0  # of all times that they say
+    notes: list[str] = field(default_factory=list)
+
+
+def read_cluster(documents: Iterable[Document]) -> InputCluster:
+    """Read them all; raise `ConfigError` with everything that is wrong."""
+    found: dict[tuple[str, str, Key], tuple[Document, Any]] = {}
+    faults: list[FieldError] = []
+    ignored: Counter[str] = Counter()
+    field_warnings = UnusedFields()
+    latest_time = 0
+    documents = [*documents]
+    faults += unread_files(documents, KINDS)
+    for document in documents:
+        kind = (document.group, document.kind)
+        if kind not in KINDS and kind not in UNUSED_KINDS:
+            ignored[f"ignored: {kind_text(document)}{similar_kind(document)}"] += 1
+            continue
+        latest = [*_add(found, document, kind, field_warnings)]
+        faults += latest
+        if kind in KINDS:
+            field_warnings.add(document, KINDS[kind].resource.struct)
+        if not latest:
+            latest_time = max(latest_time, _latest_time(document.fields))
+        if kind in UNUSED_KINDS:
+            ignored[f"read, but nothing is decided by it yet: {kind_text(document)}"] += 1
+    if faults:
+        raise ConfigError(faults)
+    inputs = _build_cluster(found)
+    inputs.latest_time = latest_time
+    inputs.notes += field_warnings.lines()
+    inputs.notes += (f"{what} ({count})" for what, count in sorted(ignored.items()))
+    return inputs
+
+
+def _add(
+    found: dict[tuple[str, str, Key], tuple[Document, Any]],
+    document: Document,
+    kind: tuple[str, str],
+    field_warnings: UnusedFields,
+) -> Iterator[FieldError]:
+    """Add an object to those that were found; yield what is wrong with it."""
+    try:
+        identified = with_identity(document)
+    except ConfigError as error:
+        yield from error.faults
+        return
+    meta = identified.fields["metadata"]
+    key = Key(str(meta.get("namespace", "")), str(meta["name"]))
+    known = found.get((*kind, key))
+    if known is not None:
+        if is_unnamed_review(document):  # it asks and answers the same
+            return
+        where = f", first in {known[0].file}" if known[0].file != identified.file else ""
+        yield FieldError(str(identified), f"metadata.name: is there twice{where}")
+        return
+    if kind in UNUSED_KINDS:
+        found[*kind, key] = identified, None
+        return
+    try:
+        it = read_object(KINDS[kind].resource.struct, identified)
+    except ConfigError as error:
+        yield from error.faults
+        return
+    found[*kind, key] = identified, it
+    yield from field_warnings.keep_faults(identified, faults_of(kind, it))
+
+
+def _latest_time(fields: Mapping[str, Any]) -> int:
+    """Return the newest time that an object says: of itself, its annotations, or its status."""
+    metadata = fields.get("metadata") or {}
+    texts = [metadata.get("creationTimestamp")]
+    annotations = metadata.get("annotations")
+    if isinstance(annotations, Mapping):
+        texts += annotations.values()
+    texts += _texts(fields.get("status"))
+    times = (
+        unix_seconds(text) for text in texts if isinstance(text, str) and _looks_like_time(text)
+    )
+    latest = max((time for time in times if time is not None), default=0)
+    return max(latest, _deletion_requested_at(metadata))
+
+
+def _deletion_requested_at(metadata: Mapping[str, Any]) -> int:
+    """Return when a deletion was asked for: its time is when that must be over, far ahead maybe."""
+    deletion_time, grace = (
+        metadata.get("deletionTimestamp"),
+        metadata.get("deletionGracePeriodSeconds"),
+    )
+    at = (
+        unix_seconds(deletion_time)
+        if isinstance(deletion_time, str) and _looks_like_time(deletion_time)
+        else None
+    )
+    return 0 if at is None else at - (grace if isinstance(grace, int) else 0)
+
+
+def _looks_like_time(text: str) -> bool:
+    return len(text) >= 20 and text[10] == "T" and text[4] == "-"
+
+
+def _texts(value: object) -> Iterator[str]:
+    remaining = [value]
+    while remaining:
+        it = remaining.pop()
+        if isinstance(it, str):
+            yield it
+        elif isinstance(it, Mapping):
+            remaining += it.values()
+        elif isinstance(it, list):
+            remaining += it
+
+
+def _build_cluster(found: Mapping[tuple[str, str, Key], tuple[Document, Any]]) -> InputCluster:
+    """Put each object where it belongs, in an order that is not that of the files."""
+    inputs = InputCluster(Cluster())
+    requests: list[BindRequest] = []
+    for (_, kind, key), (document, it) in sorted(found.items(), key=lambda pair: pair[0]):
+        if it is None:
+            continue
+        if kind in _CLUSTER_FIELDS:
+            getattr(inputs.cluster, _CLUSTER_FIELDS[kind])[key if key.namespace else key.name] = it
+        elif kind == "TrainJob":
+            inputs.trainjobs[key] = inputs.cluster.trainjobs[key] = it
+        elif kind in {"TrainingRuntime", "ClusterTrainingRuntime"}:
+            inputs.runtimes[kind, key] = it
+        elif kind == "BindRequest":
+            requests.append(it)
+        elif kind == "SubjectAccessReview":
+            inputs.cluster.permits |= permits_from_review(it)
+        else:
+            (inputs.shards if kind == "SchedulingShard" else inputs.configs).append((document, it))
+    for request in requests:
+        _apply_bind_request(inputs.cluster, request)
+    return inputs
+
+
+def _apply_bind_request(cluster: Cluster, request: BindRequest) -> None:
+    """Put the pod of a live request on its node, unless it is another pod by now."""
+    key = Key(request.metadata.namespace, request.spec.pod_name or request.metadata.name)
+    pod = cluster.pods.get(key)
+    if pod is None or pod.spec.node_name or not request.is_live:
+        return
+    owners = {owner.uid for owner in request.metadata.owner_references if owner.kind == "Pod"}
+    if owners and pod.metadata.uid not in owners:
+        return
+    spec = spec_on_node(pod.spec, request.spec.selected_node)
+    placed = replace(pod, spec=spec)
+    cluster.pods[key] = with_gpu_groups(placed, request.spec.selected_gpu_groups)
+
+
+def with_gpu_groups(pod: Pod, gpu_groups: tuple[str, ...]) -> Pod:
+    """Return a pod with the labels that say which shared devices it has."""
+    labels = {
+        name: value
+        for name, value in pod.metadata.labels.items()
+        if name != GPU_GROUP and not name.startswith(GPU_GROUP_PREFIX)
+    }
+    if not gpu_groups and len(labels) == len(pod.metadata.labels):
+        return pod
+    if len(gpu_groups) == 1:
+        labels[GPU_GROUP] = gpu_groups[0]
+    else:
+        labels |= {f"{GPU_GROUP_PREFIX}{gpu_group}": gpu_group for gpu_group in gpu_groups}
+    return replace(pod, metadata=replace(pod.metadata, labels=labels))

@@ -1,0 +1,136 @@
+"""A snapshot of KAI's scheduler: `snapshot.zip` with one `snapshot.json`.
+
+Its objects come without their kinds, and its scheduler configuration is read like a
+SchedulingShard. The unpacked size is limited, whatever the archive says.
+"""
+
+import io
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from scheduler.policies.registry import ACTIONS
+from trainer_kai.api.names import NODE_TOPOLOGY, RESOURCE
+from trainer_kai.api.resources import (
+    NODES,
+    PODGROUPS,
+    PODS,
+    PRIORITY_CLASSES,
+    PVCS,
+    PVS,
+    QUEUES,
+    STORAGE_CLASSES,
+    TOPOLOGIES,
+)
+from trainer_kai.cli.input.documents import Document
+from trainer_kai.cli.input.kinds import BIND_REQUESTS, CONFIGS
+from trainer_kai.errors import ConfigError, FieldError
+
+__all__ = ["MAX_BYTES", "unpack"]
+
+MAX_BYTES: Final = 1024 * 1024 * 1024
+_MEMBER: Final = "snapshot.json"
+_KNOWN_PARTS: Final = {"config", "rawObjects", "schedulerParams"}
+_BROKEN: Final = (
+    zipfile.BadZipFile,
+    zlib.error,
+    NotImplementedError,
+    RuntimeError,
+    EOFError,
+    OSError,
+)
+_LISTS: Final = {
+    "bindRequests": (BIND_REQUESTS.api_version, BIND_REQUESTS.kind),
+    "configMaps": ("v1", "ConfigMap"),
+    "deviceClasses": (f"{RESOURCE}/v1", "DeviceClass"),
+    "nodeResourceTopologies": (f"{NODE_TOPOLOGY}/v1alpha2", "NodeResourceTopology"),
+    "nodes": (NODES.api_version, NODES.kind),
+    "persistentVolumeClaims": (PVCS.api_version, PVCS.kind),
+    "persistentVolumes": (PVS.api_version, PVS.kind),
+    "podGroups": (PODGROUPS.api_version, PODGROUPS.kind),
+    "pods": (PODS.api_version, PODS.kind),
+    "priorityClasses": (PRIORITY_CLASSES.api_version, PRIORITY_CLASSES.kind),
+    "queues": (QUEUES.api_version, QUEUES.kind),
+    "resourceClaims": (f"{RESOURCE}/v1", "ResourceClaim"),
+    "resourceSlices": (f"{RESOURCE}/v1", "ResourceSlice"),
+    "storageClasses": (STORAGE_CLASSES.api_version, STORAGE_CLASSES.kind),
+    "topologies": (TOPOLOGIES.api_version, TOPOLOGIES.kind),
+}
+
+
+def unpack(file: str, data: bytes, max_bytes: int = MAX_BYTES) -> Iterator[Document]:
+    """Yield the objects of a snapshot, and its configuration as an object of our own."""
+    whole = _read(file, data, max_bytes)
+    objects = whole.get("rawObjects")
+    if not isinstance(objects, Mapping):
+        raise _fault(file, f"{_MEMBER} has no rawObjects: it is no snapshot of KAI's scheduler")
+    for name in sorted((whole.keys() - _KNOWN_PARTS) | (objects.keys() - _LISTS.keys())):
+        yield Document(file, {"apiVersion": _MEMBER, "kind": name})  # told to be ignored
+    for name, (version, kind) in _LISTS.items():
+        items = objects.get(name) or []
+        if not isinstance(items, list):
+            raise _fault(file, f"rawObjects.{name} must be a list")
+        for item in items:
+            if not isinstance(item, dict):
+                raise _fault(file, f"rawObjects.{name} holds an item that is no object")
+            yield Document(file, {**item, "apiVersion": version, "kind": kind})
+    yield Document(file, _config(whole.get("config"), whole.get("schedulerParams")))
+
+
+def _read(file: str, data: bytes, max_bytes: int) -> dict[str, Any]:
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive, archive.open(_MEMBER) as member:
+            text = member.read(max_bytes + 1)
+        if len(text) > max_bytes:
+            raise _fault(file, f"{_MEMBER} is larger than {max_bytes // 1024 // 1024} MiB")
+        whole = msgspec.json.decode(text)
+    except KeyError as error:
+        raise _fault(file, f"has no {_MEMBER}: it is no snapshot of KAI's scheduler") from error
+    except _BROKEN as error:
+        raise _fault(file, f"cannot be unpacked: {error}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _fault(file, f"{_MEMBER} is no JSON: {error}") from error
+    if not isinstance(whole, dict):
+        raise _fault(file, f"{_MEMBER} is no object")
+    return whole
+
+
+def _fault(file: str, message: str) -> ConfigError:
+    return ConfigError([FieldError(file, message)])
+
+
+def _config(config: Any, params: Any) -> dict[str, Any]:
+    """Return what the scheduler was told, written as a shard says it."""
+    config = config if isinstance(config, Mapping) else {}
+    params = params if isinstance(params, Mapping) else {}
+    spec: dict[str, Any] = {"args": {}}
+    if params.get("schedulerName"):
+        spec["args"]["scheduler-name"] = params["schedulerName"]
+    max_bytes = params.get("maxNumberConsolidationPreemptees")
+    if isinstance(max_bytes, int):
+        spec["args"]["max-consolidation-preemptees"] = str(max_bytes)
+    actions = config.get("actions")
+    if isinstance(actions, str) and actions.strip():
+        names = {name.strip() for name in actions.split(",")} - {""}
+        known = sorted({*names, *ACTIONS})
+        spec["actions"] = {name: {"enabled": name in names} for name in known}
+    plugins = [*_plugins(config.get("tiers"))]
+    if plugins:
+        spec |= {"plugins": dict(plugins), "only": True}
+    metadata = {"name": _MEMBER}
+    return {
+        "apiVersion": CONFIGS.api_version,
+        "kind": CONFIGS.kind,
+        "metadata": metadata,
+        "spec": spec,
+    }
+
+
+def _plugins(tiers: Any) -> Iterable[tuple[str, dict[str, Any]]]:
+    for tier in tiers if isinstance(tiers, list) else ():
+        for plugin in tier.get("plugins") or () if isinstance(tier, Mapping) else ():
+            if isinstance(plugin, Mapping) and plugin.get("name"):
+                yield str(plugin["name"]), {"arguments": plugin.get("arguments") or {}}

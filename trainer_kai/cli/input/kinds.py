@@ -1,0 +1,400 @@
+"""The kinds that a simulation reads, and what is wrong with one of their objects by itself.
+
+What is wrong between objects, a queue without its parent or a sub-group above itself, is no fault
+here: the scheduler says it as a verdict.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from trainer_kai.api.effective_values import effective_queue
+from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.meta import Meta, Object
+from trainer_kai.api.names import KAI, KAI_SNAPSHOT, NODE_TOPOLOGY, RESOURCE, RUN_AI
+from trainer_kai.api.node import Node
+from trainer_kai.api.podgroup import PodGroup
+from trainer_kai.api.quantity import Quantity, QuantityError, milli
+from trainer_kai.api.queue import Queue, QueueResources
+from trainer_kai.api.resource import Resource
+from trainer_kai.api.resources import (
+    ACCESS_REVIEWS,
+    CLUSTER_RUNTIMES,
+    JOBSETS,
+    NAMESPACES,
+    NODES,
+    PDBS,
+    PODGROUPS,
+    PODS,
+    PRIORITY_CLASSES,
+    PVCS,
+    PVS,
+    QUEUES,
+    QUOTAS,
+    RUNTIMES,
+    STORAGE_CLASSES,
+    TOPOLOGIES,
+    TRAINJOBS,
+)
+from trainer_kai.api.storage import PersistentVolume, PersistentVolumeClaim
+from trainer_kai.api.syntax import annotation_faults, label_faults
+from trainer_kai.api.trainjob import TrainJob
+from trainer_kai.api.validate import (
+    jobset_faults,
+    pod_faults,
+    podgroup_faults,
+    queue_faults,
+    runtime_faults,
+    topology_faults,
+    trainjob_faults,
+)
+from trainer_kai.cli.input.documents import Document
+from trainer_kai.errors import ConfigError, FieldError, FieldWarning
+from trainer_kai.policy.misspelled_keys import PODGROUP_KEYS, KnownKeys, misspelled_keys
+from trainer_kai.policy.misspelled_keys import QUEUE_KEYS as QUEUE_NAMES
+from trainer_kai.policy.misspelled_keys import TRAINJOB_KEYS as READ
+
+__all__ = [
+    "BIND_REQUESTS",
+    "CONFIGS",
+    "KINDS",
+    "SHARDS",
+    "UID",
+    "UNUSED_KINDS",
+    "BindRequest",
+    "Faults",
+    "Shard",
+    "ShardPlacement",
+    "ShardSpec",
+    "Switch",
+    "faults_of",
+    "is_unnamed_review",
+    "queue_warnings",
+    "unix_seconds",
+    "with_identity",
+]
+
+Faults = Iterator[FieldError]
+_LARGEST: Final = 2**31 - 1  # of what Kubernetes counts
+_REVIEW: Final = (ACCESS_REVIEWS.group, ACCESS_REVIEWS.kind)
+UID: Final = "UID"  # of a JobSet that does not exist yet
+_TIME: Final = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?(?:Z|[+-][0-9]{2}:[0-9]{2})"
+)
+_PLACEMENTS: Final = ("binpack", "spread")
+_NAME: Final = re.compile("[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+class BindRequestSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """Which pod goes where."""
+
+    pod_name: str = ""
+    selected_node: str = ""
+    selected_gpu_groups: tuple[str, ...] = msgspec.field(default=(), name="selectedGPUGroups")
+    backoff_limit: int | None = None
+
+
+class BindRequestStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """How far KAI's binder is."""
+
+    phase: str = ""
+    failed_attempts: int = 0
+
+
+class BindRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A decision of KAI's scheduler that its binder carries out."""
+
+    metadata: Meta
+    spec: BindRequestSpec = BindRequestSpec()
+    status: BindRequestStatus = BindRequestStatus()
+
+    @property
+    def is_live(self) -> bool:
+        """Say whether it has come to pass, or still may."""
+        limit = self.spec.backoff_limit
+        is_over = limit is None or self.status.failed_attempts >= limit
+        return bool(self.spec.selected_node) and not (self.status.phase == "Failed" and is_over)
+
+
+class Switch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A plugin or an action: whether it is on, and what it is told."""
+
+    enabled: bool | None = None
+    arguments: Mapping[str, str] = {}
+
+
+class ShardPlacement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Whether pods are packed or spread."""
+
+    gpu: str = "binpack"
+    cpu: str = "binpack"
+
+
+class ShardMinRuntime(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """How long workloads run before others may take their place, where no queue says it."""
+
+    preempt_min_runtime: str = ""
+    reclaim_min_runtime: str = ""
+
+
+class ShardSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """What a site chooses; *only* is ours: plugins that are not named are off."""
+
+    partition_label_value: str = ""
+    placement_strategy: ShardPlacement | None = None
+    k_value: float | None = None
+    min_runtime: ShardMinRuntime = ShardMinRuntime()
+    plugins: Mapping[str, Switch] = {}
+    actions: Mapping[str, Switch] = {}
+    args: Mapping[str, str] = {}
+    only: bool = False
+
+
+class Shard(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A SchedulingShard: how a site wants its scheduler."""
+
+    metadata: Meta
+    spec: ShardSpec = ShardSpec()
+
+
+BIND_REQUESTS: Final = Resource(
+    RUN_AI, "v1alpha2", "bindrequests", "BindRequest", namespaced=True, struct=BindRequest
+)
+SHARDS: Final = Resource(
+    KAI, "v1", "schedulingshards", "SchedulingShard", namespaced=False, struct=Shard
+)
+# What a snapshot of KAI's says of its scheduler, written like a shard.
+CONFIGS: Final = Resource(
+    KAI_SNAPSHOT, "v1", "configs", "SchedulerConfig", namespaced=False, struct=Shard
+)
+
+# Kinds that belong to a cluster and by which nothing is decided yet.
+UNUSED_KINDS: Final = frozenset(
+    {
+        ("", "ConfigMap"),
+        (RESOURCE, "ResourceClaim"),
+        (RESOURCE, "ResourceSlice"),
+        (RESOURCE, "DeviceClass"),
+        (NODE_TOPOLOGY, "NodeResourceTopology"),
+    }
+)
+
+
+class _Kind(NamedTuple):
+    resource: Resource[Any]
+    faults: Callable[[Any], Faults]
+
+
+def with_identity(document: Document, namespace: str = "default") -> Document:
+    """Fill in what tells an object apart from others, in the same way whatever was left out."""
+    metadata = _metadata_of(document)
+    if is_unnamed_review(document):
+        metadata = {**metadata, "name": _hash_of(document)}
+    name = metadata.get("name") or f"{metadata.get('generateName') or ''}x"
+    if not metadata.get("name") and not metadata.get("generateName"):
+        raise ConfigError([FieldError(str(document), "metadata.name: must be there")])
+    meta = {**metadata, "name": name}
+    kind = (document.group, document.kind)
+    if kind in UNUSED_KINDS:
+        return Document(document.file, {**document.fields, "metadata": meta})
+    resource = KINDS[kind].resource
+    version = document.fields.get("apiVersion")
+    if version != resource.api_version:
+        message = f"apiVersion: {version!r} must be {resource.api_version!r}"
+        raise ConfigError([FieldError(str(document), message)])
+    meta["namespace"] = metadata.get("namespace") or namespace
+    if not resource.namespaced:
+        del meta["namespace"]
+    if not metadata.get("uid"):
+        full = f"{meta['namespace']}.{name}" if resource.namespaced else name
+        meta["uid"] = UID if resource.struct is JobSet else full
+    return Document(document.file, {**document.fields, "metadata": meta})
+
+
+def is_unnamed_review(document: Document) -> bool:
+    """Say whether it is a review without a name: nothing names or keeps them."""
+    is_review = (document.group, document.kind) == _REVIEW
+    return is_review and not (document.fields.get("metadata") or {}).get("name")
+
+
+def _metadata_of(document: Document) -> Mapping[str, Any]:
+    metadata = document.fields.get("metadata")
+    if isinstance(metadata, Mapping):
+        return metadata
+    if metadata is None and (document.group, document.kind) == _REVIEW:
+        return {}
+    problem = "must be there" if metadata is None else "must be an object with a name"
+    raise ConfigError([FieldError(str(document), f"metadata: {problem}")])
+
+
+def _hash_of(document: Document) -> str:
+    text = json.dumps([document.fields.get("spec"), document.fields.get("status")], default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def faults_of(kind: "tuple[str, str]", it: Object) -> Faults:
+    """Yield what is wrong with an object of one of the `KINDS`."""
+    yield from _time_faults(it.metadata)
+    yield from KINDS[kind].faults(it)
+
+
+def unix_seconds(text: str) -> int | None:
+    """Return a time as seconds since 1970; None for what is no time as RFC 3339 has it."""
+    if not _TIME.fullmatch(text):
+        return None
+    try:
+        return int(datetime.fromisoformat(text).timestamp())
+    except (ValueError, OverflowError):
+        return None
+
+
+def _metadata_faults(it: Object) -> Faults:
+    yield from label_faults(it.metadata.labels, "metadata.labels")
+    yield from annotation_faults(it.metadata.annotations, "metadata.annotations")
+
+
+def _time_faults(meta: Meta) -> Faults:
+    for name, text in (
+        ("creationTimestamp", meta.creation_timestamp),
+        ("deletionTimestamp", meta.deletion_timestamp),
+    ):
+        if text and unix_seconds(text) is None:
+            message = f"{text!r} must be a time such as '2026-01-31T12:00:00Z'"
+            yield FieldError(f"metadata.{name}", message)
+
+
+def _node_faults(node: Node) -> Faults:
+    yield from _metadata_faults(node)
+    yield from _amount_faults(node.status.allocatable, "status.allocatable")
+
+
+def _claim_faults(claim: PersistentVolumeClaim) -> Faults:
+    yield from _metadata_faults(claim)
+    yield from _amount_faults(claim.spec.resources.requests, "spec.resources.requests")
+
+
+def _volume_faults(volume: PersistentVolume) -> Faults:
+    yield from _metadata_faults(volume)
+    yield from _amount_faults(volume.spec.capacity, "spec.capacity")
+
+
+def _amount_faults(amounts: Mapping[str, Quantity], path: str) -> Faults:
+    for name, quantity in amounts.items():
+        try:
+            amount = milli(quantity)
+        except QuantityError as error:
+            yield FieldError(f"{path}[{name}]", str(error))
+            continue
+        if amount < 0:
+            yield FieldError(f"{path}[{name}]", f"{quantity} must not be negative")
+
+
+def _podgroup_faults(group: PodGroup) -> Faults:
+    """Look at all but the tree: what of it cannot be meant is a verdict."""
+    spec = group.spec
+    min_sub_group = None if spec.min_member is not None else spec.min_sub_group
+    without_tree = replace(spec, sub_groups=(), min_sub_group=min_sub_group)
+    yield from _misspelt(group.metadata, PODGROUP_KEYS)
+    yield from podgroup_faults(replace(group, spec=without_tree))
+    minima = [("spec", spec.min_sub_group, "minSubGroup")] if min_sub_group is None else []
+    for i, sub in enumerate(spec.sub_groups):
+        minima.append((f"spec.subGroups[{i}]", sub.min_member, "minMember"))
+        minima.append((f"spec.subGroups[{i}]", sub.min_sub_group, "minSubGroup"))
+    for path, number, name in minima:
+        if number is not None and number < 0:
+            yield FieldError(f"{path}.{name}", f"{number} must be 0 or more")
+    minima.append(("spec", spec.min_member, "minMember"))
+    for path, number, name in minima:
+        if number is not None and number > _LARGEST:
+            yield FieldError(f"{path}.{name}", f"{number} must be at most {_LARGEST}")
+
+
+def _trainjob_faults(job: TrainJob) -> Faults:
+    """Look at the name and the runtime as well, as Trainer does."""
+    yield from trainjob_faults(job)
+    yield from _misspelt(job.metadata, READ)
+    reference = job.spec.runtime_ref
+    kinds = (RUNTIMES.kind, CLUSTER_RUNTIMES.kind)
+    if not reference.name:
+        yield FieldError("spec.runtimeRef.name", "must be there")
+    if reference.kind not in kinds:
+        yield FieldError("spec.runtimeRef.kind", f"{reference.kind!r} must be {' or '.join(kinds)}")
+    if not _NAME.fullmatch(job.metadata.name):
+        message = "must be at most 63 of a-z, 0-9 and -, and begin with a letter"
+        yield FieldError("metadata.name", f"{job.metadata.name!r} {message}")
+
+
+def _jobset_faults(jobset: JobSet) -> Faults:
+    yield from jobset_faults(jobset)
+    yield from _misspelt(jobset.metadata, READ)
+
+
+def queue_warnings(queue: Queue) -> Faults:
+    """Yield the misspelt names of a queue, and the values that count otherwise."""
+    yield from _misspelt(queue.metadata, QUEUE_NAMES)
+    for it in effective_queue(queue.spec)[1]:
+        yield FieldWarning(it.path, it.message)
+
+
+def _misspelt(meta: Meta, read: KnownKeys) -> Faults:
+    """Tell what nobody reads."""
+    for it in misspelled_keys(meta.labels, meta.annotations, read):
+        yield FieldWarning(it.path, it.message)
+
+
+def _queue_faults(queue: Queue) -> Faults:
+    """Look at all but the parent, and that resources are there: the scheduler tells of those."""
+    resources = queue.spec.resources or QueueResources()
+    spec = replace(queue.spec, parent_queue="", resources=resources)
+    yield from queue_faults(replace(queue, spec=spec))
+
+
+def _shard_faults(shard: Shard) -> Faults:
+    yield from _metadata_faults(shard)
+    placement = shard.spec.placement_strategy or ShardPlacement()
+    placements: list[tuple[str, Mapping[str, str]]]
+    placements = [("placementStrategy", {"gpu": placement.gpu, "cpu": placement.cpu})]
+    plugin = shard.spec.plugins.get("nodeplacement")
+    placements += [("plugins.nodeplacement.arguments", plugin.arguments)] if plugin else []
+    for path, values in placements:
+        for name in ("gpu", "cpu"):
+            if values.get(name, _PLACEMENTS[0]) not in _PLACEMENTS:
+                message = f"{values[name]!r} must be {' or '.join(map(repr, _PLACEMENTS))}"
+                yield FieldError(f"spec.{path}.{name}", message)
+
+
+def _yielding(rule: Callable[[Any], tuple[FieldError, ...]]) -> Callable[[Any], Faults]:
+    return lambda it: iter(rule(it))
+
+
+KINDS: Final[Mapping[tuple[str, str], _Kind]] = {
+    (resource.group, resource.kind): _Kind(resource, faults)
+    for resource, faults in (
+        (NODES, _node_faults),
+        (PODS, _yielding(pod_faults)),
+        (PODGROUPS, _podgroup_faults),
+        (QUEUES, _queue_faults),
+        (TOPOLOGIES, _yielding(topology_faults)),
+        (PRIORITY_CLASSES, _metadata_faults),
+        (QUOTAS, _metadata_faults),
+        (NAMESPACES, _metadata_faults),
+        (PVCS, _claim_faults),
+        (PVS, _volume_faults),
+        (STORAGE_CLASSES, _metadata_faults),
+        (PDBS, _metadata_faults),
+        (JOBSETS, _jobset_faults),
+        (TRAINJOBS, _trainjob_faults),
+        (RUNTIMES, _yielding(runtime_faults)),
+        (CLUSTER_RUNTIMES, _yielding(runtime_faults)),
+        (ACCESS_REVIEWS, _metadata_faults),
+        (BIND_REQUESTS, _metadata_faults),
+        (SHARDS, _shard_faults),
+        (CONFIGS, _shard_faults),
+    )
+}

@@ -1,0 +1,215 @@
+"""Unknown fields and invalid enum values of input objects: both change a result silently.
+
+Our structs hold the fields that we read. For the structs named here the API's other fields are
+listed, so that any other name is reported; elsewhere only a name that resembles one of ours.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+from msgspec import inspect
+
+from trainer_kai.cli.input.documents import Document
+from trainer_kai.errors import FieldError, FieldWarning
+
+__all__ = ["UNREAD_FIELDS", "UnusedField", "UnusedFields", "field_warnings"]
+
+# By struct: the fields of the API that we do not read. Tests compare them with the schemas that our
+# manifests and a cluster have.
+UNREAD_FIELDS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("JobSet", "PodGroup", "Queue", "Runtime", "Topology"), "apiVersion kind"),
+    **dict.fromkeys(("Affinity", "NodeAffinity", "PodAffinity", "PodAffinityTerm"), ""),
+    **dict.fromkeys(("PreferredNodes", "PreferredPods", "Toleration", "TopologySpread"), ""),
+    **dict.fromkeys(("LabelSelector", "NodeSelector", "NodeSelectorTerm", "Requirement"), ""),
+    **dict.fromkeys(("ContainerPort", "ResourceClaimUse", "Resources", "SchedulingGate"), ""),
+    **dict.fromkeys(("PodResourceClaim", "PodTemplate", "VolumeClaim", "JobTemplate"), ""),
+    **dict.fromkeys(("DependsOn", "ReplicatedJob", "StartupPolicy", "JobSetTemplate"), ""),
+    **dict.fromkeys(("MLPolicy", "PodGroupPolicy", "RuntimeSpec"), ""),
+    **dict.fromkeys(("SubGroup", "TopologyConstraint", "ResourcesStatus"), ""),
+    **dict.fromkeys(("QueueResource", "QueueResources"), ""),
+    **dict.fromkeys(("SchedulingCondition", "TopologyLevel", "TopologySpec"), ""),
+    "Condition": "observedGeneration",
+    "Container": "args command env envFrom image imagePullPolicy lifecycle livenessProbe "
+    "readinessProbe resizePolicy restartPolicyRules securityContext startupProbe stdin stdinOnce "
+    "terminationMessagePath terminationMessagePolicy tty volumeDevices volumeMounts workingDir",
+    "Ephemeral": "volumeClaimTemplate",
+    "FailurePolicy": "maxRestarts rules",
+    "JobCounts": "active jobRestarts jobRestartsCountTowardsMax",
+    "JobSetSpec": "coordinator network successPolicy ttlSecondsAfterFinished",
+    "ClaimPolicy": "templates",
+    "JobSetStatus": "currentInPlaceRestartAttempt previousInPlaceRestartAttempt "
+    "restartsCountTowardsMax",
+    "JobSpec": "activeDeadlineSeconds backoffLimitPerIndex manualSelector maxFailedIndexes "
+    "podFailurePolicy podReplacementPolicy selector successPolicy ttlSecondsAfterFinished",
+    "MPIPolicy": "mpiImplementation sshAuthMountPath",
+    "PodGroupSpec": "schedulingBackoff",
+    "PodGroupStatus": "conditions",
+    "PodSpec": "activeDeadlineSeconds automountServiceAccountToken dnsConfig dnsPolicy "
+    "enableServiceLinks ephemeralContainers hostAliases hostIPC hostPID hostUsers hostname "
+    "hostnameOverride imagePullSecrets os readinessGates restartPolicy runtimeClassName "
+    "schedulingGroup securityContext serviceAccount serviceAccountName setHostnameAsFQDN "
+    "shareProcessNamespace subdomain terminationGracePeriodSeconds",
+    "QueueSpec": "displayName",
+    "QueueStatus": "conditions",
+    "RuntimePatch": "time",
+    "RuntimeRef": "apiGroup",
+    "SchedulingReason": "details",
+    "Trainer": "args command env image",
+    "TrainingRuntimeSpecPatch": "",
+    "TemplateMeta": "finalizers namespace",
+    "TrainJob": "apiVersion kind",
+    "TrainJobSpec": "activeDeadlineSeconds initializer",
+    "TrainJobStatus": "jobsStatus trainerStatus",
+    "Volume": "awsElasticBlockStore azureDisk azureFile cephfs cinder configMap csi downwardAPI "
+    "emptyDir fc flexVolume flocker gcePersistentDisk gitRepo glusterfs hostPath image iscsi nfs "
+    "photonPersistentDisk portworxVolume projected quobyte rbd scaleIO secret storageos "
+    "vsphereVolume",
+}
+# Further fields that only resemble one of ours.
+_ALSO_KNOWN: Final[Mapping[str, str]] = {"VolumeClaimSpec": "volumeMode"}
+# What nodes and pods have in their conditions, and others not.
+_CONDITION_FIELDS: Final[Mapping[str, str]] = {"Condition": "lastHeartbeatTime lastProbeTime"}
+_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_POLICIES: Final = ("Honor", "Ignore")
+_ENUM_VALUES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
+    ("Taint", "effect"): _EFFECTS,
+    ("Toleration", "effect"): _EFFECTS,
+    ("Toleration", "operator"): ("Equal", "Exists", "Lt", "Gt"),
+    ("Requirement", "operator"): ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"),
+    ("TopologySpread", "whenUnsatisfiable"): ("DoNotSchedule", "ScheduleAnyway"),
+    ("TopologySpread", "nodeAffinityPolicy"): _POLICIES,
+    ("TopologySpread", "nodeTaintsPolicy"): _POLICIES,
+    ("StartupPolicy", "startupPolicyOrder"): ("AnyOrder", "InOrder"),
+    ("DependsOn", "status"): ("Ready", "Complete"),
+    ("StorageClass", "volumeBindingMode"): ("Immediate", "WaitForFirstConsumer"),
+}
+_SIMILARITY: Final = 0.8
+
+
+class UnusedField(NamedTuple):
+    """What is strange about one field."""
+
+    path: str
+    message: str
+
+
+class UnusedFields:
+    """What is strange about many objects: a line for each field of a kind in a file."""
+
+    def __init__(self) -> None:
+        self._found: Final[dict[tuple[str, str, UnusedField], list[str]]] = {}
+
+    def add(self, document: Document, struct: type) -> None:
+        """Look at an object."""
+        for it in dict.fromkeys(field_warnings(struct, document.fields)):
+            self._found.setdefault((document.file, document.kind, it), []).append(str(document))
+
+    def keep_faults(self, document: Document, faults: Iterable[FieldError]) -> Iterator[FieldError]:
+        """Yield what is wrong with an object; take note of what harms nobody else."""
+        for fault in faults:
+            if isinstance(fault, FieldWarning):
+                it = UnusedField(fault.path, fault.message)
+                self._found.setdefault((document.file, document.kind, it), []).append(str(document))
+            else:
+                yield FieldError(str(document), str(fault))
+
+    def lines(self) -> Iterator[str]:
+        """Yield them in an order that is not that of the objects."""
+        for (_, _, it), names in sorted(self._found.items()):
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            yield f"{min(names)}{more}: {it.path}: {it.message}"
+
+
+class _StructFields(NamedTuple):
+    """What is known of a struct."""
+
+    read: frozenset[str]
+    known: frozenset[str]
+    is_complete: bool  # nothing is missing from *known*
+    nested: tuple[tuple[str, Any], ...]  # fields with structs somewhere in them
+    enums: tuple[tuple[str, tuple[str, ...]], ...]
+
+
+def field_warnings(struct: type, fields: Mapping[str, Any]) -> list[UnusedField]:
+    """Return what is strange about an object; places in a list are told as one."""
+    found: list[UnusedField] = []
+    _check_struct(_struct_fields(struct), fields, "", found)
+    return found
+
+
+def _check_struct(
+    struct: _StructFields, fields: Mapping[str, Any], path: str, found: list[UnusedField]
+) -> None:
+    if not struct.known.issuperset(fields):
+        for name in fields.keys() - struct.known:
+            similar = _similar_field(name, struct.read)
+            if fields[name] is not None and (struct.is_complete or similar):
+                suggestion = f"; there is {similar}" if similar else ""
+                found.append(UnusedField(f"{path}{name}", f"is not known and left out{suggestion}"))
+    for name, words in struct.enums:
+        if fields.get(name) and fields[name] not in words:
+            message = f"{fields[name]!r} is none of {', '.join(words)}"
+            found.append(UnusedField(f"{path}{name}", message))
+    for name, kind in struct.nested:
+        value = fields.get(name)
+        if value:
+            _check_value(kind, value, f"{path}{name}", found)
+
+
+def _check_value(kind: Any, value: object, path: str, found: list[UnusedField]) -> None:
+    """Look at a value; of what has the wrong type somebody else speaks."""
+    if isinstance(value, dict):
+        if isinstance(kind, inspect.StructType):
+            _check_struct(_struct_fields(kind.cls), value, f"{path}.", found)
+        elif isinstance(kind, inspect.DictType):
+            for name, it in value.items():
+                _check_value(kind.value_type, it, f"{path}.{name}", found)
+    elif isinstance(value, list) and isinstance(kind, inspect.VarTupleType):
+        for it in value:
+            _check_value(kind.item_type, it, f"{path}[]", found)
+
+
+def _similar_field(name: str, read: frozenset[str]) -> str:
+    by_lower = {it.lower(): it for it in sorted(read)}
+    found = get_close_matches(name.lower(), by_lower, 1, _SIMILARITY)
+    return by_lower[found[0]] if found else ""
+
+
+@cache
+def _struct_fields(struct: type) -> _StructFields:
+    struct_type = inspect.type_info(struct)
+    assert isinstance(struct_type, inspect.StructType)
+    name = struct.__name__
+    read = frozenset(field.encode_name for field in struct_type.fields)
+    unread = " ".join(
+        it.get(name, "") for it in (UNREAD_FIELDS, _ALSO_KNOWN, _CONDITION_FIELDS)
+    ).split()
+    nested = ((field.encode_name, _non_null(field.type)) for field in struct_type.fields)
+    return _StructFields(
+        read=read,
+        known=read | frozenset(unread),
+        is_complete=name in UNREAD_FIELDS,
+        nested=tuple((name, kind) for name, kind in nested if _holds_structs(kind)),
+        enums=tuple(
+            (field, words)
+            for (struct_name, field), words in _ENUM_VALUES.items()
+            if struct_name == name
+        ),
+    )
+
+
+def _non_null(kind: Any) -> Any:
+    """Return what a field has if it is not null."""
+    if isinstance(kind, inspect.UnionType):
+        return next((it for it in kind.types if _holds_structs(it)), kind)
+    return kind
+
+
+def _holds_structs(kind: Any) -> bool:
+    if isinstance(kind, inspect.VarTupleType):
+        return _holds_structs(kind.item_type)
+    if isinstance(kind, inspect.DictType):
+        return _holds_structs(kind.value_type)
+    return isinstance(kind, inspect.StructType)

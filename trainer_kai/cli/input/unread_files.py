@@ -1,0 +1,64 @@
+"""Files without a known kind: the file may hold a mistyped object.
+
+Kinds that are not needed are left out, as in a dump of a cluster; a mistyped kind is an error, and
+so is an input with no known kind at all.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from difflib import get_close_matches
+from typing import Final
+
+from trainer_kai.cli.input.documents import Document
+from trainer_kai.cli.input.kinds import KINDS, UNUSED_KINDS
+from trainer_kai.errors import FieldError
+
+__all__ = ["kind_text", "similar_kind", "unread_files"]
+
+_SIMILARITY: Final = 0.85
+_MAX_NAMED: Final = 3
+
+
+def unread_files(
+    documents: Iterable[Document], read: Collection[tuple[str, str]]
+) -> Iterator[FieldError]:
+    """Yield the files that nobody can mean so; *read* are the kinds to name."""
+    kinds: dict[str, Counter[str]] = {}
+    known: set[str] = set()
+    mistyped: set[str] = set()
+    for document in documents:
+        kind = (document.group, document.kind)
+        if kind in KINDS or kind in UNUSED_KINDS:
+            known.add(document.file)
+            continue
+        similar = similar_kind(document)
+        kinds.setdefault(document.file, Counter())[f"{kind_text(document)}{similar}"] += 1
+        if similar or not document.kind or not document.fields.get("apiVersion"):
+            mistyped.add(document.file)
+    expected = f"there are {', '.join(sorted({kind for _, kind in read}))}"
+    for file, found in kinds.items():
+        if file not in known and (not known or file in mistyped):
+            named = [f"{name} ({count})" for name, count in sorted(found.items())[:_MAX_NAMED]]
+            more = f" and {len(found) - _MAX_NAMED} more" if len(found) > _MAX_NAMED else ""
+            yield FieldError(file, f"no kind in it is known: {', '.join(named)}{more}; {expected}")
+
+
+def kind_text(document: Document) -> str:
+    """Return its version and kind as it writes them."""
+    version = document.fields.get("apiVersion")
+    if not document.kind:
+        return "an object without a kind"
+    return f"{version} {document.kind}" if version else f"{document.kind} without an apiVersion"
+
+
+def similar_kind(document: Document) -> str:
+    """Name the kind that one resembles of which the kind or the version is mistyped."""
+    version = str(document.fields.get("apiVersion", ""))
+    expected = [(it.resource.api_version, it.resource.kind) for it in KINDS.values()]
+    kinds = {kind.lower(): kind for api_version, kind in expected if api_version == version}
+    versions = [api_version for api_version, kind in expected if kind == document.kind]
+    for kind in get_close_matches(document.kind.lower(), kinds, 1, _SIMILARITY):
+        return f"; there is {version} {kinds[kind]}"
+    for api_version in get_close_matches(version, versions, 1, _SIMILARITY):
+        return f"; there is {api_version} {document.kind}"
+    return ""

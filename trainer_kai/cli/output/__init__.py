@@ -1,0 +1,1 @@
+"""Tables for the terminal that several commands print."""

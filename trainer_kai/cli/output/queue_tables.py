@@ -1,0 +1,244 @@
+"""Queues as a tree, in a table for each resource that a queue bounds, and their amounts as JSON."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from scheduler.core.model.resources import UNBOUND, ResourceKind
+from scheduler.state.queues.queue_table import QueueTable
+from trainer_kai.api.names import (
+    CPU,
+    GPU,
+    MEMORY,
+)
+from trainer_kai.api.quantity import Quantity, QuantityError, milli, whole
+from trainer_kai.api.queue import Queue
+from trainer_kai.cli.output.table import fitted_table
+from trainer_kai.errors import ConfigError, FieldError
+from trainer_kai.policy.queueing.queue_access import EffectiveQueueAccess
+
+__all__ = [
+    "QueueAmounts",
+    "amounts_json",
+    "as_json",
+    "as_text",
+    "queue_tables",
+    "read_queues",
+]
+
+Json: TypeAlias = dict[str, Any]
+
+_SCHEMA: Final = "trainer-kai/queues/v1"
+_NO_ACCESS: Final[Mapping[str, str]] = {}
+_TITLES: Final = {ResourceKind.GPU: "GPUS", ResourceKind.CPU: "CPUS", ResourceKind.MEMORY: "MEMORY"}
+THOUSANDTHS: Final = 1000
+_RESOURCE_KINDS: Final = (
+    ("cpu", ResourceKind.CPU, THOUSANDTHS),
+    ("memory", ResourceKind.MEMORY, 1),
+    ("gpu", ResourceKind.GPU, THOUSANDTHS),
+)
+
+
+class QueueAmounts(NamedTuple):
+    """A queue, by Kind: thousandths of CPUs, bytes, thousandths of GPUs; -1 is no bound."""
+
+    name: str
+    parent: str
+    quota: tuple[int, ...]
+    limit: tuple[int, ...]
+    fair_share: tuple[float, ...]  # none where nobody knows it
+    allocated: tuple[int, ...]
+    requested: tuple[int, ...]
+    is_quota_only: bool = False  # those below it take back no more than their quotas
+
+
+def read_queues(queues: Iterable[Queue]) -> tuple[list[QueueAmounts], list[str]]:
+    """Return what queues say, and what is to be told of them; raise for what cannot be read."""
+    by_name = {queue.metadata.name: queue for queue in queues}
+    rows = QueueTable(by_name)
+    bounds = rows.table(*([[0] * len(ResourceKind) for _ in rows.names] for _ in range(3)))
+    faults: list[FieldError] = []
+    amounts = [
+        QueueAmounts(
+            name=name,
+            parent=by_name[name].spec.parent_queue,
+            quota=tuple(quota),
+            limit=tuple(limit),
+            fair_share=(),
+            allocated=_status_amounts(by_name[name], "allocated", faults),
+            requested=_status_amounts(by_name[name], "requested", faults),
+            is_quota_only=is_quota_only,
+        )
+        for name, quota, limit, is_quota_only in zip(
+            rows.names,
+            bounds.quota.tolist(),
+            bounds.limit.tolist(),
+            bounds.is_quota_only or [False] * len(rows.names),
+            strict=True,
+        )
+    ]
+    if faults:
+        raise ConfigError(faults)
+    notes = [*dict.fromkeys(warning.text for warning in rows.warnings)]
+    without_status = sorted(name for name in rows.names if not by_name[name].status.allocated)
+    if without_status:
+        notes.append(f"the scheduler has not written what these have: {', '.join(without_status)}")
+    return sorted(amounts), notes
+
+
+def as_text(
+    queues: Sequence[QueueAmounts], effective: Mapping[str, EffectiveQueueAccess], unannotated: str
+) -> str:
+    """Return what people read."""
+    if not queues:
+        return "there are no queues"
+    access = {name: _access_text(name, it, unannotated) for name, it in effective.items()}
+    return "\n\n".join(queue_tables(queues, with_gpus=True, access=access))
+
+
+def as_json(
+    queues: Iterable[QueueAmounts], effective: Mapping[str, EffectiveQueueAccess], unannotated: str
+) -> dict[str, Any]:
+    """Return plain values; without a bound, and without an annotation, it is null."""
+    return {
+        "schema": _SCHEMA,
+        "queues": [
+            {
+                "name": queue.name,
+                "parent": queue.parent or None,
+                "quota": _bounds_json(queue.quota),
+                "limit": _bounds_json(queue.limit),
+                "allocated": amounts_json(queue.allocated),
+                "requested": amounts_json(queue.requested),
+                "reclaimGoal": "quota-only" if queue.is_quota_only else "fair-share",
+                "access": effective[queue.name].mode or unannotated,
+                "accessSaidBy": effective[queue.name].decided_by or None,
+            }
+            for queue in queues
+        ],
+    }
+
+
+def _access_text(name: str, effective: EffectiveQueueAccess, unannotated: str) -> str:
+    """Say whether a queue is open or closed, and by what."""
+    if effective.mode is None:
+        return f"{unannotated} (not annotated)"
+    return (
+        str(effective.mode)
+        if effective.decided_by == name
+        else f"{effective.mode} from {effective.decided_by}"
+    )
+
+
+def _bounds_json(row: tuple[int, ...]) -> dict[str, Any]:
+    return {name: None if it < 0 else it for name, it in amounts_json(row).items()}
+
+
+def _status_amounts(queue: Queue, field: str, faults: list[FieldError]) -> tuple[int, ...]:
+    """Return amounts of a status by kind; note what cannot be read."""
+    status_amounts: Mapping[str, Quantity] = getattr(queue.status, field)
+    try:
+        return (
+            milli(status_amounts.get(CPU, 0)),
+            whole(status_amounts.get(MEMORY, 0)),
+            milli(status_amounts.get(GPU, 0)),
+        )
+    except QuantityError as error:
+        faults.append(FieldError(f"Queue {queue.metadata.name}: status.{field}", str(error)))
+        return 0, 0, 0
+
+
+def queue_tables(
+    queues: Sequence[QueueAmounts],
+    *,
+    with_gpus: bool = False,
+    access: Mapping[str, str] = _NO_ACCESS,
+) -> Iterator[str]:
+    """Yield a table for each kind that somebody bounds, and for GPUs where there are some.
+
+    That of GPUs says who may use a queue, where that is given.
+    """
+    has_shares = any(queue.fair_share for queue in queues)
+    for kind in (ResourceKind.GPU, ResourceKind.CPU, ResourceKind.MEMORY):
+        is_wanted = with_gpus and kind == ResourceKind.GPU
+        if not is_wanted and not any(_is_shown(queue, kind) for queue in queues):
+            continue
+        rows = [
+            (
+                "  " * depth + queue.name + " (quota-only)" * queue.is_quota_only,
+                _amount_text(queue.quota[kind], kind),
+                _amount_text(queue.limit[kind], kind),
+                *([_amount_text(queue.fair_share[kind], kind)] if has_shares else []),
+                _amount_text(queue.allocated[kind], kind),
+                _borrowed_text(queue, kind),
+                _amount_text(max(queue.requested[kind] - queue.allocated[kind], 0), kind),
+                *([access[queue.name]] if access and kind == ResourceKind.GPU else []),
+            )
+            for depth, queue in _as_tree(queues)
+        ]
+        shares = ["FAIR SHARE"] if has_shares else []
+        access_column = ["ACCESS"] if access and kind == ResourceKind.GPU else []
+        yield fitted_table(
+            (
+                _TITLES[kind],
+                "QUOTA",
+                "LIMIT",
+                *shares,
+                "USED",
+                "BORROWED",
+                "WAITING",
+                *access_column,
+            ),
+            rows,
+        )
+
+
+def _is_shown(queue: QueueAmounts, kind: ResourceKind) -> bool:
+    if kind == ResourceKind.GPU:
+        return bool(queue.allocated[kind] or queue.requested[kind] or queue.quota[kind] > 0)
+    return queue.quota[kind] > 0 or queue.limit[kind] != UNBOUND
+
+
+def _as_tree(queues: Sequence[QueueAmounts]) -> Iterator[tuple[int, QueueAmounts]]:
+    """Yield each queue below its parent; those without a way up, which take nobody, come last."""
+    shown = set()
+    for depth, queue in _children(queues, "", 0):
+        shown.add(queue.name)
+        yield depth, queue
+    yield from ((0, queue) for queue in queues if queue.name not in shown)
+
+
+def _children(
+    queues: Sequence[QueueAmounts], parent: str, depth: int
+) -> Iterator[tuple[int, QueueAmounts]]:
+    for queue in queues:
+        if queue.parent == parent:
+            yield depth, queue
+            yield from _children(queues, queue.name, depth + 1)
+
+
+def _amount_text(amount: float, kind: ResourceKind) -> str:
+    if amount == UNBOUND:
+        return "-"
+    if kind == ResourceKind.MEMORY:
+        return f"{_number_text(amount / 2**30)}Gi"
+    return _number_text(amount / 1000)
+
+
+def _number_text(number: float) -> str:
+    return f"{number:.1f}".removesuffix(".0")
+
+
+def _borrowed_text(queue: QueueAmounts, kind: ResourceKind) -> str:
+    quota = queue.quota[kind]
+    more = max(queue.allocated[kind] - quota, 0) if quota != UNBOUND else 0
+    return _amount_text(more, kind) if more else "-"
+
+
+def amounts_json(row: tuple[float, ...]) -> Json:
+    """Return amounts by kind."""
+    return {name: number_json(row[kind], unit) for name, kind, unit in _RESOURCE_KINDS}
+
+
+def number_json(amount: float, unit: int) -> float:
+    number = round(amount / unit, 3)
+    return int(number) if number == int(number) else number

@@ -1,0 +1,248 @@
+"""Kubeconfig files, parsed here because a command should not wait for a large import.
+
+The credentials of a user with an `exec` plugin come from `trainer_kai.kube.auth.exec_plugin`. An
+`auth-provider` is refused: it would log in here, and would have to keep new tokens in a file that
+other commands read.
+"""
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+from urllib.parse import urlsplit
+
+import msgspec
+import yaml
+
+from trainer_kai.errors import ConfigError, FieldError
+from trainer_kai.kube.auth.rest_config import (
+    BasicAuth,
+    ClientCertificate,
+    Credentials,
+    RestConfig,
+    ServerTrust,
+    StaticToken,
+    TokenFile,
+)
+from trainer_kai.service.clock import Clock
+
+__all__ = ["KubeconfigEntry", "SelectedContext", "load_rest_config", "read_files", "select_context"]
+
+Section: TypeAlias = Mapping[str, Any]
+
+_IMPERSONATION: Final = ("as", "as-uid", "as-groups", "as-user-extra")
+_YES: Final = ("true", "True", "TRUE")
+_NULL: Final = "tag:yaml.org,2002:null"
+_PLAIN: Final = ("bool", "int", "float", "timestamp", "binary")
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # C or not
+    """Reads text as text: a token may look like a number, a name like a date."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag == _NULL]
+    for first, resolvers in _Loader.yaml_implicit_resolvers.items()
+}
+for _tag in _PLAIN:
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_tag}", _Loader.construct_yaml_str)
+
+
+@dataclass(frozen=True)
+class KubeconfigEntry:
+    """A named cluster, user or context, and the file it stands in: paths are relative to it."""
+
+    name: str
+    file: Path
+    fields: Section = field(repr=False)  # tokens and keys, if it is a user
+
+
+class SelectedContext(msgspec.Struct, frozen=True):
+    """One context with the cluster and the user it names."""
+
+    context: KubeconfigEntry
+    cluster: KubeconfigEntry
+    user: KubeconfigEntry
+
+    @property
+    def has_exec_plugin(self) -> bool:
+        """Say whether a program gives the credentials."""
+        return bool(self.user.fields.get("exec"))
+
+
+class _Merged(msgspec.Struct, frozen=True):
+    clusters: Mapping[str, KubeconfigEntry]
+    users: Mapping[str, KubeconfigEntry]
+    contexts: Mapping[str, KubeconfigEntry]
+    current: str
+    files: tuple[Path, ...]
+
+
+def read_files(files: Sequence[Path]) -> _Merged:
+    """Merge kubeconfigs as kubectl does: who defines a name first has defined it."""
+    kinds: dict[str, dict[str, KubeconfigEntry]] = {"clusters": {}, "users": {}, "contexts": {}}
+    current = ""
+    for file in files:
+        document = _parse(file)
+        current = current or str(document.get("current-context") or "")
+        for kind, known in kinds.items():
+            for entry in _entries(document, kind, file):
+                known.setdefault(entry.name, entry)
+    return _Merged(**kinds, current=current, files=tuple(files))
+
+
+def select_context(merged: _Merged, context: str = "") -> SelectedContext:
+    """Return the context that is asked for, or else the current one."""
+    wanted = context or merged.current
+    where = ", ".join(map(str, merged.files))
+    if not wanted:
+        raise _fault(
+            where, "current-context", _with_known_names(merged.contexts, "names no context")
+        )
+    entry = merged.contexts.get(wanted)
+    if entry is None:
+        message = _with_known_names(merged.contexts, f"there is no context {wanted!r}")
+        raise _fault(where, "context" if context else "current-context", message)
+    cluster_name = str(entry.fields.get("cluster") or "")
+    cluster = merged.clusters.get(cluster_name)
+    if cluster is None:
+        message = _with_known_names(merged.clusters, f"there is no cluster {cluster_name!r}")
+        raise _fault(entry.file, f"contexts[{wanted}].context.cluster", message)
+    user_name = str(entry.fields.get("user") or "")
+    user = merged.users.get(user_name)
+    if user is None:
+        if user_name:
+            message = _with_known_names(merged.users, f"there is no user {user_name!r}")
+            raise _fault(entry.file, f"contexts[{wanted}].context.user", message)
+        user = KubeconfigEntry("", entry.file, {})
+    return SelectedContext(entry, cluster, user)
+
+
+def load_rest_config(selected: SelectedContext, clock: Clock) -> RestConfig:
+    """Return the access of a context whose user is described by the file itself."""
+    cluster, user = selected.cluster, selected.user
+    where = f"clusters[{cluster.name}].cluster"
+    server = str(cluster.fields.get("server") or "").rstrip("/")
+    if not _is_address(server):
+        message = f"{server!r} is no address; write https://HOST:PORT"
+        raise _fault(cluster.file, f"{where}.server", message)
+    rest_config = RestConfig(
+        server=server,
+        credentials=_credentials(user, clock),
+        trust=ServerTrust(
+            authority=_read_data(cluster, where, "certificate-authority").decode(errors="replace"),
+            insecure=cluster.fields.get("insecure-skip-tls-verify") in _YES,
+            server_name=str(cluster.fields.get("tls-server-name") or ""),
+        ),
+        namespace=str(selected.context.fields.get("namespace") or "default"),
+        proxy=str(cluster.fields.get("proxy-url") or ""),
+        origin=f"context {selected.context.name} of {selected.context.file}",
+    )
+    where = f"users[{user.name}].user"
+    chain = _read_data(user, where, "client-certificate")
+    if not chain:
+        return rest_config
+    return replace(
+        rest_config, certificate=ClientCertificate(chain, _read_data(user, where, "client-key"))
+    )
+
+
+def _is_address(server: str) -> bool:
+    """Say whether this is scheme, host and port, perhaps with a path."""
+    try:
+        parts = urlsplit(server)
+        _ = parts.port  # reading it is trying it
+    except ValueError:
+        return False
+    if not server.startswith(("https://", "http://")) or not parts.hostname:
+        return False
+    rest = parts.username is not None or parts.query or parts.fragment
+    return not rest and server.isascii() and server.isprintable() and " " not in server
+
+
+def _credentials(user: KubeconfigEntry, clock: Clock) -> Credentials:
+    fields = user.fields
+    for name in _IMPERSONATION:
+        if fields.get(name):
+            message = "is not supported: nothing would be held to the rights of another user"
+            raise _fault(user.file, f"users[{user.name}].user.{name}", message)
+    if fields.get("auth-provider") and not fields.get("exec"):
+        message = (
+            "is not supported: use an exec plugin, such as kubelogin (kubectl oidc-login) for"
+            " OpenID Connect"
+        )
+        raise _fault(user.file, f"users[{user.name}].user.auth-provider", message)
+    if fields.get("tokenFile"):  # it is kept fresh, unlike a token beside it
+        return TokenFile(user.file.parent / str(fields["tokenFile"]), clock)
+    if fields.get("token"):
+        return StaticToken(str(fields["token"]).strip())
+    if fields.get("username"):
+        return BasicAuth(str(fields["username"]), str(fields.get("password") or ""))
+    return StaticToken("")
+
+
+def _read_data(entry: KubeconfigEntry, where: str, name: str) -> bytes:
+    """Return what a field holds in itself, or else the file that it names."""
+    path = f"{where}.{name}"
+    inline, named = entry.fields.get(f"{name}-data"), entry.fields.get(name)
+    if inline:
+        try:
+            return base64.b64decode("".join(str(inline).split()), validate=True)
+        except ValueError as error:
+            raise _fault(entry.file, f"{path}-data", "is not base64") from error
+    if not named:
+        return b""
+    try:
+        return (entry.file.parent / str(named)).read_bytes()
+    except (OSError, ValueError) as error:
+        raise _fault(entry.file, path, f"{named}: {_error_text(error)}") from error
+
+
+def _yaml_fault(error: Exception) -> str:
+    """Say where and why, without what the parser calls its input."""
+    mark = getattr(error, "problem_mark", None)
+    where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+    texts = [getattr(error, name, None) for name in ("context", "problem")]
+    return where + " ".join((" ".join(filter(None, texts)) or str(error)).split())
+
+
+def _parse(file: Path) -> Section:
+    try:
+        document = yaml.load(file.read_bytes(), _Loader)  # noqa: S506 - it is a safe one
+    except OSError as error:
+        raise ConfigError([FieldError(str(file), _error_text(error))]) from error
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ConfigError([FieldError(str(file), f"is no YAML: {_yaml_fault(error)}")]) from error
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise ConfigError([FieldError(str(file), "is no kubeconfig: it holds no fields")])
+    return document
+
+
+def _entries(document: Section, kind: str, file: Path) -> list[KubeconfigEntry]:
+    """Return the named entries; the fields of a cluster stand under `cluster`, and so on."""
+    listed = document.get(kind) or []
+    single = kind[:-1]
+    entries = []
+    for number, item in enumerate(listed if isinstance(listed, list) else [None]):
+        fields = item.get(single) if isinstance(item, dict) else None
+        if not isinstance(item, dict) or not isinstance(fields or {}, dict):
+            message = f"must be a list of entries with a name and a {single}"
+            raise _fault(file, f"{kind}[{number}]", message)
+        entries.append(KubeconfigEntry(str(item.get("name") or ""), file, fields or {}))
+    return entries
+
+
+def _error_text(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)
+
+
+def _with_known_names(known: Mapping[str, KubeconfigEntry], message: str) -> str:
+    names = ", ".join(sorted(known)) or "none"
+    return f"{message}; there is: {names}"
+
+
+def _fault(where: Path | str, path: str, message: str) -> ConfigError:
+    return ConfigError([FieldError(f"{where}: {path}", message)])

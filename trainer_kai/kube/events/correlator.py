@@ -1,0 +1,272 @@
+"""The event correlator: many messages about objects, few Events to write. It never waits.
+
+1. The same message about the same object is one Event whose count grows.
+2. More than `similar_most` different messages for one reason, none later than `similar_s` after the
+   one before, become one Event, which begins with "(combined …)" and holds the last ones.
+3. Each object may cause `object_burst` writes at once and one more each `object_refill_s`. Further
+   messages are counted and show up with the next write; `post` returns False for them.
+4. An Event that waits to be written is not written twice: it is written with its last count.
+5. No more than `remembered` of anything is remembered; the longest unused is forgotten, and what
+   still waits to be written is not. When all of it waits, nothing new is taken.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar
+
+from trainer_kai.api.message_length import truncated_message
+
+__all__ = [
+    "CorrelatedEvent",
+    "EventCorrelator",
+    "EventLimits",
+    "EventObject",
+    "EventType",
+    "NewEvent",
+    "TokenBucket",
+]
+
+K = TypeVar("K")
+V = TypeVar("V")
+EventType: TypeAlias = Literal["Normal", "Warning"]
+
+_COMBINED: Final = "(combined from similar events): "
+_LONGEST_NAME: Final = 230  # characters of the object's name in that of its Event
+
+
+@dataclass(frozen=True)
+class EventLimits:
+    """How much is written and remembered."""
+
+    object_burst: int = 25
+    object_refill_s: float = 300.0
+    similar_most: int = 10
+    similar_s: float = 600.0
+    remembered: int = 4096
+
+
+class EventObject(NamedTuple):
+    """The object that something is said about."""
+
+    api_version: str
+    kind: str
+    namespace: str  # "" for those that have none
+    name: str
+    uid: str
+
+
+class NewEvent(NamedTuple):
+    """Something said about an object."""
+
+    regarding: EventObject
+    reason: str
+    message: str
+    type: EventType
+    annotations: Mapping[str, str] = {}
+
+
+_Similar: TypeAlias = tuple[EventObject, str, EventType]
+_Key: TypeAlias = tuple[_Similar, str]
+
+
+@dataclass
+class CorrelatedEvent:
+    """One Event, as it is to be written."""
+
+    name: str
+    latest: NewEvent
+    first: datetime
+    last: datetime
+    count: int = 0
+    exists: bool = False  # the API server has it, so only the count and the words change
+
+    @property
+    def namespace(self) -> str:
+        """Return where it is written: beside its object, or in default."""
+        return self.latest.regarding.namespace or "default"
+
+    def body(self, component: str, instance: str) -> dict[str, Any]:
+        """Return the whole Event."""
+        regarding = self.latest.regarding
+        metadata: dict[str, Any] = {"namespace": self.namespace, "name": self.name}
+        if self.latest.annotations:
+            metadata["annotations"] = dict(self.latest.annotations)
+        involved = {
+            "apiVersion": regarding.api_version,
+            "kind": regarding.kind,
+            "namespace": regarding.namespace,
+            "name": regarding.name,
+            "uid": regarding.uid,
+        }
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": metadata,
+            "involvedObject": {field: text for field, text in involved.items() if text},
+            "reason": self.latest.reason,
+            "type": self.latest.type,
+            "firstTimestamp": _time(self.first),
+            "source": {"component": component},
+            "reportingComponent": component,
+            "reportingInstance": instance,
+            **self.changed_fields(),
+        }
+
+    def changed_fields(self) -> dict[str, Any]:
+        """Return what differs from one write to the next."""
+        message, last = self.latest.message, _time(self.last)
+        return {"message": message, "count": self.count, "lastTimestamp": last}
+
+
+@dataclass
+class TokenBucket:
+    """So many at once, and one more each so many seconds."""
+
+    capacity: int
+    refill_s: float
+    tokens: float = -1.0
+    updated_s: float = 0.0
+
+    def take(self, now_s: float) -> float:
+        """Take one and return 0, or return how long to wait for the next one."""
+        if self.tokens < 0:
+            self.tokens, self.updated_s = float(self.capacity), now_s
+        self.tokens = min(
+            self.tokens + (now_s - self.updated_s) / self.refill_s, float(self.capacity)
+        )
+        self.updated_s = now_s
+        if self.tokens < 1 - 1e-9:
+            return (1 - self.tokens) * self.refill_s
+        self.tokens = max(self.tokens - 1, 0.0)
+        return 0.0
+
+
+@dataclass
+class _SimilarMessages:
+    """The different words that one reason was given in lately."""
+
+    hashes: set[int] = field(default_factory=set)
+    updated_s: float = 0.0
+
+
+class _Recent(OrderedDict[K, V], Generic[K, V]):
+    """A mapping that forgets what was not used for longest."""
+
+    def get_or_make(self, key: K, make: Callable[[], V], most: int) -> V:
+        """Return what is there, or make it."""
+        if key not in self:
+            self[key] = make()
+            if len(self) > most:
+                self.popitem(last=False)
+        self.move_to_end(key)
+        return self[key]
+
+
+class EventCorrelator:
+    """What was said lately, and what of it is to be written."""
+
+    def __init__(self, limits: EventLimits, token: Callable[[], str]) -> None:
+        """Take the limits and a source of names that nobody else uses."""
+        self._limits = limits
+        self._token = token
+        self._buckets: _Recent[EventObject, TokenBucket] = _Recent()
+        self._similar: _Recent[_Similar, _SimilarMessages] = _Recent()
+        self._entries: OrderedDict[_Key, CorrelatedEvent] = OrderedDict()
+        self._waiting: OrderedDict[_Key, CorrelatedEvent] = OrderedDict()
+
+    @property
+    def waiting(self) -> int:
+        """Return how many Events are to be written."""
+        return len(self._waiting)
+
+    def post(self, new_event: NewEvent, now_s: float, now: datetime) -> bool:
+        """Take a remark; say whether it will be written."""
+        key, new_event = self._combine_similar(new_event, now_s)
+        event = self._waiting.get(key)
+        if event is not None:
+            _count_event(event, new_event, now)
+            return True
+        event = self._entry(key, new_event, now)
+        if event is None:
+            return False
+        _count_event(event, new_event, now)
+        return self._queue(key, now_s)
+
+    def first(self) -> CorrelatedEvent | None:
+        """Return what waits for longest."""
+        return next(iter(self._waiting.values()), None)
+
+    def mark_written(self, event: CorrelatedEvent, count: int, now_s: float) -> None:
+        """Note that the API server has an Event with this count, which may have grown meanwhile."""
+        event.exists = True
+        key = self.stop_waiting(event)
+        if event.count > count:
+            self._queue(key, now_s)
+
+    def rename(self, event: CorrelatedEvent) -> None:
+        """Note that the API server has lost an Event: it is made anew, under another name."""
+        event.exists = False
+        event.name = self._name(event.latest)
+
+    def stop_waiting(self, event: CorrelatedEvent) -> _Key:
+        """Let an Event be, as it is; the next remark goes on from there."""
+        key, found = next(iter(self._waiting.items()))
+        assert found is event, "only what waits for longest is being written"
+        del self._waiting[key]
+        self._entries[key] = event
+        return key
+
+    def _queue(self, key: _Key, now_s: float) -> bool:
+        """Have an Event written, if its object may cause another write."""
+        event, limits = self._entries[key], self._limits
+        bucket = self._buckets.get_or_make(
+            event.latest.regarding,
+            lambda: TokenBucket(limits.object_burst, limits.object_refill_s),
+            limits.remembered,
+        )
+        if bucket.take(now_s) > 0:
+            return False
+        self._waiting[key] = self._entries.pop(key)
+        return True
+
+    def _combine_similar(self, new_event: NewEvent, now_s: float) -> tuple[_Key, NewEvent]:
+        """Return the key of a remark and its words, after looking at those that are like it."""
+        similar = (new_event.regarding, new_event.reason, new_event.type)
+        recent = self._similar.get_or_make(similar, _SimilarMessages, self._limits.remembered)
+        if now_s - recent.updated_s > self._limits.similar_s:
+            recent.hashes.clear()
+        recent.updated_s = now_s
+        if len(recent.hashes) <= self._limits.similar_most:
+            recent.hashes.add(hash(new_event.message))
+        if len(recent.hashes) <= self._limits.similar_most:
+            message = truncated_message(new_event.message)
+            return (similar, message), new_event._replace(message=message)
+        message = truncated_message(_COMBINED + new_event.message)
+        return (similar, _COMBINED), new_event._replace(message=message)
+
+    def _entry(self, key: _Key, new_event: NewEvent, now: datetime) -> CorrelatedEvent | None:
+        event = self._entries.get(key)
+        if event is not None:
+            self._entries.move_to_end(key)
+            return event
+        if len(self._entries) + len(self._waiting) >= self._limits.remembered:
+            if not self._entries:
+                return None
+            self._entries.popitem(last=False)
+        self._entries[key] = CorrelatedEvent(self._name(new_event), new_event, now, now)
+        return self._entries[key]
+
+    def _name(self, new_event: NewEvent) -> str:
+        return f"{new_event.regarding.name[:_LONGEST_NAME].rstrip('-.')}.{self._token()}"
+
+
+def _count_event(event: CorrelatedEvent, new_event: NewEvent, now: datetime) -> None:
+    event.latest = new_event
+    event.last = now
+    event.count += 1
+
+
+def _time(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,1 @@
+"""Leader election on a Lease, and the fence in front of the writes of a leader."""

@@ -1,0 +1,156 @@
+"""Read, write and release one Lease, each in a bounded time, and the Lease on a real API server.
+
+It decides nothing: what may be written when is decided by `trainer_kai.kube.leader.elector.elector`.
+`LeaseApi` sets our fields and leaves all others alone, so it patches; the version that it names
+makes the API server compare. It never reads from a cache.
+"""
+
+from collections.abc import Awaitable, Coroutine
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from trainer_kai.api.lease import Lease
+from trainer_kai.api.meta import Key
+from trainer_kai.api.resources import LEASES
+from trainer_kai.kube.client import Client
+from trainer_kai.kube.leader.lease import LeaseRecord, LeaseTiming, micro_time
+from trainer_kai.kube.process.tasks import within
+from trainer_kai.kube.rest.errors import ErrorDetails, Forbidden, NotFound, Unavailable
+from trainer_kai.service.clock import Clock
+
+__all__ = [
+    "LeaseApi",
+    "LeaseClient",
+    "LeaseStore",
+    "WrittenLease",
+]
+
+A = TypeVar("A")
+
+
+class LeaseStore(Protocol):
+    """One Lease, as the API server keeps it; errors are those of `trainer_kai.kube.rest.errors`."""
+
+    async def read(self) -> LeaseRecord | None:
+        """Return the newest state, never one from a cache; None when there is no such Lease."""
+        ...
+
+    async def create(self, record: LeaseRecord) -> LeaseRecord:
+        """Make the Lease and return it with its version; `AlreadyExists` when there is one."""
+        ...
+
+    async def update(self, record: LeaseRecord, version: str) -> LeaseRecord:
+        """Write over exactly this version and return the new one; else `Conflict`."""
+        ...
+
+
+class WrittenLease(NamedTuple):
+    """What the Lease is after a write, and when that write was sent."""
+
+    record: LeaseRecord
+    sent_s: float
+
+
+class LeaseClient:
+    """One candidate's hand on one Lease."""
+
+    def __init__(self, store: LeaseStore, identity: str, timing: LeaseTiming, clock: Clock) -> None:
+        self.identity = identity
+        self.timing = timing
+        self.clock = clock
+        self._store = store
+
+    async def read(self, limit_s: float) -> LeaseRecord | None:
+        """Return the Lease as it is."""
+        return await self._within(limit_s, self._store.read())
+
+    async def write(
+        self, current: LeaseRecord | None, record: LeaseRecord, limit_s: float
+    ) -> WrittenLease:
+        """Write an entry over what was found; make the Lease when there was none."""
+        sent_s = self.clock.monotonic_s()
+        if current is None:
+            written = await self._within(limit_s, self._store.create(record))
+        else:
+            written = await self._within(limit_s, self._store.update(record, current.version))
+        return WrittenLease(written, sent_s)
+
+    async def release(self, record: LeaseRecord) -> None:
+        """Say that nobody holds it, over the version that we last saw."""
+        renewed = micro_time(self.clock.now(), record.renewed)
+        empty = record._replace(holder="", duration_s=1, renewed=renewed)
+        await self._within(self.timing.request_s, self._store.update(empty, record.version))
+
+    def next_record(self, current: LeaseRecord | None) -> LeaseRecord:
+        """Return what to write: taking it anew, or going on with what is ours."""
+        now = self.clock.now()
+        renewed = micro_time(now, current.renewed if current else "")
+        acquired, transitions = renewed, current.transitions + 1 if current else 0
+        if current is not None and current.holder == self.identity:
+            acquired, transitions = current.acquired, current.transitions
+        return LeaseRecord(self.identity, self.timing.lease_s, acquired, renewed, transitions)
+
+    async def _within(self, seconds: float, request: Coroutine[Any, Any, A]) -> A:
+        """Wait so long for an answer and no longer, whatever the client does meanwhile."""
+        try:
+            return await within(self.clock, seconds, request)
+        except TimeoutError as error:
+            details = ErrorDetails("lease", 0, "", f"no answer within {seconds:g} s")
+            raise Unavailable(details) from error
+
+
+class LeaseApi:
+    """One Lease by its key."""
+
+    def __init__(self, client: Client, key: Key) -> None:
+        self._client = client
+        self._key = key
+
+    async def read(self) -> LeaseRecord | None:
+        """Return the newest state; None when there is no such Lease."""
+        try:
+            return _record(await self._allowed(self._client.get(LEASES, self._key)))
+        except NotFound:
+            return None
+
+    async def create(self, record: LeaseRecord) -> LeaseRecord:
+        """Make the Lease; `AlreadyExists` when there is one."""
+        metadata = {"namespace": self._key.namespace, "name": self._key.name}
+        body = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": metadata}
+        request = self._client.create(LEASES, self._key.namespace, body | {"spec": _spec(record)})
+        return _record(await self._allowed(request))
+
+    async def update(self, record: LeaseRecord, version: str) -> LeaseRecord:
+        """Write over exactly this version; else `Conflict`."""
+        fields = {"metadata": {"resourceVersion": version}, "spec": _spec(record)}
+        return _record(await self._allowed(self._client.merge_patch(LEASES, self._key, fields)))
+
+    async def _allowed(self, request: Awaitable[A]) -> A:
+        try:
+            return await request
+        except Forbidden as error:
+            namespace, name = self._key
+            needs = f"leading needs get, create and patch on {LEASES} in namespace {namespace}"
+            message = f"{error.details.message}; {needs}, at least for {name}"
+            raise Forbidden(error.details._replace(message=message)) from error
+
+
+def _record(lease: Lease) -> LeaseRecord:
+    spec = lease.spec
+    return LeaseRecord(
+        spec.holder_identity,
+        spec.lease_duration_seconds,
+        spec.acquire_time,
+        spec.renew_time,
+        spec.lease_transitions,
+        lease.metadata.resource_version,
+    )
+
+
+def _spec(record: LeaseRecord) -> dict[str, Any]:
+    return {
+        "holderIdentity": record.holder,
+        "leaseDurationSeconds": record.duration_s,
+        "acquireTime": record.acquired or None,
+        "renewTime": record.renewed or None,
+        "leaseTransitions": record.transitions,
+    }

@@ -1,0 +1,116 @@
+"""What every process builds alike, out of its settings: its context, a Lease, a recorder.
+
+A process that needs them otherwise uses their classes; nothing here has a state of its own.
+"""
+
+import os
+import socket
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple, TypeVar
+from uuid import uuid4
+
+from structlog.typing import FilteringBoundLogger
+
+from trainer_kai.api.meta import Key
+from trainer_kai.kube.auth.find_rest_config import find_rest_config
+from trainer_kai.kube.client import Client, process_client
+from trainer_kai.kube.events.recorder import EventApi, EventOutcome, EventRecorder, EventSettings
+from trainer_kai.kube.leader.elector import LeaderElector
+from trainer_kai.kube.leader.lease import LeaseTiming
+from trainer_kai.kube.leader.lease_client import LeaseApi, LeaseClient
+from trainer_kai.kube.process.caller_auth import CallerAuthorizer
+from trainer_kai.kube.process.client_observer import ClientObserver
+from trainer_kai.kube.process.runner import Runner
+from trainer_kai.kube.process.runner import main as run_until_told
+from trainer_kai.service.clock import SystemClock
+from trainer_kai.service.config import read_or_exit
+from trainer_kai.service.health import Health, HealthServer
+from trainer_kai.service.log import configure, logger
+from trainer_kai.service.metrics import Metrics
+from trainer_kai.service.settings import LeaderSettings, Settings
+
+__all__ = ["ProcessContext", "event_recorder", "leader_elector", "lease_timing", "run_process"]
+
+S = TypeVar("S", bound=Settings)
+
+
+class ProcessContext(NamedTuple):
+    """What every process begins with; its health server answers already, and says not ready."""
+
+    client: Client
+    clock: SystemClock
+    metrics: Metrics
+    health: Health
+    observer: ClientObserver
+    log: FilteringBoundLogger
+
+
+def run_process(
+    name: str,
+    model: type[S],
+    program: Callable[[Runner, ProcessContext, S], Awaitable[None]],
+    argv: Sequence[str] | None = None,
+) -> int:
+    """Be a process: read the settings, begin, run *program* until told to stop; the exit code."""
+    settings = read_or_exit(model, sys.argv[1:] if argv is None else argv, os.environ)
+    clock = SystemClock()
+    configure(clock, layout=settings.log.format, level=settings.log.level)
+
+    async def begin(run: Runner) -> None:
+        metrics, health = Metrics(), Health()
+        observer = ClientObserver(metrics)
+        await run.enter("health", HealthServer(health, metrics, clock, settings.health))
+        named = {"kubeconfig": settings.kubeconfig, "context": settings.context}
+        rest_config = await find_rest_config(os.environ, clock, **named)
+        client = await run.enter("client", process_client(rest_config, clock, observer))
+        health.guard = CallerAuthorizer(client).denial
+        await program(
+            run, ProcessContext(client, clock, metrics, health, observer, logger(name)), settings
+        )
+        health.started()
+
+    return run_until_told(begin)
+
+
+def leader_elector(
+    client: Client,
+    settings: LeaderSettings,
+    metrics: Metrics,
+    log: FilteringBoundLogger,
+    *,
+    name: str = "",
+) -> LeaderElector:
+    """Return a candidate for the Lease of the settings; its `lead` is the service.
+
+    *name* is what people know this process by, otherwise the name of its pod or machine. Something
+    random follows it: a container that is started again has the name of the one before it.
+    """
+    key = Key(settings.namespace or client.rest_config.namespace, settings.name)
+    leads = metrics.leader.labels(key.name)
+    identity = f"{name or socket.gethostname()}_{uuid4()}"
+    lease_client = LeaseClient(
+        LeaseApi(client, key), identity, lease_timing(settings), client.clock
+    )
+    return LeaderElector(
+        lease_client, log.bind(lease=str(key)), on_leading=lambda it: leads.set(int(it))
+    )
+
+
+def lease_timing(settings: LeaderSettings) -> LeaseTiming:
+    """Return how long everything takes."""
+    return LeaseTiming(
+        settings.lease_s, settings.renew_deadline_s, settings.retry_s, settings.write_s
+    )
+
+
+def event_recorder(
+    client: Client, component: str, metrics: Metrics, log: FilteringBoundLogger
+) -> EventRecorder:
+    """Return what says things about objects in the name of a component; `run` is the service."""
+
+    def count(outcome: EventOutcome) -> None:
+        metrics.events.labels(outcome).inc()
+
+    event_settings = EventSettings(component, socket.gethostname())
+    return EventRecorder(EventApi(client), event_settings, client.clock, log, count=count)

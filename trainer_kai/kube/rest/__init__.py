@@ -1,0 +1,1 @@
+"""Requests, responses and errors of the REST API as values, and the transports that carry them."""

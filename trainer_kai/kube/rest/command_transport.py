@@ -1,0 +1,216 @@
+"""The transport of a command: one connection to the API server, one request at a time.
+
+It is there in a tenth of the time that the pooled transport takes to import. Streams go over the
+pooled transport. `HttpConnection` is the connection: what is written, and what comes back.
+"""
+
+import asyncio
+import select
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+import httptools
+
+from trainer_kai.kube.auth.rest_config import RestConfig
+from trainer_kai.kube.auth.tls import tls_context
+from trainer_kai.kube.rest.request import Request
+from trainer_kai.kube.rest.response import ApiResponse
+from trainer_kai.kube.rest.transport import headers_for, unavailable, untrusted_server
+
+if TYPE_CHECKING:
+    from trainer_kai.kube.rest.pooled_transport import PooledTransport
+
+__all__ = [
+    "CommandTransport",
+    "HttpConnection",
+    "open_connection",
+]
+
+
+class HttpConnection(asyncio.Protocol):
+    """A connection. Whatever comes in between two answers makes it useless, and so does an end.
+
+    The parser calls the methods that are named as it wants them.
+    """
+
+    def __init__(self, host: str) -> None:
+        self._host = host  # as the header says it
+        self._transport: asyncio.Transport
+        self._parser = httptools.HttpResponseParser(self)
+        self._response: asyncio.Future[ApiResponse] | None = None  # None before the first request
+        self._headers: dict[bytes, bytes] = {}
+        self._pieces: list[bytes] = []
+        self._has_final_headers = False
+        self._is_idle = True  # for the next request
+
+    def is_usable(self) -> bool:
+        """Say whether it is open and nothing came since the last answer: an end, most likely."""
+        if not self._is_idle or self._transport.is_closing():
+            return False
+        poll = select.poll()
+        poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return not poll.poll(0)
+
+    async def send(self, request: Request, path: str, headers: dict[str, str]) -> ApiResponse:
+        """Send a request and read the answer; the connection does not outlive who gives up."""
+        self._is_idle = False
+        self._response = asyncio.get_running_loop().create_future()
+        self._transport.write(_request_bytes(request, path, {"Host": self._host, **headers}))
+        try:
+            return await self._response
+        finally:
+            if not self._is_idle:
+                self.abort()
+
+    def abort(self) -> None:
+        """End it at once."""
+        self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep what requests are written to."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Read on."""
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            self._is_idle = False
+            if self._response is not None and not self._response.done():
+                self._response.set_exception(error)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End the answer: an error, unless its end is the end of the connection."""
+        is_measured = b"content-length" in self._headers or b"transfer-encoding" in self._headers
+        if self._response is None or self._response.done():
+            return
+        if exc is None and self._has_final_headers and not is_measured:
+            self._finish(self._response)
+        else:
+            reason = "closed before the answer was whole"
+            self._response.set_exception(exc or ConnectionResetError(reason))
+
+    def on_message_begin(self) -> None:
+        """Begin an answer."""
+        self._is_idle = False
+        self._headers, self._pieces, self._has_final_headers = {}, [], False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Note a header."""
+        self._headers[name.lower()] = value
+
+    def on_headers_complete(self) -> None:
+        """Note that the body comes next."""
+        self._has_final_headers = self._parser.get_status_code() >= 200
+
+    def on_body(self, body: bytes) -> None:
+        """Note a piece of the body."""
+        self._pieces.append(body)
+
+    def on_message_complete(self) -> None:
+        """End the answer, if it is one: whatever is below 200 announces another."""
+        if self._has_final_headers and self._response is not None and not self._response.done():
+            self._is_idle = self._parser.should_keep_alive()
+            self._finish(self._response)
+
+    def _finish(self, response: asyncio.Future[ApiResponse]) -> None:
+        wait = self._headers.get(b"retry-after")
+        retry_after = wait.decode("latin-1") if wait is not None else None
+        status = self._parser.get_status_code()
+        response.set_result(ApiResponse(status, b"".join(self._pieces), retry_after))
+
+
+async def open_connection(
+    host: str, port: int, host_header: str, tls: ssl.SSLContext | None
+) -> HttpConnection:
+    """Connect; *shown* is how the server calls itself."""
+    loop = asyncio.get_running_loop()
+    _, connection = await loop.create_connection(
+        lambda: HttpConnection(host_header), host, port, ssl=tls
+    )
+    return connection
+
+
+def _request_bytes(request: Request, path: str, headers: dict[str, str]) -> bytes:
+    if request.body is not None:
+        headers["Content-Length"] = str(len(request.body))
+    lines = [f"{request.method} {path} HTTP/1.1", *(f"{name}: {headers[name]}" for name in headers)]
+    return "\r\n".join([*lines, "", ""]).encode() + (request.body or b"")
+
+
+_CONNECT_S: Final = 10.0
+_PORTS: Final = {"http": 80, "https": 443}
+
+
+class CommandTransport:
+    """A transport for commands: requests wait for each other."""
+
+    def __init__(self, rest_config: RestConfig) -> None:
+        self._access = rest_config
+        self._server = urlsplit(rest_config.server)
+        self._lock = asyncio.Lock()
+        self._connection: HttpConnection | None = None
+        self._pooled: PooledTransport | None = None
+
+    async def send(self, request: Request, timeout_s: float) -> ApiResponse:
+        """Send a request and read the whole answer."""
+        headers = await headers_for(request, self._access)
+        was_sent = False
+        async with self._lock:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    connection = await self._open_connection(request)
+                    was_sent = True
+                    return await connection.send(
+                        request, self._server.path + request.target, headers
+                    )
+            except TimeoutError as error:
+                message = f"{self._access.server} did not answer in time"
+                raise unavailable(request, message, was_sent=was_sent) from error
+            except (OSError, httptools.HttpParserError) as error:
+                message = f"the connection to {self._access.server} broke: {error!r}"
+                raise unavailable(request, message, was_sent=True) from error
+
+    @asynccontextmanager
+    async def stream(
+        self, request: Request, silence_s: float
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Send a request over the other transport, and read while it is being answered."""
+        from trainer_kai.kube.rest.pooled_transport import PooledTransport  # noqa: PLC0415 - slow to import
+
+        if self._pooled is None:
+            self._pooled = PooledTransport(self._access)
+        async with self._pooled.stream(request, silence_s) as pieces:
+            yield pieces
+
+    async def close(self) -> None:
+        """Close every connection."""
+        if self._connection is not None:
+            self._connection.abort()
+        if self._pooled is not None:
+            await self._pooled.close()
+
+    async def _open_connection(self, request: Request) -> HttpConnection:
+        """Return the connection that is kept, or a new one to keep."""
+        if self._connection is None or not self._connection.is_usable():
+            if self._connection is not None:
+                self._connection.abort()
+            self._connection = await self._connect(request)
+        return self._connection
+
+    async def _connect(self, request: Request) -> HttpConnection:
+        rest_config, server = self._access, self._server
+        host, port = server.hostname or "", server.port or _PORTS[server.scheme]
+        try:
+            async with asyncio.timeout(_CONNECT_S):
+                return await open_connection(host, port, server.netloc, tls_context(rest_config))
+        except ssl.SSLCertVerificationError as error:
+            raise untrusted_server(rest_config, error.verify_message, error.verify_code) from error
+        except OSError as error:  # a timeout is one
+            reason = str(error) or "it takes too long"
+            message = f"cannot connect to {rest_config.server}, from {rest_config.origin}: {reason}"
+            raise unavailable(request, message, was_sent=False) from error

@@ -1,0 +1,200 @@
+"""Many requests at once to one API server, over connections that are kept: aiohttp."""
+
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, Final, Self
+
+import aiohttp
+from yarl import URL
+
+from trainer_kai.errors import TrainerKaiError
+from trainer_kai.kube.auth.rest_config import RestConfig
+from trainer_kai.kube.auth.tls import tls_context
+from trainer_kai.kube.rest.errors import ErrorDetails, TooLarge
+from trainer_kai.kube.rest.request import Request
+from trainer_kai.kube.rest.response import ApiResponse, body_or_error
+from trainer_kai.kube.rest.transport import headers_for, unavailable, untrusted_server
+
+__all__ = ["PooledTransport"]
+
+# A page of a list is as large as users make its objects: it must not take all memory.
+_MAX_RESPONSE_BYTES: Final = 32 * 2**20
+_CONNECT_S: Final = 10.0
+_KEEP_ALIVE_S: Final = 30.0  # shorter than the API server keeps an idle connection
+# A machine that is gone says nothing: the kernel finds out within half a minute.
+_KEEP_ALIVE_OPTIONS: Final = {
+    "TCP_KEEPIDLE": 15,
+    "TCP_KEEPINTVL": 5,
+    "TCP_KEEPCNT": 3,
+    "TCP_USER_TIMEOUT": 30_000,
+}
+
+
+class PooledTransport:
+    """A transport for processes; made inside a running event loop."""
+
+    def __init__(self, rest_config: RestConfig) -> None:
+        self._access = rest_config
+        connector = aiohttp.TCPConnector(
+            ssl=tls_context(rest_config) or False,
+            limit=0,  # how many requests run at once is for those who send them to say
+            keepalive_timeout=_KEEP_ALIVE_S,
+            socket_factory=_keep_alive_socket,
+        )
+        self._session = aiohttp.ClientSession(
+            connector=connector,
+            middlewares=(_no_hidden_retry,),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            skip_auto_headers=("User-Agent", "Content-Type"),
+            read_bufsize=1 << 18,
+        )
+
+    async def send(self, request: Request, timeout_s: float) -> ApiResponse:
+        """Send a request and read the whole answer; raise `TooLarge` above 32 MiB."""
+        limits = aiohttp.ClientTimeout(total=timeout_s, sock_connect=_CONNECT_S)
+        options = await self._options(request, limits)
+        with self._translated_errors(request):
+            async with self._open(request, options) as response:
+                return await _read(request, response)
+
+    @asynccontextmanager
+    async def stream(
+        self, request: Request, silence_s: float
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Send a request and read the answer while it is being written."""
+        limits = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=silence_s)
+        options = await self._options(request, limits)
+        with self._translated_errors(request):
+            response = await self._open(request, options)
+        try:
+            if response.status >= 300:
+                with self._translated_errors(request):
+                    response_read = await _read(request, response)
+                body_or_error(request, response_read)
+            yield _BodyPieces(response, lambda error: self._translated(request, error))
+        finally:
+            response.close()
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._session.close()
+
+    def _open(self, request: Request, options: dict[str, Any]) -> Any:
+        url = URL(self._access.server + request.target, encoded=True)
+        return self._session.request(request.method, url, **options)
+
+    async def _options(self, request: Request, limits: aiohttp.ClientTimeout) -> dict[str, Any]:
+        return {
+            "data": request.body,
+            "headers": await headers_for(request, self._access),
+            "timeout": limits,
+            "proxy": self._access.proxy or None,
+            "server_hostname": self._access.trust.server_name or None,
+            "allow_redirects": False,
+        }
+
+    @contextmanager
+    def _translated_errors(self, request: Request) -> Iterator[None]:
+        try:
+            yield
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise self._translated(request, error) from error
+
+    def _translated(self, request: Request, error: Exception) -> TrainerKaiError:
+        """Say in one line what went wrong and what to look at."""
+        server = self._access.server
+        match error:
+            case _BrokenConnection(__cause__=Exception() as cause):
+                return self._translated(request, cause)
+            case aiohttp.ClientConnectorCertificateError(certificate_error=ssl_error):
+                reason = getattr(ssl_error, "verify_message", "") or str(ssl_error)
+                return untrusted_server(self._access, reason, getattr(ssl_error, "verify_code", 0))
+            case aiohttp.ClientConnectorError():
+                return unavailable(
+                    request, self._cannot_connect(f"{error.os_error}"), was_sent=False
+                )
+            case aiohttp.ConnectionTimeoutError():
+                return unavailable(
+                    request, self._cannot_connect("it takes too long"), was_sent=False
+                )
+            case aiohttp.ClientHttpProxyError():
+                message = f"the proxy answers {error.status} {error.message}"
+                return unavailable(request, self._cannot_connect(message), was_sent=False)
+            case TimeoutError():
+                return unavailable(request, f"{server} did not answer in time", was_sent=True)
+        return unavailable(request, f"the connection to {server} broke: {error!r}", was_sent=True)
+
+    def _cannot_connect(self, message: str) -> str:
+        rest_config = self._access
+        through = " through its proxy" if rest_config.proxy else ""
+        return (
+            f"cannot connect to {rest_config.server}{through}, from {rest_config.origin}: {message}"
+        )
+
+
+class _BrokenConnection(aiohttp.ClientError):
+    """A connection broke under a request."""
+
+
+async def _no_hidden_retry(
+    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    """Keep aiohttp from sending a request again when its connection breaks.
+
+    It would do so for every GET, PUT and DELETE, and a DELETE that comes twice can hit a successor
+    of that name. It looks at the class of the error, so the error is given another one. The other
+    ways are a connection for each such request, or a private attribute of the session. A kept
+    connection that the server has closed meanwhile is known as such and not used.
+    """
+    try:
+        return await handler(request)
+    except aiohttp.ClientConnectorError:
+        raise
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        raise _BrokenConnection from error
+
+
+class _BodyPieces:
+    """The body as it comes in. No generator: one that nobody finishes would outlive the loop."""
+
+    def __init__(
+        self, response: aiohttp.ClientResponse, as_ours: Callable[[Exception], Exception]
+    ) -> None:
+        self._content = response.content
+        self._translate = as_ours
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        try:
+            piece = await self._content.readany()
+        except (aiohttp.ClientError, TimeoutError, OSError, RuntimeError) as error:
+            # RuntimeError: we closed the connection ourselves meanwhile
+            raise self._translate(error) from error
+        if not piece:
+            raise StopAsyncIteration
+        return piece
+
+
+async def _read(request: Request, response: aiohttp.ClientResponse) -> ApiResponse:
+    pieces, size = [], 0
+    async for piece in response.content.iter_any():
+        pieces.append(piece)
+        size += len(piece)
+        if size > _MAX_RESPONSE_BYTES:
+            response.close()
+            message = f"the answer has more than {_MAX_RESPONSE_BYTES >> 20} MiB"
+            raise TooLarge(ErrorDetails(str(request), response.status, "", message))
+    return ApiResponse(response.status, b"".join(pieces), response.headers.get("Retry-After"))
+
+
+def _keep_alive_socket(address: tuple[Any, ...]) -> socket.socket:
+    made = socket.socket(*address[:3])
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEP_ALIVE_OPTIONS.items():
+        if hasattr(socket, name):  # Linux has them all
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    return made

@@ -1,0 +1,246 @@
+"""List a kind and follow it: a consumer is told every net change exactly once.
+
+The contract with the consumer:
+
+1. `on_change` is called for one change at a time, in the order of the store. It must not wait.
+   What it raises ends the watch.
+2. `on_synced` is called when a list has been told to its end: at the start, and after each gap.
+3. After a gap (the version we would continue from is gone) the kind is listed again. What changed
+   meanwhile is told once, in its last state; what was deleted meanwhile is told without a state.
+4. Of an object only key, version and uid are kept here. Lists are read in pages: of 50 objects,
+   then of as many as fit into 8 MiB, for a user may make any number of objects of 1.5 MB.
+5. An object that cannot be read is reported, and to the consumer it is not there.
+6. Failures are waited out, longer each time. Only credentials that are refused, and a server that
+   is not the one we trust, end the watch.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Protocol, TypeVar, cast
+
+from trainer_kai.api.decode import decode_watch_event
+from trainer_kai.api.meta import Object, PartialObject
+from trainer_kai.kube.client import Client, RetryPolicy
+from trainer_kai.kube.rest import request as build
+from trainer_kai.kube.rest.errors import (
+    ApiError,
+    Forbidden,
+    NotFound,
+    TooLarge,
+    Unauthorized,
+    WatchExpired,
+)
+from trainer_kai.kube.rest.request import ListTarget, Request
+from trainer_kai.kube.rest.response import error_of_watch_event, garbled_if_unreadable
+from trainer_kai.kube.watch.decode import LineSplitter, UnreadableObject, read_object, read_page
+from trainer_kai.kube.watch.delta import Delta, KnownObjects
+from trainer_kai.kube.workqueue.backoff import Backoff
+
+__all__ = ["Watch", "WatchObserver", "WatchTiming"]
+
+T = TypeVar("T", bound=Object)
+
+_LONGEST_PAGE: Final = 2_000  # reading it whole takes as long as anybody can wait
+_FIRST_PAGE: Final = 50  # any object may be as large as the API server takes: 1.5 MB
+_PAGE_BYTES: Final = 8 * 2**20  # of the pages that follow, as far as that can be known
+_YIELD_EVERY: Final = 50
+_NO_RETRY: Final = RetryPolicy(total_s=0)
+_SHORTEST_STREAM_S: Final = 1.0  # a request that follows for less and tells nothing is no success
+
+
+@dataclass(frozen=True)
+class WatchTiming:
+    """How a watch takes its time."""
+
+    page_items: int = 500
+    first_wait_s: float = 0.1
+    longest_wait_s: float = 10.0  # so long may a change be late once the API server is back
+    silence_s: float = 150.0  # the API server sends a bookmark about every minute
+    stream_s: int = 300  # one request follows for so long, or for up to twice that
+
+
+class WatchObserver(Protocol):
+    """Whoever counts, or tells people, what becomes of a watch."""
+
+    def watch_read(self, resource: str, event: str) -> None:
+        """Take note of an event by its type, or of a page (PAGE)."""
+        ...
+
+    def watch_ended(self, resource: str, trouble: str, error: ApiError | None) -> None:
+        """Take note of the end of a list or of a stream; without an error it had its time."""
+        ...
+
+    def watch_skipped(self, resource: str, unreadable: UnreadableObject) -> None:
+        """Take note of an object that cannot be read."""
+        ...
+
+
+class Watch(Generic[T]):
+    """One kind, followed for as long as `run` runs."""
+
+    def __init__(
+        self,
+        client: Client,
+        target: ListTarget[T],
+        observer: WatchObserver,
+        *,
+        timing: WatchTiming = WatchTiming(),
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self.synced = False  # a list has been told to its end, once at least
+        self.trouble = ""  # why nothing can come at the moment, and what helps
+        self._client = client
+        self._target = target
+        self._observer = observer
+        self._timing = timing
+        self._jitter = jitter
+        self._name = _watch_name(target)
+        self._known_objects: KnownObjects[T] = KnownObjects()
+        self._version = ""  # the last one told; "" asks for a list
+        self._page_items = timing.page_items
+        self._events_read = 0
+
+    def not_synced_reason(self) -> str:
+        """Say why the consumer may not know all there is; "" when it does. For `Health.needs`."""
+        return self.trouble or ("" if self.synced else "not listed yet")
+
+    async def run(
+        self, on_change: Callable[[Delta[T]], None], on_synced: Callable[[], None]
+    ) -> None:
+        """Tell every change, until cancelled."""
+        backoff = Backoff(self._timing.first_wait_s, self._timing.longest_wait_s, self._jitter)
+        expired = False
+        while True:
+            read, began_s = self._events_read, self._client.clock.monotonic_s()
+            error = await self._list_and_follow(on_change, on_synced)
+            progress = self._events_read > read
+            lasted_s = self._client.clock.monotonic_s() - began_s
+            is_first_expiry = isinstance(error, WatchExpired) and not expired
+            expired = isinstance(error, WatchExpired)
+            if progress or is_first_expiry or lasted_s > self._timing.longest_wait_s:
+                backoff.reset()  # an answer is good news, unless it is the same one again
+            self.trouble = "" if error is None else _trouble_text(self._name, error)
+            self._observer.watch_ended(self._name, self.trouble, error)
+            if error is not None or not (progress or lasted_s > _SHORTEST_STREAM_S):
+                wait_s = backoff.next_s(error.retry_after_s if error else None)
+                await self._client.clock.sleep(wait_s)
+
+    async def _list_and_follow(
+        self, on_change: Callable[[Delta[T]], None], on_synced: Callable[[], None]
+    ) -> ApiError | None:
+        """List if need be, and follow until that ends; return why it ended early."""
+        try:
+            if not self._version:
+                version = await self._list(on_change)
+                on_synced()
+                self._version = version
+                self.synced = True
+            await self._follow(on_change)
+        except Unauthorized:
+            raise
+        except WatchExpired as expired:
+            self._version = ""
+            return expired
+        except ApiError as error:
+            return error
+        return None
+
+    async def _list(self, on_change: Callable[[Delta[T]], None]) -> str:
+        """Tell what a list shows; return the version that it shows."""
+        self._known_objects.begin()
+        token, items = "", min(_FIRST_PAGE, self._page_items)
+        while True:
+            request = build.list_page(self._target, items, token)
+            try:
+                # To fail at the first page loses nothing, and says at once that there is trouble.
+                data = await self._client.send(request, retry_policy=None if token else _NO_RETRY)
+            except WatchExpired:  # it took too long: fewer pages are faster
+                self._page_items = min(self._page_items * 4, _LONGEST_PAGE)
+                raise
+            except TooLarge:
+                if items == 1:
+                    raise
+                items = max(items // 10, 1)
+                continue
+            self._observer.watch_read(self._name, "PAGE")
+            with garbled_if_unreadable(request):
+                page = read_page(self._target.resource.struct, data)
+            for number, item in enumerate(page.items, start=1):
+                _deliver(on_change, self._deltas_of_item(item))
+                if number % _YIELD_EVERY == 0:
+                    await asyncio.sleep(0)  # a long list holds up nobody
+            items = self._next_page_items(len(data) // max(len(page.items), 1))
+            token = page.metadata.continue_token
+            if not token:
+                _deliver(on_change, self._known_objects.end())
+                return page.metadata.resource_version
+
+    def _next_page_items(self, item_bytes: int) -> int:
+        """Return how many items the next page has, if they are as large as those of the last."""
+        return max(min(_PAGE_BYTES // max(item_bytes, 1), self._page_items), 1)
+
+    async def _follow(self, on_change: Callable[[Delta[T]], None]) -> None:
+        """Tell what happens after the last version told, until the API server ends it."""
+        stream_s = int(self._timing.stream_s * (1 + self._jitter()))
+        request = build.watch(self._target, self._version, stream_s)
+        lines = LineSplitter()
+        async with self._client.stream(request, self._timing.silence_s) as pieces:
+            self.trouble = ""
+            async for piece in pieces:
+                for event in lines.feed(piece):
+                    self._process_event(request, event, on_change)
+
+    def _process_event(
+        self, request: Request, data: bytes, on_change: Callable[[Delta[T]], None]
+    ) -> None:
+        with garbled_if_unreadable(request):
+            event = decode_watch_event(data)
+            if event.type == "ERROR":
+                raise error_of_watch_event(request, event.object)
+            struct = PartialObject if event.type == "BOOKMARK" else self._target.resource.struct
+            current = read_object(struct, event.object)
+        if event.type != "BOOKMARK":
+            _deliver(
+                on_change, self._deltas_of_event(event.type, cast("T | UnreadableObject", current))
+            )
+        self._version = current.metadata.resource_version
+        self._observer.watch_read(self._name, event.type)
+        self._events_read += 1
+
+    def _deltas_of_item(self, item: T | UnreadableObject) -> Iterable[Delta[T]]:
+        if isinstance(item, UnreadableObject):
+            self._observer.watch_skipped(self._name, item)
+            return ()  # the end of the list says that it is gone, if it was ever there
+        return self._known_objects.listed(item)
+
+    def _deltas_of_event(self, event: str, current: T | UnreadableObject) -> Iterable[Delta[T]]:
+        if isinstance(current, UnreadableObject):
+            self._observer.watch_skipped(self._name, current)
+            return self._known_objects.deleted(current.metadata, None)
+        if event == "DELETED":
+            return self._known_objects.deleted(current.metadata, current)
+        return self._known_objects.updated(current)
+
+
+def _deliver(on_change: Callable[[Delta[T]], None], changes: Iterable[Delta[T]]) -> None:
+    for change in changes:
+        on_change(change)
+
+
+def _watch_name(target: ListTarget[Any]) -> str:
+    """Tell two watches of one kind apart, in as few words as there are watches."""
+    selected = (target.selection.labels, target.selection.fields)
+    where = f" in {target.namespace}" if target.namespace else ""
+    which = "".join(f" with {text}" for text in selected if text)
+    return f"{target.resource}{where}{which}"
+
+
+def _trouble_text(resource: str, error: ApiError) -> str:
+    """Say what is wrong, and what would help where we know it."""
+    if isinstance(error, Forbidden):
+        return f"{error}; the verbs needed are list and watch on {resource}"
+    if isinstance(error, NotFound) and "." in resource:
+        return f"{error}; {resource} are not served: is their CRD installed?"
+    return str(error)

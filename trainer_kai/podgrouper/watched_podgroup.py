@@ -1,0 +1,120 @@
+"""What the podgrouper keeps of a PodGroup: what it would write, and which fields it manages.
+
+The API server tracks the fields of each manager in managedFields. So a field that we no longer want
+is told from one that another client has set, and nothing has to be remembered between two
+reconciles. A client chooses the name of its manager, which proves nothing elsewhere: users may not
+write PodGroups, so here it is enough.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import msgspec
+
+from trainer_kai.api.meta import Key, Meta
+from trainer_kai.api.resource import Resource
+from trainer_kai.api.resources import JOBSETS, PODGROUPS
+
+__all__ = [
+    "FIELD_MANAGER",
+    "WATCHED_PODGROUPS",
+    "ManagedFieldPath",
+    "StoredPodGroup",
+    "WatchedPodGroup",
+    "field_paths",
+    "stored_podgroup",
+]
+
+ManagedFieldPath: TypeAlias = tuple[str, ...]
+
+FIELD_MANAGER: Final = "trainer-kai-podgrouper"
+
+
+class ManagedFieldsEntry(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """Which fields a manager has, in the API server's own notation."""
+
+    manager: str = ""
+    operation: str = ""
+    subresource: str = ""
+    fields_v1: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"{}"), name="fieldsV1")
+
+
+class WatchedPodGroupMeta(Meta, frozen=True, rename="camel", kw_only=True, gc=False):
+    """Metadata with its managers."""
+
+    managed_fields: tuple[ManagedFieldsEntry, ...] = ()
+
+
+class WatchedPodGroup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A PodGroup as it is followed; its spec as it is, to be compared with what is wanted."""
+
+    metadata: WatchedPodGroupMeta
+    spec: dict[str, Any] = {}
+
+
+class StoredPodGroup(NamedTuple):
+    """What is kept of a PodGroup."""
+
+    key: Key
+    uid: str
+    version: str
+    metadata: Mapping[str, Any]  # of it labels, annotations and owners
+    spec: Mapping[str, Any]
+    managed_paths: frozenset[ManagedFieldPath]
+
+
+WATCHED_PODGROUPS: Final = Resource(
+    PODGROUPS.group,
+    PODGROUPS.version,
+    PODGROUPS.plural,
+    PODGROUPS.kind,
+    namespaced=True,
+    struct=WatchedPodGroup,
+)
+
+
+def stored_podgroup(watched: WatchedPodGroup) -> StoredPodGroup:
+    """Return what is kept of a PodGroup."""
+    meta = watched.metadata
+    ours = frozenset[ManagedFieldPath]()
+    for managed in meta.managed_fields:
+        is_ours = managed.manager == FIELD_MANAGER and managed.operation == "Apply"
+        if is_ours and not managed.subresource:
+            ours |= _paths(bytes(managed.fields_v1))
+    owners = [
+        {"apiVersion": it.api_version, "kind": it.kind, "name": it.name, "uid": it.uid}
+        for it in meta.owner_references
+        if it.kind == JOBSETS.kind  # others may own it too
+    ]
+    metadata = {
+        "labels": meta.labels,
+        "annotations": meta.annotations,
+        "ownerReferences": owners,
+    }
+    return StoredPodGroup(meta.key, meta.uid, meta.resource_version, metadata, watched.spec, ours)
+
+
+def field_paths(
+    fields: Mapping[str, Any], start: ManagedFieldPath = ()
+) -> Iterator[ManagedFieldPath]:
+    """Yield the path of each value; a list is one value."""
+    for name, value in fields.items():
+        if isinstance(value, Mapping):
+            yield from field_paths(value, (*start, name))
+        else:
+            yield (*start, name)
+
+
+@lru_cache(maxsize=1024)  # the groups of a kind have the same fields
+def _paths(fields_v1: bytes) -> frozenset[ManagedFieldPath]:
+    return frozenset(_walk(msgspec.json.decode(fields_v1), ()))
+
+
+def _walk(node: Mapping[str, Any], start: ManagedFieldPath) -> Iterator[ManagedFieldPath]:
+    """Yield the path of each field; what is below a list belongs to the list."""
+    fields = {name[2:]: below for name, below in node.items() if name.startswith("f:")}
+    if not fields:
+        yield start
+    for name, below in fields.items():
+        yield from _walk(below, (*start, name))

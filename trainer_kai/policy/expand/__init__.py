@@ -1,0 +1,1 @@
+"""Which JobSet Trainer builds from a TrainJob and its runtime."""

@@ -1,0 +1,347 @@
+"""Which JobSet Trainer builds from a TrainJob and its runtime, as far as we read JobSets.
+
+It does what Trainer 2.3.0 does, surprises included, and what JobSet fills in after it. Images,
+commands and environments are left out, and reserved variables, initializers and the length of
+names, which admission checks, are not checked.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from trainer_kai.api.container import Container, ContainerPort, Resources
+from trainer_kai.api.jobset import ClaimPolicy, FailurePolicy, JobSet, JobSetSpec, ReplicatedJob
+from trainer_kai.api.meta import Meta, OwnerReference, TemplateMeta
+from trainer_kai.api.names import (
+    ANCESTOR_STEP,
+    COSCHEDULING_GROUP,
+    TRAINJOB_CONTROLLER,
+    VOLCANO_GROUP,
+)
+from trainer_kai.api.pod import PodSpec, PodTemplate, Volume
+from trainer_kai.api.quantity import Quantity, canonical_quantity
+from trainer_kai.api.resources import TRAINJOBS
+from trainer_kai.api.runtime import MLPolicy, Runtime
+from trainer_kai.api.trainjob import TrainJob
+from trainer_kai.errors import FieldError, FieldWarning
+from trainer_kai.policy.expand.runtime_patches import apply_runtime_patches, runtime_patch_faults
+from trainer_kai.policy.stages import INITIALIZERS
+
+__all__ = ["Expansion", "expand", "gets_resources_per_node", "num_nodes_index"]
+
+_TRAINER: Final = "trainer"  # the step that trains
+_NODE: Final = "node"  # its container, and with MPI the replicatedJob of the workers
+_LAUNCHER: Final = "launcher"
+_PORT: Final = ContainerPort(container_port=29500)
+_MPI_VOLUMES: Final = {_NODE: ("mpi-ssh-auth",), _LAUNCHER: ("mpi-ssh-auth", "mpi-hostfile")}
+
+
+class Expansion(NamedTuple):
+    """The JobSet, and why it will not come to be, or not as it was meant."""
+
+    jobset: JobSet
+    faults: tuple[FieldError, ...] = ()  # paths are those of the TrainJob
+
+
+def expand(job: TrainJob, runtime: Runtime) -> Expansion:
+    """Return the JobSet that will be built, and what of the TrainJob comes to nothing."""
+    template = apply_runtime_patches(runtime.spec.template, job.spec.runtime_patches)
+    jobs = template.spec.replicated_jobs
+    counts = _counts(jobs, job, runtime.spec.ml_policy)
+    port_index = _port_index(jobs, job, runtime.spec.ml_policy)
+    built = tuple(
+        _built(each, counts[i], job, runtime, has_port=i == port_index)
+        for i, each in enumerate(jobs)
+    )
+    spec = replace(
+        template.spec,
+        replicated_jobs=built,
+        failure_policy=_failure_policy(template.spec.failure_policy),
+        suspend=job.spec.suspend,
+        volume_claim_policies=tuple(map(_claims, template.spec.volume_claim_policies)),
+    )
+    jobset = JobSet(metadata=_metadata(job, template.metadata), spec=spec)
+    return Expansion(jobset, tuple(_faults(job, runtime, spec)))
+
+
+def num_nodes_index(job: TrainJob, runtime: Runtime) -> int | None:
+    """Return the place of the replicatedJob whose pods numNodes of a TrainJob counts."""
+    trainer = job.spec.trainer
+    if trainer is None or trainer.num_nodes is None:
+        return None
+    return _num_nodes_index(runtime.spec.template.spec.replicated_jobs, runtime.spec.ml_policy)
+
+
+def gets_resources_per_node(job: ReplicatedJob, place: int, runtime: Runtime) -> bool:
+    """Say whether resourcesPerNode is meant for the container at a place."""
+    containers = job.template.spec.template.spec.containers
+    return _gets_resources_per_node(job, runtime.spec.ml_policy) and place == _node_container_index(
+        containers
+    )
+
+
+def _metadata(job: TrainJob, template: TemplateMeta) -> Meta:
+    owner = OwnerReference(
+        api_version=TRAINJOBS.api_version,
+        kind=TRAINJOBS.kind,
+        name=job.metadata.name,
+        uid=job.metadata.uid,
+        controller=True,
+    )
+    return Meta(
+        name=job.metadata.name,
+        namespace=job.metadata.namespace,
+        labels=template.labels,
+        annotations=template.annotations,
+        owner_references=(owner,),
+    )
+
+
+def _failure_policy(policy: FailurePolicy | None) -> FailurePolicy | None:
+    if policy is None or policy.restart_strategy:
+        return policy
+    return replace(policy, restart_strategy="Recreate")
+
+
+def _claims(policy: ClaimPolicy) -> ClaimPolicy:
+    return ClaimPolicy(
+        retention_policy={"whenDeleted": "Delete", **(policy.retention_policy or {})}
+    )
+
+
+def _step(job: ReplicatedJob) -> str:
+    return job.template.metadata.labels.get(ANCESTOR_STEP, "")
+
+
+def _counts(jobs: Sequence[ReplicatedJob], job: TrainJob, policy: MLPolicy | None) -> list[int]:
+    """Return the pods of each replicatedJob's Jobs; only a TrainJob can ask for none."""
+    counts = []
+    for each in jobs:
+        own = each.template.spec.parallelism
+        if policy is not None and _step(each) == _TRAINER:
+            own = policy.num_nodes
+        counts.append(1 if own is None else max(own, 1))
+    scaled_index = _num_nodes_index(jobs, policy)
+    trainer = job.spec.trainer
+    if scaled_index is not None and trainer is not None and trainer.num_nodes is not None:
+        as_node = _launcher_is_node(policy)
+        counts[scaled_index] = max(trainer.num_nodes - 1, 1) if as_node else trainer.num_nodes
+    return counts
+
+
+def _num_nodes_index(jobs: Sequence[ReplicatedJob], policy: MLPolicy | None) -> int | None:
+    """Return the place of the replicatedJob whose pods numNodes of a TrainJob counts."""
+    if policy is not None and policy.mpi is not None:
+        return next((i for i, job in enumerate(jobs) if job.name == _NODE), None)
+    return _first_trainer(jobs)
+
+
+def _first_trainer(jobs: Sequence[ReplicatedJob]) -> int | None:
+    return next((i for i, job in enumerate(jobs) if _step(job) == _TRAINER), None)
+
+
+def _launcher_is_node(policy: MLPolicy | None) -> bool:
+    return policy is not None and policy.mpi is not None and policy.mpi.run_launcher_as_node
+
+
+def _port_index(
+    jobs: Sequence[ReplicatedJob], job: TrainJob, policy: MLPolicy | None
+) -> int | None:
+    """Return the place of the replicatedJob in which Trainer opens a port."""
+    if policy is None or job.spec.trainer is None:
+        return None
+    return _first_trainer(jobs) if policy.torch or policy.jax or policy.xgboost else None
+
+
+def _built(
+    job: ReplicatedJob, count: int, requested: TrainJob, runtime: Runtime, *, has_port: bool
+) -> ReplicatedJob:
+    spec = job.template.spec
+    pod = _with_policy(
+        spec.template.spec, job.name, requested.metadata.name, runtime.spec.ml_policy
+    )
+    trainer = requested.spec.trainer
+    if (
+        trainer
+        and trainer.resources_per_node
+        and _gets_resources_per_node(job, runtime.spec.ml_policy)
+    ):
+        pod = _with_resources(pod, trainer.resources_per_node)
+    if has_port:
+        pod = _with_port(pod)
+    built = replace(
+        spec,
+        parallelism=count,
+        completions=count,
+        completion_mode=spec.completion_mode or "Indexed",
+        template=PodTemplate(
+            metadata=_with_group_metadata(spec.template.metadata, requested.metadata.name, runtime),
+            spec=_with_canonical_quantities(pod),
+        ),
+    )
+    return replace(
+        job,
+        replicas=1 if _step(job) in {_TRAINER, *INITIALIZERS} else job.replicas,
+        template=replace(job.template, spec=built),
+    )
+
+
+def _with_policy(pod: PodSpec, name: str, trainjob: str, policy: MLPolicy | None) -> PodSpec:
+    """Add the volumes of MPI, and the volumes and the init container of Flux."""
+    if policy is None:
+        return pod
+    volumes = _MPI_VOLUMES.get(name, ()) if policy.mpi else ()
+    if policy.flux and name == _NODE:
+        entrypoint = f"{trainjob}-flux-entrypoint"
+        volumes += ("spack-install", "flux-install", entrypoint, "shared-memory", "flux-curve")
+        installer = Container(name="flux-installer")
+        pod = replace(pod, init_containers=(*pod.init_containers, installer))
+    mounted = {volume.name: volume for volume in pod.volumes}
+    mounted |= {volume: Volume(name=volume) for volume in volumes}
+    return replace(pod, volumes=tuple(mounted.values()))
+
+
+def _gets_resources_per_node(job: ReplicatedJob, policy: MLPolicy | None) -> bool:
+    """Say whether resourcesPerNode is meant for this one; workers only beside such a launcher."""
+    if policy is None:
+        return False
+    return _step(job) == _TRAINER or (_launcher_is_node(policy) and job.name == _NODE)
+
+
+def _node_container_index(containers: Sequence[Container]) -> int | None:
+    return next((i for i, each in enumerate(containers) if each.name == _NODE), None)
+
+
+def _with_resources(pod: PodSpec, requested: Resources) -> PodSpec:
+    """Merge resourcesPerNode over the container's own; Trainer drops the claims of both."""
+    at = _node_container_index(pod.containers)
+    if at is None:
+        return pod
+    own = pod.containers[at].resources
+    resources = Resources(
+        requests={**own.requests, **requested.requests}, limits={**own.limits, **requested.limits}
+    )
+    return _with_container(pod, at, replace(pod.containers[at], resources=resources))
+
+
+def _with_port(pod: PodSpec) -> PodSpec:
+    """Open the port; it takes the place of the first one that Trainer takes for the same."""
+    at = _node_container_index(pod.containers)
+    if at is None:
+        return pod
+    ports = list(pod.containers[at].ports)
+    same = next((i for i, port in enumerate(ports) if _is_same_port(port, _PORT)), len(ports))
+    ports[same : same + 1] = [_PORT]
+    return _with_container(pod, at, replace(pod.containers[at], ports=tuple(ports)))
+
+
+def _is_same_port(one: ContainerPort, other: ContainerPort) -> bool:
+    """Say whether Trainer takes two ports for one: no name is a name as well."""
+    return one.container_port == other.container_port or one.name == other.name
+
+
+def _has_duplicates(ports: Sequence[ContainerPort]) -> bool:
+    """Say whether Trainer takes any two for one, without comparing each with each."""
+    numbers = {port.container_port for port in ports}
+    names = {port.name for port in ports}
+    return min(len(numbers), len(names)) < len(ports)
+
+
+def _with_container(pod: PodSpec, at: int, container: Container) -> PodSpec:
+    containers = (*pod.containers[:at], container, *pod.containers[at + 1 :])
+    return replace(pod, containers=containers)
+
+
+def _with_group_metadata(metadata: TemplateMeta, trainjob: str, runtime: Runtime) -> TemplateMeta:
+    """Put the pods into the group that Trainer makes for another scheduler."""
+    policy = runtime.spec.pod_group_policy
+    if policy is not None and policy.coscheduling is not None:
+        labels = {**metadata.labels, COSCHEDULING_GROUP: trainjob}
+        metadata = replace(metadata, labels=labels)
+    if policy is not None and policy.volcano is not None:
+        annotations = {**metadata.annotations, VOLCANO_GROUP: trainjob}
+        metadata = replace(metadata, annotations=annotations)
+    return metadata
+
+
+def _with_canonical_quantities(pod: PodSpec) -> PodSpec:
+    """Write all quantities as Trainer passes them on."""
+    return replace(
+        pod,
+        containers=_canonical_containers(pod.containers),
+        init_containers=_canonical_containers(pod.init_containers),
+        overhead=_amounts(pod.overhead),
+        resources=_resources(pod.resources) if pod.resources else None,
+    )
+
+
+def _canonical_containers(containers: Sequence[Container]) -> tuple[Container, ...]:
+    return tuple(replace(each, resources=_resources(each.resources)) for each in containers)
+
+
+def _resources(resources: Resources) -> Resources:
+    requests, limits = _amounts(resources.requests), _amounts(resources.limits)
+    return replace(resources, requests=requests, limits=limits)
+
+
+def _amounts(amounts: Mapping[str, Quantity]) -> Mapping[str, Quantity]:
+    return {name: canonical_quantity(quantity) for name, quantity in amounts.items()}
+
+
+def _faults(job: TrainJob, runtime: Runtime, spec: JobSetSpec) -> Iterator[FieldError]:
+    """Say what is wrong; *spec* is the one that was built."""
+    if job.spec.managed_by not in {"", TRAINJOB_CONTROLLER}:
+        message = f"{job.spec.managed_by} manages this TrainJob: Trainer builds no JobSet"
+        yield FieldError("spec.managedBy", message)
+    if not spec.replicated_jobs:
+        yield FieldError("spec.runtimeRef", "the runtime has no replicatedJobs: nothing will run")
+    for each in spec.replicated_jobs:
+        yield from _port_faults(each)
+    yield from _trainer_faults(job, runtime.spec.ml_policy, spec.replicated_jobs)
+    yield from runtime_patch_faults(runtime.spec.template.spec, job.spec.runtime_patches)
+
+
+def _port_faults(job: ReplicatedJob) -> Iterator[FieldError]:
+    pod = job.template.spec.template.spec
+    for container in (*pod.init_containers, *pod.containers):
+        if _has_duplicates(container.ports):
+            message = (
+                f"container {container.name!r} of the runtime's {job.name!r} has two ports of one "
+                "number or without a name, which Trainer takes for one; the JobSet is refused"
+            )
+            yield FieldError("spec.runtimeRef", message)
+
+
+def _trainer_faults(
+    job: TrainJob, policy: MLPolicy | None, jobs: Sequence[ReplicatedJob]
+) -> Iterator[FieldError]:
+    trainer = job.spec.trainer
+    if trainer is None:
+        if policy and policy.flux:
+            yield FieldError("spec.trainer", "must be there with Flux: Trainer fails without it")
+        return
+    if trainer.num_nodes is not None:
+        yield from _node_faults(trainer.num_nodes, policy, jobs)
+    receivers = [each for each in jobs if _gets_resources_per_node(each, policy)]
+    pods = [each.template.spec.template.spec for each in receivers]
+    if trainer.resources_per_node and all(
+        _node_container_index(pod.containers) is None for pod in pods
+    ):
+        message = "nobody gets them: the runtime has no mlPolicy, or no container"
+        message += f" {_NODE!r} in a replicatedJob that is labelled {ANCESTOR_STEP}={_TRAINER}"
+        yield FieldWarning("spec.trainer.resourcesPerNode", message)
+
+
+def _node_faults(
+    nodes: int, policy: MLPolicy | None, jobs: Sequence[ReplicatedJob]
+) -> Iterator[FieldError]:
+    path = "spec.trainer.numNodes"
+    as_node = _launcher_is_node(policy)
+    if as_node and nodes > 1 and not {job.name for job in jobs} >= {_NODE, _LAUNCHER}:
+        message = f"must be 1: the runtime lacks one of {_NODE!r} and {_LAUNCHER!r}"
+        yield FieldError(path, f"{message}; the TrainJob is refused")
+    elif _num_nodes_index(jobs, policy) is None and not (as_node and nodes == 1):
+        mpi = policy is not None and policy.mpi is not None
+        what = f"called {_NODE!r}" if mpi else f"labelled {ANCESTOR_STEP}={_TRAINER}"
+        yield FieldWarning(path, f"has no effect: the runtime has no replicatedJob {what}")

@@ -1,0 +1,180 @@
+"""The template of a runtime after the runtimePatches of a TrainJob.
+
+As in a strategic merge patch: labels and node selectors by key, lists by name where Kubernetes
+gives them one, other lists whole; a later patch wins. Only the fields that a TrainJob can carry
+count. The API server drops the others, or refuses them.
+"""
+
+from collections.abc import Iterable, Iterator
+from functools import cache
+from typing import Any, Final, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from trainer_kai.api.container import Container
+from trainer_kai.api.jobset import JobSetSpec, ReplicatedJob
+from trainer_kai.api.meta import TemplateMeta
+from trainer_kai.api.pod import PodSpec, PodTemplate, SchedulingGate, Volume
+from trainer_kai.api.runtime import JobSetTemplate
+from trainer_kai.api.trainjob import RuntimePatch
+from trainer_kai.errors import FieldError
+
+__all__ = ["apply_runtime_patches", "runtime_patch_faults"]
+
+N = TypeVar("N", Container, SchedulingGate, Volume)
+
+_POD_FIELDS: Final = frozenset(
+    {
+        "affinity",
+        "containers",
+        "init_containers",
+        "node_selector",
+        "scheduling_gates",
+        "tolerations",
+        "volumes",
+    }
+)
+
+
+def apply_runtime_patches(
+    template: JobSetTemplate, patches: Iterable[RuntimePatch]
+) -> JobSetTemplate:
+    """Lay the patches over the template; what it has no replicatedJob for is left out."""
+    for patch in patches:
+        over = patch.training_runtime_spec.template
+        jobs = {job.name: job for job in over.spec.replicated_jobs}
+        listed = tuple(
+            _merged_job(job, jobs[job.name]) if job.name in jobs else job
+            for job in template.spec.replicated_jobs
+        )
+        metadata = _merged_metadata(template.metadata, over.metadata)
+        template = replace(
+            template, metadata=metadata, spec=replace(template.spec, replicated_jobs=listed)
+        )
+    return template
+
+
+def runtime_patch_faults(spec: JobSetSpec, patches: Iterable[RuntimePatch]) -> Iterator[FieldError]:
+    """Tell what the patches name that the template's *spec* does not have, or cannot be patched."""
+    known = {job.name: job for job in spec.replicated_jobs}
+    for i, patch in enumerate(patches):
+        over = patch.training_runtime_spec.template.spec
+        path = f"spec.runtimePatches[{i}].trainingRuntimeSpec.template.spec"
+        yield from _unpatchable(over, {"replicated_jobs"}, path)
+        for j, job in enumerate(over.replicated_jobs):
+            at = f"{path}.replicatedJobs[{j}]"
+            yield from _unpatchable(job, {"name", "template"}, at)
+            yield from _unpatchable(job.template.spec, {"template"}, f"{at}.template.spec")
+            if job.name in known:
+                base = known[job.name].template.spec.template.spec
+                yield from _pod_faults(base, job, f"{at}.template.spec.template.spec")
+            else:
+                names = ", ".join(known) or "none"
+                message = f"{job.name!r} is no replicatedJob of the runtime; it has {names}"
+                yield FieldError(f"{at}.name", f"{message}. The JobSet is refused")
+
+
+def _pod_faults(base: PodSpec, job: ReplicatedJob, path: str) -> Iterator[FieldError]:
+    over = job.template.spec.template.spec
+    yield from _unpatchable(over, _POD_FIELDS, path)
+    for field, has, patch in (
+        ("initContainers", base.init_containers, over.init_containers),
+        ("containers", base.containers, over.containers),
+    ):
+        names = {container.name for container in has}
+        for k, container in enumerate(patch):
+            at = f"{path}.{field}[{k}]"
+            yield from _unpatchable(container, {"name"}, at)
+            if container.name not in names:
+                message = f"the runtime's {job.name!r} has no container {container.name!r} here"
+                yield FieldError(f"{at}.name", f"{message}; it is added without an image")
+
+
+def _unpatchable(
+    value: msgspec.Struct, patchable: Iterable[str], path: str
+) -> Iterator[FieldError]:
+    """Tell which other fields are set, as far as that can be seen."""
+    for name, spelling, empty in _fields(type(value)):
+        if name not in patchable and getattr(value, name) != empty:
+            yield FieldError(f"{path}.{spelling}", "no patch can set this field")
+
+
+@cache
+def _fields(kind: type[msgspec.Struct]) -> tuple[tuple[str, str, Any], ...]:
+    """Return what the fields of a struct are called, in objects too, and what they are unset."""
+    empty = msgspec.convert({"name": ""}, kind)
+    fields = msgspec.structs.fields(kind)
+    return tuple((it.name, it.encode_name, getattr(empty, it.name)) for it in fields)
+
+
+def _merged_job(base: ReplicatedJob, over: ReplicatedJob) -> ReplicatedJob:
+    spec = base.template.spec
+    template = replace(
+        base.template,
+        metadata=_merged_metadata(base.template.metadata, over.template.metadata),
+        spec=replace(spec, template=_merged_pod(spec.template, over.template.spec.template)),
+    )
+    return replace(base, template=template)
+
+
+def _merged_pod(base: PodTemplate, over: PodTemplate) -> PodTemplate:
+    base_spec, over_spec = base.spec, over.spec
+    spec = replace(
+        base_spec,
+        affinity=_overlay(base_spec.affinity, over_spec.affinity),
+        containers=_merged_by_name(base_spec.containers, _names_only(over_spec.containers)),
+        init_containers=_merged_by_name(
+            base_spec.init_containers, _names_only(over_spec.init_containers)
+        ),
+        node_selector={**base_spec.node_selector, **over_spec.node_selector},
+        scheduling_gates=_merged_by_name(base_spec.scheduling_gates, over_spec.scheduling_gates),
+        tolerations=over_spec.tolerations or base_spec.tolerations,
+        volumes=_merged_by_name(base_spec.volumes, over_spec.volumes),
+    )
+    return PodTemplate(metadata=_merged_metadata(base.metadata, over.metadata), spec=spec)
+
+
+def _names_only(containers: tuple[Container, ...]) -> tuple[Container, ...]:
+    """Leave of containers what a patch can carry and we read: the names."""
+    return tuple(Container(name=container.name) for container in containers)
+
+
+def _merged_metadata(base: TemplateMeta, over: TemplateMeta) -> TemplateMeta:
+    return TemplateMeta(
+        name=over.name or base.name,
+        labels={**base.labels, **over.labels},
+        annotations={**base.annotations, **over.annotations},
+    )
+
+
+def _merged_by_name(base: tuple[N, ...], over: tuple[N, ...]) -> tuple[N, ...]:
+    """Merge lists whose items have names.
+
+    What is patched comes in the order of the patch. The rest keeps its order, each item before the
+    next patched one that it stood before; so what is new goes to the front.
+    """
+    place = {item.name: i for i, item in enumerate(base)}
+    patched = {item.name for item in over}
+    rest: list[N] = [item for item in base if item.name not in patched]
+    items: list[N] = []
+    for item in over:
+        at = place.get(item.name)
+        while rest and at is not None and place[rest[0].name] < at:
+            items.append(rest.pop(0))
+        items.append(item if at is None else _overlay(base[at], item))
+    return tuple(items + rest)
+
+
+def _overlay(base: Any, over: Any) -> Any:
+    """Lay what is set in one struct over another, field by field."""
+    if base is None or over is None:
+        return base if over is None else over
+    changed = {}
+    for name in over.__struct_fields__:
+        value = getattr(over, name)
+        if isinstance(value, msgspec.Struct):
+            changed[name] = _overlay(getattr(base, name), value)
+        elif value:
+            changed[name] = value
+    return replace(base, **changed)

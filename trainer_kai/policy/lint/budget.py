@@ -1,0 +1,67 @@
+"""How much work one TrainJob may cost in lint: all other TrainJobs wait meanwhile.
+
+Sizes are known before anything is walked, so what is too large is reported without being checked. A
+question that would take too long is not answered, and then nothing is reported: all answers are
+upper bounds, and no answer is one too.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from trainer_kai.api.affinity import Affinity
+from trainer_kai.api.container import Container
+from trainer_kai.api.jobset import JobSetSpec
+from trainer_kai.api.pod import PodSpec
+
+__all__ = ["MOST_PARTS", "LintBudget", "count_spec_parts"]
+
+MOST_PARTS = 25_000
+_CONTAINER = 20  # so much work as that many ports
+_AMOUNT = 10
+
+
+class LintBudget:
+    """How many steps may still be taken."""
+
+    def __init__(self, steps: int = 40_000) -> None:
+        self._left = steps
+
+    def spend(self, steps: int) -> bool:
+        """Say whether there is time for so many steps more, and take them."""
+        if steps > self._left:
+            return False
+        self._left -= steps
+        return True
+
+
+def count_spec_parts(specs: Iterable[JobSetSpec]) -> int:
+    """Return how many parts there are to be walked; above the most it is not counted further."""
+    count = 0
+    for spec in specs:
+        for job in spec.replicated_jobs:
+            for more in _pod_parts(job.template.spec.template.spec):
+                count += more
+                if count > MOST_PARTS:
+                    return count
+    return count
+
+
+def _pod_parts(pod: PodSpec) -> Iterator[int]:
+    yield _CONTAINER + len(pod.volumes) + len(pod.node_selector) + len(pod.tolerations)
+    yield len(pod.scheduling_gates)
+    yield from map(_container_parts, (*pod.init_containers, *pod.containers))
+    if pod.affinity is not None:
+        yield from _affinity_parts(pod.affinity)
+
+
+def _container_parts(container: Container) -> int:
+    resources = container.resources
+    amounts = len(resources.requests) + len(resources.limits)
+    return _CONTAINER + len(container.ports) + _AMOUNT * amounts
+
+
+def _affinity_parts(affinity: Affinity) -> Iterator[int]:
+    required = affinity.node_affinity.required if affinity.node_affinity else None
+    for term in required.node_selector_terms if required else ():
+        yield 1
+        for requirement in (*term.match_expressions, *term.match_fields):
+            yield 4 + len(requirement.values)

@@ -1,0 +1,29 @@
+"""What is known of a cluster when a TrainJob is linted: nodes, queues, PriorityClasses, Topologies.
+
+A kind that has not been listed yet is None, and nothing is reported about it.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from trainer_kai.api.names import AMD_GPU, GPU
+from trainer_kai.api.priority import PriorityClass
+from trainer_kai.api.queue import QueueSpec
+from trainer_kai.api.topology import TopologySpec
+from trainer_kai.policy.lint.node_index import NodeIndex
+
+__all__ = ["NOTHING_KNOWN", "KnownCluster"]
+
+
+class KnownCluster(NamedTuple):
+    """Kinds by name."""
+
+    nodes: NodeIndex | None = None
+    queues: Mapping[str, QueueSpec] | None = None
+    priorities: Mapping[str, PriorityClass] | None = None
+    topologies: Mapping[str, TopologySpec] | None = None
+    autoscales: bool = False  # nodes come when there is too little room
+    gpus: tuple[str, ...] = (GPU, AMD_GPU)  # which resources are devices to queues
+
+
+NOTHING_KNOWN = KnownCluster()

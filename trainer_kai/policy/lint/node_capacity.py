@@ -1,0 +1,319 @@
+"""Whether the current nodes, if they were empty, could hold a pod, or what starts together.
+
+Three rules for each PodGroup: a pod against the largest node, all pods against all nodes, all pods
+against the largest domain in which they must be. Where not one node of a kind exists today, the
+size of a new one is unknown: that is a warning, and no more.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from trainer_kai.api.names import PODS
+from trainer_kai.policy.finding import Finding, FindingCode
+from trainer_kai.policy.lint.budget import LintBudget
+from trainer_kai.policy.lint.node_index import NodeIndex
+from trainer_kai.policy.lint.subgroup_demand import (
+    SubGroupDemand,
+    container_path,
+    count_path,
+    names_text,
+    pod_path,
+)
+from trainer_kai.policy.pods.requests import ResourceAmounts, format_amount
+
+__all__ = ["NodeCapacityCheck", "RequiredDomain"]
+
+_MOST_LISTED: Final = 3  # names in a message
+_DOMAIN_STEPS: Final = 8  # steps that it takes to find one
+
+
+class RequiredDomain(NamedTuple):
+    """That pods must be in one domain."""
+
+    path: str  # where it is asked for
+    level: str  # what the level is called
+    topology: str
+    labels: tuple[str, ...]  # of the nodes, the coarsest first
+
+
+class _PodKind(NamedTuple):
+    """Pods that ask for the same and that the same nodes take."""
+
+    demands: tuple[SubGroupDemand, ...]
+    requests: ResourceAmounts
+    eligible: int
+    capacities: tuple[tuple[int, int], ...]  # nodes, and how many such pods each of them holds
+
+    @property
+    def needed(self) -> int:
+        return sum(demand.needed for demand in self.demands)
+
+    def capacity_of(self, among: int) -> int:
+        """Return how many of them some nodes hold."""
+        return sum((nodes & among).bit_count() * each for nodes, each in self.capacities)
+
+
+class NodeCapacityCheck:
+    """The nodes, and what was found out of them so far."""
+
+    def __init__(self, nodes: NodeIndex, budget: LintBudget, *, autoscales: bool) -> None:
+        self._nodes: Final = nodes
+        self._budget: Final = budget
+        self._blocks: Final = not autoscales
+        self._pod_kinds: Final[dict[tuple[tuple[tuple[str, int], ...], int], _PodKind]] = {}
+
+    def podgroup_findings(
+        self,
+        demands: Sequence[SubGroupDemand],
+        needs: ResourceAmounts,
+        domain_required: RequiredDomain | None,
+        *,
+        all_needed: bool,
+    ) -> Iterator[Finding]:
+        """Yield what is too large: a pod, else the whole, else the whole for a domain."""
+        eligible = [self._nodes.eligible_for(demand.pod) for demand in demands]
+        pod_findings: list[Finding] = []
+        for demand, nodes in zip(demands, eligible, strict=True):
+            pod_findings += self._pod_findings(demand, nodes, needed=all_needed)
+        if pod_findings:
+            yield from pod_findings
+            return
+        kinds = self._kinds(demands, eligible) if all_needed else ()
+        if kinds is None:
+            return
+        total_findings = [*self._total_findings(demands, kinds, needs, eligible)]
+        yield from total_findings
+        if domain_required is not None and not total_findings:
+            yield from self._domain_findings(demands, kinds, needs, domain_required, eligible)
+
+    def podset_findings(
+        self, demand: SubGroupDemand, domain_required: RequiredDomain
+    ) -> Iterator[Finding]:
+        """Yield whether the pods of one Job are too many for a domain."""
+        one = demand._replace(subgroup=demand.subgroup._replace(replicas=1))
+        eligible = [self._nodes.eligible_for(demand.pod)]
+        kinds = self._kinds([one], eligible)
+        if kinds is not None and kinds[0].capacities:
+            needs = {name: amount * one.needed for name, amount in one.requests.items()}
+            yield from self._domain_findings([one], kinds, needs, domain_required, eligible)
+
+    def _pod_findings(
+        self, demand: SubGroupDemand, eligible: int, *, needed: bool
+    ) -> Iterator[Finding]:
+        """Yield why no node holds a pod alone."""
+        if not eligible:
+            yield _no_node_today(pod_path(demand.job_index), self._no_node_reason(demand))
+            return
+        kind = self._kind(demand, eligible)
+        if kind is None or kind.capacities:
+            return
+        most = self._largest_amounts(demand.requests, eligible)
+        over = [name for name, amount in demand.requests.items() if amount > most[name]]
+        if not over:
+            message = f"no node has all that a pod of {demand.job.name} asks for; ask for less"
+            path = pod_path(demand.job_index)
+            yield Finding(path, message, self._blocks and needed, FindingCode.POD_TOO_LARGE)
+            return
+        name = max(over, key=lambda it: (not most[it], demand.requests[it] / max(most[it], 1)))
+        path = container_path(demand, name)
+        if not most[name]:
+            yield _no_node_today(path, f"no node that takes {demand.job.name} has any {name} today")
+            return
+        message = (
+            f"each pod of {demand.job.name} asks for "
+            f"{format_amount(name, demand.requests[name])} {name}, and "
+            f"{_largest_text(eligible)} has {format_amount(name, most[name])}; ask for that or less"
+        )
+        yield Finding(path, message, self._blocks and needed, FindingCode.POD_TOO_LARGE)
+
+    def _total_findings(
+        self,
+        demands: Sequence[SubGroupDemand],
+        kinds: Sequence[_PodKind],
+        needs: ResourceAmounts,
+        eligible: Iterable[int],
+    ) -> Iterator[Finding]:
+        """Yield whether all nodes together are too small."""
+        for kind in kinds:
+            capacity = kind.capacity_of(kind.eligible)
+            if kind.needed > capacity:
+                message = (
+                    f"{kind.needed} pods of {names_text(kind.demands)} start together, and "
+                    f"{_all_text(kind.eligible, 'hold')} {capacity}; ask for {capacity} or fewer"
+                )
+                path = count_path(kind.demands)
+                yield Finding(path, message, self._blocks, FindingCode.PODGROUP_TOO_LARGE)
+                return
+        among = _union(eligible)
+        name = next(iter(self._lacking(needs, among)), None)
+        if name is not None:
+            allocatable = format_amount(name, self._total(name, among))
+            message = (
+                f"what starts together asks for {format_amount(name, needs[name])} {name}, and "
+                f"{_all_text(among, 'have')} {allocatable}; ask for that or less"
+            )
+            yield Finding(
+                count_path(demands), message, self._blocks, FindingCode.PODGROUP_TOO_LARGE
+            )
+
+    def _domain_findings(
+        self,
+        demands: Sequence[SubGroupDemand],
+        kinds: Sequence[_PodKind],
+        needs: ResourceAmounts,
+        domain_required: RequiredDomain,
+        eligible: Iterable[int],
+    ) -> Iterator[Finding]:
+        """Yield whether every domain is too small."""
+        among = _union(eligible)
+        domains = self._domains(domain_required, among, is_one_kind=len(kinds) == 1)
+        if domains is None:
+            return
+        if not domains:
+            few = len(domain_required.labels) == 1
+            labels = ("the label " if few else "all of the labels ") + ", ".join(
+                domain_required.labels
+            )
+            yield _no_node_today(
+                domain_required.path, f"no node that takes them has {labels} today"
+            )
+            return
+        best = 0
+        for domain in sorted(domains, key=int.bit_count, reverse=True):
+            if not self._budget.spend(sum(len(kind.capacities) for kind in kinds) + 4):
+                return
+            capacities = [kind.capacity_of(domain) for kind in kinds]
+            best = max(best, *capacities, 0)
+            enough = all(kind.needed <= one for kind, one in zip(kinds, capacities, strict=True))
+            if enough and (len(kinds) == 1 or not any(self._lacking(needs, domain & among))):
+                return
+        count = sum(demand.needed for demand in demands)
+        where = f"one {domain_required.level} of topology {domain_required.topology}"
+        message = f"{count} pods of {names_text(demands)} must be in {where}, and none holds them"
+        if len(kinds) == 1:
+            message = message.removesuffix("none holds them")
+            message += f"the largest holds {best}; ask for {best} or fewer, or a coarser level"
+        yield Finding(domain_required.path, message, self._blocks, FindingCode.DOMAIN_TOO_SMALL)
+
+    def _domains(
+        self, domain_required: RequiredDomain, among: int, *, is_one_kind: bool
+    ) -> list[int] | None:
+        """Return the domains; where each is a node, one of each size will do for pods alike."""
+        if is_one_kind and self._nodes.is_unique_label(domain_required.labels[-1]):
+            among = self._nodes.with_labels(domain_required.labels, among)
+            sizes = (nodes & among for _, nodes in self._nodes.by_allocatable())
+            return [nodes & -nodes for nodes in sizes if nodes]
+        found = []
+        for domain in self._nodes.domains(domain_required.labels, among):
+            if not self._budget.spend(_DOMAIN_STEPS + len(domain_required.labels)):
+                return None
+            found.append(domain)
+        return found
+
+    def _kinds(
+        self, demands: Sequence[SubGroupDemand], eligible: Sequence[int]
+    ) -> tuple[_PodKind, ...] | None:
+        """Put parts together that ask for the same of the same nodes."""
+        found: dict[tuple[tuple[tuple[str, int], ...], int], _PodKind] = {}
+        for demand, nodes in zip(demands, eligible, strict=True):
+            kind = self._kind(demand, nodes)
+            if kind is None:
+                return None
+            key = _key(demand, nodes)
+            before = found[key].demands if key in found else ()
+            found[key] = kind._replace(demands=(*before, demand))
+        return tuple(found.values())
+
+    def _kind(self, demand: SubGroupDemand, eligible: int) -> _PodKind | None:
+        """Return how many such pods each node holds; None if that takes too long."""
+        key = _key(demand, eligible)
+        if key in self._pod_kinds:
+            return self._pod_kinds[key]
+        if not self._budget.spend(self._nodes.distinct_count * (4 + len(demand.requests))):
+            return None
+        capacity = []
+        for allocatable, nodes in self._nodes.by_allocatable():
+            each = _capacity(demand.requests, allocatable) if nodes & eligible else 0
+            if each:
+                capacity.append((nodes & eligible, each))
+        self._pod_kinds[key] = _PodKind((), demand.requests, eligible, tuple(capacity))
+        return self._pod_kinds[key]
+
+    def _largest_amounts(self, requests: ResourceAmounts, among: int) -> Mapping[str, int]:
+        """Return the most that any of some nodes has of what is asked for."""
+        allocatables = [
+            allocatable for allocatable, nodes in self._nodes.by_allocatable() if nodes & among
+        ]
+        return {
+            name: max(allocatable.get(name, 0) for allocatable in allocatables) for name in requests
+        }
+
+    def _lacking(self, needs: ResourceAmounts, among: int) -> Iterator[str]:
+        """Yield of what some nodes have too little in all; nothing where it takes too long."""
+        if self._budget.spend(self._nodes.distinct_count * (2 + len(needs))):
+            for name, amount in needs.items():
+                if amount > self._total(name, among):
+                    yield name
+
+    def _total(self, name: str, among: int) -> int:
+        return sum(
+            allocatable.get(name, 0) * (nodes & among).bit_count()
+            for allocatable, nodes in self._nodes.by_allocatable()
+        )
+
+    def _no_node_reason(self, demand: SubGroupDemand) -> str:
+        """Say why no node takes a pod."""
+        nodes, name = self._nodes, demand.job.name
+        if not nodes.all:
+            return "there is no node today"
+        selected = nodes.selected_by(demand.pod)
+        if selected:
+            taints = _listed(nodes.taints(selected))
+            return f"{name} tolerates no node that it selects today; their taints are {taints}"
+        for label, value in demand.pod.node_selector.items():
+            values = nodes.label_values(label)
+            if value not in values:
+                are = "are" if len(values) > 1 else "is"
+                right = f"; there {are} {_listed(values)}" if values else ""
+                return f"no node has {label}={value} today, which {name} selects{right}"
+        return f"no node is what {name} selects today"
+
+
+def _no_node_today(path: str, message: str) -> Finding:
+    return Finding(path, f"{message}; it waits for one", code=FindingCode.NO_NODE_TODAY)
+
+
+def _key(demand: SubGroupDemand, eligible: int) -> tuple[tuple[tuple[str, int], ...], int]:
+    return tuple(sorted(demand.requests.items())), eligible
+
+
+def _capacity(requests: ResourceAmounts, allocatable: Mapping[str, int]) -> int:
+    """Return how many such pods a node holds."""
+    capacity = allocatable.get(PODS, 2**63) // 1000
+    for name, amount in requests.items():
+        capacity = min(capacity, allocatable.get(name, 0) // amount)
+    return capacity
+
+
+def _union(sets: Iterable[int]) -> int:
+    found = 0
+    for one in sets:
+        found |= one
+    return found
+
+
+def _largest_text(nodes: int) -> str:
+    count = nodes.bit_count()
+    return "the one node for it" if count == 1 else f"the largest of {count} nodes for it"
+
+
+def _all_text(nodes: int, verb: str) -> str:
+    count = nodes.bit_count()
+    if count == 1:
+        return f"the one node for them {'has' if verb == 'have' else f'{verb}s'}"
+    return f"the {count} nodes for them {verb}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_LISTED
+    return ", ".join(names[:_MOST_LISTED]) + (f" and {more} more" if more > 0 else "")

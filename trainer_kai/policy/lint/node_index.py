@@ -1,0 +1,236 @@
+"""The nodes of a cluster as bit sets, so that upper bounds for a pod are found without a walk.
+
+A set of nodes is an integer with a bit for each, so the cost follows the number of different nodes,
+not the number of nodes. All answers are upper bounds: cordons and conditions pass, and what is not
+checked (volumes, other pods, ports, comparisons of labels) excludes no node.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple, TypeAlias, TypeVar
+
+from trainer_kai.api.affinity import Toleration
+from trainer_kai.api.names import CLOUD_NODE_PREFIX, CPU, NODE_PREFIX
+from trainer_kai.api.node import Node, Taint
+from trainer_kai.api.pod import PodSpec
+from trainer_kai.api.quantity import QuantityError, milli, whole
+from trainer_kai.api.selector import NodeSelectorTerm, Requirement
+
+__all__ = ["NodeIndex"]
+
+K = TypeVar("K")
+
+_EXCLUDING_EFFECTS: Final = ("NoSchedule", "NoExecute")
+_TRANSIENT_PREFIXES: Final = (NODE_PREFIX, CLOUD_NODE_PREFIX)  # taints of states
+_NAME: Final = "metadata.name"
+_MOST_COMPARISONS: Final = 400  # taints with tolerations, for one pod
+
+Allocatable: TypeAlias = tuple[
+    tuple[str, int], ...
+]  # what nodes have that are alike, in thousandths
+
+
+class _NodeFacts(NamedTuple):
+    labels: Mapping[str, str]
+    taints: frozenset[tuple[str, str, str]]
+    allocatable: Allocatable
+
+
+class NodeIndex:
+    """All nodes, as they were told last."""
+
+    def __init__(self, nodes: Iterable[Node] = ()) -> None:
+        self._bits: Final[dict[str, int]] = {}
+        self._free_bits: Final[list[int]] = []
+        self._facts: Final[list[_NodeFacts | None]] = []  # by bit
+        self._all = 0
+        self._by_label_value: Final[dict[str, dict[str, int]]] = {}
+        self._by_label: Final[dict[str, int]] = {}  # by label, whatever its value
+        self._taints: Final[dict[tuple[str, str, str], int]] = {}
+        self._by_allocatable: Final[dict[Allocatable, int]] = {}
+        self._amounts: Final[dict[Allocatable, Mapping[str, int]]] = {}
+        for node in nodes:
+            self.put(node)
+
+    @property
+    def all(self) -> int:
+        """Return the set of all nodes."""
+        return self._all
+
+    @property
+    def distinct_count(self) -> int:
+        """Return how many different nodes there are."""
+        return len(self._by_allocatable)
+
+    def by_allocatable(self) -> Iterator[tuple[Mapping[str, int], int]]:
+        """Yield what nodes have, in thousandths, and which ones have it."""
+        for allocatable, nodes in self._by_allocatable.items():
+            yield self._amounts[allocatable], nodes
+
+    def put(self, node: Node) -> None:
+        """Take a node as it is now; one that cannot be read is none."""
+        name = node.metadata.name
+        facts = _read(node)
+        bit = self._bits.get(name)
+        if bit is not None and self._facts[bit] == facts:
+            return
+        self.drop(name)
+        if facts is None:
+            return
+        bit = self._free_bits.pop() if self._free_bits else len(self._facts)
+        if bit == len(self._facts):
+            self._facts.append(None)
+        self._bits[name], self._facts[bit] = bit, facts
+        self._all |= 1 << bit
+        self._toggle(facts, 1 << bit)
+
+    def drop(self, name: str) -> None:
+        """Forget a node."""
+        bit = self._bits.pop(name, None)
+        facts = None if bit is None else self._facts[bit]
+        if bit is not None and facts is not None:
+            self._facts[bit] = None
+            self._free_bits.append(bit)
+            self._all ^= 1 << bit
+            self._toggle(facts, 1 << bit)
+
+    def eligible_for(self, pod: PodSpec) -> int:
+        """Return the nodes that could take a pod, whatever it asks for."""
+        found = self.selected_by(pod)
+        return found and found & ~self._untolerated(pod.tolerations)
+
+    def selected_by(self, pod: PodSpec) -> int:
+        """Return the nodes that a pod selects, whatever they are tainted with."""
+        found = self._all
+        for label, value in pod.node_selector.items():
+            found &= self._by_label_value.get(label, {}).get(value, 0)
+        affinity = pod.affinity.node_affinity if pod.affinity else None
+        if found and affinity is not None and affinity.required is not None:
+            either = 0
+            for term in affinity.required.node_selector_terms:
+                either |= self._matching_term(term)
+            found &= either
+        return found
+
+    def label_values(self, label: str) -> tuple[str, ...]:
+        """Return the values that nodes have for a label."""
+        return tuple(sorted(self._by_label_value.get(label, ())))
+
+    def taints(self, among: int) -> tuple[str, ...]:
+        """Return which taints keep pods from some nodes, as kubectl writes them."""
+        found = sorted(taint for taint, nodes in self._taints.items() if nodes & among)
+        return tuple(f"{key}={value}:{effect}" for key, value, effect in found)
+
+    def is_unique_label(self, label: str) -> bool:
+        """Say whether no two nodes have the same value for a label."""
+        return len(self._by_label_value.get(label, ())) == self._by_label.get(label, 0).bit_count()
+
+    def with_labels(self, labels: Sequence[str], among: int) -> int:
+        """Return the nodes that have all of some labels."""
+        for label in labels:
+            among &= self._by_label.get(label, 0)
+        return among
+
+    def domains(self, labels: Sequence[str], among: int) -> Iterator[int]:
+        """Yield the nodes that have the same values for all labels; none without one of them."""
+        remaining = self.with_labels(labels, among)
+        while remaining:
+            facts = self._facts[(remaining & -remaining).bit_length() - 1]
+            domain = remaining
+            if facts is not None:
+                for label in labels:
+                    domain &= self._by_label_value[label][facts.labels[label]]
+            yield domain
+            remaining &= ~domain
+
+    def _toggle(self, facts: _NodeFacts, bit: int) -> None:
+        """Add a node where it is not, or take it out; what nobody has is forgotten."""
+        for label, value in facts.labels.items():
+            _toggle_bit(self._by_label, label, bit)
+            _toggle_bit(self._by_label_value.setdefault(label, {}), value, bit)
+            if label not in self._by_label:
+                del self._by_label_value[label]
+        for taint in facts.taints:
+            _toggle_bit(self._taints, taint, bit)
+        _toggle_bit(self._by_allocatable, facts.allocatable, bit)
+        if facts.allocatable not in self._by_allocatable:
+            del self._amounts[facts.allocatable]
+        else:
+            self._amounts.setdefault(facts.allocatable, dict(facts.allocatable))
+
+    def _untolerated(self, tolerations: Sequence[Toleration]) -> int:
+        """Return the nodes with a taint that is not tolerated; where that takes long, none."""
+        if len(self._taints) * (len(tolerations) + 1) > _MOST_COMPARISONS:
+            return 0
+        found = 0
+        for taint, nodes in self._taints.items():
+            if not any(_tolerates(toleration, taint) for toleration in tolerations):
+                found |= nodes
+        return found
+
+    def _matching_term(self, term: NodeSelectorTerm) -> int:
+        """Return the nodes of which all of it may be true; of a term without wishes none."""
+        if not term.match_expressions and not term.match_fields:
+            return 0
+        found = self._all
+        for requirement in term.match_expressions:
+            found &= self._matching_requirement(requirement)
+        for requirement in term.match_fields:
+            if requirement.key == _NAME and requirement.operator == "In":
+                found &= self._named(requirement.values)
+        return found
+
+    def _named(self, names: Iterable[str]) -> int:
+        found = 0
+        for name in names:
+            found |= 1 << self._bits[name] if name in self._bits else 0
+        return found
+
+    def _matching_requirement(self, requirement: Requirement) -> int:
+        values = self._by_label_value.get(requirement.key, {})
+        if requirement.operator in {"In", "NotIn"}:
+            found = 0
+            for value in requirement.values:
+                found |= values.get(value, 0)
+            return found if requirement.operator == "In" else self._all & ~found
+        if requirement.operator == "DoesNotExist":
+            return self._all & ~self._by_label.get(requirement.key, 0)
+        return self._by_label.get(
+            requirement.key, 0
+        )  # Exists; and for Gt and Lt it must be there at least
+
+
+def _toggle_bit(sets: dict[K, int], key: K, bit: int) -> None:
+    """Put a node into a set, or take it out; a set without nodes is forgotten."""
+    found = sets.get(key, 0) ^ bit
+    if found:
+        sets[key] = found
+    else:
+        del sets[key]
+
+
+def _read(node: Node) -> _NodeFacts | None:
+    try:
+        allocatable = {
+            name: max(milli(quantity) if name == CPU else whole(quantity) * 1000, 0)
+            for name, quantity in node.status.allocatable.items()
+        }
+    except QuantityError:
+        return None
+    taints = frozenset(
+        (it.key, it.value, it.effect) for it in node.spec.taints if _is_permanent(it)
+    )
+    return _NodeFacts(node.metadata.labels, taints, Allocatable(tuple(sorted(allocatable.items()))))
+
+
+def _is_permanent(taint: Taint) -> bool:
+    """Say whether a taint is there to stay, as far as anybody can tell."""
+    return taint.effect in _EXCLUDING_EFFECTS and not taint.key.startswith(_TRANSIENT_PREFIXES)
+
+
+def _tolerates(toleration: Toleration, taint: tuple[str, str, str]) -> bool:
+    key, value, effect = taint
+    if toleration.effect not in {"", effect}:
+        return False
+    if toleration.operator in {"", "Equal"}:
+        return (toleration.key, toleration.value) == (key, value)
+    return toleration.key in {"", key}

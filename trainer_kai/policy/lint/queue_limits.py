@@ -1,0 +1,125 @@
+"""Whether what starts together is more than the limit or quota of its queue, or of one above it.
+
+A limit holds for every workload, a quota for what is non-preemptible. Queues count CPU, memory and
+devices; fractions of devices are left out here.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from typing import Final, NamedTuple
+
+from trainer_kai.api.names import CPU, MEMORY, MIG_PREFIX
+from trainer_kai.api.quantity import format_bytes, format_milli
+from trainer_kai.api.queue import QueueResource, QueueResources, QueueSpec
+from trainer_kai.policy.finding import Finding, FindingCode
+from trainer_kai.policy.pods.requests import ResourceAmounts
+
+__all__ = ["over_limits", "over_quotas"]
+
+_GPU: Final = "GPU"
+_MIG: Final = re.compile(re.escape(MIG_PREFIX) + r"([1-9][0-9]?)g\.[0-9]{1,4}gb")
+_UNITS: Final = {CPU: 1, MEMORY: 10**9, _GPU: 1000}  # thousandths in what a queue counts in
+_MAX_DEPTH: Final = 100
+
+
+class _QueueBound(NamedTuple):
+    """What one queue may have of one resource, in thousandths."""
+
+    queue: str
+    name: str
+    most: Decimal
+
+
+def over_limits(
+    path: str,
+    needs: ResourceAmounts,
+    gpus: tuple[str, ...],
+    queue: str,
+    queues: Mapping[str, QueueSpec],
+) -> Iterator[Finding]:
+    """Yield the first limit on the way up that is smaller than what starts together asks for."""
+    counted = _queue_resources(needs, gpus)
+    for bound in _bounds(queue, queues, "limit"):
+        requested = counted.get(bound.name, 0)
+        if requested > bound.most:
+            message = (
+                f"what starts together asks for {_amount_text(bound.name, requested)}, and "
+                f"{_queue_text(bound.queue, queue)} may have {_bound_text(bound)} at most; "
+                "ask for that or less, or name another queue"
+            )
+            yield Finding(path, message, blocks=True, code=FindingCode.OVER_LIMIT)
+            return
+
+
+def over_quotas(
+    path: str,
+    needs: ResourceAmounts,
+    gpus: tuple[str, ...],
+    queue: str,
+    queues: Mapping[str, QueueSpec],
+) -> Iterator[Finding]:
+    """Yield the same of quotas, for what cannot be preempted."""
+    counted = _queue_resources(needs, gpus)
+    for bound in _bounds(queue, queues, "quota"):
+        requested = counted.get(bound.name, 0)
+        if requested > bound.most:
+            message = (
+                "it cannot be preempted and asks for "
+                f"{_amount_text(bound.name, requested)}, and the quota of "
+                f"{_queue_text(bound.queue, queue)} is {_bound_text(bound)}; "
+                "ask for that or less, or let it be preempted"
+            )
+            yield Finding(path, message, blocks=True, code=FindingCode.OVER_QUOTA)
+            return
+
+
+def _queue_resources(needs: ResourceAmounts, gpus: tuple[str, ...]) -> Mapping[str, int]:
+    """Return what queues count, in thousandths."""
+    found = {CPU: needs.get(CPU, 0), MEMORY: needs.get(MEMORY, 0), _GPU: 0}
+    for name, amount in needs.items():
+        slices = _MIG.fullmatch(name)
+        if name in gpus:
+            found[_GPU] += amount
+        elif slices:
+            found[_GPU] += amount * int(slices[1])
+    return found
+
+
+def _bounds(queue: str, queues: Mapping[str, QueueSpec], field: str) -> Iterator[_QueueBound]:
+    """Yield what bounds a queue, and those above it as far as they are known."""
+    name = queue
+    for _ in range(_MAX_DEPTH):
+        spec = queues.get(name)
+        if spec is None:
+            return
+        resources = spec.resources or QueueResources()
+        for kind, share in (
+            (_GPU, resources.gpu),
+            (CPU, resources.cpu),
+            (MEMORY, resources.memory),
+        ):
+            number = _bound_value(share, field)
+            if number is not None:
+                yield _QueueBound(name, kind, number * _UNITS[kind])
+        name = spec.parent_queue
+
+
+def _bound_value(share: QueueResource, field: str) -> Decimal | None:
+    """Return a bound; None where there is none, or one that cannot be meant."""
+    number = share.limit if field == "limit" else share.quota
+    return number if number.is_finite() and number >= 0 else None
+
+
+def _queue_text(name: str, queue: str) -> str:
+    return f"queue {name}" if name == queue else f"queue {name} above {queue}"
+
+
+def _amount_text(name: str, thousandths: int) -> str:
+    if name == MEMORY:
+        return f"{format_bytes(-(-thousandths // 1000))} memory"
+    return f"{format_milli(thousandths)} {name if name == _GPU else 'CPU'}"
+
+
+def _bound_text(bound: _QueueBound) -> str:
+    return _amount_text(bound.name, int(bound.most))

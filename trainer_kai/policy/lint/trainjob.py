@@ -1,0 +1,110 @@
+"""Lint for a TrainJob: of the JobSet that Trainer will build from it and its runtime.
+
+The author of a TrainJob can change the TrainJob. So a path is one of its fields: the one that set
+the value, else the runtime it names, with the place in the runtime.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.names import TRAINJOB_CONTROLLER
+from trainer_kai.api.runtime import Runtime
+from trainer_kai.api.trainjob import TrainJob
+from trainer_kai.errors import FieldWarning
+from trainer_kai.policy.expand.carried_metadata import with_carried_metadata
+from trainer_kai.policy.expand.jobset import expand, gets_resources_per_node, num_nodes_index
+from trainer_kai.policy.finding import Finding, FindingCode
+from trainer_kai.policy.lint.budget import MOST_PARTS, count_spec_parts
+from trainer_kai.policy.lint.jobset import MOST_FINDINGS, lint_jobset
+from trainer_kai.policy.lint.known_cluster import KnownCluster
+from trainer_kai.policy.podgroups.manifests import GroupingRules
+
+__all__ = ["is_refusable", "lint_trainjob"]
+
+_RUNTIME: Final = "spec.runtimeRef"
+_JOB_PATH: Final = re.compile(r"spec\.replicatedJobs\[([0-9]+)\]\.template\.spec\.(.+)")
+_AMOUNT_PATH: Final = re.compile(
+    r"template\.spec\.containers\[([0-9]+)\]\.resources\.(limits|requests)\[(.+)\]"
+)
+_METADATA_PATH: Final = re.compile(r"metadata\.(labels|annotations)\[(.+)\]")
+_UNKNOWN_NAMES: Final = (FindingCode.UNKNOWN_PRIORITY, FindingCode.UNKNOWN_TOPOLOGY)
+
+
+def lint_trainjob(
+    job: TrainJob, runtime: Runtime, queue: str, rules: GroupingRules, cluster: KnownCluster
+) -> tuple[Finding, ...]:
+    """Return what is wrong with a TrainJob; nothing if somebody else builds or places it."""
+    policy = runtime.spec.pod_group_policy
+    is_foreign = policy is not None and (policy.coscheduling or policy.volcano)
+    if is_foreign or job.spec.managed_by not in {"", TRAINJOB_CONTROLLER}:
+        return ()
+    patches = (it.training_runtime_spec.template.spec for it in job.spec.runtime_patches)
+    if count_spec_parts((runtime.spec.template.spec, *patches)) > MOST_PARTS:
+        message = f"it has more than {MOST_PARTS} parts with its runtime, so it is not looked at"
+        return (Finding(_RUNTIME, message, code=FindingCode.NOT_CHECKED),)
+    built = expand(job, runtime)
+    jobset = with_carried_metadata(built.jobset, job.metadata.labels, job.metadata.annotations)
+    paths = _TrainJobPaths(job, runtime, built.jobset)
+    found = [
+        Finding(it.path, it.message, not isinstance(it, FieldWarning), FindingCode.NOT_BUILT)
+        for it in built.faults
+    ]
+    found += map(paths.in_trainjob, lint_jobset(jobset, queue, rules, cluster))
+    return tuple(sorted(found, key=lambda it: not it.blocks)[:MOST_FINDINGS])
+
+
+def is_refusable(finding: Finding) -> bool:
+    """Say whether a site that refuses what cannot run refuses a TrainJob for it."""
+    return finding.blocks or finding.code in _UNKNOWN_NAMES
+
+
+class _TrainJobPaths:
+    """Where in a TrainJob it is said what is wrong with its JobSet."""
+
+    def __init__(self, job: TrainJob, runtime: Runtime, expanded: JobSet) -> None:
+        """Be told of the JobSet before anything is carried over from the TrainJob."""
+        self._job: Final = job
+        self._runtime: Final = runtime
+        self._expanded: Final = expanded
+        self._num_nodes_index: Final = num_nodes_index(job, runtime)
+
+    def in_trainjob(self, finding: Finding) -> Finding:
+        """Return a finding with a path in the TrainJob."""
+        own_path = next(self._own_paths(finding.path), None)
+        if own_path is not None:
+            return finding._replace(path=own_path)
+        reference = self._job.spec.runtime_ref
+        where = f"{reference.kind} {reference.name}, spec.template.{finding.path}"
+        return finding._replace(path=_RUNTIME, message=f"{finding.message} ({where})")
+
+    def _own_paths(self, path: str) -> Iterator[str]:
+        """Yield the field of the TrainJob that said it."""
+        metadata_match = _METADATA_PATH.fullmatch(path)
+        if metadata_match:
+            field, name = metadata_match.groups()
+            meta = self._expanded.metadata
+            if name not in (meta.labels if field == "labels" else meta.annotations):
+                yield path
+            return
+        found = _JOB_PATH.fullmatch(path)
+        if found is None:
+            return
+        index, rest = int(found[1]), found[2]
+        if rest == "parallelism" and index == self._num_nodes_index:
+            yield "spec.trainer.numNodes"
+        amount = _AMOUNT_PATH.fullmatch(rest)
+        if amount and self._sets_amount(index, int(amount[1]), amount[2], amount[3]):
+            yield f"spec.trainer.resourcesPerNode.{amount[2]}[{amount[3]}]"
+
+    def _sets_amount(self, index: int, place: int, field: str, name: str) -> bool:
+        """Say whether an amount of a container is the TrainJob's."""
+        trainer = self._job.spec.trainer
+        if trainer is None or trainer.resources_per_node is None:
+            return False
+        resources = trainer.resources_per_node
+        amounts = resources.limits if field == "limits" else resources.requests
+        return name in amounts and gets_resources_per_node(
+            self._expanded.spec.replicated_jobs[index], place, self._runtime
+        )

@@ -1,0 +1,96 @@
+"""Keys of labels and annotations that look like one that is read, and are not.
+
+A misspelled key has no effect and no error: the TrainJob runs, only not as it was meant, and a
+queue is as it was. So keys within two letters of one of ours are reported, and keys that stand
+among the labels though they are annotations, or the other way round. Other keys are ignored.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice, takewhile
+from typing import Final, NamedTuple
+
+from trainer_kai.api.names import (
+    ACCESS,
+    ANTICIPATED,
+    CONSOLIDATION,
+    EVICTED_BY,
+    LAST_CHECKPOINT,
+    LAST_START,
+    MEMBERS,
+    NODE_POOL,
+    PRIORITY_CLASS_NAME,
+    QUEUE,
+    RECLAIM_GOAL,
+    RESERVED,
+    STAGE,
+    STALE_SINCE,
+)
+from trainer_kai.errors import FieldError
+from trainer_kai.policy.expand.carried_metadata import CARRIED_ANNOTATIONS, CARRIED_LABELS
+
+__all__ = [
+    "PODGROUP_KEYS",
+    "QUEUE_KEYS",
+    "TRAINJOB_KEYS",
+    "KnownKeys",
+    "is_similar",
+    "misspelled_keys",
+]
+
+
+class KnownKeys(NamedTuple):
+    """What is read of an object of some kind."""
+
+    labels: tuple[str, ...]
+    annotations: tuple[str, ...]
+
+
+TRAINJOB_KEYS: Final = KnownKeys((QUEUE, *CARRIED_LABELS), (*CARRIED_ANNOTATIONS, LAST_CHECKPOINT))
+QUEUE_KEYS: Final = KnownKeys((NODE_POOL,), (RECLAIM_GOAL, CONSOLIDATION, ACCESS))
+PODGROUP_KEYS: Final = KnownKeys(
+    (QUEUE, NODE_POOL, PRIORITY_CLASS_NAME),
+    (STALE_SINCE, LAST_START, ANTICIPATED, RESERVED, EVICTED_BY, STAGE, MEMBERS),
+)
+_MAX_DIFFERENCE: Final = 2
+_MOST: Final = 200  # of labels, and of annotations; others may have thousands
+
+
+def misspelled_keys(
+    labels: Mapping[str, str], annotations: Mapping[str, str], read: KnownKeys = TRAINJOB_KEYS
+) -> Iterator[FieldError]:
+    """Yield each name that is not read as it stands, and what would be right."""
+    yield from _faults(labels, "labels", read.labels, read.annotations)
+    yield from _faults(annotations, "annotations", read.annotations, read.labels)
+
+
+def is_similar(given: str, right: str) -> bool:
+    """Say whether one becomes the other by changing at most two letters beside each other."""
+    one, other = given.lower(), right.lower()
+    if abs(len(one) - len(other)) > _MAX_DIFFERENCE:
+        return False
+    prefix_length = _common_prefix_length(one, other)
+    one, other = one[prefix_length:], other[prefix_length:]
+    suffix_length = _common_prefix_length(one[::-1], other[::-1])
+    return max(len(one), len(other)) - suffix_length <= _MAX_DIFFERENCE
+
+
+def _common_prefix_length(one: str, other: str) -> int:
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+
+
+def _faults(
+    given: Mapping[str, str], what: str, read: Sequence[str], other_keys: Sequence[str]
+) -> Iterator[FieldError]:
+    for name in islice(given, _MOST):
+        path = f"metadata.{what}[{name}]"
+        if name in other_keys:
+            right = "annotations" if what == "labels" else "labels"
+            yield FieldError(path, f"is read among the {right} only: move it there")
+        elif name not in read:
+            meant = _nearest(name, (*read, *other_keys))
+            if meant:
+                yield FieldError(path, f"nobody reads this name; is {meant} meant?")
+
+
+def _nearest(given: str, names: Iterable[str]) -> str:
+    return next((name for name in names if is_similar(given, name)), "")

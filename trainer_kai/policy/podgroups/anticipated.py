@@ -1,0 +1,232 @@
+"""The pods of a PodGroup that do not exist yet: annotation `trainer-kai.dev/anticipated`.
+
+A PodGroup whose later pods are created only when the first ones run must find room for all of them
+at once. So the annotation names those pods with their requests, and what must be complete or ready
+before the PodGroup may start. All of it follows from the spec of the JobSet, so it is written once:
+its readers subtract the pods that exist. The schema stands in the README of `trainer_kai/policy`.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from trainer_kai.api.affinity import Affinity, Toleration, TopologySpread
+from trainer_kai.api.jobset import ReplicatedJob
+from trainer_kai.api.names import GPU_FRACTION, GPU_FRACTION_DEVICES, GPU_MEMORY, MPS
+from trainer_kai.api.pod import Pod, PodSpec, PodTemplate, Volume
+from trainer_kai.policy.podgroups.names import podset_name_prefix
+from trainer_kai.policy.podgroups.planned import (
+    MOST_CONSTRAINED,
+    MOST_EXPECTED,
+    MOST_SUB_GROUPS,
+    PlannedPodGroup,
+    PlannedSubGroup,
+)
+from trainer_kai.policy.pods.requests import (
+    ANY_ADDRESS,
+    TCP,
+    format_amounts,
+    pod_host_ports,
+    pod_requests,
+)
+from trainer_kai.policy.pods.spec_limits import has_inter_pod_constraints
+from trainer_kai.policy.stages import READY, pods_at_once
+
+__all__ = [
+    "AnticipatedAnnotation",
+    "AnticipatedHostPort",
+    "AnticipatedPods",
+    "StageDependency",
+    "anticipated_annotation",
+    "anticipated_pod",
+    "read_anticipated",
+]
+
+
+class StageDependency(
+    msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True
+):
+    """What must be over, or ready, before any pod of the group is placed.
+
+    It is when *count* pods are in each of its sub-groups; a pod that begins only afterwards proves
+    it as well, when those before it have long been removed.
+    """
+
+    replicated_job: str
+    status: str
+    group: str = ""  # its group; none where another scheduler has it
+    sub_group_prefix: str
+    replicas: int
+    count: int
+    before: tuple[str, ...] = ()  # which of this group's begin only afterwards, by their prefixes
+
+
+class AnticipatedHostPort(
+    msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True
+):
+    """A port of the node, on one address of it or on all."""
+
+    port: int
+    protocol: str = ""  # TCP
+    host_ip: str = msgspec.field(default="", name="hostIP")
+
+
+class AnticipatedPods(
+    msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True
+):
+    """Pods of one replicatedJob that exist later: *count* in each sub-group; what each needs."""
+
+    sub_group_prefix: str
+    replicas: int
+    count: int
+    requests: Mapping[str, str] = {}
+    sharing: Mapping[str, str] = {}  # annotations by which it asks for a part of a GPU
+    node_selector: Mapping[str, str] = {}
+    affinity: Affinity | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    priority_class_name: str = ""
+    labels: Mapping[str, str] = {}  # of the template
+    topology_spread_constraints: tuple[TopologySpread, ...] = ()
+    host_ports: tuple[AnticipatedHostPort, ...] = ()
+    volumes: tuple[Volume, ...] = ()  # those that are claims
+
+
+class AnticipatedAnnotation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """All that a group says of what is not there."""
+
+    after: tuple[StageDependency, ...] = ()
+    later: tuple[AnticipatedPods, ...] = ()
+
+
+_SHARING: Final = (GPU_FRACTION, GPU_MEMORY, GPU_FRACTION_DEVICES, MPS)
+_decoder: Final = msgspec.json.Decoder(AnticipatedAnnotation)
+
+
+def anticipated_annotation(
+    podgroup: PlannedPodGroup, jobs: Mapping[str, ReplicatedJob], group_of: Callable[[str], str]
+) -> str:
+    """Write what a unit says of pods to come; empty where there is nothing to say."""
+    value = AnticipatedAnnotation(
+        after=_stage_dependencies(podgroup, jobs, group_of), later=_anticipated_pods(podgroup, jobs)
+    )
+    return (
+        msgspec.json.encode(value, order="sorted").decode()
+        if value != AnticipatedAnnotation()
+        else ""
+    )
+
+
+def read_anticipated(text: str) -> AnticipatedAnnotation:
+    """Read the annotation; raise `msgspec.DecodeError` for what is none, or expects too much.
+
+    It may be of any version, and by hand; what reads it counts on its bounds.
+    """
+    declared = _decoder.decode(text) if text else AnticipatedAnnotation()
+    excess = _size_fault(declared)
+    if excess:
+        raise msgspec.ValidationError(excess)
+    return declared
+
+
+def _size_fault(declared: AnticipatedAnnotation) -> str:
+    """Say what is too much in it."""
+    for path, each in (("after", declared.after), ("later", declared.later)):
+        replicas = max((one.replicas for one in each), default=0)
+        if replicas > MOST_SUB_GROUPS:
+            return f"{path}: {replicas} replicas, and {MOST_SUB_GROUPS} are the most"
+    constrained = [one for one in declared.later if _has_inter_pod_constraints(one)]
+    return _expected_fault(declared.later, "pods", MOST_EXPECTED) or _expected_fault(
+        constrained, "pods with affinity, spread or ports", MOST_CONSTRAINED
+    )
+
+
+def _expected_fault(anticipated_pods: Iterable[AnticipatedPods], pods: str, most: int) -> str:
+    expected = sum(max(one.replicas, 0) * max(one.count, 0) for one in anticipated_pods)
+    if expected <= most:
+        return ""
+    return f"later: {expected} {pods} are expected, and {most} of one PodGroup are the most"
+
+
+def _has_inter_pod_constraints(one: AnticipatedPods) -> bool:
+    declared = PodSpec(
+        affinity=one.affinity, topology_spread_constraints=one.topology_spread_constraints
+    )
+    return bool(one.host_ports) or has_inter_pod_constraints(declared)
+
+
+def _stage_dependencies(
+    podgroup: PlannedPodGroup, jobs: Mapping[str, ReplicatedJob], group_of: Callable[[str], str]
+) -> tuple[StageDependency, ...]:
+    dependents: dict[tuple[str, str], list[str]] = {}
+    for edge in podgroup.after:
+        dependents.setdefault((edge.before, edge.status), []).append(podset_name_prefix(edge.after))
+    return tuple(
+        StageDependency(
+            replicated_job=name,
+            status=status,
+            group=group_of(name),
+            sub_group_prefix=podset_name_prefix(name),
+            replicas=jobs[name].replicas,
+            count=pods_at_once(jobs[name]) if status == READY else _completions(jobs[name]),
+            before=tuple(before),
+        )
+        for (name, status), before in dependents.items()
+    )
+
+
+def _completions(job: ReplicatedJob) -> int:
+    """Return how many pods of each Job must succeed; one is enough where they are not counted."""
+    spec = job.template.spec
+    if spec.completions is not None:
+        return spec.completions
+    return 1
+
+
+def _anticipated_pods(
+    podgroup: PlannedPodGroup, jobs: Mapping[str, ReplicatedJob]
+) -> tuple[AnticipatedPods, ...]:
+    return tuple(
+        _anticipated_subgroup(subgroup, jobs[subgroup.name])
+        for subgroup in podgroup.subgroups
+        if subgroup.is_anticipated
+    )
+
+
+def _anticipated_subgroup(subgroup: PlannedSubGroup, job: ReplicatedJob) -> AnticipatedPods:
+    pod = anticipated_pod(job.template.spec.template)
+    return msgspec.structs.replace(
+        pod,
+        sub_group_prefix=podset_name_prefix(subgroup.name),
+        replicas=subgroup.replicas,
+        count=subgroup.pods,
+    )
+
+
+def anticipated_pod(template: PodTemplate | Pod) -> AnticipatedPods:
+    """Return what one pod is like, in no sub-group."""
+    meta, spec = template.metadata, template.spec
+    return AnticipatedPods(
+        sub_group_prefix="",
+        replicas=1,
+        count=1,
+        requests=format_amounts(pod_requests(spec)),
+        sharing={k: meta.annotations[k] for k in _SHARING if k in meta.annotations},
+        node_selector=spec.node_selector,
+        affinity=spec.affinity,
+        tolerations=spec.tolerations,
+        priority_class_name=spec.priority_class_name,
+        labels=meta.labels,
+        topology_spread_constraints=spec.topology_spread_constraints,
+        host_ports=tuple(_host_ports(spec)),
+        volumes=tuple(one for one in spec.volumes if one.persistent_volume_claim),
+    )
+
+
+def _host_ports(spec: PodSpec) -> Iterator[AnticipatedHostPort]:
+    for protocol, number, address in dict.fromkeys(pod_host_ports(spec)):
+        yield AnticipatedHostPort(
+            port=number,
+            protocol="" if protocol == TCP else protocol,
+            host_ip="" if address == ANY_ADDRESS else address,
+        )

@@ -1,0 +1,89 @@
+"""The record that a TrainJob is evicted: `trainer-kai.dev/evicted-by` on its PodGroups.
+
+A TrainJob is suspended while its pods terminate, and meanwhile they are charged to no queue. So the
+record stands where no user may write: on the PodGroups. It names its TrainJob and its PodGroup by
+their uids, which the API server chooses: an object that was created with a record, from a backup or
+forged, counts for nothing. The TrainJob's annotation of the same name is a copy for people. Where
+the API server refuses the copy (annotations have a size limit), the record says that there is none,
+so that a missing copy is not taken for a change by the user.
+"""
+
+from typing import NamedTuple
+
+import msgspec
+
+from trainer_kai.api.names import EVICTED_BY
+from trainer_kai.api.podgroup import PodGroup
+from trainer_kai.api.trainjob import TrainJob
+
+__all__ = [
+    "EvictionRecord",
+    "encode_eviction_record",
+    "eviction_reason",
+    "is_evicted",
+    "read_eviction_record",
+]
+
+
+class EvictionRecord(NamedTuple):
+    """What the record of an eviction says of the suspension of its TrainJob."""
+
+    reason: str
+    at: str  # RFC 3339
+    is_copied: bool  # the TrainJob has a copy of the record, unless its user took it away
+    was_suspend_requested: (
+        bool  # the manifest applied last asked for a suspension, and the TrainJob ran
+    )
+
+
+class _Record(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """What is written."""
+
+    train_job: str = ""  # uid
+    pod_group: str = ""  # uid
+    why: str = ""
+    at: str = ""  # RFC 3339
+    copied: bool = True  # an older version wrote no record without a copy
+    asked: bool = False
+
+
+def encode_eviction_record(job: TrainJob, podgroup: PodGroup, eviction: EvictionRecord) -> str:
+    """Write that a TrainJob is evicted, for one of its PodGroups."""
+    record = _Record(
+        train_job=job.metadata.uid,
+        pod_group=podgroup.metadata.uid,
+        why=eviction.reason,
+        at=eviction.at,
+        copied=eviction.is_copied,
+        asked=eviction.was_suspend_requested,
+    )
+    return msgspec.json.encode(record).decode()
+
+
+def is_evicted(job: TrainJob, podgroup: PodGroup) -> bool:
+    """Say whether a PodGroup says that this very TrainJob is evicted."""
+    return _record(job, podgroup) is not None
+
+
+def read_eviction_record(job: TrainJob, podgroup: PodGroup) -> EvictionRecord | None:
+    """Return what a PodGroup says of the suspension of this very TrainJob, if it is evicted."""
+    found = _record(job, podgroup)
+    return EvictionRecord(found.why, found.at, found.copied, found.asked) if found else None
+
+
+def eviction_reason(job: TrainJob, podgroup: PodGroup) -> str:
+    """Return why a TrainJob is evicted, by one of its PodGroups; nothing if it is not."""
+    found = _record(job, podgroup)
+    return found.why if found else ""
+
+
+def _record(job: TrainJob, podgroup: PodGroup) -> _Record | None:
+    text = podgroup.metadata.annotations.get(EVICTED_BY)
+    if not text:  # of nearly all
+        return None
+    try:
+        found = msgspec.json.decode(text, type=_Record)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
+    named, meant = (found.train_job, found.pod_group), (job.metadata.uid, podgroup.metadata.uid)
+    return found if named == meant and all(meant) else None

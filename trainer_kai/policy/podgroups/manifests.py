@@ -1,0 +1,290 @@
+"""The PodGroup manifest of each planned PodGroup of a JobSet.
+
+A manifest is sent as a server-side apply: all fields that are ours, every time, since a field that
+is left out would be removed. Fields of others (`reserved`, back-off, a topology that another client
+assigned) are not named, and stay.
+
+Our own scheduler reads KAI's tree: a SubGroup for each replicatedJob, a PodSet for each of its
+Jobs. An external one gets a flat PodGroup for each stage, whose minimum sinks as pods succeed.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, Literal, NamedTuple
+
+from trainer_kai.api.jobset import JobSet, ReplicatedJob
+from trainer_kai.api.names import (
+    ANTICIPATED,
+    GANG,
+    JOBSET_NAME,
+    MEMBERS,
+    NODE_POOL,
+    PREEMPTIBILITY,
+    PREEMPTION_DELAY,
+    PRIORITY_CLASS_NAME,
+    QUEUE,
+    STAGE,
+    STALENESS_GRACE_PERIOD,
+    TOP_OWNER,
+    TOPOLOGY,
+    TOPOLOGY_PREFERRED,
+    TOPOLOGY_REQUIRED,
+)
+from trainer_kai.api.requested_values import requested_annotation_faults, requested_label_faults
+from trainer_kai.api.resources import JOBSETS, PODGROUPS
+from trainer_kai.policy.podgroups.anticipated import anticipated_annotation
+from trainer_kai.policy.podgroups.names import podgroup_name, podset_name
+from trainer_kai.policy.podgroups.planned import PlannedPodGroup, PlannedSubGroup, PodGroupPlan
+from trainer_kai.policy.podgroups.pod_counts import JobPodCounts
+from trainer_kai.policy.queueing.priority_classes import DEFAULT_PRIORITY_CLASS, SYSTEM_CLASS_PREFIX
+
+__all__ = ["GroupingMode", "GroupingRules", "planned_podgroup_name", "podgroup_manifests"]
+
+GroupingMode = Literal["bundled", "external"]
+ManifestFields = dict[str, Any]
+
+_NEVER: Final = "-1s"  # evicted for being incomplete
+
+
+class GroupingRules(NamedTuple):
+    """What a site decides."""
+
+    mode: GroupingMode
+    scheduler_name: str
+    default_queue: str
+    kueue: bool = False  # it runs here
+
+
+def podgroup_manifests(
+    jobset: JobSet,
+    plan: PodGroupPlan,
+    rules: GroupingRules,
+    counts: Mapping[str, JobPodCounts] | None = None,
+) -> Iterator[ManifestFields]:
+    """Yield the wanted groups of a JobSet; *counts* are its pods, for an external scheduler."""
+    jobs = {job.name: job for job in jobset.spec.replicated_jobs}
+    levels = _levels(plan)
+    for podgroup, level in zip(plan.podgroups, levels, strict=True):
+        annotations = {
+            STAGE: _stage(podgroup, level, max(levels)),
+            MEMBERS: _members_text(podgroup),
+            TOP_OWNER: _owner_text(jobset),
+        }
+        if rules.mode == "bundled":
+            annotations[ANTICIPATED] = anticipated_annotation(
+                podgroup, jobs, lambda n: _podgroup_name_of(jobset, plan, n)
+            )
+            spec = _tree(podgroup, jobs)
+        else:
+            spec = _flat(jobset, podgroup, jobs, counts or {})
+        yield {
+            "apiVersion": PODGROUPS.api_version,
+            "kind": PODGROUPS.kind,
+            "metadata": {
+                "name": planned_podgroup_name(jobset, podgroup),
+                "namespace": jobset.metadata.namespace,
+                "labels": _labels(jobset, podgroup),
+                "annotations": {name: text for name, text in annotations.items() if text},
+                "ownerReferences": [_owner(jobset)],
+            },
+            "spec": {**_requested_fields(jobset, podgroup, jobs, rules), **spec},
+        }
+
+
+def planned_podgroup_name(jobset: JobSet, podgroup: PlannedPodGroup) -> str:
+    """Return the name of a unit's group."""
+    return podgroup_name(jobset.metadata.name, jobset.metadata.uid, podgroup.suffix)
+
+
+def _podgroup_name_of(jobset: JobSet, plan: PodGroupPlan, name: str) -> str:
+    podgroup = plan.podgroup_of(name)
+    return planned_podgroup_name(jobset, podgroup) if podgroup else ""
+
+
+def _labels(jobset: JobSet, podgroup: PlannedPodGroup) -> dict[str, str]:
+    labels = {JOBSET_NAME: jobset.metadata.name, GANG: podgroup.suffix}
+    for name in (QUEUE, NODE_POOL):
+        if jobset.metadata.labels.get(name):
+            labels[name] = jobset.metadata.labels[name]
+    return labels
+
+
+def _owner(jobset: JobSet) -> ManifestFields:
+    return {
+        "apiVersion": JOBSETS.api_version,
+        "kind": JOBSETS.kind,
+        "name": jobset.metadata.name,
+        "uid": jobset.metadata.uid,
+    }
+
+
+def _owner_text(jobset: JobSet) -> str:
+    """Write the owner as KAI does, for whoever shows it."""
+    meta = jobset.metadata
+    return (
+        f"name: {meta.name}\nuid: {meta.uid}\ngroup: {JOBSETS.group}\n"
+        f"version: {JOBSETS.version}\nkind: {JOBSETS.kind}\n"
+    )
+
+
+def _levels(plan: PodGroupPlan) -> list[int]:
+    """Return for each unit how many stages there are up to it; those before it stand before it."""
+    levels: list[int] = []
+    level_of: dict[str, int] = {}
+    for podgroup in plan.podgroups:
+        levels.append(1 + max((level_of.get(edge.before, 0) for edge in podgroup.after), default=0))
+        level_of |= {subgroup.name: levels[-1] for subgroup in podgroup.subgroups}
+    return levels
+
+
+def _stage(podgroup: PlannedPodGroup, level: int, last: int) -> str:
+    names_by_status: dict[str, list[str]] = {}
+    for edge in podgroup.after:
+        names_by_status.setdefault(edge.status, []).append(edge.before)
+    after = " and ".join(
+        f"{', '.join(dict.fromkeys(names))} {status}" for status, names in names_by_status.items()
+    )
+    return f"{level}/{last}" + (f" after {after}" if after else "")
+
+
+def _members_text(podgroup: PlannedPodGroup) -> str:
+    return " + ".join(
+        f"{subgroup.replicas * subgroup.pods} "
+        f"{subgroup.name}{' later' if subgroup.is_anticipated else ''}"
+        for subgroup in podgroup.subgroups
+    )
+
+
+def _requested_fields(
+    jobset: JobSet,
+    podgroup: PlannedPodGroup,
+    jobs: Mapping[str, ReplicatedJob],
+    rules: GroupingRules,
+) -> ManifestFields:
+    """Return what the JobSet asks for; what cannot be meant is left out, as KAI does."""
+    meta = jobset.metadata
+    labels = _valid_labels(meta.labels)
+    annotations = _valid_annotations(meta.annotations)
+    pods = [jobs[subgroup.name].template.spec.template.spec for subgroup in podgroup.subgroups]
+    pod_class = next(
+        (pod.priority_class_name for pod in pods if pod.priority_class_name), DEFAULT_PRIORITY_CLASS
+    )
+    label_class = labels.get(PRIORITY_CLASS_NAME, "")
+    if rules.mode == "external" and label_class.startswith(
+        SYSTEM_CLASS_PREFIX
+    ):  # KAI would let it choose
+        label_class = (
+            label_class if {pod.priority_class_name for pod in pods} == {label_class} else ""
+        )
+    external = _NEVER if rules.mode == "external" else None
+    requested: ManifestFields = {
+        "queue": meta.labels.get(QUEUE) or rules.default_queue,
+        "priorityClassName": label_class or pod_class,
+        "preemptibility": labels.get(PREEMPTIBILITY),
+        "preemptionDelay": annotations.get(PREEMPTION_DELAY),
+        "stalenessGracePeriod": annotations.get(STALENESS_GRACE_PERIOD, external),
+        "topologyConstraint": _topology(annotations),
+    }
+    return {name: value for name, value in requested.items() if value}
+
+
+def _valid_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
+    invalid = {fault.path for fault in requested_annotation_faults(annotations, "")}
+    return {name: text for name, text in annotations.items() if f"[{name}]" not in invalid}
+
+
+def _valid_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    invalid = {fault.path for fault in requested_label_faults(labels, "")}
+    return {name: text for name, text in labels.items() if f"[{name}]" not in invalid}
+
+
+def _topology(annotations: Mapping[str, str]) -> ManifestFields | None:
+    names = {
+        "topology": annotations.get(TOPOLOGY),
+        "requiredTopologyLevel": annotations.get(TOPOLOGY_REQUIRED),
+        "preferredTopologyLevel": annotations.get(TOPOLOGY_PREFERRED),
+    }
+    return {name: text for name, text in names.items() if text} if names["topology"] else None
+
+
+def _tree(podgroup: PlannedPodGroup, jobs: Mapping[str, ReplicatedJob]) -> ManifestFields:
+    podsets = {
+        podset_name(subgroup.name, i): subgroup
+        for subgroup in podgroup.subgroups
+        for i in range(subgroup.replicas)
+    }
+    if any(subgroup.name in podsets for subgroup in podgroup.subgroups):
+        # One is called like the leaf of another. Without the inner nodes all leaves are needed.
+        flat = [
+            _podset(name, jobs[subgroup.name], subgroup.min_member)
+            for name, subgroup in podsets.items()
+        ]
+        return {"minSubGroup": len(flat), "subGroups": flat}
+    nodes: list[ManifestFields] = []
+    for subgroup in podgroup.subgroups:
+        nodes.append({"name": subgroup.name, "minSubGroup": subgroup.replicas})
+        nodes += (
+            {
+                **_podset(podset_name(subgroup.name, i), jobs[subgroup.name], subgroup.min_member),
+                "parent": subgroup.name,
+            }
+            for i in range(subgroup.replicas)
+        )
+    return {"minSubGroup": podgroup.min_subgroups, "subGroups": nodes}
+
+
+def _podset(name: str, job: ReplicatedJob, min_member: int) -> ManifestFields:
+    podset: ManifestFields = {"name": name, "minMember": min_member}
+    topology = _topology(_valid_annotations(job.template.metadata.annotations))
+    if topology and len(topology) > 1:
+        podset["topologyConstraint"] = topology
+    return podset
+
+
+def _flat(
+    jobset: JobSet,
+    podgroup: PlannedPodGroup,
+    jobs: Mapping[str, ReplicatedJob],
+    counts: Mapping[str, JobPodCounts],
+) -> ManifestFields:
+    """Count what is needed; less once members are done and others wait to take their places again.
+
+    An external scheduler does not count those that succeeded, so a pod that is made again beside
+    them would wait for ever. Where nobody waits nothing is written.
+    """
+    found = {subgroup.name: _job_counts(subgroup, counts) for subgroup in podgroup.subgroups}
+    needed = [subgroup.replicas * subgroup.min_member for subgroup in podgroup.subgroups]
+    alive = [count.waiting + count.bound for each in found.values() for count in each]
+    is_waiting = any(count.waiting for each in found.values() for count in each)
+    if is_waiting and sum(alive) < _smallest_sum(podgroup, needed):
+        succeeded = {one.name: one.succeeded for one in jobset.status.replicated_jobs_status}
+        needed = [
+            0  # the pods of a Job that is over may be gone
+            if succeeded.get(subgroup.name) == subgroup.replicas
+            else sum(
+                _remaining(subgroup, jobs[subgroup.name], count) for count in found[subgroup.name]
+            )
+            for subgroup in podgroup.subgroups
+        ]
+    return {"minMember": max(_smallest_sum(podgroup, needed), 1)}
+
+
+def _smallest_sum(podgroup: PlannedPodGroup, needed: list[int]) -> int:
+    """Return with how many pods as many members as are needed have theirs, whichever they are."""
+    return sum(sorted(needed)[: podgroup.min_subgroups])
+
+
+def _remaining(subgroup: PlannedSubGroup, job: ReplicatedJob, count: JobPodCounts) -> int:
+    """Return how many of one Job's pods can still be asked for."""
+    completions = job.template.spec.completions
+    if completions is not None:
+        return min(subgroup.min_member, max(completions - count.succeeded, 0))
+    return count.waiting + count.bound if count.succeeded else subgroup.min_member
+
+
+def _job_counts(
+    subgroup: PlannedSubGroup, counts: Mapping[str, JobPodCounts]
+) -> list[JobPodCounts]:
+    """Return the pods of each Job of a member."""
+    return [
+        counts.get(podset_name(subgroup.name, i), JobPodCounts()) for i in range(subgroup.replicas)
+    ]

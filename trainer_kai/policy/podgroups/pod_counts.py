@@ -1,0 +1,90 @@
+"""How many pods of each Job of a JobSet are waiting, bound, succeeded, or only occupy a node.
+
+Of several attempts only the newest counts; pods of an older one, and terminating pods, only occupy
+their nodes. A pod that succeeded has done its part, so it counts although it holds nothing.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, TypeAlias
+
+from trainer_kai.api.names import JOB_INDEX, JOB_RESTART_ATTEMPT, REPLICATED_JOB, RESTART_ATTEMPT
+from trainer_kai.api.pod import Pod
+from trainer_kai.policy.podgroups.names import podset_name
+
+__all__ = [
+    "JobPodCounts",
+    "PodObservation",
+    "RestartAttempt",
+    "count_pods",
+    "observe_pod",
+    "podset_and_attempt",
+]
+
+RestartAttempt: TypeAlias = tuple[int, int]  # of the JobSet, of the Job
+
+
+class PodObservation(NamedTuple):
+    """What of a pod decides whether it counts."""
+
+    podset: str
+    attempt: RestartAttempt
+    phase: str
+    is_bound: bool
+    is_terminating: bool
+
+
+class JobPodCounts(NamedTuple):
+    """The pods of one Job, by what they are good for."""
+
+    waiting: int = 0
+    bound: int = 0
+    succeeded: int = 0
+    occupying: int = 0  # of an older attempt, or going
+
+
+def observe_pod(pod: Pod) -> PodObservation:
+    """Read a pod; whether it may name its JobSet is for others to say."""
+    podset, attempt = podset_and_attempt(pod.metadata.labels)
+    return PodObservation(
+        podset=podset,
+        attempt=attempt,
+        phase=pod.status.phase,
+        is_bound=bool(pod.spec.node_name),
+        is_terminating=bool(pod.metadata.deletion_timestamp),
+    )
+
+
+def podset_and_attempt(labels: Mapping[str, str]) -> tuple[str, RestartAttempt]:
+    """Return the Job of pods, as a leaf, and which attempt they are of."""
+    podset = podset_name(labels.get(REPLICATED_JOB, ""), labels.get(JOB_INDEX, ""))
+    return podset, (_number(labels.get(RESTART_ATTEMPT)), _number(labels.get(JOB_RESTART_ATTEMPT)))
+
+
+def count_pods(pods: Iterable[PodObservation]) -> Mapping[str, JobPodCounts]:
+    """Count the pods of one JobSet, for each of its Jobs."""
+    pods = list(pods)
+    newest = max((pod.attempt[0] for pod in pods), default=0)
+    newest_of: dict[str, RestartAttempt] = {}
+    for pod in pods:
+        newest_of[pod.podset] = max(newest_of.get(pod.podset, (newest, 0)), pod.attempt)
+    counts: dict[str, JobPodCounts] = {}
+    for pod in pods:
+        count = counts.get(pod.podset, JobPodCounts())
+        counts[pod.podset] = _counted(count, pod, counts=pod.attempt == newest_of[pod.podset])
+    return counts
+
+
+def _counted(count: JobPodCounts, pod: PodObservation, *, counts: bool) -> JobPodCounts:
+    if counts and pod.phase == "Succeeded":
+        return count._replace(succeeded=count.succeeded + 1)
+    if pod.phase in {"Succeeded", "Failed"}:
+        return count
+    if pod.is_terminating or not counts:
+        return count._replace(occupying=count.occupying + pod.is_bound)
+    if pod.is_bound:
+        return count._replace(bound=count.bound + 1)
+    return count._replace(waiting=count.waiting + 1)
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text and text.isdecimal() else 0

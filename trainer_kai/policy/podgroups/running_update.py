@@ -1,0 +1,139 @@
+"""Which PodGroup fields may change while its pods are on nodes: those that ease eviction. Pure.
+
+Queue, priority and preemptibility were judged when it started, and decide whether it gives back
+what was lent to it. Labels of JobSets are written by their users. So while a pod is on a node
+
+- the queue and the node pool stay;
+- a PriorityClass may follow that has no larger value than the current and the default one: the
+  scheduler counts the current class as the default one where a label may not choose it;
+- a preemptible PodGroup stays so, by its field and by its class: a class alone does not prove that
+  it is non-preemptible, for the same reason;
+- the staleness grace period becomes no longer than it is (without one, KAI's counts).
+
+All else changes at once, and all of it when no pod is on a node.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from trainer_kai.api.duration import DurationError, nanoseconds
+from trainer_kai.api.names import (
+    NODE_POOL,
+    PREEMPTIBILITY,
+    PRIORITY_CLASS_NAME,
+    QUEUE,
+    STALENESS_GRACE_PERIOD,
+)
+from trainer_kai.api.requested_values import PREEMPTIBILITIES
+from trainer_kai.policy.finding import Finding
+from trainer_kai.policy.podgroups.manifests import GroupingMode, ManifestFields
+from trainer_kai.policy.queueing.priority_classes import (
+    PREEMPTIBLE_BELOW,
+    SelectablePriorityClasses,
+)
+
+__all__ = ["RunningUpdate", "running_update"]
+
+Spec: TypeAlias = Mapping[str, Any]
+
+_KAI_GRACE: Final = "60s"
+_NON_PREEMPTIBLE: Final = PREEMPTIBILITIES[1]
+
+
+class RunningUpdate(NamedTuple):
+    """What to write, and what of it waits until no pod is on a node."""
+
+    fields: ManifestFields
+    deferred: tuple[Finding, ...] = ()
+
+
+def running_update(
+    wanted: ManifestFields,
+    labels: Mapping[str, str],
+    spec: Spec,
+    classes: SelectablePriorityClasses,
+    mode: GroupingMode,
+) -> RunningUpdate:
+    """Return the fields of a PodGroup with pods on nodes, which has these labels and this spec."""
+    spec_wanted, deferred = wanted["spec"], list[Finding]()
+    for name, (path, is_easier) in _SPEC_RULES.items():
+        if mode == "external" and name == "stalenessGracePeriod":
+            continue  # there none is without end: to say one makes it shorter
+        requested = spec_wanted.get(name)
+        if requested != spec.get(name) and not is_easier(spec, spec_wanted, classes):
+            deferred.append(_deferred_finding(path, name, spec.get(name), requested))
+            spec_wanted = _with(spec_wanted, name, spec.get(name))
+    meta, labels_wanted = wanted["metadata"], wanted["metadata"]["labels"]
+    if labels_wanted.get(NODE_POOL) != labels.get(NODE_POOL):
+        requested = labels_wanted.get(NODE_POOL)
+        deferred.append(
+            _deferred_finding(f"labels[{NODE_POOL}]", "node pool", labels.get(NODE_POOL), requested)
+        )
+    fixed_labels = (
+        (NODE_POOL, QUEUE) if spec_wanted["queue"] != wanted["spec"]["queue"] else (NODE_POOL,)
+    )
+    for name in fixed_labels:
+        labels_wanted = _with(labels_wanted, name, labels.get(name))
+    fields = {**wanted, "metadata": {**meta, "labels": labels_wanted}, "spec": spec_wanted}
+    return RunningUpdate(fields, tuple(deferred))
+
+
+def _with(fields_given: Mapping[str, Any], name: str, value: Any) -> dict[str, Any]:
+    """Return fields of which one has a value, or is not there."""
+    rest = {key: it for key, it in fields_given.items() if key != name}
+    return rest if value is None else {**rest, name: value}
+
+
+def _deferred_finding(path: str, name: str, current: Any, requested: Any) -> Finding:
+    was, new = ("none" if it is None else repr(it) for it in (current, requested))
+    message = (
+        f"while pods run their PodGroup keeps {name} {was}; {new} counts once no pod of it is on a"
+        " node: suspend the TrainJob, and resume it"
+    )
+    return Finding(f"metadata.{path}", message)
+
+
+def _has_no_queue(current: Spec, _spec_wanted: Spec, _classes: SelectablePriorityClasses) -> bool:
+    return not current.get("queue")
+
+
+def _is_smaller(current: Spec, spec_wanted: Spec, classes: SelectablePriorityClasses) -> bool:
+    now, then = (classes.value(it.get("priorityClassName", "")) for it in (current, spec_wanted))
+    return then <= min(now, classes.default)
+
+
+def _is_preemptible_still(
+    current: Spec, spec_wanted: Spec, classes: SelectablePriorityClasses
+) -> bool:
+    if current.get("preemptibility") == _NON_PREEMPTIBLE:
+        return True
+    preemptibility = spec_wanted.get("preemptibility")
+    if preemptibility in PREEMPTIBILITIES:
+        return bool(preemptibility != _NON_PREEMPTIBLE)
+    return classes.value(spec_wanted.get("priorityClassName", "")) < PREEMPTIBLE_BELOW
+
+
+def _is_no_longer(current: Spec, spec_wanted: Spec, _classes: SelectablePriorityClasses) -> bool:
+    return "stalenessGracePeriod" not in spec_wanted or _grace(spec_wanted) <= _grace(current)
+
+
+def _grace(spec: Spec) -> float:
+    try:
+        length = nanoseconds(spec.get("stalenessGracePeriod") or _KAI_GRACE)
+    except DurationError:
+        return nanoseconds(_KAI_GRACE)
+    return length if length >= 0 else math.inf
+
+
+_SPEC_RULES: Final[
+    Mapping[str, tuple[str, Callable[[Spec, Spec, SelectablePriorityClasses], bool]]]
+] = MappingProxyType(
+    {
+        "queue": (f"labels[{QUEUE}]", _has_no_queue),
+        "priorityClassName": (f"labels[{PRIORITY_CLASS_NAME}]", _is_smaller),
+        "preemptibility": (f"labels[{PREEMPTIBILITY}]", _is_preemptible_still),
+        "stalenessGracePeriod": (f"annotations[{STALENESS_GRACE_PERIOD}]", _is_no_longer),
+    }
+)

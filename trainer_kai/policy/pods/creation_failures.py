@@ -1,0 +1,144 @@
+"""Why a Job could not create pods, read from the last of its FailedCreate events. Pure.
+
+Only the Job controller knows what a quota or a policy answered, and it reports that by events only,
+which are kept for an hour. So whether an event still applies is decided from the current objects:
+an old refusal is not the reason of another shortage.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple
+
+from trainer_kai.api.event import Event
+from trainer_kai.api.jobset import JobSet, ReplicatedJob
+from trainer_kai.api.meta import Key
+from trainer_kai.api.resources import JOBS
+
+__all__ = [
+    "CANNOT_CREATE",
+    "FIELD_SELECTOR",
+    "CreatedPod",
+    "PodCreationFailure",
+    "has_created_since",
+    "is_recent",
+    "owning_replicated_job",
+    "pods_per_job",
+    "read_creation_failure",
+    "still_applies",
+]
+
+FIELD_SELECTOR: Final = "involvedObject.kind=Job,reason=FailedCreate"  # which events are read
+CANNOT_CREATE: Final = "cannot make them"
+
+_MAX_REASON_LENGTH: Final = 500  # characters
+_CLOCK_SKEW: Final = timedelta(minutes=1)  # of the clock of whoever wrote an Event
+# A Job controller tries anew every minute at most, and of that its recorder tells every fifth.
+_VALID_FOR: Final = timedelta(minutes=10)
+_MAX_NAME_LENGTH: Final = 63  # of the name of a Job; who writes an Event may write any
+_SECONDS: Final = len("2026-01-01T00:00:00")
+_EVENT_PREFIX: Final = re.compile(
+    r"(\(combined from similar events\): )?(Error creating: )?(pods \"[^\"]*\" is forbidden: )?"
+)
+
+
+class PodCreationFailure(NamedTuple):
+    """A Job that could not make pods."""
+
+    at: str  # to the second, in UTC
+    event: str  # its name: of two in one second the same one is always the last
+    job: Key
+    reason: str
+
+    def __str__(self) -> str:
+        return f"Job {self.job.name} {CANNOT_CREATE}: {self.reason}"
+
+
+class CreatedPod(NamedTuple):
+    """A pod of a Job."""
+
+    job: str
+    created: str
+    counts: bool  # it neither failed nor is going
+
+
+def read_creation_failure(event: Event) -> PodCreationFailure | None:
+    """Return what an event says, without what is another word for each pod."""
+    about = event.involved_object
+    if about.kind != JOBS.kind or event.reason != "FailedCreate":
+        return None
+    if len(about.name) > _MAX_NAME_LENGTH:  # no Job is called so, whoever wrote that
+        return None
+    times = (event.last_timestamp, event.event_time, event.metadata.creation_timestamp)
+    at = max((it or "")[:_SECONDS] for it in times)
+    reason = " ".join(_EVENT_PREFIX.sub("", event.message, count=1).split())
+    if len(reason) > _MAX_REASON_LENGTH:
+        reason = f"{reason[: _MAX_REASON_LENGTH - 1]}…"
+    namespace = about.namespace or event.metadata.namespace
+    return PodCreationFailure(at, event.metadata.name, Key(namespace, about.name), reason)
+
+
+def owning_replicated_job(
+    job: Key, jobsets: Mapping[Key, JobSet]
+) -> tuple[JobSet, ReplicatedJob] | None:
+    """Return whose Job it is by its name; None if it belongs to nobody who is known."""
+    rest, _, index = job.name.rpartition("-")
+    hyphens = [at for at, sign in enumerate(rest) if sign == "-"] if index.isdecimal() else []
+    for at in reversed(hyphens):
+        jobset = jobsets.get(Key(job.namespace, rest[:at]))
+        for failure in jobset.spec.replicated_jobs if jobset else ():
+            if jobset and failure.name == rest[at + 1 :] and int(index) < failure.replicas:
+                return jobset, failure
+    return None
+
+
+def pods_per_job(job: ReplicatedJob) -> int:
+    """Return how many pods each Job has when none of them is over."""
+    spec = job.template.spec
+    parallelism = 1 if spec.parallelism is None else spec.parallelism
+    return parallelism if spec.completions is None else min(parallelism, spec.completions)
+
+
+def is_recent(failure: PodCreationFailure, now: datetime) -> bool:
+    """Say whether a Job that is still refused need not have said more since.
+
+    It is not either if it is of the future: whoever may write Events may write any time.
+    """
+    first, last = now - _VALID_FOR, now + _CLOCK_SKEW
+    return first.isoformat()[:_SECONDS] <= failure.at <= last.isoformat()[:_SECONDS]
+
+
+def has_created_since(failure: PodCreationFailure, pods: Iterable[CreatedPod]) -> bool:
+    """Say whether a Job has made a pod after it could not."""
+    return any(pod.job == failure.job.name and pod.created[:_SECONDS] > failure.at for pod in pods)
+
+
+def still_applies(
+    failure: PodCreationFailure, jobset: JobSet, pods: Iterable[CreatedPod], now: datetime
+) -> bool:
+    """Say whether it may still be why pods of a Job are missing.
+
+    It is not if the JobSet began later or is to have no pods, if the Job has made a pod since or
+    has all of them, or if nothing was heard for so long that a Job would have tried again.
+    """
+    spec, meta = jobset.spec, jobset.metadata
+    began = max(meta.creation_timestamp[:_SECONDS], _resumed_at(jobset))
+    if (
+        spec.suspend
+        or meta.deletion_timestamp
+        or jobset.status.terminal_state
+        or failure.at < began
+    ):
+        return False
+    if not is_recent(failure, now):
+        return False
+    own = [pod for pod in pods if pod.job == failure.job.name]
+    if has_created_since(failure, own):
+        return False
+    found = owning_replicated_job(failure.job, {meta.key: jobset})
+    return found is not None and sum(pod.counts for pod in own) < pods_per_job(found[1])
+
+
+def _resumed_at(jobset: JobSet) -> str:
+    times = (it.last_transition_time for it in jobset.status.conditions if it.type == "Suspended")
+    return (next(times, None) or "")[:_SECONDS]

@@ -1,0 +1,93 @@
+"""Whether a queue is open or closed, and the commands that change it.
+
+A queue declares it by the annotation `trainer-kai.dev/access`. The nearest of the queue and its
+parents that has the annotation decides. An open queue needs no permission; a closed one may be used
+by namespaces and users that have the verb `use` on it. The site decides for queues without the
+annotation.
+"""
+
+import shlex
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from trainer_kai.api.names import ACCESS
+
+__all__ = [
+    "EffectiveQueueAccess",
+    "QueueAccessMode",
+    "close_command",
+    "closed_reason",
+    "effective_queue_access",
+    "grant_command",
+    "is_closed",
+    "service_accounts_group",
+]
+
+
+class QueueAccessMode(StrEnum):
+    """What a queue can say."""
+
+    OPEN = "open"
+    CLOSED = "closed"
+
+
+class EffectiveQueueAccess(NamedTuple):
+    """What counts for a queue, and the queue that says it: itself or one above it."""
+
+    mode: QueueAccessMode | None  # None: no queue up to the top says anything
+    decided_by: str = ""
+
+
+def effective_queue_access(
+    queue: str, parent_of: Callable[[str], str], annotation_of: Callable[[str], str | None]
+) -> EffectiveQueueAccess:
+    """Return what counts for a queue.
+
+    A queue without a parent, and one that does not exist, has the parent "", and one without the
+    annotation has None. A value that is neither of the two counts as closed. A queue that is above
+    itself ends the search, as the top does.
+    """
+    visited: set[str] = set()
+    while queue and queue not in visited:
+        annotation = annotation_of(queue)
+        if annotation is not None:
+            mode = (
+                QueueAccessMode.OPEN
+                if annotation == QueueAccessMode.OPEN
+                else QueueAccessMode.CLOSED
+            )
+            return EffectiveQueueAccess(mode, queue)
+        visited.add(queue)
+        queue = parent_of(queue)
+    return EffectiveQueueAccess(None)
+
+
+def is_closed(effective: EffectiveQueueAccess, unannotated: str) -> bool:
+    """Say whether a queue is closed where those without the annotation are as the site says."""
+    return (effective.mode or unannotated) == QueueAccessMode.CLOSED
+
+
+def closed_reason(effective: EffectiveQueueAccess) -> str:
+    """Say by what a closed queue is closed."""
+    if effective.mode is None:
+        return "queue_access.unannotated is closed, and it has no annotation"
+    return f"annotation {ACCESS} of queue {effective.decided_by}"
+
+
+def service_accounts_group(namespace: str) -> str:
+    """Return the group that is asked for a namespace: all of its service accounts."""
+    return f"system:serviceaccounts:{namespace}"
+
+
+def grant_command(queue: str, namespace: str, *, user: str = "", groups: Sequence[str] = ()) -> str:
+    """Return the command that lets a namespace use a queue, and users and groups in there."""
+    words = ["trainer-kai", "queue", "allow", queue, "-n", namespace]
+    words += ["--user", user] if user else []
+    words += [word for group in groups for word in ("--group", group)]
+    return shlex.join(words)
+
+
+def close_command(queue: str) -> str:
+    """Return the command that closes a queue, and lets those who use it now go on."""
+    return shlex.join(["trainer-kai", "queue", "close", queue, "--from-usage"])

@@ -1,0 +1,1 @@
+"""What every process needs beside the client: settings, log, metrics, health, clock."""

@@ -1,0 +1,315 @@
+"""How the settings of a process are read: file, environment, flags.
+
+A process calls `read_or_exit` with its model, once, in its `__main__`; everyone else is handed the
+piece that he needs. A setting has one value, written the same way in all three places: a nested
+key of the YAML file (`log: {level: debug}`), a variable (TRAINER_KAI_LOG_LEVEL), a flag
+(--log-level debug). Flags outrank variables, variables the file, the file the default.
+
+Whatever is wrong anywhere is told at once, an overruled value included: the next start may not
+have the flag that overruled it. No setting holds a secret, and none may: all are printed.
+"""
+
+import difflib
+import re
+import sys
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from itertools import takewhile
+from pathlib import Path
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias, TypeVar, cast
+
+import yaml
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
+
+from trainer_kai.errors import ConfigError, FieldError
+
+__all__ = ["Setting", "load", "read_or_exit", "settings_of"]
+
+_PREFIX: Final = "TRAINER_KAI_"
+# Ours by name, but no settings: what a pod is told about Services that are called trainer-kai-…,
+# and where the test chain keeps its programs.
+_NO_SETTING: Final = re.compile(
+    r"TRAINER_KAI_(CACHE|(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_\w+)?))"
+)
+_REMOVED: Final = {  # by the end of its name: what to write instead
+    "queue_permission": (
+        "was removed; where it was enforce set queue_access.unannotated to closed, where it was "
+        "warn or off leave both out"
+    ),
+}
+_OPTIONS: Final[Mapping[str, str]] = {
+    "--config": "A YAML file with settings; of several a later one outranks an earlier one.",
+    "--print-config": "Print every setting, its value and where that comes from.",
+    "--help": "Print this.",
+}
+S = TypeVar("S", bound=BaseModel)
+
+
+class Setting(NamedTuple):
+    """One setting of a model: its name, with a point inside a section, and what it says."""
+
+    name: str
+    doc: str
+    default: Any
+    adapter: TypeAdapter[Any]
+
+    @property
+    def variable(self) -> str:
+        """Return the name of its environment variable."""
+        return _PREFIX + self.name.replace(".", "_").upper()
+
+    @property
+    def flag(self) -> str:
+        """Return its flag."""
+        return "--" + re.sub("[._]", "-", self.name)
+
+
+def settings_of(
+    model: type[BaseModel], defaults: object = None, prefix: str = ""
+) -> dict[str, Setting]:
+    """Return every setting of *model* by name, in the order of its fields."""
+    found: dict[str, Setting] = {}
+    for key, info in model.model_fields.items():
+        name, kind = prefix + key, info.annotation
+        default = info.default if defaults is None else getattr(defaults, key)
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            found |= settings_of(kind, default, f"{name}.")
+        else:
+            adapter = TypeAdapter[Any](cast("Any", Annotated[kind, info]))
+            found[name] = Setting(name, info.description or "", default, adapter)
+    return found
+
+
+class _SourceEntry(NamedTuple):
+    """A value as some source writes it."""
+
+    key: str  # as that source spells the setting
+    text: str | None  # None where a value was left out
+    label: str  # the source and the key
+
+
+_SourceItem: TypeAlias = _SourceEntry | FieldError
+_Values: TypeAlias = Mapping[str, tuple[Any, str]]  # by name: the value, and who gave it
+
+
+class _SettingSources:
+    """What the sources say, the strongest heard last; every fault is noted."""
+
+    def __init__(self, model: type[BaseModel]) -> None:
+        self.table = settings_of(model)
+        self.faults: list[FieldError] = []
+        self.invalid: set[str] = set()  # settings that are something else than was said
+        self.values: dict[str, tuple[Any, str]] = {
+            name: (setting.default, "default") for name, setting in self.table.items()
+        }
+
+    def read_source(self, found: Iterable[_SourceItem], names: Mapping[str, Setting]) -> None:
+        """Take what one source says; *names* has its spelling of every setting."""
+        seen: set[str] = set()
+        for entry in found:
+            if isinstance(entry, FieldError):
+                self.faults.append(entry)
+            elif entry.key not in names:
+                self.faults.append(FieldError(entry.label, _unknown(entry.key, names)))
+            elif entry.key in seen:
+                self.faults.append(FieldError(entry.label, "is given more than once"))
+            elif entry.text is None:
+                self.faults.append(FieldError(entry.label, "needs a value"))
+            else:
+                seen.add(entry.key)
+                self._set(names[entry.key], entry.text, entry.label)
+
+    def _set(self, setting: Setting, text: str, label: str) -> None:
+        try:
+            value = setting.adapter.validate_strings(text)
+        except ValidationError as error:
+            self.faults += [FieldError(label, _value_fault(text, it)) for it in error.errors()]
+            self.invalid.add(setting.name)
+        else:
+            self.values[setting.name] = (value, label)
+
+    def section_faults(self, error: ValidationError) -> Iterator[FieldError]:
+        """Yield what is wrong with sections, and who gave their values, where each is right."""
+        for fault in error.errors():
+            section = ".".join(map(str, fault["loc"]))
+            names = [name for name in self.values if name.startswith(f"{section}.")]
+            if self.invalid.isdisjoint(names):
+                given = [label for name in names if (label := self.values[name][1]) != "default"]
+                yield FieldError(section, f"{_fault_text(fault)} ({', '.join(given)})")
+
+
+def load(model: type[S], argv: Sequence[str], environ: Mapping[str, str]) -> S:
+    """Return the settings, or raise a `ConfigError` with every fault of every source."""
+    return _read(model, argv, environ)[0]
+
+
+def read_or_exit(model: type[S], argv: Sequence[str], environ: Mapping[str, str]) -> S:
+    """Return the settings, or end the process: 0 when it was only asked, 2 at a fault."""
+    if not {"--help", "-h"}.isdisjoint(argv):
+        print(_help(model))
+        raise SystemExit(0)
+    try:
+        settings, values = _read(model, argv, environ)
+    except ConfigError as error:
+        print(f"the settings cannot work:\n{error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    if "--print-config" in argv:
+        print(_effective(values))
+        raise SystemExit(0)
+    return settings
+
+
+def _read(model: type[S], argv: Sequence[str], environ: Mapping[str, str]) -> tuple[S, _Values]:
+    sources = _SettingSources(model)
+    flags = list(_flags(argv))
+    for it in flags:
+        if isinstance(it, _SourceEntry) and it.key == "--config":
+            sources.read_source(_file(it, sources.table), sources.table)
+    by_variable = {setting.variable: setting for setting in sources.table.values()}
+    sources.read_source(_variables(environ, by_variable), by_variable)
+    by_flag = {setting.flag: setting for setting in sources.table.values()}
+    sources.read_source((it for it in flags if it[0] not in _OPTIONS), by_flag)
+    nested: dict[str, Any] = {}
+    for name, (value, _) in sources.values.items():
+        *path, last = name.split(".")
+        inner = nested
+        for section in path:
+            inner = inner.setdefault(section, {})
+        inner[last] = value
+    try:
+        settings = model.model_validate(nested)
+    except ValidationError as error:  # each value is right, but not beside the others
+        raise ConfigError([*sources.faults, *sources.section_faults(error)]) from None
+    if sources.faults:
+        raise ConfigError(sources.faults)
+    return settings, sources.values
+
+
+def _file(flag: _SourceEntry, known: Collection[str]) -> Iterator[_SourceItem]:
+    """Read the keys of a YAML file, those in a section with its name before a point."""
+    if not flag.text:
+        yield FieldError(flag.label, "needs a value")
+        return
+    path = flag.text
+    try:
+        root = yaml.compose(Path(path).read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{path}:{mark.line + 1}" if mark else path
+        yield FieldError(where, f"is no YAML: {getattr(error, 'problem', None) or error}")
+    except (OSError, ValueError, RecursionError) as error:
+        yield FieldError(flag.label, f"needs a file that can be read: {error}")
+    else:
+        if isinstance(root, yaml.MappingNode):
+            yield from _mapping(root, path, "", known)
+        elif root is not None and not root.tag.endswith(":null"):
+            yield FieldError(path, "should be a mapping from settings to values")
+
+
+def _mapping(
+    node: yaml.MappingNode, path: str, section: str, known: Collection[str]
+) -> Iterator[_SourceItem]:
+    sections: set[str] = set()
+    for key, value in node.value:
+        label = f"{path}:{key.start_mark.line + 1}"
+        if not key.tag.endswith(":str"):
+            yield FieldError(label, "the name of a setting should be text")
+            continue
+        name = f"{section}.{key.value}".removeprefix(".")
+        if isinstance(value, yaml.ScalarNode):
+            text = None if value.tag.endswith(":null") else value.value
+            yield _SourceEntry(name, text, f"{label} {name}")
+        elif name in sections:
+            yield FieldError(f"{label} {name}", "is given more than once")
+        elif isinstance(value, yaml.MappingNode) and _is_section(name, value, known):
+            sections.add(name)
+            yield from _mapping(value, path, name, known)
+        elif name in known:
+            yield FieldError(f"{label} {name}", "should be one value")
+        else:
+            yield _SourceEntry(name, None, f"{label} {name}")
+
+
+def _variables(environ: Mapping[str, str], known: Container[str]) -> Iterator[_SourceItem]:
+    for name in sorted(name for name in environ if name.startswith(_PREFIX)):
+        if name in known or not _NO_SETTING.fullmatch(name):
+            yield _SourceEntry(name, environ[name], f"environment {name}")
+
+
+def _flags(argv: Sequence[str]) -> Iterator[_SourceItem]:
+    """Read `--name VALUE` and `--name=VALUE`."""
+    left = list(argv)
+    while left:
+        flag, equals, text = left.pop(0).partition("=")
+        label = f"flag {flag}"
+        if not flag.startswith("--"):
+            yield FieldError(label, "is no flag; write --name VALUE or --name=VALUE")
+        elif equals or flag in ("--print-config", "--help"):
+            yield _SourceEntry(flag, text, label)
+        else:
+            is_value = bool(left) and not left[0].startswith("--")
+            yield _SourceEntry(flag, left.pop(0) if is_value else None, label)
+
+
+def _unknown(key: str, names: Iterable[str]) -> str:
+    plain = re.sub("[.-]", "_", key).lower()
+    removed = next((_REMOVED[it] for it in _REMOVED if plain.endswith(it)), "")
+    inside = _settings_in(key, names)
+    if removed:
+        return removed
+    if inside:
+        return f"is a section, with {', '.join(inside)}"
+    bare = {name.removeprefix(_PREFIX): name for name in names}
+    behind = {name.partition(".")[2]: name for name in names}  # as it is called outside of all
+    near = difflib.get_close_matches(key.removeprefix(_PREFIX), {**behind, **bare}, n=1)
+    right = {**behind, **bare}[near[0]] if near else ""
+    return f"is no setting; {f'did you mean {right}?' if near else '--help lists them'}"
+
+
+def _is_section(name: str, node: yaml.MappingNode, names: Collection[str]) -> bool:
+    """Say whether it is one, or one that is misspelt: what stands in it is told by its name."""
+    if not node.value:  # nothing would be told
+        return bool(_settings_in(name, names))
+    sections = {it for path in names for it in (path.rpartition(".")[0], *path.split(".")[:-1])}
+    return bool(difflib.get_close_matches(name, sections, n=1, cutoff=0.8))
+
+
+def _settings_in(section: str, names: Iterable[str]) -> list[str]:
+    return [name for name in names if name.startswith(f"{section}.")]
+
+
+def _value_fault(text: str, fault: ErrorDetails) -> str:
+    """Say what is wrong with *text*."""
+    fault_text = _fault_text(fault)
+    if fault_text.startswith("'"):  # it names the part of the text that is wrong
+        return fault_text
+    return (
+        f"{text!r} {fault_text}" if fault_text.startswith("should") else f"{text!r}: {fault_text}"
+    )
+
+
+def _fault_text(fault: ErrorDetails) -> str:
+    return fault["msg"].removeprefix("Value error, ").removeprefix("Input ")
+
+
+def _help(model: type[BaseModel]) -> str:
+    lines = [model.__doc__ or "", ""]
+    for flag, doc in _OPTIONS.items():
+        lines += [flag, f"    {doc}"]
+    for setting in settings_of(model).values():
+        lines += [setting.flag, f"    {setting.doc} Default: {setting.default!r}."]
+    return "\n".join(lines)
+
+
+def _effective(values: _Values) -> str:
+    """Write all settings as a file that would be read back as the same, with their sources."""
+    lines: list[str] = []
+    open_: list[str] = []
+    for name, (value, label) in values.items():
+        *path, key = name.split(".")
+        same = sum(1 for _ in takewhile(lambda it: it[0] == it[1], zip(path, open_, strict=False)))
+        lines += (f"{'  ' * depth}{path[depth]}:" for depth in range(same, len(path)))
+        open_ = path
+        written = yaml.safe_dump(value, width=sys.maxsize).removesuffix("\n...\n").rstrip("\n")
+        lines.append(f"{'  ' * len(path)}{key}: {written}  # {label}")
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""Reviews as they come and go: requests, responses, patches, managed fields."""

@@ -1,0 +1,83 @@
+"""Changes of an object as JSON Patch operations.
+
+A `PatchBuilder` holds the object, changes it step by step and records each operation, so the
+operations fit in the order in which they are recorded. Missing or null parents are created with
+their content; a value that is set already makes no operation.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, TypeAlias
+
+__all__ = ["FieldPath", "Operation", "PatchBuilder", "pointer"]
+
+Operation: TypeAlias = Mapping[str, Any]
+FieldPath: TypeAlias = tuple[str | int, ...]  # keys of maps, indexes of lists
+
+
+class PatchBuilder:
+    """An object on its way to what it shall be; it changes the tree that it is given."""
+
+    def __init__(self, tree: Any) -> None:
+        self.tree: Final = tree
+        self._operations: list[Operation] = []
+        self._created: dict[int, Any] = {}  # these go out whole, with all that is put in later
+
+    @property
+    def operations(self) -> tuple[Operation, ...]:
+        """Return what leads from the object as it was to the one it is now."""
+        return tuple(self._operations)
+
+    def get(self, field_path: FieldPath) -> Any:
+        """Return what is there, or None."""
+        node = self.tree
+        for step in field_path:
+            node = _child(node, step)
+        return node
+
+    def labels(self, field_path: FieldPath) -> Mapping[str, str]:
+        """Return a map of texts; empty where there is none."""
+        found = self.get(field_path) or {}
+        return {name: text for name, text in found.items() if text is not None}
+
+    def set(self, field_path: FieldPath, value: Any) -> None:
+        """Let a member of a map be this."""
+        node = self.tree
+        for depth, step in enumerate(field_path[:-1], 1):
+            child = _child(node, step)
+            if child is None:
+                child = {}
+                self._put(node, field_path[:depth], child)
+                self._created[id(child)] = child
+            node = child
+        if _child(node, field_path[-1]) != value:
+            self._put(node, field_path, value)
+
+    def remove(self, field_path: FieldPath) -> None:
+        """Let a member of a map be no more."""
+        node = self.get(field_path[:-1])
+        if node is None or field_path[-1] not in node:
+            return
+        del node[field_path[-1]]
+        if not self._is_created(node):
+            self._operations.append({"op": "remove", "path": pointer(field_path)})
+
+    def _put(self, node: Any, field_path: FieldPath, value: Any) -> None:
+        if not self._is_created(node):
+            # To add a member of a map is to replace one that is there; of a list it would insert.
+            operation = "replace" if isinstance(node, list) else "add"
+            self._operations.append({"op": operation, "path": pointer(field_path), "value": value})
+        node[field_path[-1]] = value
+
+    def _is_created(self, node: Any) -> bool:
+        return id(node) in self._created
+
+
+def pointer(field_path: FieldPath) -> str:
+    """Write a JSON pointer."""
+    return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in field_path)
+
+
+def _child(node: Any, step: str | int) -> Any:
+    if isinstance(node, list) and isinstance(step, int):
+        return node[step] if step < len(node) else None
+    return node.get(step) if isinstance(node, dict) else None

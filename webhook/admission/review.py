@@ -1,0 +1,174 @@
+"""AdmissionReview v1: bytes in, bytes out.
+
+A request is decoded only as far as every rule needs it: its object stays raw JSON, to be decoded by
+the rule for its kind. Bytes that are no review become `Malformed`, with the reason; the server
+answers those with HTTP 400, because without a uid there is no review to answer.
+"""
+
+import base64
+from typing import Final, NamedTuple
+
+import msgspec
+
+from trainer_kai.api.decode import DecodeError, decode
+from trainer_kai.api.names import ADMISSION
+from webhook.admission.patch import Operation
+
+__all__ = [
+    "UNCHANGED",
+    "AdmissionDenial",
+    "AdmissionRequest",
+    "AdmissionResponse",
+    "Malformed",
+    "ReviewedKind",
+    "encode_response",
+    "read_review",
+    "size_fault",
+    "unreadable_object",
+]
+
+_API_VERSION: Final = f"{ADMISSION}/v1"
+_KIND: Final = "AdmissionReview"
+_NOTHING: Final = msgspec.Raw(b"null")
+_WARNINGS: Final = 16  # the API server drops what is more than 4 KiB of them
+_WARNING_CHARACTERS: Final = 256
+_MESSAGE_CHARACTERS: Final = 2048
+_MOST_PARTS: Final = 50_000  # objects and lists; one of 64 replicatedJobs has some 20,000
+_MOST_QUOTES: Final = 250_000
+_MIN_COUNTED_BYTES: Final = 3 * _MOST_PARTS  # of a text with so many parts
+_MOST_USER_BYTES: Final = 256 << 10
+_REASONS: Final = {
+    400: "BadRequest",
+    403: "Forbidden",
+    422: "Invalid",
+    503: "ServiceUnavailable",
+}
+
+
+class ReviewedKind(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What kind of object a request is about."""
+
+    group: str = ""
+    version: str = ""
+    kind: str = ""
+
+
+class AdmissionRequest(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """What the API server asks; objects and who sent them are text."""
+
+    uid: str
+    kind: ReviewedKind = ReviewedKind()
+    sub_resource: str = ""
+    operation: str = ""
+    namespace: str = ""
+    dry_run: bool = False
+    user_info: msgspec.Raw = _NOTHING
+    object: msgspec.Raw = _NOTHING
+    old_object: msgspec.Raw = _NOTHING
+
+
+class _Review(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    api_version: str = ""
+    kind: str = ""
+    request: AdmissionRequest | None = None
+
+
+class Malformed(NamedTuple):
+    """Bytes that are no review, and what is wrong with them."""
+
+    message: str
+
+
+class AdmissionDenial(NamedTuple):
+    """Why something may not be, as a status code and words."""
+
+    code: int
+    message: str
+
+
+class AdmissionResponse(NamedTuple):
+    """What becomes of an object: changed, left as it is, or refused."""
+
+    operations: tuple[Operation, ...] = ()
+    warnings: tuple[str, ...] = ()
+    denial: AdmissionDenial | None = None
+
+    @property
+    def outcome(self) -> str:
+        """Return what it is counted as."""
+        if self.denial is not None:
+            return "denied"
+        return "patched" if self.operations else "allowed"
+
+
+UNCHANGED: Final = AdmissionResponse()
+
+
+def read_review(body: bytes) -> AdmissionRequest | Malformed:
+    """Read a request, or say what is wrong with it."""
+    try:
+        review = decode(_Review, body)
+    except DecodeError as error:
+        return Malformed(_one_line(f"no AdmissionReview: {error}", _MESSAGE_CHARACTERS))
+    if (review.api_version, review.kind) != (_API_VERSION, _KIND):
+        found = f"{review.api_version!r} {review.kind!r}"
+        message = f"must be {_API_VERSION!r} {_KIND!r}, and is {found}"
+        return Malformed(_one_line(message, _MESSAGE_CHARACTERS))
+    if review.request is None:
+        return Malformed("request: is missing")
+    if not review.request.uid:
+        return Malformed("request.uid: must not be empty")
+    if memoryview(review.request.user_info).nbytes > _MOST_USER_BYTES:
+        return Malformed(f"request.userInfo: has more than {_MOST_USER_BYTES} bytes")
+    return review.request
+
+
+def size_fault(text: msgspec.Raw) -> str:
+    """Say why an object is not read: in memory its parts may take forty times their text."""
+    if memoryview(text).nbytes < _MIN_COUNTED_BYTES:
+        return ""
+    data = bytes(text)
+    parts, quotes = data.count(b"{") + data.count(b"["), data.count(b'"')
+    if parts <= _MOST_PARTS and quotes <= _MOST_QUOTES:
+        return ""
+    return (
+        f"has {parts} objects and lists and {quotes // 2} texts: at most {_MOST_PARTS} and "
+        f"{_MOST_QUOTES // 2} are read"
+    )
+
+
+def unreadable_object(error: DecodeError) -> AdmissionResponse:
+    """Refuse an object that is not one of its kind."""
+    path = ".".join(part for part in ("request.object", error.fault.path) if part)
+    return AdmissionResponse(denial=AdmissionDenial(400, f"{path}: {error.fault.message}"))
+
+
+def encode_response(uid: str, answer: AdmissionResponse) -> bytes:
+    """Write the review that answers a request."""
+    response: dict[str, object] = {"uid": uid, "allowed": answer.denial is None}
+    if answer.denial is not None:
+        code, message = answer.denial
+        status = {"code": code, "message": _one_line(message, _MESSAGE_CHARACTERS)}
+        response["status"] = {**status, "reason": _REASONS.get(code, "")}
+    elif answer.operations:
+        text = msgspec.json.encode(answer.operations)
+        response["patchType"] = "JSONPatch"
+        response["patch"] = base64.b64encode(text).decode()
+    if answer.warnings:
+        unique_warnings = dict.fromkeys(
+            _one_line(text, _WARNING_CHARACTERS) for text in answer.warnings
+        )
+        response["warnings"] = list(unique_warnings)[:_WARNINGS]
+    return msgspec.json.encode(
+        {"apiVersion": _API_VERSION, "kind": _KIND, "response": response},
+    )
+
+
+def _one_line(text: str, characters: int) -> str:
+    """Fold what may come from others into one line: warnings travel in HTTP headers."""
+    text = text[: 4 * characters]  # before it is looked at: it may be as long as a body
+    line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
+    return line if len(line) <= characters else f"{line[: characters - 1]}…"
+
+
+SERVICE_UNAVAILABLE: Final = 503

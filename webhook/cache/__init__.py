@@ -1,0 +1,1 @@
+"""What the webhook remembers of the cluster, bounded in bytes."""

@@ -1,0 +1,79 @@
+"""Objects by key, as many as fit into a limit of bytes.
+
+What does not fit is left out, and the API server is asked when a review needs it. When the store is
+full, objects of the namespace that uses most are left out first; cluster objects never, for only
+administrators write those. So no namespace loses objects because of another one.
+"""
+
+from collections.abc import Iterable
+from typing import Final, Generic, TypeVar
+
+from trainer_kai.api.meta import Key
+from webhook.cache.owner_budget import OwnerBudget
+
+__all__ = [
+    "BoundedStore",
+    "text_bytes",
+]
+
+V = TypeVar("V")
+
+
+class BoundedStore(Generic[V]):
+    """Values by key, bounded each and in sum."""
+
+    def __init__(self, max_bytes: int, max_value_bytes: int) -> None:
+        self._max_value_bytes: Final = max_value_bytes
+        self._values: Final[dict[Key, V]] = {}
+        self._budget: Final = OwnerBudget[Key](max_bytes)
+        self._left_out: Final[set[Key]] = set()
+
+    def put(self, key: Key, value: V, size: int) -> None:
+        """Take a value of so many bytes, if there is room for it."""
+        self.drop(key)
+        if size <= self._max_value_bytes and self._make_room(key.namespace, size):
+            self._values[key] = value
+            self._budget.put(key.namespace, key, size)
+        else:
+            self._left_out.add(key)
+
+    def drop(self, key: Key) -> None:
+        """Forget a key."""
+        self._left_out.discard(key)
+        if self._values.pop(key, None) is not None:
+            self._budget.drop(key.namespace, key)
+
+    def get(self, key: Key) -> V | None:
+        """Return a value, unless it is not known or was left out."""
+        return self._values.get(key)
+
+    @property
+    def held_bytes(self) -> int:
+        """Return how much is kept."""
+        return self._budget.total
+
+    @property
+    def left_out(self) -> int:
+        """Return how many objects are left out."""
+        return len(self._left_out)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def _make_room(self, namespace: str, size: int) -> bool:
+        while not self._budget.has_room(size):
+            needed = self._budget.used_by(namespace) + size
+            evicted = self._budget.next_to_evict(needed, lambda key: bool(key.namespace))
+            if evicted is None:
+                return False
+            self.drop(evicted[1])
+            self._left_out.add(evicted[1])
+        return True
+
+
+def text_bytes(texts: Iterable[str]) -> int:
+    """Return how much memory texts take at most."""
+    return sum(len(it) * (1 if it.isascii() else 4) for it in texts)
+
+
+OBJECT_BYTES: Final = 1_200  # of an entry without its texts, measured; of a replicatedJob, too

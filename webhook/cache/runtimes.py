@@ -1,0 +1,185 @@
+"""What is decoded and kept of runtimes: labels, annotations and scheduler names.
+
+Labels that name a queue or mark a group, annotations that place pods, scheduler names. Containers
+are not decoded, so a runtime may be as large as it likes. Of one with more replicatedJobs than are
+planned only the first are kept: its JobSet is denied anyway.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from trainer_kai.api.job import JobSpec, JobTemplate
+from trainer_kai.api.jobset import ReplicatedJob
+from trainer_kai.api.meta import Key, Meta, TemplateMeta
+from trainer_kai.api.names import (
+    COSCHEDULING_GROUP,
+    EXCLUSIVE_TOPOLOGY,
+    NODE_SELECTOR_STRATEGY,
+    QUEUE,
+    TRAINER,
+    VOLCANO_GROUP,
+)
+from trainer_kai.api.pod import PodSpec, PodTemplate
+from trainer_kai.api.resource import Resource
+from trainer_kai.api.runtime import PodGroupPolicy
+from trainer_kai.api.trainjob import RuntimeRef
+from trainer_kai.policy.podgroups.planned import MOST_JOBS
+from webhook.cache.bounded_store import OBJECT_BYTES, text_bytes
+
+__all__ = [
+    "CLUSTER_RUNTIMES",
+    "RUNTIMES",
+    "RuntimeSummary",
+    "SlimRuntime",
+    "SlimTemplate",
+    "runtime_key",
+    "runtime_summary",
+    "summarize_runtime",
+]
+
+
+class _SlimPodSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    scheduler_name: str = ""
+
+
+class _SlimPodTemplate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    metadata: TemplateMeta = TemplateMeta()
+    spec: _SlimPodSpec = _SlimPodSpec()
+
+
+class _SlimJobSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    template: _SlimPodTemplate = _SlimPodTemplate()
+
+
+class SlimJobTemplate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    metadata: TemplateMeta = TemplateMeta()
+    spec: _SlimJobSpec = _SlimJobSpec()
+
+
+class _SlimReplicatedJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    name: str = ""
+    template: SlimJobTemplate = SlimJobTemplate()
+
+
+class _SlimJobSetSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    replicated_jobs: tuple[_SlimReplicatedJob, ...] = ()
+
+
+_LABELS: Final = (QUEUE, COSCHEDULING_GROUP)
+_ANNOTATIONS: Final = (EXCLUSIVE_TOPOLOGY, NODE_SELECTOR_STRATEGY, VOLCANO_GROUP)
+
+
+class SlimTemplate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The template of a runtime, or what is laid over one."""
+
+    metadata: TemplateMeta = TemplateMeta()
+    spec: _SlimJobSetSpec = _SlimJobSetSpec()
+
+
+class RuntimeSummary(NamedTuple):
+    """What is kept of a runtime."""
+
+    queue: str = ""  # by its own field
+    other_schedulers: tuple[str, ...] = ()  # schedulers that its policies choose
+    jobset: TemplateMeta = TemplateMeta()
+    jobs: tuple[ReplicatedJob, ...] = ()
+    left_out: int = 0  # so many more replicatedJobs than are planned
+
+
+class SlimRuntimeSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """Who schedules, and labels and annotations on the way down."""
+
+    pod_group_policy: PodGroupPolicy | None = None
+    template: SlimTemplate = SlimTemplate()
+
+
+class SlimRuntime(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What we read of a runtime."""
+
+    metadata: Meta
+    spec: SlimRuntimeSpec = SlimRuntimeSpec()
+
+
+RUNTIMES: Final = Resource(
+    TRAINER, "v1alpha1", "trainingruntimes", "TrainingRuntime", namespaced=True, struct=SlimRuntime
+)
+CLUSTER_RUNTIMES: Final = Resource(
+    TRAINER,
+    "v1alpha1",
+    "clustertrainingruntimes",
+    "ClusterTrainingRuntime",
+    namespaced=False,
+    struct=SlimRuntime,
+)
+
+
+def summarize_runtime(found: SlimRuntime) -> RuntimeSummary:
+    """Return what is kept of a runtime."""
+    return runtime_summary(found.spec.pod_group_policy, found.spec.template)
+
+
+def runtime_key(ref: RuntimeRef, namespace: str) -> Key:
+    """Return which runtime a TrainJob of a namespace names."""
+    return Key(namespace if ref.kind == RUNTIMES.kind else "", ref.name)
+
+
+def runtime_bytes(runtime: RuntimeSummary) -> int:
+    """Return how much a runtime takes, of which names of labels and annotations are ours."""
+    metas = [runtime.jobset]
+    for job in runtime.jobs:
+        metas += job.template.metadata, job.template.spec.template.metadata
+    texts = [text for it in metas for text in (*it.labels.values(), *it.annotations.values())]
+    for job in runtime.jobs:
+        texts += job.name, job.template.spec.template.spec.scheduler_name
+    return OBJECT_BYTES * (1 + len(runtime.jobs)) + text_bytes((runtime.queue, *texts))
+
+
+def runtime_summary(policy: PodGroupPolicy | None, template: SlimTemplate) -> RuntimeSummary:
+    """Return what is kept of a runtime."""
+    policy = policy or PodGroupPolicy()
+    chosen = {"coscheduling": policy.coscheduling, "volcano": policy.volcano}
+    jobs = template.spec.replicated_jobs
+    return RuntimeSummary(
+        queue=policy.kai_scheduler.queue if policy.kai_scheduler else "",
+        other_schedulers=tuple(
+            name for name, policy_options in chosen.items() if policy_options is not None
+        ),
+        jobset=_metadata_summary(template.metadata),
+        jobs=tuple(map(_job_summary, jobs[:MOST_JOBS])),
+        left_out=max(0, len(jobs) - MOST_JOBS),
+    )
+
+
+def overlaid_metadata(base: TemplateMeta, overlays: Iterable[TemplateMeta]) -> TemplateMeta:
+    """Lay labels and annotations over each other; what is said last holds."""
+    labels, annotations = dict(base.labels), dict(base.annotations)
+    for overlay in overlays:
+        labels |= _select(overlay.labels, _LABELS)
+        annotations |= _select(overlay.annotations, _ANNOTATIONS)
+    return TemplateMeta(labels=labels, annotations=annotations)
+
+
+def _job_summary(job: _SlimReplicatedJob) -> ReplicatedJob:
+    pods = job.template.spec.template
+    spec = PodSpec(scheduler_name=pods.spec.scheduler_name)
+    return replicated_job(
+        job.name,
+        _metadata_summary(job.template.metadata),
+        PodTemplate(metadata=_metadata_summary(pods.metadata), spec=spec),
+    )
+
+
+def replicated_job(name: str, metadata: TemplateMeta, pods: PodTemplate) -> ReplicatedJob:
+    return ReplicatedJob(
+        name=name, template=JobTemplate(metadata=metadata, spec=JobSpec(template=pods))
+    )
+
+
+def _metadata_summary(metadata: TemplateMeta) -> TemplateMeta:
+    return overlaid_metadata(TemplateMeta(), [metadata])
+
+
+def _select(given: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
+    return {name: given[name] for name in names if name in given}

@@ -1,0 +1,68 @@
+"""What is decoded and kept of TrainJobs."""
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from trainer_kai.api.meta import Key, Meta
+from trainer_kai.api.names import QUEUE, TRAINER
+from trainer_kai.api.resource import Resource
+from trainer_kai.api.trainjob import RuntimeRef
+from trainer_kai.policy.expand.carried_metadata import CARRIED_ANNOTATIONS, CARRIED_LABELS
+from webhook.cache.bounded_store import OBJECT_BYTES, text_bytes
+from webhook.cache.runtimes import runtime_key
+
+__all__ = [
+    "TRAINJOBS",
+    "SlimTrainJob",
+    "TrainJobSummary",
+    "summarize_trainjob",
+]
+
+
+class SlimTrainJobSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """Which runtime."""
+
+    runtime_ref: RuntimeRef = RuntimeRef()
+
+
+class SlimTrainJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What we read of a TrainJob."""
+
+    metadata: Meta
+    spec: SlimTrainJobSpec = SlimTrainJobSpec()
+
+
+TRAINJOBS: Final = Resource(
+    TRAINER, "v1alpha1", "trainjobs", "TrainJob", namespaced=True, struct=SlimTrainJob
+)
+
+
+class TrainJobSummary(NamedTuple):
+    """What is kept of a TrainJob."""
+
+    uid: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    runtime: Key  # without a namespace it is one of the cluster
+
+
+def summarize_trainjob(found: SlimTrainJob) -> TrainJobSummary:
+    """Return what is kept of a TrainJob."""
+    meta = found.metadata
+    return TrainJobSummary(
+        uid=meta.uid,
+        labels=_select(meta.labels, (QUEUE, *CARRIED_LABELS)),
+        annotations=_select(meta.annotations, CARRIED_ANNOTATIONS),
+        runtime=runtime_key(found.spec.runtime_ref, meta.namespace),
+    )
+
+
+def trainjob_bytes(job: TrainJobSummary) -> int:
+    texts = (*job.labels.values(), *job.annotations.values(), *job.runtime, job.uid)
+    return OBJECT_BYTES + text_bytes(texts)
+
+
+def _select(given: Mapping[str, str], names: Iterable[str]) -> Mapping[str, str]:
+    return {name: given[name] for name in names if name in given}

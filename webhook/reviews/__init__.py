@@ -1,0 +1,1 @@
+"""What answers a review: look up, apply the rules, answer."""

@@ -1,0 +1,181 @@
+"""Routes a review to what answers its kind, counts and times it, and reports internal errors.
+
+After an internal error only the creation of an object that would otherwise pass unchecked is denied
+with 503: Trainer retries its JobSet, a user retries the TrainJob. All else is allowed as it is.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple, TypeAlias
+
+from structlog.typing import FilteringBoundLogger
+
+from trainer_kai.kube.rest.errors import ApiError
+from trainer_kai.policy.podgroups.manifests import GroupingRules
+from trainer_kai.service.clock import Clock
+from trainer_kai.service.metrics import Metrics
+from webhook.admission.review import (
+    SERVICE_UNAVAILABLE,
+    AdmissionDenial,
+    AdmissionRequest,
+    AdmissionResponse,
+    Malformed,
+    encode_response,
+    read_review,
+)
+from webhook.cache.admission_cache import AdmissionCache
+from webhook.cache.trainjobs import TrainJobSummary
+from webhook.reviews.live_lookups import ReadTrainJob
+from webhook.rules.jobset_mutate import JobSetContext, JobSetReview, mutate_jobset, read_jobset
+from webhook.rules.pod import mutate_pod
+
+__all__ = [
+    "Decide",
+    "HttpReply",
+    "ReviewRouter",
+    "Route",
+]
+
+Decide: TypeAlias = Callable[[AdmissionRequest], Awaitable[AdmissionResponse]]
+
+
+class HttpReply(NamedTuple):
+    """What HTTP carries back."""
+
+    status: int
+    body: bytes
+    content_type: str = "application/json"
+
+
+class Route(NamedTuple):
+    """What answers the reviews of a kind."""
+
+    kind: str
+    decide: Decide
+    fails_closed: Callable[[], bool] = lambda: (
+        False
+    )  # nothing of that kind is made without an answer
+
+
+class ReviewRouter:
+    """Answers reviews."""
+
+    def __init__(
+        self,
+        cache: AdmissionCache,
+        rules: GroupingRules,
+        read: ReadTrainJob,
+        clock: Clock,
+        metrics: Metrics,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self._cache = cache
+        self._rules = rules
+        self._read_trainjob = read
+        self._clock = clock
+        self._metrics = metrics
+        self._log = log
+        self._routes: Final[dict[str, Route]] = {
+            "/mutate/jobset": Route("jobset", self._review_jobset, lambda: True),
+            "/mutate/pod": Route("pod", self._review_pod),
+        }
+
+    def add_route(self, path: str, route: Route) -> None:
+        """Let somebody else answer the reviews of a kind; here they are counted."""
+        self._routes[path] = route
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Return where reviews are answered."""
+        return tuple(self._routes)
+
+    def has_route(self, path: str) -> bool:
+        """Say whether anything is answered there."""
+        return path in self._routes
+
+    async def answer(self, path: str, body: bytes) -> HttpReply:
+        """Answer a review that was sent to a path that is known."""
+        route = self._routes[path]
+        began_s = self._clock.monotonic_s()
+        reply, outcome = await self._answer(route, body)
+        self._metrics.admission_reviews.labels(route.kind, outcome).inc()
+        spent_s = self._clock.monotonic_s() - began_s
+        self._metrics.admission_review_seconds.labels(route.kind).observe(spent_s)
+        return reply
+
+    async def _answer(self, route: Route, body: bytes) -> tuple[HttpReply, str]:
+        request, kind = read_review(body), route.kind
+        if isinstance(request, Malformed):
+            self._log.warning("review malformed", kind=kind, fault=request.message)
+            return HttpReply(400, request.message.encode(), "text/plain"), "malformed"
+        try:
+            answer = await route.decide(request)
+            reply = HttpReply(200, encode_response(request.uid, answer))
+        except Exception as error:  # noqa: BLE001 - the promise is an answer, whatever happens
+            self._log.error("review failed", kind=kind, uid=request.uid, exc_info=error)
+            return HttpReply(
+                200, encode_response(request.uid, _internal_error(route, request))
+            ), "failed"
+        self._log_denial(kind, request, answer)
+        return reply, answer.outcome
+
+    def _log_denial(self, kind: str, request: AdmissionRequest, answer: AdmissionResponse) -> None:
+        if answer.denial is not None:
+            fields = {"code": answer.denial.code, "reason": answer.denial.message}
+            self._log.warning("object refused", kind=kind, namespace=request.namespace, **fields)
+
+    async def _review_pod(self, request: AdmissionRequest) -> AdmissionResponse:
+        return mutate_pod(request, self._rules.mode)
+
+    async def _review_jobset(self, request: AdmissionRequest) -> AdmissionResponse:
+        review = read_jobset(request, self._rules)
+        if isinstance(review, AdmissionResponse):
+            return review
+        try:
+            trainjob = await self._owning_trainjob(review)
+        except ApiError as error:
+            return self._answer_without_trainjob(review, error)
+        runtime_queue = self._cache.runtime_queue(trainjob.runtime) if trainjob else ""
+        namespace = self._cache.namespace_labels(review.trainjob.namespace)
+        answer = mutate_jobset(
+            review, JobSetContext(trainjob, runtime_queue, namespace), self._rules
+        )
+        if answer.operations and not request.dry_run:
+            fields = {"operation": request.operation, "warnings": list(answer.warnings)}
+            self._log.info("jobset patched", trainjob=str(review.trainjob), **fields)
+        return answer
+
+    async def _owning_trainjob(self, review: JobSetReview) -> TrainJobSummary | None:
+        """Return the owner of a JobSet, read anew where the cache may not know it yet."""
+        found = self._cache.trainjob(review.trainjob)
+        if found is None or found.uid != review.owner_reference.uid or not review.is_create:
+            reads = self._metrics.admission_live_reads
+            try:
+                found = await self._read_trainjob(review.trainjob)
+            except ApiError:
+                reads.labels("failed").inc()
+                raise
+            reads.labels("found" if found else "gone").inc()
+        if found is not None and found.uid != review.owner_reference.uid:
+            return None  # a later one of the same name: the owner is no more
+        return found
+
+    def _answer_without_trainjob(self, review: JobSetReview, error: ApiError) -> AdmissionResponse:
+        """Answer without knowing: a creation is tried again, what exists stays as it is."""
+        key = str(review.trainjob)
+        self._log.warning("trainjob not read", trainjob=key, error=str(error))
+        message = f"the TrainJob {key} cannot be read: {error}"
+        if review.is_create:
+            return AdmissionResponse(
+                denial=AdmissionDenial(SERVICE_UNAVAILABLE, f"{message}; try again")
+            )
+        return AdmissionResponse(warnings=(f"the queue stays as it is: {message}",))
+
+
+def _internal_error(route: Route, request: AdmissionRequest) -> AdmissionResponse:
+    """Answer what could not be decided by a mistake of ours."""
+    if route.fails_closed() and request.operation == "CREATE":
+        message = f"trainer-kai failed to decide about this {request.kind.kind}; its log says why"
+        return AdmissionResponse(denial=AdmissionDenial(SERVICE_UNAVAILABLE, message))
+    return AdmissionResponse(
+        warnings=("trainer-kai failed to look at this object; its log says why",)
+    )

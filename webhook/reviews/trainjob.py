@@ -1,0 +1,238 @@
+"""Answers reviews of TrainJobs: looks up what the rules need, and checks access to queues.
+
+A review waits for at most one read of a runtime, one of an unknown queue, and the access checks
+together, each bounded; no other review waits meanwhile. When a lookup fails, a TrainJob is denied
+only where queues are closed, and only if it could enter such a queue unchecked.
+"""
+
+import asyncio
+from typing import Final, NamedTuple
+from weakref import WeakValueDictionary
+
+from structlog.typing import FilteringBoundLogger
+
+from trainer_kai.api.decode import DecodeError, decode
+from trainer_kai.errors import FieldError
+from trainer_kai.kube.rest.errors import ApiError
+from trainer_kai.policy.podgroups.manifests import GroupingRules
+from trainer_kai.policy.queueing.queue_access import is_closed
+from trainer_kai.service.clock import Clock
+from trainer_kai.service.metrics import Metrics
+from trainer_kai.service.settings import Unannotated
+from webhook.admission.review import AdmissionRequest, AdmissionResponse
+from webhook.admission.validation_result import NO_OBJECTIONS, ValidationResult, denied
+from webhook.cache.admission_cache import AdmissionCache
+from webhook.cache.runtimes import RuntimeSummary
+from webhook.reviews.live_lookups import LiveLookups
+from webhook.rules.lint import LintPolicy, lint_result
+from webhook.rules.permission import (
+    AccessCache,
+    QueueAccessRequest,
+    UserInfo,
+    forbidden_fault,
+)
+from webhook.rules.queue_resolution import QUEUE_LABEL_PATH, RUNTIME_REF_PATH, RequestedQueue
+from webhook.rules.trainjob import (
+    TrainJobContext,
+    TrainJobReview,
+    TrainJobValidation,
+    read_trainjob,
+    validate_trainjob,
+)
+
+__all__ = [
+    "AdmissionPolicy",
+    "TrainJobHandler",
+]
+
+_LOOKUP_S: Final = 0.9  # of each read, and of the questions: a person waits for all of them
+_FORBIDDEN: Final = 403
+_SERVICE_UNAVAILABLE: Final = 503
+
+
+class AdmissionPolicy(NamedTuple):
+    """What a site decides, and what it wants to be refused and not only told."""
+
+    rules: GroupingRules
+    unannotated: Unannotated = "open"  # what a queue is that says nothing
+    denies_unknown_queues: bool = False
+    lint: LintPolicy = LintPolicy()
+
+
+class TrainJobHandler:
+    """Answers the reviews of TrainJobs."""
+
+    def __init__(
+        self,
+        cache: AdmissionCache,
+        admission_policy: AdmissionPolicy,
+        live: LiveLookups,
+        clock: Clock,
+        metrics: Metrics,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self._cache = cache
+        self._policy = admission_policy
+        self._live = live
+        self._clock = clock
+        self._metrics = metrics
+        self._log = log
+        self._access_cache = AccessCache()
+        self._locks: WeakValueDictionary[QueueAccessRequest, asyncio.Lock] = WeakValueDictionary()
+
+    def fails_closed(self) -> bool:
+        """Say whether no TrainJob may be made unseen, for it could get into a closed queue."""
+        return self._cache.queues.has_closed or self._policy.unannotated == "closed"
+
+    async def answer(self, request: AdmissionRequest) -> AdmissionResponse:
+        """Say what is held against a TrainJob."""
+        review = read_trainjob(request)
+        if isinstance(review, AdmissionResponse):
+            return review
+        runtime, problem = await self._runtime(review)
+        known = TrainJobContext(
+            runtime,
+            self._cache.namespace_labels(review.namespace),
+            self._cache.queues,
+            self._policy.denies_unknown_queues,
+        )
+        validation = validate_trainjob(review, known, self._policy.rules)
+        if validation.missing_queue and await self._queue_exists(validation.missing_queue):
+            known = known._replace(found_live=validation.missing_queue)
+            validation = validate_trainjob(review, known, self._policy.rules)
+        result = validation.result
+        if not result.denials:
+            result = result.combined_with(
+                await self._check_access(request, review, validation, problem)
+            )
+        if validation.queue:
+            result = result.combined_with(self._lint(request, review, validation.queue))
+        return result.response()
+
+    def _lint(
+        self, request: AdmissionRequest, review: TrainJobReview, queue: str
+    ) -> ValidationResult:
+        """Say what could never start; a mistake of ours in there lets nobody past the rest."""
+        admission_policy, cluster = self._policy, self._cache.cluster
+        policies = admission_policy.rules, admission_policy.lint
+        try:
+            return lint_result(request, review.runtime, queue, cluster, policies)
+        except Exception as error:  # noqa: BLE001 - what else is held against it is told anyway
+            self._log.error("trainjob not linted", namespace=review.namespace, exc_info=error)
+            return NO_OBJECTIONS
+
+    async def _runtime(self, review: TrainJobReview) -> tuple[RuntimeSummary | None, str]:
+        """Return the runtime, or why it is not known.
+
+        What the cache knows will do, except of a runtime that the same user may have changed a
+        moment ago, when that decides which queue the user must be allowed to use.
+        """
+        found = self._cache.runtime(review.runtime)
+        if not review.may_change_queue:
+            return found, "it is not known yet"
+        if found is not None and not (self.fails_closed() and review.may_hide_queue):
+            return found, ""
+        reads = self._metrics.admission_live_reads
+        try:
+            async with asyncio.timeout(_LOOKUP_S):
+                found = await self._live.runtime(review.runtime)
+        except (ApiError, TimeoutError) as error:
+            reads.labels("failed").inc()
+            self._log.warning(
+                "runtime not read", runtime=str(review.runtime), error=_error_text(error)
+            )
+            return None, _error_text(error)
+        reads.labels("gone" if found is None else "found").inc()
+        return found, "" if found else f"there is no runtime {review.runtime}"
+
+    async def _queue_exists(self, queue: str) -> bool:
+        """Say whether a queue is there of which we have not heard: made just before its job."""
+        reads = self._metrics.admission_live_reads
+        try:
+            async with asyncio.timeout(_LOOKUP_S):
+                is_there = await self._live.has_queue(queue)
+        except (ApiError, TimeoutError) as error:
+            reads.labels("failed").inc()
+            self._log.warning("queue not read", queue=queue, error=_error_text(error))
+            return False
+        reads.labels("found" if is_there else "gone").inc()
+        return is_there
+
+    async def _check_access(
+        self,
+        request: AdmissionRequest,
+        review: TrainJobReview,
+        validation: TrainJobValidation,
+        problem: str,
+    ) -> ValidationResult:
+        """Say of which closed queue user or namespace lack the use."""
+        if validation.may_miss_queue and self.fails_closed():
+            return _retry_later(
+                RUNTIME_REF_PATH, f"it cannot be read which queue it names: {problem}"
+            )
+        wanted = [it for it in validation.requested_queues if self._is_closed(it.queue)]
+        user_info = UserInfo()
+        if any(it.is_chosen for it in wanted):
+            try:
+                user_info = decode(UserInfo, request.user_info)
+            except DecodeError as error:
+                return _retry_later("request.userInfo", error.fault.message)
+        deadline_s = asyncio.get_running_loop().time() + _LOOKUP_S
+        for requested in wanted:
+            result = await self._check_queue(user_info, review.namespace, requested, deadline_s)
+            if result != NO_OBJECTIONS:
+                return result  # of one its author learns what is needed
+        return NO_OBJECTIONS
+
+    def _is_closed(self, queue: str) -> bool:
+        return is_closed(self._cache.queues.access(queue), self._policy.unannotated)
+
+    async def _check_queue(
+        self, user_info: UserInfo, namespace: str, wanted: RequestedQueue, deadline_s: float
+    ) -> ValidationResult:
+        queue, denied_requests = wanted.queue, []
+        access_requests = (
+            [QueueAccessRequest.for_user(user_info, namespace, queue)] if wanted.is_chosen else []
+        )
+        for access_request in (
+            *access_requests,
+            QueueAccessRequest.for_namespace(namespace, queue),
+        ):
+            try:
+                async with asyncio.timeout_at(deadline_s):
+                    may_use = await self._may_use(access_request)
+            except (ApiError, TimeoutError) as error:
+                self._metrics.admission_permissions.labels("failed").inc()
+                self._log.warning("permission not asked", queue=queue, error=_error_text(error))
+                message = f"it cannot be asked whether {access_request.subject} may use {queue!r}"
+                return _retry_later(
+                    wanted.path or QUEUE_LABEL_PATH, f"{message}: {_error_text(error)}"
+                )
+            self._metrics.admission_permissions.labels("allowed" if may_use else "refused").inc()
+            if not may_use:
+                denied_requests.append(access_request)
+        if not denied_requests:
+            return NO_OBJECTIONS
+        access = self._cache.queues.access(queue)
+        return denied(
+            forbidden_fault(denied_requests, access, wanted.path or QUEUE_LABEL_PATH), _FORBIDDEN
+        )
+
+    async def _may_use(self, access_request: QueueAccessRequest) -> bool:
+        """Return what was answered lately, or ask; equal wishes meanwhile wait for that answer."""
+        lock = self._locks.setdefault(access_request, asyncio.Lock())
+        async with lock:
+            known = self._access_cache.get(access_request, self._clock.monotonic_s())
+            if known is None:
+                known = await self._live.may_use(access_request)
+                self._access_cache.put(access_request, self._clock.monotonic_s(), is_allowed=known)
+        return known
+
+
+def _retry_later(path: str, message: str) -> ValidationResult:
+    """Let no TrainJob into a closed queue unseen; its author tries again."""
+    return denied(FieldError(path, f"{message}; try again"), _SERVICE_UNAVAILABLE)
+
+
+def _error_text(error: Exception) -> str:
+    return str(error) or f"no answer within {_LOOKUP_S:g} s"

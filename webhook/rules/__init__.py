@@ -1,0 +1,1 @@
+"""The rules of admission, as pure functions."""

@@ -1,0 +1,122 @@
+"""Why a JobSet is denied at its creation: two schedulers, exclusive placement, queue name, size.
+
+Without the denial such a gang would wait for ever, or never be created.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from trainer_kai.api.jobset import JobSet, ReplicatedJob
+from trainer_kai.api.names import (
+    COSCHEDULING_GROUP,
+    EXCLUSIVE_TOPOLOGY,
+    NODE_SELECTOR_STRATEGY,
+    QUEUE,
+    VOLCANO_GROUP,
+)
+from trainer_kai.api.syntax import label_value_fault
+from trainer_kai.policy.podgroups.planned import PodGroupPlan, size_fault
+from trainer_kai.policy.queueing.queue_resolution import QueueChoice, RequestedQueues
+from webhook.admission.review import AdmissionDenial
+
+__all__ = [
+    "deny_exclusive_placement",
+    "deny_oversized_podgroup",
+    "deny_queue_name",
+    "deny_size",
+    "deny_two_schedulers",
+    "other_schedulers",
+    "requests_our_scheduler",
+]
+
+_INVALID: Final = 422
+
+
+def other_schedulers(jobset: JobSet) -> tuple[str, ...]:
+    """Return which policies of its runtime chose another scheduler; Trainer marks all pods then."""
+    templates = [job.template.spec.template.metadata for job in jobset.spec.replicated_jobs]
+    chosen = {
+        "coscheduling": any(COSCHEDULING_GROUP in it.labels for it in templates),
+        "volcano": any(VOLCANO_GROUP in it.annotations for it in templates),
+    }
+    return tuple(name for name, is_chosen in chosen.items() if is_chosen)
+
+
+def requests_our_scheduler(
+    jobset: JobSet, sources: RequestedQueues, scheduler_name: str
+) -> tuple[str, ...]:
+    """Return by what a TrainJob, its runtime or its JobSet asks for our scheduler."""
+    ways = {
+        f"the label {QUEUE} of the TrainJob": QUEUE in sources.trainjob,
+        "podGroupPolicy.kaiScheduler.queue of the runtime": bool(sources.runtime_queue),
+        f"the label {QUEUE} of the JobSet": QUEUE in sources.jobset,
+        f"the label {QUEUE} of a pod template": any(QUEUE in it for it in sources.templates),
+        f"schedulerName: {scheduler_name} in a pod template": any(
+            job.template.spec.template.spec.scheduler_name == scheduler_name
+            for job in jobset.spec.replicated_jobs
+        ),
+    }
+    return tuple(way for way, is_there in ways.items() if is_there)
+
+
+def deny_size(jobset: JobSet) -> AdmissionDenial | None:
+    """Refuse what takes long to plan; the owner of a JobSet is whoever its author says."""
+    fault = size_fault(jobset)
+    return AdmissionDenial(_INVALID, f"spec.replicatedJobs: {fault}") if fault else None
+
+
+def deny_oversized_podgroup(plan: PodGroupPlan) -> AdmissionDenial | None:
+    """Refuse a JobSet of which a part is too large for a group: its pods would be placed singly."""
+    if not plan.too_large:
+        return None
+    return AdmissionDenial(_INVALID, "; ".join(str(it) for it in plan.findings if it.blocks))
+
+
+def deny_two_schedulers(others: tuple[str, ...], ours: tuple[str, ...]) -> AdmissionDenial:
+    """Name both schedulers, and what to remove."""
+    their_policies = " and ".join(f"podGroupPolicy.{name}" for name in others)
+    our_reasons = ", ".join(ours)
+    message = (
+        f"two schedulers are asked for: one by {their_policies} of the runtime, KAI "
+        f"by {our_reasons}. "
+        f"Remove {their_policies} from the runtime to have KAI schedule, or "
+        f"{our_reasons} to have the other one"
+    )
+    return AdmissionDenial(_INVALID, message)
+
+
+def deny_exclusive_placement(
+    jobset: JobSet, ours: Mapping[int, ReplicatedJob]
+) -> AdmissionDenial | None:
+    """Refuse exclusive placement by leaders: the other pods are made only once one is bound."""
+    path = next(_exclusive_placement_paths(jobset, ours), None)
+    if path is None:
+        return None
+    message = (
+        f"{path}.annotations[{EXCLUSIVE_TOPOLOGY}]: JobSet then makes the first pod of each Job "
+        "alone, and the others only once it is bound, so a gang never starts. Remove it and ask "
+        "for a topology, or set "
+        f"{NODE_SELECTOR_STRATEGY} as well"
+    )
+    return AdmissionDenial(_INVALID, message)
+
+
+def _exclusive_placement_paths(jobset: JobSet, ours: Mapping[int, ReplicatedJob]) -> Iterator[str]:
+    """Yield where it is said; the strategy counts only beside it, as it does for JobSet."""
+    whole = jobset.metadata.annotations
+    if EXCLUSIVE_TOPOLOGY in whole:
+        if NODE_SELECTOR_STRATEGY not in whole and ours:
+            yield "metadata"
+        return
+    for number, job in ours.items():
+        own = job.template.metadata.annotations
+        if EXCLUSIVE_TOPOLOGY in own and NODE_SELECTOR_STRATEGY not in own:
+            yield f"spec.replicatedJobs[{number}].template.metadata"
+
+
+def deny_queue_name(choice: QueueChoice) -> AdmissionDenial | None:
+    """Refuse a queue that no label can name; only a runtime's field is not checked before."""
+    fault = label_value_fault(choice.queue)
+    if fault is None:
+        return None
+    return AdmissionDenial(_INVALID, f"the queue comes from {choice.source.value}: {fault}")

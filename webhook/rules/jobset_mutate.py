@@ -1,0 +1,381 @@
+"""What is written into the JobSet of a TrainJob, at its creation and while it is suspended.
+
+`read_jobset` decides whether a review is ours to answer, and for which TrainJob; `mutate_jobset`
+gets what is known of that TrainJob and answers. At creation: scheduler name, queue, marks. Later
+only a queue and marks that were lost; never a scheduler name, which JobSet would reject. A value of
+a user is left alone, except that a queue with higher precedence overwrites it, and that the mark of
+admission is ours: it is set on our JobSets and removed from all others, whatever was sent.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from msgspec.structs import replace
+
+from trainer_kai.api.decode import DecodeError, decode
+from trainer_kai.api.jobset import JobSet, ReplicatedJob
+from trainer_kai.api.meta import Key, Meta, OwnerReference, PartialObject
+from trainer_kai.api.names import (
+    ADMITTED,
+    ADMITTED_MARK,
+    GANG,
+    JOBSET_CONTROLLER,
+    QUEUE,
+    SKIP_PODGROUPER,
+)
+from trainer_kai.api.owners import trainjob_owner
+from trainer_kai.api.requested_values import requested_annotation_faults, requested_label_faults
+from trainer_kai.api.resources import JOBSETS
+from trainer_kai.api.syntax import dns_subdomain_fault
+from trainer_kai.policy.podgroups.manifests import GroupingRules
+from trainer_kai.policy.podgroups.planned import PodGroupPlan, plan_podgroups
+from trainer_kai.policy.queueing.queue_resolution import (
+    QueueChoice,
+    QueueSource,
+    RequestedQueues,
+    resolve_queue,
+)
+from webhook.admission.managed_fields import FieldManagers
+from webhook.admission.patch import FieldPath, PatchBuilder
+from webhook.admission.review import (
+    UNCHANGED,
+    AdmissionDenial,
+    AdmissionRequest,
+    AdmissionResponse,
+    size_fault,
+    unreadable_object,
+)
+from webhook.cache.admission_cache import CARRIED_ANNOTATIONS, CARRIED_LABELS
+from webhook.cache.trainjobs import TrainJobSummary
+from webhook.rules.jobset_deny import (
+    deny_exclusive_placement,
+    deny_oversized_podgroup,
+    deny_queue_name,
+    deny_size,
+    deny_two_schedulers,
+    other_schedulers,
+    requests_our_scheduler,
+)
+from webhook.rules.jobset_restore import (
+    needs_restore,
+    pod_template_path,
+    restore_claim_policies,
+    restored,
+)
+
+__all__ = ["JobSetContext", "JobSetReview", "mutate_jobset", "read_jobset"]
+
+_CREATE: Final = "CREATE"
+_UPDATE: Final = "UPDATE"
+_INVALID: Final = 422
+_LABELS: Final[FieldPath] = ("metadata", "labels")
+_ANNOTATIONS: Final[FieldPath] = ("metadata", "annotations")
+_TRUE: Final = "true"
+
+
+class JobSetContext(NamedTuple):
+    """What else is known: the TrainJob, unless it is gone; what its runtime and namespace say."""
+
+    trainjob: TrainJobSummary | None
+    runtime_queue: str = ""
+    namespace: Mapping[str, str] = {}
+
+
+class JobSetReview(NamedTuple):
+    """A JobSet that is ours to answer for."""
+
+    is_create: bool
+    jobset: JobSet
+    old: JobSet | None
+    tree: Any
+    trainjob: Key
+    owner_reference: OwnerReference
+    our_jobs: Mapping[int, ReplicatedJob]  # by their place in the list
+
+
+def read_jobset(
+    request: AdmissionRequest, rules: GroupingRules
+) -> JobSetReview | AdmissionResponse:
+    """Read the JobSet of a review; an answer where there is nothing to decide."""
+    if not _is_jobset_write(request):
+        return UNCHANGED
+    try:
+        too_large = size_fault(request.object) or size_fault(request.old_object)
+        if too_large:
+            return _too_large_response(request, too_large)
+        jobset = decode(JobSet, request.object)
+        tree = decode(dict, request.object)
+    except DecodeError as error:
+        return UNCHANGED if _is_foreign_jobset(request) else unreadable_object(error)
+    is_create = request.operation == _CREATE
+    owner = _trainjob_reference(jobset.metadata)
+    managed_here = jobset.spec.managed_by in {"", JOBSET_CONTROLLER}
+    if owner is None or not managed_here or jobset.metadata.deletion_timestamp:
+        return _foreign_response(tree) if is_create else UNCHANGED
+    old = None if is_create else _admitted_before(request)
+    if not is_create and (
+        old is None or not (_is_suspended(jobset, old) or needs_restore(jobset, old))
+    ):
+        return UNCHANGED
+    ours = {
+        number: job
+        for number, job in enumerate(jobset.spec.replicated_jobs)
+        if job.template.spec.template.spec.scheduler_name in {"", rules.scheduler_name}
+    }
+    if not ours and not (is_create and other_schedulers(jobset)):
+        return _foreign_response(tree) if is_create else UNCHANGED
+    key = Key(request.namespace or jobset.metadata.namespace, owner.name)
+    return JobSetReview(is_create, jobset, old, tree, key, owner, ours)
+
+
+def mutate_jobset(
+    review: JobSetReview, context: JobSetContext, rules: GroupingRules
+) -> AdmissionResponse:
+    """Decide what to write."""
+    too_many = deny_size(review.jobset)
+    if too_many:
+        return (
+            AdmissionResponse(denial=too_many)
+            if review.is_create
+            else AdmissionResponse(warnings=(too_many.message,))
+        )
+    managed_fields = FieldManagers(review.tree["metadata"])
+    sources = _queue_sources(review, context, managed_fields)
+    if review.old is not None and not _is_suspended(review.jobset, review.old):
+        return restored(review.jobset, review.old, review.tree)
+    choice = resolve_queue(sources, rules.default_queue)
+    if review.is_create:
+        denied = _denied_response(review, sources, choice, rules)
+        if denied is not None:
+            return denied
+    return _patched_response(review, context, rules, managed_fields, choice)
+
+
+def _patched_response(
+    review: JobSetReview,
+    context: JobSetContext,
+    rules: GroupingRules,
+    managed_fields: FieldManagers,
+    choice: QueueChoice,
+) -> AdmissionResponse:
+    """Write all that is ours on a JobSet that is made, or suspended."""
+    patch = PatchBuilder(review.tree)
+    if review.old is not None:
+        restore_claim_policies(patch, review.jobset, review.old)
+    warnings = list(_write_queue(patch, review, choice, managed_fields))
+    if review.is_create:
+        _copy_wishes(patch, context)
+    groups_itself = _groups_itself(review, context, rules, managed_fields)
+    if rules.mode == "external" and not groups_itself:
+        _set_if_empty(patch, (*_ANNOTATIONS, SKIP_PODGROUPER), _TRUE)
+    patch.set((*_ANNOTATIONS, ADMITTED), ADMITTED_MARK)
+    plan = _outline(review, patch, rules)
+    if review.is_create:
+        left_out = deny_oversized_podgroup(plan)
+        if left_out and not groups_itself:
+            return AdmissionResponse(denial=left_out)
+        for number in review.our_jobs:
+            _set_if_empty(
+                patch, (*pod_template_path(number), "spec", "schedulerName"), rules.scheduler_name
+            )
+    for number, job in enumerate(review.jobset.spec.replicated_jobs):
+        field_path = (*pod_template_path(number), *_LABELS, GANG)
+        unit = (
+            plan.podgroup_of(job.name) if number in review.our_jobs and not groups_itself else None
+        )
+        if unit is None:
+            patch.remove(field_path)  # whoever wrote it: only what is in a group of ours has one
+        else:
+            patch.set(field_path, unit.suffix)
+    return AdmissionResponse(patch.operations, (*warnings, *_warnings(patch, review, plan)))
+
+
+def _is_jobset_write(request: AdmissionRequest) -> bool:
+    kind = request.kind
+    return (
+        (kind.group, kind.version, kind.kind) == (JOBSETS.group, JOBSETS.version, JOBSETS.kind)
+        and request.operation in {_CREATE, _UPDATE}
+        and not request.sub_resource
+    )
+
+
+def _is_foreign_jobset(request: AdmissionRequest) -> bool:
+    """Say whether a JobSet that cannot be read is no care of ours: no TrainJob's, not marked."""
+    try:
+        meta = decode(PartialObject, request.object).metadata
+    except DecodeError:
+        return False
+    return _trainjob_reference(meta) is None and ADMITTED not in meta.annotations
+
+
+def _too_large_response(request: AdmissionRequest, fault: str) -> AdmissionResponse:
+    """Answer for a JobSet that is too large to be read: one that exists stays as it is."""
+    if request.operation != _CREATE:
+        return UNCHANGED
+    meta = decode(PartialObject, request.object).metadata
+    if _trainjob_reference(meta) is None:
+        return _foreign_response({"metadata": {"annotations": dict(meta.annotations)}})
+    return AdmissionResponse(denial=AdmissionDenial(_INVALID, f"the JobSet {fault}"))
+
+
+def _foreign_response(tree: Any) -> AdmissionResponse:
+    """Answer for a JobSet that is made and left alone: nothing but admission marks one as ours."""
+    patch = PatchBuilder(tree)
+    patch.remove((*_ANNOTATIONS, ADMITTED))
+    if not patch.operations:
+        return UNCHANGED
+    what = "only trainer-kai writes it, on JobSets of TrainJobs that it schedules; it was removed"
+    return AdmissionResponse(patch.operations, (f"metadata.annotations[{ADMITTED}]: {what}",))
+
+
+def _trainjob_reference(meta: Meta) -> OwnerReference | None:
+    owner = trainjob_owner(meta)
+    if owner is None or dns_subdomain_fault(owner.name):
+        return None  # the API server looks at names only afterwards: no TrainJob is called so
+    return owner
+
+
+def _admitted_before(request: AdmissionRequest) -> JobSet | None:
+    """Return the JobSet before an update, if it was admitted by us."""
+    try:
+        old = decode(JobSet, request.old_object)
+    except DecodeError:
+        return None
+    return old if old.metadata.annotations.get(ADMITTED) == ADMITTED_MARK else None
+
+
+def _is_suspended(jobset: JobSet, old: JobSet) -> bool:
+    """Say whether it is so before or after: then its labels may change, and its queue follows."""
+    return jobset.spec.suspend or old.spec.suspend
+
+
+def _queue_sources(
+    review: JobSetReview, context: JobSetContext, managed_fields: FieldManagers
+) -> RequestedQueues:
+    """Return what each place says of the queue, without what admission filled in."""
+    jobs = review.jobset.spec.replicated_jobs
+    return RequestedQueues(
+        trainjob=context.trainjob.labels if context.trainjob else {},
+        runtime_queue=context.runtime_queue,
+        jobset=review.jobset.metadata.labels if managed_fields.sets_label(QUEUE) else {},
+        templates=tuple(
+            job.template.spec.template.metadata.labels
+            if managed_fields.sets_template_label(job.name, QUEUE)
+            else {}
+            for job in jobs
+        ),
+        namespace=context.namespace,
+    )
+
+
+def _denied_response(
+    review: JobSetReview, sources: RequestedQueues, choice: QueueChoice, rules: GroupingRules
+) -> AdmissionResponse | None:
+    """Answer for a JobSet that is left to another scheduler, or that cannot be."""
+    others = other_schedulers(review.jobset)
+    if others:
+        reasons = requests_our_scheduler(review.jobset, sources, rules.scheduler_name)
+        return (
+            AdmissionResponse(denial=deny_two_schedulers(others, reasons))
+            if reasons
+            else _foreign_response(review.tree)
+        )
+    denial = deny_exclusive_placement(review.jobset, review.our_jobs) or deny_queue_name(choice)
+    return AdmissionResponse(denial=denial) if denial else None
+
+
+def _write_queue(
+    patch: PatchBuilder, review: JobSetReview, choice: QueueChoice, managed_fields: FieldManagers
+) -> Iterator[str]:
+    """Write the queue; yield what is worth telling about it."""
+    denial = deny_queue_name(choice)
+    if denial:  # only while suspended: at creation it is no warning
+        yield f"the queue stays as it is: {denial.message}"
+        return
+    patch.set((*_LABELS, QUEUE), choice.queue)
+    for number, job in review.our_jobs.items():
+        given = job.template.spec.template.metadata.labels.get(QUEUE)
+        named_above = choice.source in {QueueSource.TRAINJOB, QueueSource.RUNTIME}
+        outranked = named_above or not managed_fields.sets_template_label(job.name, QUEUE)
+        if not given or outranked:
+            patch.set((*pod_template_path(number), *_LABELS, QUEUE), choice.queue)
+    if choice.others:
+        names = ", ".join(choice.others)
+        yield f"pod templates name {names}; the whole goes to {choice.queue}: {choice.source.value}"
+
+
+def _copy_wishes(patch: PatchBuilder, context: JobSetContext) -> None:
+    """Write down what the TrainJob asks for, where the JobSet says nothing."""
+    if context.trainjob is None:
+        return
+    for at, names, given in (
+        (_LABELS, CARRIED_LABELS, context.trainjob.labels),
+        (_ANNOTATIONS, CARRIED_ANNOTATIONS, context.trainjob.annotations),
+    ):
+        for name in names:
+            if name in given and patch.get((*at, name)) is None:
+                patch.set((*at, name), given[name])
+
+
+def _set_if_empty(patch: PatchBuilder, field_path: FieldPath, value: str) -> None:
+    if not patch.get(field_path):
+        patch.set(field_path, value)
+
+
+def _groups_itself(
+    review: JobSetReview,
+    context: JobSetContext,
+    rules: GroupingRules,
+    managed_fields: FieldManagers,
+) -> bool:
+    """Say whether the user, and not we, has the pods grouped; that is settled at creation.
+
+    Beside an external KAI the annotation may be ours, and "false" asks for KAI's own grouping.
+    """
+    if review.old is not None:
+        requested = (
+            None if _has_gangs(review.old) else review.old.metadata.annotations.get(SKIP_PODGROUPER)
+        )
+    else:
+        requested = context.trainjob.annotations.get(SKIP_PODGROUPER) if context.trainjob else None
+        given = review.jobset.metadata.annotations.get(SKIP_PODGROUPER)
+        if given is not None and (
+            rules.mode == "bundled" or _is_set_by_user(review, managed_fields)
+        ):
+            requested = given
+    return requested is not None and (requested == _TRUE or rules.mode == "external")
+
+
+def _is_set_by_user(review: JobSetReview, managed_fields: FieldManagers) -> bool:
+    """Tell the user's annotation from ours, when a creation comes a second time."""
+    if managed_fields.is_recorded:
+        return managed_fields.sets_annotation(SKIP_PODGROUPER)
+    is_marked = review.jobset.metadata.annotations.get(ADMITTED) == ADMITTED_MARK
+    return not (is_marked and _has_gangs(review.jobset))
+
+
+def _has_gangs(jobset: JobSet) -> bool:
+    jobs = jobset.spec.replicated_jobs
+    return any(GANG in job.template.spec.template.metadata.labels for job in jobs)
+
+
+def _outline(review: JobSetReview, patch: PatchBuilder, rules: GroupingRules) -> PodGroupPlan:
+    """Plan the JobSet as it will be; a scheduler name that is filled in changes no unit."""
+    meta = replace(review.jobset.metadata, annotations=patch.labels(_ANNOTATIONS))
+    jobset = replace(review.jobset, metadata=meta)
+    return plan_podgroups(jobset, rules.scheduler_name, staged=rules.mode == "external")
+
+
+def _warnings(patch: PatchBuilder, review: JobSetReview, plan: PodGroupPlan) -> Iterator[str]:
+    """Yield what a person should know, each place once."""
+    messages = {finding.path: str(finding) for finding in plan.findings}
+    faults = [
+        *requested_label_faults(patch.labels(_LABELS), "metadata.labels"),
+        *requested_annotation_faults(patch.labels(_ANNOTATIONS), "metadata.annotations"),
+    ]
+    for number, job in review.our_jobs.items():
+        path = f"spec.replicatedJobs[{number}].template.metadata.annotations"
+        faults += requested_annotation_faults(job.template.metadata.annotations, path)
+    for fault in faults:
+        messages.setdefault(fault.path, str(fault))
+    yield from messages.values()

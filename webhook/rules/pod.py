@@ -1,0 +1,95 @@
+"""What is written on a pod at its creation: its PodGroup and PodSet, from its own labels alone.
+
+JobSet stamps the name and uid of its JobSet on every pod, and we stamped on the template which
+PodGroup of that JobSet it belongs to. So nothing is read.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from trainer_kai.api.decode import DecodeError, decode
+from trainer_kai.api.meta import OwnerReference
+from trainer_kai.api.names import (
+    GANG,
+    JOB_INDEX,
+    JOBSET_NAME,
+    JOBSET_UID,
+    POD_GROUP,
+    REPLICATED_JOB,
+    SUBGROUP,
+)
+from trainer_kai.api.resources import JOBS, PODS
+from trainer_kai.policy.podgroups.manifests import GroupingMode
+from trainer_kai.policy.podgroups.names import podgroup_name, podset_name
+from webhook.admission.patch import PatchBuilder
+from webhook.admission.review import (
+    UNCHANGED,
+    AdmissionRequest,
+    AdmissionResponse,
+    unreadable_object,
+)
+
+__all__ = ["mutate_pod"]
+
+_JOBSET_LABELS: Final = (JOBSET_NAME, JOBSET_UID)
+_POSITION_LABELS: Final = (REPLICATED_JOB, JOB_INDEX)
+
+
+class _Metadata(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """Unlike `Meta` it tells a map that is missing from an empty one."""
+
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: tuple[OwnerReference, ...] | None = None
+
+
+class _Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    metadata: _Metadata
+
+
+def mutate_pod(request: AdmissionRequest, mode: GroupingMode) -> AdmissionResponse:
+    """Name the group of a pod whose template we marked, and for our scheduler its place in it."""
+    kind = request.kind
+    is_pod = (kind.group, kind.version, kind.kind) == (PODS.group, PODS.version, PODS.kind)
+    if not is_pod or request.operation != "CREATE" or request.sub_resource:
+        return UNCHANGED
+    try:
+        meta = decode(_Pod, request.object).metadata
+    except DecodeError as error:
+        return unreadable_object(error)
+    labels = meta.labels or {}
+    if not labels.get(GANG):
+        return UNCHANGED
+    fault = _fault(meta, labels, mode)
+    if fault:
+        return AdmissionResponse(
+            warnings=(f"metadata.labels[{GANG}]: the pod joins no group: {fault}",)
+        )
+    return _podgroup_response(meta, labels, mode)
+
+
+def _fault(meta: _Metadata, labels: Mapping[str, str], mode: GroupingMode) -> str:
+    """Say what keeps a pod from being one of a JobSet that we marked."""
+    owner = next((it for it in meta.owner_references or () if it.controller), None)
+    if owner is None or (owner.api_version, owner.kind) != (JOBS.api_version, JOBS.kind):
+        return "its controller is no Job"
+    needed = _JOBSET_LABELS if mode == "external" else (*_JOBSET_LABELS, *_POSITION_LABELS)
+    missing = [name for name in needed if not labels.get(name)]
+    return f"it has no label {' and no label '.join(missing)}" if missing else ""
+
+
+def _podgroup_response(
+    meta: _Metadata, labels: Mapping[str, str], mode: GroupingMode
+) -> AdmissionResponse:
+    group = podgroup_name(labels[JOBSET_NAME], labels[JOBSET_UID], labels[GANG])
+    patch = PatchBuilder({"metadata": {"labels": meta.labels, "annotations": meta.annotations}})
+    given = (meta.annotations or {}).get(POD_GROUP)
+    if given not in {None, group}:
+        return UNCHANGED  # it is in a group that somebody chose, and there our places mean nothing
+    patch.set(("metadata", "annotations", POD_GROUP), group)
+    if mode == "bundled" and SUBGROUP not in labels:
+        podset = podset_name(labels[REPLICATED_JOB], labels[JOB_INDEX])
+        patch.set(("metadata", "labels", SUBGROUP), podset)
+    return AdmissionResponse(patch.operations)

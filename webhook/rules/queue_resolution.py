@@ -1,0 +1,109 @@
+"""Which queue a TrainJob will use, known before its JobSet exists, and which field names it.
+
+The precedence is that of `trainer_kai.policy`; here are the places as fields of a TrainJob, for its
+author reads no other object.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.names import QUEUE
+from trainer_kai.policy.queueing.queue_resolution import (
+    QueueChoice,
+    QueueSource,
+    RequestedQueues,
+    resolve_queue,
+)
+from webhook.cache.runtimes import RuntimeSummary
+from webhook.rules.expected_jobset import (
+    SlimRuntimePatch,
+    expected_jobset,
+    jobset_queue_path,
+    patched_pod_queues,
+    pod_queue_path,
+)
+
+__all__ = ["QUEUE_LABEL_PATH", "RUNTIME_REF_PATH", "RequestedQueue", "TrainJobQueues", "resolve"]
+
+QUEUE_LABEL_PATH: Final = f"metadata.labels[{QUEUE}]"
+RUNTIME_REF_PATH: Final = "spec.runtimeRef"
+_NOT_NAMED_BY_JOB: Final = frozenset({QueueSource.NAMESPACE, QueueSource.DEFAULT})
+
+
+class RequestedQueue(NamedTuple):
+    """A queue, and the field of the TrainJob that names it, or the runtime that does."""
+
+    queue: str
+    path: str  # "" where namespace or settings name it
+    is_chosen: bool = False  # by a user who writes in the namespace
+
+
+class TrainJobQueues(NamedTuple):
+    """The JobSet that will be built, what each place says, and what wins."""
+
+    runtime: RuntimeSummary
+    jobset: JobSet
+    sources: RequestedQueues
+    choice: QueueChoice
+    path: str  # of the TrainJob's field that names the queue, or where one could be named
+    pod_queues: tuple[RequestedQueue, ...] = ()  # queues that pods name otherwise
+
+    @property
+    def is_named(self) -> bool:
+        """Say whether TrainJob or runtime name the queue at all."""
+        return self.choice.source not in _NOT_NAMED_BY_JOB
+
+    @property
+    def queues(self) -> tuple[RequestedQueue, ...]:
+        """Return every queue that pods could be in."""
+        return RequestedQueue(
+            self.choice.queue, self.path if self.is_named else ""
+        ), *self.pod_queues
+
+
+def resolve(
+    labels: Mapping[str, str],
+    patches: Sequence[SlimRuntimePatch],
+    runtime: RuntimeSummary | None,
+    namespace: Mapping[str, str],
+    default: str,
+) -> TrainJobQueues:
+    """Return which queue it will be; of a runtime that is not known only the patches speak."""
+    jobset = expected_jobset(runtime or RuntimeSummary(), patches)
+    pods = patched_pod_queues(patches) if runtime is None else _queues_of_templates(jobset)
+    sources = RequestedQueues(
+        trainjob={QUEUE: labels[QUEUE]} if QUEUE in labels else {},
+        runtime_queue=runtime.queue if runtime else "",
+        jobset=jobset.metadata.labels,
+        templates=tuple({QUEUE: queue} for queue in pods.values()),
+        namespace=namespace,
+    )
+    choice = resolve_queue(sources, default)
+    path = _path(choice, pods, patches)
+    pod_queues = tuple(RequestedQueue(it, _path_of_pods(it, pods, patches)) for it in choice.others)
+    return TrainJobQueues(runtime or RuntimeSummary(), jobset, sources, choice, path, pod_queues)
+
+
+def _queues_of_templates(jobset: JobSet) -> dict[str, str]:
+    """Return which queues pods name, by replicatedJob."""
+    jobs = jobset.spec.replicated_jobs
+    labels = {it.name: it.template.spec.template.metadata.labels for it in jobs}
+    return {name: value[QUEUE] for name, value in labels.items() if QUEUE in value}
+
+
+def _path(choice: QueueChoice, pods: Mapping[str, str], patches: Sequence[SlimRuntimePatch]) -> str:
+    match choice.source:
+        case QueueSource.RUNTIME:
+            return RUNTIME_REF_PATH
+        case QueueSource.JOBSET:
+            return jobset_queue_path(patches) or RUNTIME_REF_PATH
+        case QueueSource.POD_TEMPLATE:
+            return _path_of_pods(choice.queue, pods, patches)
+        case _:
+            return QUEUE_LABEL_PATH
+
+
+def _path_of_pods(queue: str, pods: Mapping[str, str], patches: Sequence[SlimRuntimePatch]) -> str:
+    first = next(name for name, value in pods.items() if value == queue)
+    return pod_queue_path(patches, first) or RUNTIME_REF_PATH

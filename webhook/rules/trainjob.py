@@ -1,0 +1,361 @@
+"""Validates a TrainJob while its author can still correct it.
+
+`read_trainjob` decides whether a review is ours to answer; `validate_trainjob` gets what is known
+of runtime, namespace and queues. Of an update only the changes are validated, so a user who
+suspends, resumes or annotates a TrainJob does not answer for its author. Access to queues is
+checked by the caller: `TrainJobValidation.requested_queues` names them.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from trainer_kai.api.decode import DecodeError, decode
+from trainer_kai.api.jobset import JobSet, ReplicatedJob
+from trainer_kai.api.meta import Key, Meta
+from trainer_kai.api.names import EXCLUSIVE_TOPOLOGY, KUEUE_QUEUE, QUEUE, TRAINJOB_CONTROLLER
+from trainer_kai.api.requested_values import requested_annotation_faults, requested_label_faults
+from trainer_kai.api.resources import TRAINJOBS
+from trainer_kai.api.runtime import Named
+from trainer_kai.api.syntax import dns_subdomain_fault, label_value_fault
+from trainer_kai.api.trainjob import RuntimeRef
+from trainer_kai.errors import FieldError
+from trainer_kai.policy.misspelled_keys import TRAINJOB_KEYS as READ
+from trainer_kai.policy.misspelled_keys import misspelled_keys
+from trainer_kai.policy.podgroups.manifests import GroupingRules
+from trainer_kai.policy.podgroups.planned import MOST_JOBS
+from trainer_kai.policy.queueing.queue_resolution import QueueSource
+from webhook.admission.review import (
+    UNCHANGED,
+    AdmissionDenial,
+    AdmissionRequest,
+    AdmissionResponse,
+    size_fault,
+    unreadable_object,
+)
+from webhook.admission.validation_result import (
+    NO_OBJECTIONS,
+    ValidationResult,
+    all_denied,
+    denied,
+    warned,
+)
+from webhook.cache.queues import QueueTree
+from webhook.cache.runtimes import RuntimeSummary, runtime_key
+from webhook.rules.expected_jobset import (
+    PATCHES,
+    SlimRuntimePatch,
+    patched_jobset_queue,
+    patched_pod_queues,
+    patches_annotation,
+)
+from webhook.rules.jobset_deny import (
+    deny_exclusive_placement,
+    deny_two_schedulers,
+    other_schedulers,
+    requests_our_scheduler,
+)
+from webhook.rules.queue_resolution import RUNTIME_REF_PATH, RequestedQueue, TrainJobQueues, resolve
+
+__all__ = [
+    "TrainJobContext",
+    "TrainJobReview",
+    "TrainJobValidation",
+    "read_trainjob",
+    "validate_trainjob",
+]
+
+_CREATE: Final = "CREATE"
+_UPDATE: Final = "UPDATE"
+_INVALID: Final = 422
+
+
+class _Spec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """What a rule reads of it."""
+
+    runtime_ref: RuntimeRef = RuntimeRef()
+    trainer: Named | None = None
+    initializer: Named | None = None
+    runtime_patches: tuple[SlimRuntimePatch, ...] = ()
+    suspend: bool = False
+    managed_by: str = ""
+
+
+class _TrainJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    metadata: Meta
+    spec: _Spec = _Spec()
+
+
+class _ManagedBySpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    managed_by: str = ""
+
+
+class _ManagedByTrainJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    spec: _ManagedBySpec = _ManagedBySpec()
+
+
+class TrainJobReview(NamedTuple):
+    """A TrainJob that may be ours to judge, as it shall be and as it was."""
+
+    job: _TrainJob
+    old: _TrainJob | None  # None: it is made
+    namespace: str
+
+    @property
+    def runtime(self) -> Key:
+        """Return which runtime it names; no update changes that."""
+        return runtime_key(self.job.spec.runtime_ref, self.namespace)
+
+    @property
+    def may_change_queue(self) -> bool:
+        """Say whether anything is new that could name a queue."""
+        if self.old is None:
+            return True
+        return _named_queues(self.job) != _named_queues(self.old)
+
+    @property
+    def may_hide_queue(self) -> bool:
+        """Say whether its runtime could name a queue that nobody was asked about.
+
+        In the runtimes of a cluster none can be hidden that somebody may not use; and beside a
+        label only the pods of a TrainJob that is made may name another.
+        """
+        is_hidden = self.old is None or not self.job.metadata.labels.get(QUEUE)
+        return bool(self.runtime.namespace) and self.may_change_queue and is_hidden
+
+
+class TrainJobContext(NamedTuple):
+    """What else is known: the runtime, unless it cannot be read; what its namespace says."""
+
+    runtime: RuntimeSummary | None
+    namespace: Mapping[str, str]
+    queues: QueueTree
+    denies_unknown_queues: bool = False  # a queue that is not there
+    found_live: str = ""  # a queue that is there all the same
+
+
+class TrainJobValidation(NamedTuple):
+    """What is held against it; the queues that are new, which its namespace must be allowed to use.
+
+    A chosen one its author must be allowed to use as well.
+    """
+
+    result: ValidationResult
+    requested_queues: tuple[RequestedQueue, ...] = ()
+    may_miss_queue: bool = False  # the runtime might name a queue, and cannot be read
+    queue: str = ""  # it goes to, if that is new
+    missing_queue: str = ""  # a queue that it is refused for, as far as we have heard
+
+
+_NO_KUEUE: Final = (
+    "this site does not run Kueue (setting kueue), so the label keeps nothing: the TrainJob is "
+    "evicted like any other when a queue takes back its quota. Leave the label out"
+)
+_NOT_VALIDATED: Final = TrainJobValidation(NO_OBJECTIONS)
+
+
+def read_trainjob(request: AdmissionRequest) -> TrainJobReview | AdmissionResponse:
+    """Read the TrainJob of a review; an answer where there is nothing to judge."""
+    kind = request.kind
+    is_trainjob = (kind.group, kind.kind) == (TRAINJOBS.group, TRAINJOBS.kind)
+    if not is_trainjob or request.operation not in {_CREATE, _UPDATE} or request.sub_resource:
+        return UNCHANGED
+    too_large = size_fault(request.object)
+    if too_large:  # what grew so large before we looked stays as it is
+        if request.operation == _UPDATE and size_fault(request.old_object):
+            return UNCHANGED
+        return AdmissionResponse(denial=AdmissionDenial(_INVALID, f"the TrainJob {too_large}"))
+    old = _old_trainjob(request)
+    try:
+        job = decode(_TrainJob, request.object)
+    except DecodeError as error:
+        is_new = request.operation == _CREATE or old is not None
+        return unreadable_object(error) if is_new and not _is_foreign(request) else UNCHANGED
+    if not _is_managed_here(job.spec.managed_by) or job.metadata.deletion_timestamp:
+        return UNCHANGED
+    return TrainJobReview(job, old, request.namespace or job.metadata.namespace)
+
+
+def validate_trainjob(
+    review: TrainJobReview, context: TrainJobContext, rules: GroupingRules
+) -> TrainJobValidation:
+    """Judge what is new in a TrainJob; one that is left to another scheduler is not judged."""
+    now = _resolved(review.job, context, rules)
+    if context.runtime is not None and not _is_ours(now, rules):
+        return _NOT_VALIDATED
+    before = _resolved(review.old, context, rules) if review.old else None
+    result = _new_contradictions(review, now, before, rules).combined_with(_late_changes(review))
+    result = result.combined_with(_new_warnings(review, rules))
+    if not review.may_change_queue:
+        return TrainJobValidation(result)
+    is_unsure = context.runtime is None and review.may_hide_queue
+    wanted = _new_queues(review, now, before, is_known=context.runtime is not None)
+    if before is not None and before.choice.queue == now.choice.queue and not is_unsure:
+        return TrainJobValidation(result, wanted)
+    found = _validate_queue(review, now, context)
+    queue = now.choice.queue
+    is_missing = context.denies_unknown_queues and context.queues.is_unknown(queue)
+    missing = queue if is_missing and not dns_subdomain_fault(queue) else ""
+    return TrainJobValidation(result.combined_with(found), wanted, is_unsure, queue, missing)
+
+
+def _old_trainjob(request: AdmissionRequest) -> _TrainJob | None:
+    """Return what it was; what cannot be read settles nothing, as if it had not been."""
+    if request.operation == _CREATE:
+        return None
+    try:
+        return decode(_TrainJob, request.old_object)
+    except DecodeError:
+        return None
+
+
+def _named_queues(job: _TrainJob) -> tuple[str | None, str | None, dict[str, str]]:
+    """Return what a TrainJob says of queues, in all the places where it can."""
+    patches = job.spec.runtime_patches
+    return (
+        job.metadata.labels.get(QUEUE),
+        patched_jobset_queue(patches),
+        patched_pod_queues(patches),
+    )
+
+
+def _is_foreign(request: AdmissionRequest) -> bool:
+    try:
+        found = decode(_ManagedByTrainJob, request.object)
+    except DecodeError:
+        return False
+    return not _is_managed_here(found.spec.managed_by)
+
+
+def _is_managed_here(managed_by: str) -> bool:
+    return managed_by in {"", TRAINJOB_CONTROLLER}
+
+
+def _resolved(job: _TrainJob, context: TrainJobContext, rules: GroupingRules) -> TrainJobQueues:
+    labels, patches = job.metadata.labels, job.spec.runtime_patches
+    return resolve(labels, patches, context.runtime, context.namespace, rules.default_queue)
+
+
+def _is_ours(found: TrainJobQueues, rules: GroupingRules) -> bool:
+    """Say whether admission will take the JobSet for ours, or refuse it for asking both."""
+    if other_schedulers(found.jobset):
+        return bool(requests_our_scheduler(found.jobset, found.sources, rules.scheduler_name))
+    names = {it.template.spec.template.spec.scheduler_name for it in _jobs(found.jobset)}
+    return not names or bool(names & {"", rules.scheduler_name})
+
+
+def _jobs(jobset: JobSet) -> tuple[ReplicatedJob, ...]:
+    return jobset.spec.replicated_jobs
+
+
+def _new_contradictions(
+    review: TrainJobReview, now: TrainJobQueues, before: TrainJobQueues | None, rules: GroupingRules
+) -> ValidationResult:
+    """Refuse what cannot go together, unless it was let in like that."""
+    had = dict(_contradictions(review.old, before, rules)) if review.old and before else {}
+    faults = dict(_contradictions(review.job, now, rules))
+    return all_denied(fault for what, fault in faults.items() if what not in had)
+
+
+def _contradictions(
+    job: _TrainJob, found: TrainJobQueues, rules: GroupingRules
+) -> Iterator[tuple[str, FieldError]]:
+    """Yield what the JobSet would be refused for, as a fault of the TrainJob."""
+    others = other_schedulers(found.jobset)
+    reasons = requests_our_scheduler(found.jobset, found.sources, rules.scheduler_name)
+    if others and reasons:
+        yield "both", FieldError(RUNTIME_REF_PATH, deny_two_schedulers(others, reasons).message)
+    ours = {
+        number: it
+        for number, it in enumerate(_jobs(found.jobset))
+        if it.template.spec.template.spec.scheduler_name in {"", rules.scheduler_name}
+    }
+    if found.runtime.left_out:
+        jobs = len(_jobs(found.jobset)) + found.runtime.left_out
+        message = f"{jobs} replicatedJobs are more than the {MOST_JOBS} that are planned"
+        yield "size", FieldError(RUNTIME_REF_PATH, message)
+    exclusive = deny_exclusive_placement(found.jobset, ours)
+    if exclusive:
+        is_patched = patches_annotation(job.spec.runtime_patches, EXCLUSIVE_TOPOLOGY)
+        path = PATCHES if is_patched else RUNTIME_REF_PATH
+        yield "exclusive", FieldError(path, f"in the JobSet, {exclusive.message}")
+
+
+def _late_changes(review: TrainJobReview) -> ValidationResult:
+    """Refuse a part that comes or goes later; the API server only compares what is there twice."""
+    return all_denied(_late_faults(review.old.spec, review.job.spec) if review.old else ())
+
+
+def _late_faults(old: _Spec, new: _Spec) -> Iterator[FieldError]:
+    for name, before, after in (
+        ("trainer", old.trainer, new.trainer),
+        ("initializer", old.initializer, new.initializer),
+    ):
+        if (before is None) != (after is None):
+            done = "added to" if before is None else "taken from"
+            message = (
+                f"cannot be {done} a TrainJob that is there: its JobSet keeps the pods that it was "
+                "made with, so from the next suspension on Trainer would fail to apply it, for "
+                "good. Make a new TrainJob"
+            )
+            yield FieldError(f"spec.{name}", message)
+
+
+def _new_warnings(review: TrainJobReview, rules: GroupingRules) -> ValidationResult:
+    """Warn of what labels and annotations ask for that cannot be meant, or that nobody reads."""
+    had = set(_annotation_faults(review.old.metadata, rules)) if review.old else set()
+    return warned(
+        *(fault for fault in _annotation_faults(review.job.metadata, rules) if fault not in had)
+    )
+
+
+def _annotation_faults(meta: Meta, rules: GroupingRules) -> Iterator[FieldError]:
+    if KUEUE_QUEUE in meta.labels and not rules.kueue:
+        yield FieldError(f"metadata.labels[{KUEUE_QUEUE}]", _NO_KUEUE)
+    labels = {name: meta.labels[name] for name in READ.labels if name in meta.labels}
+    labels.pop(QUEUE, None)  # that is a rule of its own
+    annotation_names = (name for name in READ.annotations if name in meta.annotations)
+    annotations = {name: meta.annotations[name] for name in annotation_names}
+    yield from requested_label_faults(labels, "metadata.labels")
+    yield from requested_annotation_faults(annotations, "metadata.annotations")
+    yield from misspelled_keys(meta.labels, meta.annotations)
+
+
+def _validate_queue(
+    review: TrainJobReview, now: TrainJobQueues, context: TrainJobContext
+) -> ValidationResult:
+    """Judge a queue that is new: that it can be, that it may change now, that it is there."""
+    queue, source = now.choice.queue, now.choice.source
+    result = NO_OBJECTIONS
+    old = review.old
+    if old is not None and not (old.spec.suspend or review.job.spec.suspend):
+        message = (
+            "the queue changes only while the TrainJob is suspended: set spec.suspend to true "
+            "before, or in the same update"
+        )
+        result = denied(FieldError(now.path, message))
+    fault = (label_value_fault(queue) or dns_subdomain_fault(queue)) if now.is_named else None
+    if fault:
+        what = "" if source is QueueSource.TRAINJOB else f"{source.value}: "
+        return result.combined_with(denied(FieldError(now.path, f"{what}{fault}")))
+    reason = context.queues.unusable_reason(queue)
+    if reason is None or queue == context.found_live:
+        return result
+    missing = FieldError(now.path, f"{source.value} is {queue!r}, and {reason}")
+    return result.combined_with(
+        denied(missing) if context.denies_unknown_queues else warned(missing)
+    )
+
+
+def _new_queues(
+    review: TrainJobReview, now: TrainJobQueues, before: TrainJobQueues | None, *, is_known: bool
+) -> tuple[RequestedQueue, ...]:
+    """Return the queues that are new; while the runtime is not known, only what is named."""
+    had = {before.choice.queue, *before.choice.others} if before else set()
+    is_own = bool(review.runtime.namespace)
+    return tuple(
+        it._replace(is_chosen=bool(it.path) and (is_own or it.path != RUNTIME_REF_PATH))
+        for it in now.queues
+        if it.queue not in had and (is_known or it.path)
+    )

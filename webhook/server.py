@@ -1,0 +1,110 @@
+"""The HTTPS server: paths, methods, sizes and time-outs; a `ReviewRouter` answers the bodies.
+
+What is wrong with a request is answered with 4xx. While it stops, it answers a while longer.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from typing import Final, Self
+
+from aiohttp import web
+
+from trainer_kai.errors import ConfigError, FieldError
+from trainer_kai.service.clock import Clock
+from trainer_kai.service.settings import WebhookServerSettings as Place
+from webhook.admission.review import (
+    SERVICE_UNAVAILABLE,
+)
+from webhook.connections import LONGEST_BODY, ClientConnection, Connections, ConnectionState
+from webhook.reviews.router import HttpReply, ReviewRouter
+
+__all__ = [
+    "WebhookServer",
+]
+
+
+class WebhookServer:
+    """Carries reviews to a desk and answers back, inside its `async with`."""
+
+    def __init__(
+        self,
+        router: ReviewRouter,
+        settings: Place,
+        tls: ssl.SSLContext,
+        clock: Clock,
+        on_stop: Callable[[], None],
+    ) -> None:
+        """Say *stopping* when it begins to stop: from then on nobody should ask any more."""
+        self.port = 0  # where it listens, once started
+        self._router = router
+        self._settings = settings
+        self._clock = clock
+        self._on_stop = on_stop
+        self._is_draining = False
+        self._connections: Final = Connections(self._handle, tls, settings.read_s)
+
+    async def __aenter__(self) -> Self:
+        address, port = self._settings.address, self._settings.port
+        if not (address or port):  # each family would get a port of its own
+            raise ConfigError([FieldError("server.port", "0 needs an address to listen on")])
+        try:
+            self.port = self._connections.listen(address, port)
+        except OSError as error:
+            where = f"{address or 'every interface'}, port {port}"
+            fault = FieldError("server", f"cannot listen on {where}: {error.strerror or error}")
+            raise ConfigError([fault]) from error
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Answer a while longer, then only who is being answered."""
+        self._is_draining = True
+        self._on_stop()
+        await self._clock.sleep(self._settings.drain_s)
+        await self._connections.close()
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        client = request.protocol
+        assert isinstance(client, ClientConnection)
+        try:
+            reply = await self._reply(request, client)
+        finally:
+            self._connections.body_memory.release(client)
+            self._connections.went_idle(client)
+        response = web.Response(
+            body=reply.body, status=reply.status, content_type=reply.content_type
+        )
+        if reply.status == SERVICE_UNAVAILABLE:
+            response.headers["Retry-After"] = "1"
+        if self._is_draining:
+            response.force_close()  # whoever comes again finds somebody else
+        return response
+
+    async def _reply(self, request: web.BaseRequest, client: ClientConnection) -> HttpReply:
+        if not self._router.has_route(request.path):
+            return _text_reply(404, f"reviews are answered at {', '.join(self._router.paths)}")
+        if request.method != "POST":
+            return _text_reply(405, "a review is sent by POST")
+        if (request.content_length or 0) > LONGEST_BODY:
+            return _text_reply(413, f"a review has at most {LONGEST_BODY} bytes")
+        try:
+            body_memory, length = self._connections.body_memory, request.content_length
+            await body_memory.acquire(client, length, self._settings.read_s)
+        except TimeoutError:
+            return _text_reply(SERVICE_UNAVAILABLE, "too many reviews are under way; try again")
+        try:
+            is_there = request.content.is_eof()
+            async with asyncio.timeout(None if is_there else self._settings.read_s):
+                body = await request.read()
+        except TimeoutError:
+            return _text_reply(408, f"the body did not arrive within {self._settings.read_s:g} s")
+        except web.HTTPRequestEntityTooLarge:
+            return _text_reply(413, f"a review has at most {LONGEST_BODY} bytes")
+        except (web.RequestPayloadError, ConnectionError, ValueError):
+            return _text_reply(400, "the body cannot be read")
+        client.state = ConnectionState.ANSWERING
+        return await self._router.answer(request.path, body)
+
+
+def _text_reply(status: int, message: str) -> HttpReply:
+    return HttpReply(status, message.encode(), "text/plain")

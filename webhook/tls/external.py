@@ -1,0 +1,60 @@
+"""Certificates made by others: by cert-manager, or mounted as files. Nothing is written here."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from webhook.tls.make import TlsKeyPair
+from webhook.tls.serving_certificate import CertificateOffer
+from webhook.tls.store import CertificateStore, RegisteredConfiguration, read_pair
+from webhook.tls.verify import certificate_validity
+
+__all__ = ["CertManagerCertificate", "FileCertificate"]
+
+
+class CertManagerCertificate:
+    """A certificate in a Secret that cert-manager writes."""
+
+    def __init__(self, certificate_store: CertificateStore) -> None:
+        self._store = certificate_store
+
+    async def reconcile(
+        self,
+        configurations: Sequence[RegisteredConfiguration] | None,  # noqa: ARG002 - none of our business
+    ) -> CertificateOffer:
+        """Read the Secret."""
+        found = await self._store.secret()
+        what = f"Secret {self._store.secret_key}"
+        if found is None:
+            return CertificateOffer(
+                None, f"{what} is not there; is there a Certificate that names it?"
+            )
+        return _offer(read_pair(found), what)
+
+
+class FileCertificate:
+    """A certificate in files, read each time: what is mounted is exchanged under its name."""
+
+    def __init__(self, certificate: str, key: str) -> None:
+        self._certificate = Path(certificate)
+        self._key = Path(key)
+
+    async def reconcile(
+        self,
+        configurations: Sequence[RegisteredConfiguration] | None,  # noqa: ARG002 - none of our business
+    ) -> CertificateOffer:
+        """Read the files."""
+        try:
+            pair = TlsKeyPair(self._certificate.read_bytes(), self._key.read_bytes())
+        except OSError as error:
+            return CertificateOffer(None, f"{error.filename} cannot be read: {error.strerror}")
+        return _offer(pair, f"{self._certificate} with {self._key}")
+
+
+def _offer(pair: TlsKeyPair, what: str) -> CertificateOffer:
+    """Offer what can be shown."""
+    fault = certificate_validity(pair).fault
+    return (
+        CertificateOffer(None, f"{what} cannot be shown: {fault}")
+        if fault
+        else CertificateOffer(pair)
+    )

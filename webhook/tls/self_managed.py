@@ -1,0 +1,208 @@
+"""The self-managed certificate: carries out the steps of `plan` on Secret and configurations.
+
+The first replica to write wins, the others take what it wrote. A Secret or a webhook of another
+service is never overwritten. When another client keeps overwriting what we write, we stop for a
+while after a few times and report it, for else both would go on for ever.
+"""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final, NamedTuple
+
+from structlog.typing import FilteringBoundLogger
+
+from trainer_kai.kube.rest.errors import Conflict
+from trainer_kai.service.clock import Clock
+from trainer_kai.service.settings import TlsSettings
+from webhook.tls.make import SecretContent, apply_step, hosts_in
+from webhook.tls.plan import (
+    NO_SECRET,
+    CertificateLifetimes,
+    PublicationState,
+    RotationAction,
+    RotationStep,
+    SecretState,
+    next_step,
+)
+from webhook.tls.serving_certificate import CertificateOffer
+from webhook.tls.store import (
+    CertificateStore,
+    RegisteredConfiguration,
+    Secret,
+    ca_bundle_patch,
+    foreign_reason,
+    host_names,
+    read_content,
+)
+from webhook.tls.verify import inspect_content
+
+__all__ = ["SelfManagedCertificate"]
+
+_MAX_OVERWRITES: Final = 3  # so often what somebody else wrote is replaced,
+_OVERWRITE_WINDOW_S: Final = 3600.0  # within such a time: who has stopped since is no contestant
+
+
+class _PublishedSince(NamedTuple):
+    """What has been published everywhere, beside which certificate, and since when."""
+
+    what: tuple[bytes, bytes]
+    at_s: float
+
+
+class SelfManagedCertificate:
+    """A certificate that we make ourselves."""
+
+    def __init__(
+        self,
+        certificate_store: CertificateStore,
+        settings: TlsSettings,
+        clock: Clock,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self._store = certificate_store
+        self._clock = clock
+        self._log = log
+        self._hosts = host_names(settings, certificate_store.namespace)
+        self._lifetimes = CertificateLifetimes(
+            timedelta(days=settings.certificate_days), timedelta(days=settings.authority_days)
+        )
+        self._overlap_s = settings.overlap_s
+        self._last_usable: SecretContent | None = None  # the last that could be shown
+        self._written: SecretContent | None = None
+        self._contested: SecretContent | None = None
+        self._published_since: _PublishedSince | None = None
+        self._published_authorities: dict[
+            str, bytes
+        ] = {}  # what each configuration was told or seen to have
+        self._overwritten_at: dict[
+            str, list[float]
+        ] = {}  # when somebody else replaced what we wrote
+
+    async def reconcile(
+        self, configurations: Sequence[RegisteredConfiguration] | None
+    ) -> CertificateOffer:
+        """Take one step, and return the certificate of the Secret."""
+        found = await self._store.secret()
+        foreign = foreign_reason(found) if found else ""
+        if foreign:
+            advice = "name another one by tls.secret_name, or say by tls.source whose it is"
+            return CertificateOffer(
+                None, f"Secret {self._store.secret_key} is not ours: {foreign}; {advice}"
+            )
+        content = read_content(found) if found else None
+        state = inspect_content(content, self._hosts) if content else NO_SECRET
+        now = self._clock.now()
+        if content and not state.unusable_reason(now):
+            self._last_usable = content
+        step = next_step(
+            state, self._publication_state(content, configurations), now, self._lifetimes
+        )
+        if step.action is RotationAction.PUBLISH and content and configurations:
+            return await self._publish(content, configurations)
+        if content and step.action in (
+            RotationAction.NOTHING,
+            RotationAction.WAIT,
+            RotationAction.PUBLISH,
+        ):
+            return CertificateOffer(content.pair)
+        if content and state.unusable_reason(now) and self._is_contested(content):
+            what = f"Secret {self._store.secret_key} is written by somebody else, too"
+            advice = "is there another installation, or a clock that is wrong?"
+            return CertificateOffer(
+                None, f"{what}, and what he wrote will not do: {step.reason}; {advice}"
+            )
+        return await self._write(step, self._next_content(step, content, state), found)
+
+    def _next_content(
+        self, step: RotationStep, content: SecretContent | None, state: SecretState
+    ) -> SecretContent:
+        """Return what the Secret is to hold: what all show, where it was lost, or something new."""
+        now, hosts = self._clock.now(), self._hosts
+        if self._last_usable and state.unusable_reason(now):
+            last_usable_state = inspect_content(self._last_usable, hosts)
+            if (
+                not last_usable_state.unusable_reason(now)
+                and state.authority_by_id(last_usable_state.signer) is None
+            ):
+                return self._last_usable
+        if content and state.missing:  # whoever needs the other names would write them back
+            also = hosts_in(content.certificate)
+            hosts = (*hosts, *sorted(also - set(hosts), key=str))
+        return apply_step(step, content, hosts, self._lifetimes, now)
+
+    async def _write(
+        self, step: RotationStep, content: SecretContent, found: Secret | None
+    ) -> CertificateOffer:
+        """Write it; it is shown when it is read again, whoever wrote it in the end."""
+        try:
+            await self._store.write(content, found)
+        except Conflict:
+            return CertificateOffer(None, retry_soon=True)
+        self._written, self._contested = content, None
+        fields = {"step": step.action.value, "why": step.reason}
+        self._log.info("certificate written", secret_name=str(self._store.secret_key), **fields)
+        return CertificateOffer(None, retry_soon=True)
+
+    async def _publish(
+        self, content: SecretContent, configurations: Sequence[RegisteredConfiguration]
+    ) -> CertificateOffer:
+        """Tell the configurations whom to trust."""
+        problem = ""
+        for configuration in configurations:
+            operations = ca_bundle_patch(configuration, content.authorities, self._hosts)
+            if configuration.has_ca_bundle and self._is_overwritten_often(str(configuration)):
+                advice = "stop that, or name another one by tls.configuration_name"
+                problem = f"somebody else writes another authority into {configuration}: {advice}"
+            elif operations:
+                await self._store.publish(configuration, operations)
+                self._published_authorities[str(configuration)] = content.authorities
+                self._log.info("authority published", configuration=str(configuration))
+        return CertificateOffer(content.pair, problem, retry_soon=not problem)
+
+    def _publication_state(
+        self,
+        content: SecretContent | None,
+        configurations: Sequence[RegisteredConfiguration] | None,
+    ) -> PublicationState:
+        """Say how far the authorities have come, and note who replaced them."""
+        if content is None or not configurations:
+            self._published_since = None
+            return PublicationState(everywhere=False, settled=False)
+        lacking = [
+            it for it in configurations if ca_bundle_patch(it, content.authorities, self._hosts)
+        ]
+        for configuration in configurations:
+            name = str(configuration)
+            if configuration not in lacking:
+                self._published_authorities[name] = content.authorities
+            elif (
+                self._published_authorities.pop(name, b"") == content.authorities
+                and configuration.has_ca_bundle
+            ):
+                self._note_overwrite(name)
+        what = content.authorities, content.certificate
+        now_s = self._clock.monotonic_s()
+        if lacking:
+            self._published_since = None
+        elif self._published_since is None or self._published_since.what != what:
+            self._published_since = _PublishedSince(what, now_s)
+        since_s = self._published_since.at_s if self._published_since else now_s
+        return PublicationState(not lacking, now_s - since_s >= self._overlap_s)
+
+    def _is_contested(self, content: SecretContent) -> bool:
+        """Say whether what we wrote was replaced too often by what will not do."""
+        if self._written is not None and content not in (self._written, self._contested):
+            self._note_overwrite("Secret")
+            self._contested = content
+        return self._is_overwritten_often("Secret")
+
+    def _note_overwrite(self, name: str) -> None:
+        self._overwritten_at.setdefault(name, []).append(self._clock.monotonic_s())
+
+    def _is_overwritten_often(self, name: str) -> bool:
+        """Say whether what we wrote was replaced too often of late."""
+        since_s = self._clock.monotonic_s() - _OVERWRITE_WINDOW_S
+        self._overwritten_at[name] = [
+            at_s for at_s in self._overwritten_at.get(name, ()) if at_s > since_s
+        ]
+        return len(self._overwritten_at[name]) > _MAX_OVERWRITES

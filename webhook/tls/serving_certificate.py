@@ -1,0 +1,258 @@
+"""The certificate the server shows: swapped once API servers trust it; readiness and metrics.
+
+A `CertificateSource` makes it. A new one is shown when every webhook configuration trusts it, or
+when there is nothing better to show.
+"""
+
+import random
+import ssl
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol
+
+from structlog.typing import FilteringBoundLogger
+
+from trainer_kai.kube.rest.errors import ApiError, Unauthorized
+from trainer_kai.service.clock import Clock
+from trainer_kai.service.metrics import Metrics
+from trainer_kai.service.settings import TlsSettings
+from webhook.tls.make import TlsKeyPair
+from webhook.tls.store import CertificateStore, RegisteredConfiguration
+from webhook.tls.verify import (
+    CertificateValidity,
+    DynamicTlsContext,
+    certificate_validity,
+    verify_trust,
+)
+
+__all__ = ["CertificateOffer", "CertificateSource", "ServingCertificate"]
+
+_SOON_S: Final = 1.0
+_JITTER: Final = 0.2
+_DATE: Final = "%Y-%m-%d %H:%M:%S"
+_CLOCK_SKEW: Final = timedelta(minutes=5)  # clocks may be apart by so much
+
+
+class CertificateOffer(NamedTuple):
+    """What a source has."""
+
+    pair: TlsKeyPair | None
+    problem: str = ""  # why there is none, or why it cannot be kept up
+    retry_soon: bool = False  # something was changed: look again soon
+
+
+class CertificateSource(Protocol):
+    """Where a certificate comes from."""
+
+    async def reconcile(
+        self, configurations: Sequence[RegisteredConfiguration] | None
+    ) -> CertificateOffer:
+        """Do what is next, and return what there is.
+
+        *asked* are the configurations as they were before; None where they cannot be read.
+        """
+        ...
+
+
+class _TrustState(NamedTuple):
+    """What API servers make of a certificate."""
+
+    why_not: str
+    until: datetime | None = None  # None: nobody here knows
+
+
+class ServingCertificate:
+    """Sees to it that a server shows what API servers trust."""
+
+    def __init__(
+        self,
+        source: CertificateSource,
+        certificate_store: CertificateStore,
+        settings: TlsSettings,
+        clock: Clock,
+        metrics: Metrics,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self.tls: Final = DynamicTlsContext()
+        self._source = source
+        self._store = certificate_store
+        self._settings = settings
+        self._clock = clock
+        self._metrics = metrics
+        self._log = log
+        self._problem = "not yet"
+        self._client_authorities = ""  # the authorities of clients, as they were read last
+        self._trusted = _TrustState("not yet")
+        self._logged_reason = ""
+        self._valid = CertificateValidity()
+        self._measured_configurations: set[str] = set()
+
+    def not_loaded(self) -> str:
+        """Say why there is no certificate; for `Health.needs`."""
+        return "" if self.tls.pair else self._problem
+
+    def not_trusted(self) -> str:
+        """Say why API servers do not trust it; for `Health.needs`."""
+        return self._trusted.why_not
+
+    def not_valid(self) -> str:
+        """Say that it has ended, or will before an API server asks whose clock is ahead."""
+        if self.tls.pair is None:
+            return ""
+        begins, ends, _ = self._valid
+        ends = min(ends, self._trusted.until or ends)
+        if begins <= self._clock.now() < ends - min(_CLOCK_SKEW, (ends - begins) / 20):
+            return ""
+        return f"it can be used from {begins:{_DATE}} until {ends:{_DATE}}"
+
+    async def wait_until_loaded(self) -> None:
+        """Wait until there is a certificate to show."""
+        while True:
+            await self._reconcile()
+            if self.tls.pair is not None:
+                return
+            await self._clock.sleep(_SOON_S)
+
+    async def run(self) -> None:
+        """Keep it up from now on."""
+        every_s = self._settings.check_s
+        while True:
+            is_soon = await self._reconcile()
+            spread = 1 + _JITTER * (random.random() - 0.5)  # noqa: S311 - so that replicas do not ask together
+            await self._clock.sleep(min(_SOON_S, every_s) if is_soon else every_s * spread)
+
+    async def _reconcile(self) -> bool:
+        """Look at everything once; say whether to do so again soon."""
+        configurations, read_error = await self._read_configurations()
+        offer = await self._read_source(configurations)
+        fault = self._read_clients()
+        knows_clients = bool(self._client_authorities) or not fault
+        waits = knows_clients and self._show_if_due(offer.pair, configurations)
+        self._trusted = self._trust_state(configurations, read_error)
+        self._set_metrics(configurations)
+        self._log_problems(fault or offer.problem)
+        return offer.retry_soon or waits or bool(self._trusted.why_not)
+
+    async def _read_configurations(self) -> tuple[list[RegisteredConfiguration] | None, str]:
+        """Read them before the Secret is read: so what is published is never newer than that."""
+        try:
+            return await self._store.configurations(), ""
+        except Unauthorized:
+            raise
+        except ApiError as error:
+            return None, str(error)
+
+    async def _read_source(
+        self, configurations: list[RegisteredConfiguration] | None
+    ) -> CertificateOffer:
+        try:
+            return await self._source.reconcile(configurations)
+        except Unauthorized:
+            raise
+        except ApiError as error:
+            return CertificateOffer(None, str(error))
+
+    def _read_clients(self) -> str:
+        """Let only those in whom a file names, if one is set; say what is wrong with it.
+
+        Until it was read once nothing is shown, and later what was read last holds.
+        """
+        path = self._settings.client_ca_file
+        if not path:
+            return ""
+        try:
+            authorities = Path(path).read_text(encoding="ascii")
+            if authorities != self._client_authorities:
+                self.tls.require_client_certificates(authorities)
+                self._client_authorities = authorities
+        except (ssl.SSLError, ValueError):
+            return f"tls.client_ca_file: {path} has no certificate in PEM"
+        except OSError as error:
+            return f"tls.client_ca_file: {path} cannot be read: {error.strerror}"
+        return ""
+
+    def _show_if_due(
+        self, pair: TlsKeyPair | None, configurations: list[RegisteredConfiguration] | None
+    ) -> bool:
+        """Show a new certificate, if it is time to; say whether it waits to be trusted."""
+        if pair is None or pair == self.tls.pair:
+            return False
+        now, new = self._clock.now(), certificate_validity(pair)
+        if self.tls.pair is not None and self._valid.holds_at(now):
+            before = self._trust_of(self.tls.pair, configurations or ())
+            after = self._trust_of(pair, configurations or ())
+            if not before.why_not and (after.why_not or not new.holds_at(now)):
+                return True
+        self.tls.set_pair(pair)
+        self._valid = new
+        self._log.info("certificate shown", valid_until=f"{new.ends:{_DATE}}")
+        return False
+
+    def _trust_state(
+        self, configurations: list[RegisteredConfiguration] | None, read_error: str
+    ) -> _TrustState:
+        if self.tls.pair is None:
+            return _TrustState("there is no certificate yet")
+        is_trust_known = self._settings.source != "files"
+        if configurations is None:  # an outage makes nobody trust us less
+            known = self._trusted.until is not None or not is_trust_known
+            return self._trusted._replace(why_not="") if known else _TrustState(read_error)
+        if not configurations and is_trust_known:
+            name = self._settings.configuration_name
+            return _TrustState(
+                f"there is no webhook configuration {name}; are the manifests applied?"
+            )
+        return self._trust_of(self.tls.pair, configurations)
+
+    def _set_metrics(self, configurations: list[RegisteredConfiguration] | None) -> None:
+        if self.tls.pair is None:
+            return
+        expires = self._metrics.admission_certificate_expires_timestamp_seconds
+        expires.labels("certificate").set(self._valid.ends.timestamp())
+        if configurations is None:  # what was known goes on, as for readiness
+            return
+        until = self._trusted.until
+        if until is not None or self._trusted.why_not:
+            expires.labels("authority").set(until.timestamp() if until else 0)
+        else:
+            with suppress(KeyError):
+                expires.remove("authority")
+        trusted = {
+            str(it): not self._trust_of(self.tls.pair, [it]).why_not for it in configurations
+        }
+        self._measured_configurations |= trusted.keys()
+        for name in self._measured_configurations:  # who was deleted trusts nobody
+            self._metrics.admission_certificate_trusted.labels(name).set(trusted.get(name, False))
+
+    def _log_problems(self, problem: str) -> None:
+        """Write down what is wrong, once."""
+        if problem and problem != self._problem:
+            self._log.warning("certificate not kept up", error=problem)
+        self._problem = problem
+        why_not = self._trusted.why_not
+        if why_not and why_not != self._logged_reason and self.tls.pair is not None:
+            self._log.warning("certificate not trusted", error=why_not)
+        self._logged_reason = why_not
+
+    def _trust_of(
+        self, pair: TlsKeyPair, configurations: Sequence[RegisteredConfiguration]
+    ) -> _TrustState:
+        """Say whether all of these configurations trust a certificate."""
+        until: datetime | None = None
+        for configuration in configurations:
+            for webhook in configuration.webhooks:
+                client_config = webhook.client_config
+                where = f"webhook {webhook.name} of {configuration}"
+                if not client_config.ca_bundle and self._settings.source == "files":
+                    continue  # then the authorities of the machine count, which nobody here knows
+                if not client_config.ca_bundle:
+                    return _TrustState(f"{where} names no authority yet")
+                found = verify_trust(client_config.ca_bundle, pair, client_config.host)
+                if found.until is None:
+                    return _TrustState(f"{where} calls {client_config.host}: {found.why_not}")
+                if found.until <= self._clock.now():
+                    return _TrustState(f"{where} trusts an authority that has ended")
+                until = min(until, found.until) if until else found.until
+        return _TrustState("", until)

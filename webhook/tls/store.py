@@ -1,0 +1,242 @@
+"""Reads and writes the Secret and the webhook configurations; overwrites no newer version."""
+
+import base64
+import binascii
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
+
+import msgspec
+
+from trainer_kai.api.meta import Key, Meta
+from trainer_kai.api.names import ADMISSION_REGISTRATION, CERT_MANAGER_PREFIX, TLS_SECRET
+from trainer_kai.api.resource import Resource
+from trainer_kai.kube.client import Client
+from trainer_kai.kube.rest.errors import NotFound
+from trainer_kai.kube.rest.request import WriteOptions
+from trainer_kai.service.settings import TlsSettings
+from webhook.tls.make import CertificateHost, SecretContent, TlsKeyPair, parse_host
+
+__all__ = [
+    "CONFIGURATIONS",
+    "SECRETS",
+    "CertificateStore",
+    "RegisteredConfiguration",
+    "Secret",
+    "WebhookConfiguration",
+    "ca_bundle_patch",
+    "foreign_reason",
+    "host_names",
+    "read_content",
+    "read_pair",
+]
+
+_MANAGER: Final = "trainer-kai-webhook"
+_FILES: Final = {
+    "certificate": "tls.crt",
+    "key": "tls.key",
+    "authorities": "ca.crt",
+    "authority_key": "ca.key",
+    "next_key": "next.key",
+}
+_OPTIONAL: Final = {"authority_key", "next_key"}
+
+
+class Secret(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A Secret."""
+
+    metadata: Meta
+    type: str = ""
+    data: Mapping[str, str] = {}
+
+
+class Service(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The Service by which a webhook is called."""
+
+    name: str = ""
+    namespace: str = ""
+
+
+class ClientConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """How a webhook is called, and whom the API server trusts for it."""
+
+    ca_bundle: str = ""
+    service: Service | None = None
+    url: str = ""
+
+    @property
+    def host(self) -> str:
+        """Return the host that the certificate must name."""
+        if self.service is not None:
+            return f"{self.service.name}.{self.service.namespace}.svc"
+        return urlsplit(self.url).hostname or ""
+
+
+class Webhook(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """One webhook of a configuration."""
+
+    name: str
+    client_config: ClientConfig = ClientConfig()
+
+
+class WebhookConfiguration(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A webhook configuration, mutating or validating."""
+
+    metadata: Meta
+    webhooks: tuple[Webhook, ...] = ()
+
+
+SECRETS: Final = Resource("", "v1", "secrets", "Secret", namespaced=True, struct=Secret)
+CONFIGURATIONS: Final = tuple(
+    Resource(
+        ADMISSION_REGISTRATION,
+        "v1",
+        f"{kind.lower()}webhookconfigurations",
+        f"{kind}WebhookConfiguration",
+        namespaced=False,
+        struct=WebhookConfiguration,
+    )
+    for kind in ("Mutating", "Validating")
+)
+
+
+class RegisteredConfiguration(NamedTuple):
+    """A configuration by which API servers ask somebody."""
+
+    resource: Resource[WebhookConfiguration]
+    configuration: WebhookConfiguration
+
+    def __str__(self) -> str:
+        return f"{self.resource.kind} {self.configuration.metadata.name}"
+
+    @property
+    def webhooks(self) -> tuple[Webhook, ...]:
+        """Return its webhooks."""
+        return self.configuration.webhooks
+
+    @property
+    def has_ca_bundle(self) -> bool:
+        """Say whether it trusts any authority."""
+        return any(webhook.client_config.ca_bundle for webhook in self.webhooks)
+
+
+def host_names(settings: TlsSettings, namespace: str) -> tuple[CertificateHost, ...]:
+    """Return every name by which the webhook may be called."""
+    service = f"{settings.service_name}.{namespace}"
+    names = (f"{service}.svc", service, f"{service}.svc.cluster.local", "localhost", "127.0.0.1")
+    extra = (name.strip() for name in settings.extra_hosts.split(","))
+    return tuple(dict.fromkeys(map(parse_host, (*names, *filter(None, extra)))))
+
+
+def read_content(found: Secret) -> SecretContent | None:
+    """Read what a Secret holds; None where something is missing or garbled."""
+    data = found.data
+    try:
+        parts = {
+            part: base64.b64decode(data.get(file, "") if part in _OPTIONAL else data[file])
+            for part, file in _FILES.items()
+        }
+    except (KeyError, binascii.Error):
+        return None
+    return SecretContent(**parts) if parts["certificate"] else None
+
+
+def read_pair(found: Secret) -> TlsKeyPair:
+    """Read the certificate of a Secret, whoever wrote it."""
+    return TlsKeyPair(
+        *(base64.b64decode(found.data.get(name, "")) for name in ("tls.crt", "tls.key"))
+    )
+
+
+def foreign_reason(found: Secret) -> str:
+    """Say why a Secret is taken for somebody else's, or nothing: what is not ours is left alone."""
+    data = found.data
+    foreign = sorted(data.keys() - _FILES.values())
+    if foreign:
+        return f"it holds {', '.join(foreign)}"
+    if any(name.startswith(CERT_MANAGER_PREFIX) for name in found.metadata.annotations):
+        return "cert-manager writes it"
+    if data.get("tls.crt") and "ca.key" not in data:
+        return "it holds a certificate without ca.key"
+    return ""
+
+
+def ca_bundle_patch(
+    configuration: RegisteredConfiguration, authorities: bytes, hosts: Collection[CertificateHost]
+) -> list[dict[str, Any]]:
+    """Return the operations that tell the webhooks of ours whom to trust.
+
+    They hold for the configuration that was read and for no other: a replica that is slow does not
+    bring back what another one has replaced.
+    """
+    wanted = base64.b64encode(authorities).decode()
+    writes = [
+        {"op": "add", "path": f"/webhooks/{number}/clientConfig/caBundle", "value": wanted}
+        for number, webhook in enumerate(configuration.webhooks)
+        if webhook.client_config.ca_bundle != wanted
+        and parse_host(webhook.client_config.host) in hosts
+    ]
+    version = configuration.configuration.metadata.resource_version
+    test = {"op": "test", "path": "/metadata/resourceVersion", "value": version}
+    return [test, *writes] if writes else []
+
+
+class CertificateStore:
+    """Reads and writes them."""
+
+    def __init__(self, client: Client, settings: TlsSettings) -> None:
+        self.namespace = settings.namespace or client.rest_config.namespace
+        self.secret_key = Key(self.namespace, settings.secret_name)
+        self._client = client
+        self._name = settings.configuration_name
+
+    async def configurations(self) -> list[RegisteredConfiguration]:
+        """Read the configurations that are there."""
+        found = []
+        for resource in CONFIGURATIONS:
+            try:
+                found_configuration = await self._client.get(resource, Key("", self._name))
+            except NotFound:
+                continue
+            found.append(RegisteredConfiguration(resource, found_configuration))
+        return found
+
+    async def secret(self) -> Secret | None:
+        """Read the Secret; None where there is none."""
+        try:
+            return await self._client.get(SECRETS, self.secret_key)
+        except NotFound:
+            return None
+
+    async def write(self, content: SecretContent, found: Secret | None) -> None:
+        """Write the Secret; a `Conflict` says that somebody was faster."""
+        files = {file: getattr(content, part) for part, file in _FILES.items()}
+        if not content.next_key:
+            del files[_FILES["next_key"]]
+        body: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "type": found.type if found else TLS_SECRET,  # it cannot change
+            "metadata": {"name": self.secret_key.name, "namespace": self.secret_key.namespace},
+            "data": {name: base64.b64encode(pem).decode() for name, pem in files.items()},
+        }
+        write = WriteOptions(field_manager=_MANAGER)
+        if found is None:
+            await self._client.create(SECRETS, self.secret_key.namespace, body, write)
+            return
+        body["metadata"] |= {
+            "resourceVersion": found.metadata.resource_version,
+            "labels": dict(found.metadata.labels),
+            "annotations": dict(found.metadata.annotations),
+            "ownerReferences": msgspec.to_builtins(found.metadata.owner_references),
+            "finalizers": list(found.metadata.finalizers),
+        }
+        await self._client.replace(SECRETS, self.secret_key, body, write)
+
+    async def publish(
+        self, configuration: RegisteredConfiguration, operations: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Write into a configuration."""
+        key = Key("", configuration.configuration.metadata.name)
+        write = WriteOptions(field_manager=_MANAGER)
+        await self._client.json_patch(configuration.resource, key, operations, write)
