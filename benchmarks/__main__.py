@@ -10,6 +10,7 @@ from benchmarks import (
     encode,
     event_loop,
     incremental,
+    modules,
     planning,
     podgrouper,
     scheduler_start,
@@ -34,6 +35,7 @@ _ALL: Final = {
     "webhook": webhook,
     "groups": podgrouper,
     "chain": chain,
+    "modules": modules,
 }
 _BY_NAME: Final = {
     "scheduled": scheduling,  # `make bench-chain`: it takes long
@@ -48,6 +50,7 @@ _WITHOUT_CHAIN: Final = {
     "decode",
     "webhook",
     "groups",
+    "modules",
 }
 
 if __name__ == "__main__":

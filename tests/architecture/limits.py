@@ -2,23 +2,34 @@
 
 import ast
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Final, TypeAlias
 
 __all__ = [
     "MAX_BODY_LINES",
+    "MAX_ENTRIES",
     "MAX_FILE_LINES",
+    "crowded_folders",
     "folders",
     "listed_folders",
     "machine_traces",
     "module_faults",
+    "repeated_class_names",
+    "unmirrored",
     "vague_names",
     "without_readme",
 ]
 
 MAX_FILE_LINES: Final = 600
 MAX_BODY_LINES: Final = 40
+MAX_ENTRIES: Final = 9  # of a folder of the product, beside __init__.py and README.md
+
+# Folders whose entries are all of one sort: a kind of object, a command, a check.
+_ONE_SORT: Final = frozenset(
+    {"trainer_kai/api", "trainer_kai/cli/commands", "trainer_kai/cli/commands/doctor/checks"}
+)
+_PRODUCT: Final = frozenset({"scheduler", "trainer_kai", "webhook"})
 
 _NESTED: Final = frozenset({"scheduler", "trainer_kai"})
 
@@ -76,6 +87,44 @@ def folders(files: Collection[str], packages: Iterable[str]) -> set[str]:
         if path.split("/")[0] in _NESTED and path.endswith("/__init__.py") and path.count("/") == 2
     }
     return {*packages, *inner, "manifests"}
+
+
+def crowded_folders(files: Iterable[str]) -> dict[str, int]:
+    """Return the folders of the product with too many entries among *files*, and how many."""
+    entries: dict[str, set[str]] = {}
+    for path in map(PurePosixPath, files):
+        if path.parts[0] in _PRODUCT and path.name not in ("__init__.py", "README.md"):
+            for entry in (path, *path.parents):
+                entries.setdefault(str(entry.parent), set()).add(entry.name)
+    return {
+        folder: len(names)
+        for folder, names in entries.items()
+        if folder.partition("/")[0] in _PRODUCT
+        and folder not in _ONE_SORT
+        and len(names) > MAX_ENTRIES
+    }
+
+
+def repeated_class_names(modules: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the public classes of the product that have one name, and the modules they are in."""
+    found: dict[str, list[str]] = {}
+    for path, text in modules.items():
+        if path.partition("/")[0] in _PRODUCT:
+            for node in ast.parse(text).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    found.setdefault(node.name, []).append(path)
+    return {name: sorted(paths) for name, paths in found.items() if len(paths) > 1}
+
+
+def unmirrored(files: Collection[str]) -> list[str]:
+    """Return the folders of unit tests of the product that have no folder of the product's."""
+    product = {str(path.parent) for path in map(PurePosixPath, files) if path.suffix == ".py"}
+    tested = {
+        folder.removeprefix("tests/")
+        for folder in product
+        if folder.startswith("tests/") and folder.split("/")[1] in _PRODUCT
+    }
+    return sorted(tested - product)
 
 
 def without_readme(found: Iterable[str], files: Collection[str]) -> list[str]:

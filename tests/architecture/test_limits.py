@@ -7,11 +7,15 @@ import pytest
 from tests.architecture.import_contracts import read_contracts
 from tests.architecture.limits import (
     MAX_BODY_LINES,
+    MAX_ENTRIES,
     MAX_FILE_LINES,
+    crowded_folders,
     folders,
     listed_folders,
     machine_traces,
     module_faults,
+    repeated_class_names,
+    unmirrored,
     vague_names,
     without_readme,
 )
@@ -167,6 +171,36 @@ def test_a_folder_without_a_readme_is_found() -> None:
     assert without_readme(["webhook", "scheduler"], files) == ["scheduler"]
 
 
+def test_a_crowded_folder_is_found() -> None:
+    """Folders count as entries; a folder of one sort may be long."""
+    nine = [f"scheduler/core/{letter}.py" for letter in "abcdefgh"] + ["scheduler/core/i/deep.py"]
+    nine += ["scheduler/core/__init__.py", "scheduler/core/README.md"]
+    one_sort = [f"trainer_kai/api/{letter}.py" for letter in "abcdefghijkl"]
+
+    assert crowded_folders([*nine, *one_sort]) == {}
+    assert crowded_folders([*nine, "scheduler/core/j.py"]) == {"scheduler/core": MAX_ENTRIES + 1}
+    assert crowded_folders([f"webhook/{letter}/x.py" for letter in "abcdefghij"]) == {"webhook": 10}
+
+
+def test_a_class_name_that_is_there_twice_is_found() -> None:
+    """Private classes may share a name, and those of tests."""
+    module = "class Plan:\n    pass\n\n\nclass _Row:\n    pass\n"
+    modules = {"scheduler/a.py": module, "tests/b.py": module}
+
+    assert repeated_class_names(modules) == {}
+    assert repeated_class_names({**modules, "webhook/c.py": module}) == {
+        "Plan": ["scheduler/a.py", "webhook/c.py"]
+    }
+
+
+def test_a_folder_of_tests_without_a_folder_of_the_product_is_found() -> None:
+    """What tests share lies elsewhere and mirrors nothing."""
+    files = ["scheduler/core/a.py", "tests/scheduler/core/test_a.py", "tests/support/b.py"]
+
+    assert unmirrored(files) == []
+    assert unmirrored([*files, "tests/webhook/rules/test_c.py"]) == ["webhook/rules"]
+
+
 def test_the_repository_is_seen() -> None:
     """The tests below would pass on nothing at all."""
     assert {"tests/architecture/test_limits.py", "scheduler/core/__init__.py"} <= MODULES.keys()
@@ -179,6 +213,7 @@ def test_the_limits_are_the_documented_ones() -> None:
 
     assert f"| file | {MAX_FILE_LINES} lines |" in text
     assert f"without signature and docstring | {MAX_BODY_LINES} lines |" in text
+    assert f"| {MAX_ENTRIES} beside" in text
 
 
 def test_every_module_keeps_the_limits() -> None:
@@ -186,6 +221,21 @@ def test_every_module_keeps_the_limits() -> None:
     faults = {name: module_faults(path.read_text()) for name, path in MODULES.items()}
 
     assert {name: found for name, found in faults.items() if found} == {}
+
+
+def test_no_folder_of_the_product_is_crowded() -> None:
+    """What a folder holds is seen at one glance."""
+    assert crowded_folders(PATHS) == {}
+
+
+def test_every_public_class_of_the_product_has_a_name_of_its_own() -> None:
+    """One word, one meaning: a name found by searching is the one that was meant."""
+    assert repeated_class_names({name: path.read_text() for name, path in MODULES.items()}) == {}
+
+
+def test_the_tests_lie_where_the_product_does() -> None:
+    """The tests of a folder are found under its path."""
+    assert unmirrored(MODULES) == []
 
 
 def test_every_module_is_named_after_what_it_holds() -> None:
