@@ -16,8 +16,8 @@ from rich.table import Table
 from benchmarks.large_cluster import JOBS, NODES, PODS, has_gpu, large_cluster
 from benchmarks.machine_speed import MachineSpeed
 from scheduler.core.model.snapshot import Snapshot
-from scheduler.state.inputs import Cluster
-from scheduler.state.snapshot.builder import StateOptions, encode
+from scheduler.state.inputs import Cluster, StateOptions
+from scheduler.state.snapshot.cluster_state import encode
 from trainer_kai.api.names import POD_GROUP
 
 __all__ = ["main"]

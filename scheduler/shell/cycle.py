@@ -28,7 +28,7 @@ from scheduler.state.cache.cluster_events import ANY_EVENT, INCOMPLETE_GROUP, Cl
 from scheduler.state.cache.creation_failures import CreationFailure
 from scheduler.state.commands import Commands, PodGroupCommands, read_commands
 from scheduler.state.inputs import ObjectWarning
-from scheduler.state.snapshot.builder import EncodedSnapshot
+from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from trainer_kai.api.meta import Key
 from trainer_kai.service.clock import Clock
 from trainer_kai.service.garbage_collection import without_collection

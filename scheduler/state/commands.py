@@ -288,56 +288,63 @@ def read_commands(encoded: EncodedSnapshot, plan: Plan) -> Commands:
 
 
 def _podgroup_commands(encoded: EncodedSnapshot, plan: Plan) -> Iterator[PodGroupCommands]:
-    nodes = encoded.snapshot.nodes.names
-
-    def named(placings: Iterable[PodPlacement]) -> tuple[PodAndNode, ...]:
-        return tuple(PodAndNode(encoded.pod_keys[pod], nodes[node]) for pod, node in placings)
-
-    by_podgroup, fully_evicted, lost_nominations = (
-        _by_podgroup(plan.allocations),
-        _fully_evicted(plan),
-        _lost_nominations(encoded, plan),
-    )
-    evictions_by_podgroup: dict[int, list[PlannedEviction]] = {}
-    for it in merge_steps(plan.evictions):
-        evictions_by_podgroup.setdefault(it.preemptor, []).append(
-            planned_eviction(encoded, it, plan.relocations)
-        )
-    for row in [
-        *by_podgroup,
-        *sorted((encoded.reserved.keys() | lost_nominations.keys()) - by_podgroup.keys()),
-    ]:
-        admissions = by_podgroup.get(row, [])
+    """Yield the commands of each PodGroup: those of the plan in its order, then the others."""
+    allocations, fully_evicted = _by_podgroup(plan.allocations), _fully_evicted(plan)
+    lost_nominations = _lost_nominations(encoded, plan)
+    evictions = _evictions_by_preemptor(encoded, plan)
+    others = (encoded.reserved.keys() | lost_nominations.keys()) - allocations.keys()
+    for row in [*allocations, *sorted(others)]:
         if row in fully_evicted:
-            continue  # what it holds it lets go when it is gone, or others hold it for it
-        written = encoded.reserved.get(row, "")
-        moved = read_relocations(written)
-        remaining = write_reserved(_remaining_places(encoded, row, admissions), moved)
-        with_new = write_reserved(
-            _remaining_places(encoded, row, admissions, keeps_all=True), moved
-        )
-        has_new_reservations = any(one.reservations for one in admissions)
-        reserve_annotation = with_new if has_new_reservations and with_new != written else None
-        release_annotation = (
-            remaining
-            if remaining != (written if reserve_annotation is None else reserve_annotation)
-            else None
-        )
-        binds = named(it for one in admissions for it in one.binds)
-        nominations = named(it for one in admissions for it in one.nominations)
+            continue  # its reservations end when its pods are gone, or its relocation replaces them
+        own = allocations.get(row, [])
+        reserve_annotation, release_annotation = _annotation_changes(encoded, row, own)
+        binds = _pods_and_nodes(encoded, (it for one in own for it in one.binds))
+        nominations = _pods_and_nodes(encoded, (it for one in own for it in one.nominations))
         nominations += tuple(
             PodAndNode(encoded.pod_keys[pod], "") for pod in lost_nominations.get(row, ())
         )
         if reserve_annotation is not None or release_annotation is not None or binds or nominations:
-            evictions = tuple(evictions_by_podgroup.get(row, ()))
             yield PodGroupCommands(
                 encoded.podgroup_keys[row],
                 reserve_annotation,
                 binds,
                 nominations,
                 release_annotation,
-                evictions,
+                tuple(evictions.get(row, ())),
             )
+
+
+def _annotation_changes(
+    encoded: EncodedSnapshot, row: int, allocations: list[PodGroupAllocation]
+) -> tuple[str | None, str | None]:
+    """Return the annotation to write first, with all new places, and that to write at the end."""
+    written = encoded.reserved.get(row, "")
+    relocations = read_relocations(written)
+    remaining = write_reserved(_remaining_places(encoded, row, allocations), relocations)
+    with_new = write_reserved(
+        _remaining_places(encoded, row, allocations, keeps_all=True), relocations
+    )
+    has_new = with_new != written and any(one.reservations for one in allocations)
+    before_release = with_new if has_new else written
+    return with_new if has_new else None, remaining if remaining != before_release else None
+
+
+def _pods_and_nodes(
+    encoded: EncodedSnapshot, placements: Iterable[PodPlacement]
+) -> tuple[PodAndNode, ...]:
+    nodes = encoded.snapshot.nodes.names
+    return tuple(PodAndNode(encoded.pod_keys[pod], nodes[node]) for pod, node in placements)
+
+
+def _evictions_by_preemptor(
+    encoded: EncodedSnapshot, plan: Plan
+) -> dict[int, list[PlannedEviction]]:
+    evictions: dict[int, list[PlannedEviction]] = {}
+    for eviction in merge_steps(plan.evictions):
+        evictions.setdefault(eviction.preemptor, []).append(
+            planned_eviction(encoded, eviction, plan.relocations)
+        )
+    return evictions
 
 
 def _by_podgroup(decisions: Iterable[PodGroupAllocation]) -> dict[int, list[PodGroupAllocation]]:

@@ -10,7 +10,7 @@ from scheduler.core.model.snapshot import PodState, Snapshot
 from scheduler.core.plan import plan
 from scheduler.policies.registry import PolicySelection, build_policies
 from scheduler.state.inputs import StateOptions
-from scheduler.state.snapshot.builder import encode
+from scheduler.state.snapshot.cluster_state import encode
 from tests.reference import borrowed_cluster, non_evictable_cluster, random_cluster
 from tests.support.size import examples, seeds
 from tests.support.snapshot.plan_violations import plan_violations

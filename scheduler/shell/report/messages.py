@@ -19,7 +19,7 @@ from scheduler.state.commands import (
     UnschedulablePodGroup,
     nominated_message,
 )
-from scheduler.state.snapshot.builder import EncodedSnapshot
+from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from trainer_kai.api.message_length import truncated_message
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import CPU, GPU, MEMORY

@@ -44,7 +44,7 @@ from scheduler.state.podgroups.missing_pods import (
     reserve_lost_places,
     shortage_of,
 )
-from scheduler.state.snapshot.builder import ClusterState
+from scheduler.state.snapshot.cluster_state import ClusterState
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from trainer_kai.api.meta import Key, Object
 from trainer_kai.api.names import EVICTED_BY, RESERVED

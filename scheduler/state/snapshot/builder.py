@@ -1,29 +1,23 @@
-"""The state of the cluster, kept so that the next snapshot costs no more than what has changed.
+"""Builds snapshots incrementally: the next one costs no more than what has changed.
 
-The contract of `ClusterState`:
-
-1. It has one owner, and no two calls at a time. What it returns never changes afterwards.
-2. Objects may be put in any order, and more than once; of a name the last counts.
-3. A snapshot is the same as that of a state which was only given the objects of now.
-
-Updates go one way: nodes, pods and their classes, PodGroups, reservations, encoding, node
-occupancy, PodGroup rows. Each step says what it has changed, and the next looks only at that.
+Updates go one way: nodes, pods and pod classes, PodGroups, reservations, encoding, node occupancy,
+PodGroup rows. Each step says what it has changed, and the next step looks only at that.
 """
 
 from collections.abc import Iterable, Iterator, KeysView, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from scheduler.core.gang.tasks_to_allocate import is_satisfied
 from scheduler.core.model.resources import NONE, Bools, Ints
-from scheduler.core.model.snapshot import Snapshot
+from scheduler.core.model.snapshot import Snapshot, SnapshotQueues
 from scheduler.state.constraints.disruption_budgets import BudgetTable
 from scheduler.state.constraints.namespace_bounds import NamespaceBounds
 from scheduler.state.constraints.volumes import SharedClaims
-from scheduler.state.inputs import Cluster, ObjectStore, ObjectWarning, Permit, StateOptions
+from scheduler.state.inputs import Cluster, ObjectWarning, StateOptions
 from scheduler.state.nodes.node_table import NodeTable
 from scheduler.state.podgroups.attributes import AttributeResolver, Evictability, QuotaScopes
 from scheduler.state.podgroups.index import PodGroupIndex
@@ -35,35 +29,19 @@ from scheduler.state.pods.pod_table import PENDING, RELEASING, RUNNING, STUCK_RE
 from scheduler.state.queues.access import AccessQuestion, AccessQuestions, QueueAccessRule
 from scheduler.state.queues.queue_table import QueueTable
 from scheduler.state.snapshot.context import BuildContext
-from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot, difference
+from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from scheduler.state.snapshot.occupancy import NodeOccupancy
-from scheduler.state.snapshot.podgroup_rows import PodGroupTable, PreFilter
+from scheduler.state.snapshot.podgroup_rows import PodGroupTable
+from scheduler.state.snapshot.prefilter import PreFilter
 from scheduler.state.snapshot.queue_usage import QueueTotals, QueueUsageTable, releasing_by_queue
 from scheduler.state.snapshot.signatures import Encoding, EncodingGenerations, current_encoding_key
-from trainer_kai.api.disruption import PodDisruptionBudget
-from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import QUEUE
-from trainer_kai.api.namespace import Namespace
 from trainer_kai.api.node import Node
 from trainer_kai.api.pod import Pod
-from trainer_kai.api.podgroup import PodGroup
-from trainer_kai.api.priority import PriorityClass
-from trainer_kai.api.queue import Queue
 from trainer_kai.api.quota import ResourceQuota
-from trainer_kai.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
-from trainer_kai.api.trainjob import TrainJob
-from trainer_kai.errors import InvariantError
 
-__all__ = [
-    "ClusterState",
-    "EncodedSnapshot",
-    "ObjectChanges",
-    "ObjectWarning",
-    "SnapshotBuilder",
-    "StateOptions",
-    "encode",
-]
+__all__ = ["ObjectChanges", "SnapshotBuilder"]
 
 
 class ObjectChanges(NamedTuple):
@@ -163,25 +141,17 @@ class SnapshotBuilder:
         self._read_podgroups(to_rebuild)
 
     def snapshot(self, now: int) -> EncodedSnapshot:
-        """Return what is so now."""
-        context, encoding = self._context, self._encoding
-        podgroups, names = self._podgroup_table.table()
-        pods = self._podgroup_table.pods(context)
-        queue_requests = encoding.requests.queue_request
-        charges = QueueTotals(
-            len(self._queues.names), self._pod_table, self._pod_counts, queue_requests
-        )
-        self._queue_usage.add_to(charges)
+        """Return the snapshot of what was read, with the names of its rows."""
+        encoding = self._encoding
+        podgroups, podgroup_keys = self._podgroup_table.table()
+        pods = self._podgroup_table.pods(self._context)
         reserved = self._reservations.counts_by_node()
         snapshot = Snapshot(
             resources=encoding.requests.columns.resource_columns,
             nodes=self._occupancy.table(),
             devices=self._occupancy.shared_gpus.table(),
             pod_relations=self._occupancy.pod_relations(self._shared_claims.claim_usage(reserved)),
-            queues=replace(
-                self._queues.table(charges.allocated, charges.non_preemptible, charges.requested),
-                releasing=releasing_by_queue(self._pod_table, queue_requests),
-            ),
+            queues=self._snapshot_queues(),
             signatures=encoding.signatures.table(),
             pods=pods,
             podgroups=podgroups,
@@ -193,17 +163,29 @@ class SnapshotBuilder:
             self._generations = self._generations._replace(
                 signatures=self._generations.signatures + 1
             )
-        texts = self._reservations.annotations
-        rows = enumerate(names) if texts else ()
+        annotations = self._reservations.annotations
+        rows = enumerate(podgroup_keys) if annotations else ()
         return EncodedSnapshot(
             snapshot=snapshot,
             pod_keys=tuple(self._pod_table.keys),
-            podgroup_keys=names,
+            podgroup_keys=podgroup_keys,
             warnings=tuple(self._all_warnings()),
-            reserved={row: texts[key] for row, key in rows if key in texts},
+            reserved={row: annotations[key] for row, key in rows if key in annotations},
             selectors=encoding.affinity.selectors,
             ports=encoding.host_ports.ports,
             claims=self._shared_claims.claims,
+        )
+
+    def _snapshot_queues(self) -> SnapshotQueues:
+        """Return the queues with what their PodGroups use and request."""
+        queue_requests = self._encoding.requests.queue_request
+        totals = QueueTotals(
+            len(self._queues.names), self._pod_table, self._pod_counts, queue_requests
+        )
+        self._queue_usage.add_to(totals)
+        return replace(
+            self._queues.table(totals.allocated, totals.non_preemptible, totals.requested),
+            releasing=releasing_by_queue(self._pod_table, queue_requests),
         )
 
     @property
@@ -516,123 +498,3 @@ class SnapshotBuilder:
             warning for key in sorted(self._warnings) for warning in sorted(self._warnings[key])
         )
         yield from sorted(self._reservations.warnings)
-
-
-class ClusterState:
-    """Tell its shelves what there is, and ask for a snapshot at any time."""
-
-    def __init__(self, options: StateOptions) -> None:
-        self._options: Final = options
-        self.nodes: Final = ObjectStore[str, Node]()
-        self.pods: Final = ObjectStore[Key, Pod]()
-        self.pod_groups: Final = ObjectStore[Key, PodGroup]()
-        self.queues: Final = ObjectStore[str, Queue]()
-        self.priority_classes: Final = ObjectStore[str, PriorityClass]()
-        self.quotas: Final = ObjectStore[Key, ResourceQuota]()
-        self.namespaces: Final = ObjectStore[str, Namespace]()
-        self.claims: Final = ObjectStore[Key, PersistentVolumeClaim]()
-        self.volumes: Final = ObjectStore[str, PersistentVolume]()
-        self.storage_classes: Final = ObjectStore[str, StorageClass]()
-        self.budgets: Final = ObjectStore[Key, PodDisruptionBudget]()
-        self.jobsets: Final = ObjectStore[Key, JobSet]()
-        self.trainjobs: Final = ObjectStore[Key, TrainJob]()
-        self.suspend_refusals: Final = ObjectStore[
-            Key, str
-        ]()  # TrainJobs that cannot be suspended, and why
-        self.permits: Final = ObjectStore[Key, Permit]()  # by namespace and queue
-        self.cluster: Final = Cluster(
-            nodes=self.nodes.objects,
-            pods=self.pods.objects,
-            pod_groups=self.pod_groups.objects,
-            queues=self.queues.objects,
-            priority_classes=self.priority_classes.objects,
-            quotas=self.quotas.objects,
-            namespaces=self.namespaces.objects,
-            claims=self.claims.objects,
-            volumes=self.volumes.objects,
-            storage_classes=self.storage_classes.objects,
-            budgets=self.budgets.objects,
-            jobsets=self.jobsets.objects,
-            trainjobs=self.trainjobs.objects,
-            suspend_refusals=self.suspend_refusals.objects,
-            permits=self.permits.objects,
-        )
-        self._builder = SnapshotBuilder(self.cluster, options)
-
-    @property
-    def stores(self) -> tuple[ObjectStore[Any, Any], ...]:
-        """Return the shelves of all kinds."""
-        return tuple(one for one in vars(self).values() if isinstance(one, ObjectStore))
-
-    def put_all(self, cluster: Cluster) -> None:
-        """Take all objects of a cluster; what is known besides stays."""
-        self.nodes.put_all(cluster.nodes)
-        self.pods.put_all(cluster.pods)
-        self.pod_groups.put_all(cluster.pod_groups)
-        self.queues.put_all(cluster.queues)
-        self.priority_classes.put_all(cluster.priority_classes)
-        self.quotas.put_all(cluster.quotas)
-        self.namespaces.put_all(cluster.namespaces)
-        self.claims.put_all(cluster.claims)
-        self.volumes.put_all(cluster.volumes)
-        self.storage_classes.put_all(cluster.storage_classes)
-        self.budgets.put_all(cluster.budgets)
-        self.jobsets.put_all(cluster.jobsets)
-        self.trainjobs.put_all(cluster.trainjobs)
-        self.suspend_refusals.put_all(cluster.suspend_refusals)
-        self.permits.put_all(cluster.permits)
-
-    def snapshot(self, now: int) -> EncodedSnapshot:
-        """Return what is so now, in seconds since 1970."""
-        if self._builder.is_sparse:  # after most pods have gone, beginning anew is cheap
-            self._builder = SnapshotBuilder(self.cluster, self._options)
-            self.put_all(self.cluster)
-        self._builder.read(self._drain_changes(), now)
-        return self._builder.snapshot(now)
-
-    @property
-    def access_questions(self) -> KeysView[AccessQuestion]:
-        """Return which namespaces used which queues when a snapshot was made, of those to ask."""
-        return self._builder.access_questions
-
-    @property
-    def terminating_pods(self) -> list[Pod]:
-        """Return the pods of our scheduler that were going when a snapshot was made."""
-        return self._builder.terminating_pods
-
-    def check(self, now: int) -> None:
-        """Raise `InvariantError` if a state that knew nothing before would say something else."""
-        fresh = ClusterState(self._options)
-        fresh.put_all(self.cluster)
-        found = difference(self.snapshot(now), fresh.snapshot(now))
-        if found is not None:
-            raise InvariantError(found)
-
-    def _drain_changes(self) -> ObjectChanges:
-        return ObjectChanges(
-            nodes=self.nodes.drain_changes(),
-            pods=self.pods.drain_changes(),
-            pod_groups=self.pod_groups.drain_changes(),
-            jobsets=self.jobsets.drain_changes(),
-            trainjobs=[*self.trainjobs.drain_changes(), *self.suspend_refusals.drain_changes()],
-            permits=self.permits.drain_changes().keys(),
-            has_queues=bool(self.queues.drain_changes()),
-            has_priority_classes=bool(self.priority_classes.drain_changes()),
-            quotas=self.quotas.drain_changes(),
-            has_namespaces=bool(self.namespaces.drain_changes()),
-            has_budgets=bool(self.budgets.drain_changes()),
-            has_claims=any(
-                [
-                    self.claims.drain_changes(),
-                    self.volumes.drain_changes(),
-                    self.storage_classes.drain_changes(),
-                ]
-            ),
-        )
-
-
-def encode(cluster: Cluster, options: StateOptions) -> EncodedSnapshot:
-    """Return the snapshot of a cluster; the order of its objects does not matter."""
-    state = ClusterState(options)
-    state.put_all(cluster)
-    return state.snapshot(options.now)

@@ -1,17 +1,15 @@
-"""A row of the snapshot for each PodGroup, or the pre-filter failure that keeps it from being planned."""
+"""The rows of the snapshot for PodGroups and for their pods."""
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.core.model.failures import PreFilterFailure, UnschedulableReason
+from scheduler.core.model.failures import PreFilterFailure
 from scheduler.core.model.podgroup import PodGroupInfo, PodSet, ReservedPlace
 from scheduler.core.model.resources import NONE
 from scheduler.core.model.snapshot import PodState, SnapshotPods
-from scheduler.state.constraints.namespace_bounds import bound_message
 from scheduler.state.inputs import StateOptions, epoch_s
 from scheduler.state.podgroups.attributes import (
     PodGroupAttributes,
@@ -22,8 +20,6 @@ from scheduler.state.podgroups.attributes import (
     stale_at,
 )
 from scheduler.state.podgroups.podgroup import DEFAULT_PODSET, PodGroupRecord, podgroup_tree
-from scheduler.state.podgroups.stages import StageDependencies
-from scheduler.state.pods.pod_class import GpuSharing, PodClass
 from scheduler.state.pods.pod_table import (
     DONE,
     GATED,
@@ -37,219 +33,10 @@ from scheduler.state.pods.pod_table import (
 )
 from scheduler.state.snapshot.context import BuildContext
 from trainer_kai.api.meta import Key, Meta
-from trainer_kai.api.names import PREEMPTION_DELAY, QUEUE
+from trainer_kai.api.names import PREEMPTION_DELAY
 from trainer_kai.policy.podgroups.names import workload_name
 
-__all__ = [
-    "PodGroupTable",
-    "PreFilter",
-    "has_started",
-    "requests_nothing",
-]
-
-_RETRY_ON: Final = frozenset({"pods"})
-_REQUESTS_NOTHING: Final = (
-    UnschedulableReason.MISCONFIGURED,
-    UnschedulableReason.FORBIDDEN_QUEUE,
-    UnschedulableReason.WAITING_FOR_STAGE,
-)
-
-
-class PreFilter:
-    """Of several the smallest verdict is told, of equal ones that of the oldest pods."""
-
-    def __init__(self, context: BuildContext) -> None:
-        self._context: Final = context
-        self._stage_dependencies: Final = StageDependencies(
-            context.pod_table, context.podgroup_index
-        )
-        self._bound_messages: Final[
-            dict[Key, str]
-        ] = {}  # what gangs of which some are left out are told
-
-    def of_record(self, record: PodGroupRecord) -> PreFilterFailure | None:
-        """Return what is in the way of a gang."""
-        return _first_reason(self._failures(record))
-
-    def of_standalone(
-        self, pod_class: PodClass, title: str, *, is_pending: bool
-    ) -> PreFilterFailure | None:
-        """Return what is in the way of a pod on its own."""
-        attributes = self._context.attribute_resolver.of_standalone(pod_class)
-        queue = self._context.queues.prefilter_failure(attributes.queue)
-        if queue is None and is_pending:
-            queue = self._access_failure(pod_class.namespace, attributes.queue)
-        found = (
-            [
-                *self._class_failures(pod_class, title, None),
-                *_priority_class_failures(attributes, title),
-            ]
-            if is_pending
-            else []
-        )
-        return _first_reason((*found, *((queue,) if queue else ())))
-
-    def of_elastic(self, record: PodGroupRecord) -> PreFilterFailure | None:
-        """Return what is in the way of more than a gang needs that has begun.
-
-        What it has it keeps, whatever becomes of its permission, of the topology it requires or of
-        its priority class: it may be made whole again.
-        """
-        if record.group is None or not has_started(record):
-            return None
-        return _first_reason(
-            self._start_failures(record, self._context.attribute_resolver.of_podgroup(record))
-        )
-
-    def _start_failures(
-        self, record: PodGroupRecord, attributes: PodGroupAttributes
-    ) -> Iterator[PreFilterFailure]:
-        """Yield what is in the way of the start of a gang, and later of more than it needs."""
-        if (
-            self._context.queues.prefilter_failure(attributes.queue) is None
-        ):  # of one that is none nothing is asked
-            permit = self._access_failure(record.key.namespace, attributes.queue)
-            if permit is not None:
-                yield permit
-        if record.topology_failure is not None:
-            yield record.topology_failure
-        yield from _priority_class_failures(attributes, "")
-
-    def _access_failure(self, namespace: str, queue: str) -> PreFilterFailure | None:
-        return self._context.access_rule.prefilter_failure(
-            Key(namespace, queue), self._context.queues.access(queue)
-        )
-
-    def _failures(self, record: PodGroupRecord) -> Iterator[PreFilterFailure]:
-        context = self._context
-        if record.prefilter_failure is not None:
-            yield record.prefilter_failure
-        if record.group is None:
-            return
-        attributes = context.attribute_resolver.of_podgroup(record)
-        queue = context.queues.prefilter_failure(attributes.queue)
-        if queue is not None:
-            yield queue
-        if not has_started(record):
-            yield from self._start_failures(record, attributes)
-        yield from self._stage_dependencies(record)
-        class_table, pod_table = context.pod_table.class_table, context.pod_table
-        pending = [
-            pod_class
-            for pod_class in record.pod_classes
-            if class_table.is_counted[pod_class.number]
-            and (context.pod_counts[pod_class.number, PENDING] or pod_class.expected_by)
-            and self._class_failures(pod_class, "", record)
-        ]
-        for pod_class in sorted(
-            pending, key=lambda pod_class: pod_table.age(pod_table.oldest(pod_class))
-        ):
-            yield from self._class_failures(pod_class, pod_table.title(pod_class), record)
-        for pod_class, _ in record.expected.values():
-            yield from self._class_failures(pod_class, pod_table.title(pod_class), record)
-
-    def _class_failures(
-        self, pod_class: PodClass, title: str, record: PodGroupRecord | None
-    ) -> list[PreFilterFailure]:
-        """Return why pods cannot be placed, whatever room there is, under this title."""
-        encoding = self._context.encoding
-        excess = pod_class.shared_spec.excess
-        if (
-            excess is None
-            and self._context.pod_table.class_table.exceeds_namespace_bound[pod_class.number]
-        ):
-            excess = self._bound_message(pod_class, record)
-        if excess is not None:
-            return [
-                PreFilterFailure(UnschedulableReason.MISCONFIGURED, f"{title}: {excess}", _RETRY_ON)
-            ]
-        found = [
-            *_pod_failures(pod_class, encoding.requests.sharing.get(pod_class.number)),
-            *encoding.claims.failures(pod_class),
-        ]
-        found += self._queue_label_failures(pod_class, record)
-        return [
-            prefilter_failure._replace(message=title + prefilter_failure.message)
-            for prefilter_failure in found
-        ]
-
-    def _queue_label_failures(
-        self, pod_class: PodClass, record: PodGroupRecord | None
-    ) -> Iterator[PreFilterFailure]:
-        """Yield why pods may not be in the queue that they would be in without their group.
-
-        A user can take the group away while they run.
-        """
-        named_queue, group = pod_class.labels.get(QUEUE, ""), record.group if record else None
-        if group is None or named_queue in {"", group.spec.queue}:
-            return
-        prefilter_failure = self._context.queues.prefilter_failure(
-            named_queue
-        ) or self._access_failure(pod_class.namespace, named_queue)
-        if prefilter_failure is not None:
-            why = (
-                f" has the label {QUEUE}: {named_queue}, and its PodGroup is in "
-                f"{group.spec.queue}: "
-            )
-            yield prefilter_failure._replace(message=why + prefilter_failure.message)
-
-    def _bound_message(self, pod_class: PodClass, record: PodGroupRecord | None) -> str:
-        """Return what is told of pods that are left out: the same of all pods of a gang."""
-        if record is None:
-            return bound_message(pod_class.namespace, (pod_class,))
-        message = self._bound_messages.get(record.key)
-        if message is None:
-            is_counted = self._context.pod_table.class_table.is_counted
-            own = [it for it in record.pod_classes if is_counted[it.number]]
-            expected_classes = [it for it, _ in record.expected.values()]
-            message = bound_message(pod_class.namespace, dict.fromkeys((*own, *expected_classes)))
-            self._bound_messages[record.key] = message
-        return message
-
-
-def _priority_class_failures(
-    attributes: PodGroupAttributes, title: str
-) -> Iterator[PreFilterFailure]:
-    """Yield that a priority class was chosen that may not be."""
-    if attributes.refusal:
-        message = f"{title}: {attributes.refusal}" if title else attributes.refusal
-        yield PreFilterFailure(UnschedulableReason.MISCONFIGURED, message, frozenset({"groups"}))
-
-
-def _pod_failures(
-    pod_class: PodClass, gpu_sharing: GpuSharing | None
-) -> Iterator[PreFilterFailure]:
-    """Yield why pods cannot be placed, whatever room there is."""
-    fault = pod_class.shared_spec.demand_fault()
-    if fault:
-        yield PreFilterFailure(UnschedulableReason.MISCONFIGURED, f": {fault}", _RETRY_ON)
-    if gpu_sharing is not None:
-        yield _unsupported(f" has the annotation {gpu_sharing.annotation}: it shares a GPU")
-    if pod_class.spec.resource_claims:
-        names = ", ".join(claim.name for claim in pod_class.spec.resource_claims)
-        yield _unsupported(f" has spec.resourceClaims ({names}): it uses a ResourceClaim")
-
-
-def has_started(record: PodGroupRecord) -> bool:
-    """Say whether some of a gang runs, or is on its way to another place; a promise is no start."""
-    return record.is_returning or any(
-        record.count_of(podset, RUNNING) for podset in record.min_members
-    )
-
-
-def _first_reason(failures: Iterable[PreFilterFailure]) -> PreFilterFailure | None:
-    return min(failures, key=lambda prefilter_failure: prefilter_failure.reason, default=None)
-
-
-def requests_nothing(prefilter_failure: PreFilterFailure | None) -> bool:
-    """Say whether a unit asks for nothing: it is not its turn, or it cannot be meant."""
-    return prefilter_failure is not None and prefilter_failure.reason in _REQUESTS_NOTHING
-
-
-def _unsupported(message: str) -> PreFilterFailure:
-    full_message = f"{message}, and this scheduler cannot place that yet"
-    return PreFilterFailure(UnschedulableReason.NO_NODE_MATCHES, full_message, _RETRY_ON)
-
+__all__ = ["PodGroupTable"]
 
 _STATES: Final = {
     PENDING: PodState.PENDING,

@@ -14,7 +14,7 @@ from scheduler.state.podgroups.podgroup import PodGroupRecord
 from scheduler.state.pods.pod_class import PodClass
 from scheduler.state.pods.pod_table import PENDING, RELEASING, RUNNING, STUCK_RELEASING, PodTable
 from scheduler.state.snapshot.context import BuildContext
-from scheduler.state.snapshot.podgroup_rows import has_started, requests_nothing
+from scheduler.state.snapshot.prefilter import has_started, requests_nothing
 from trainer_kai.api.meta import Key
 
 __all__ = [
@@ -151,55 +151,29 @@ class QueueUsageTable:
         prefilter_failure: PreFilterFailure | None,
     ) -> None:
         """Say what the pods of a gang charge, and what it owes; *bar* is in its way."""
-        class_table, attributes = (
-            context.pod_table.class_table,
-            context.attribute_resolver.of_podgroup(record),
-        )
-        queue, is_non_preemptible = (
-            _charged_queue(context, record, attributes),
-            not attributes.is_preemptible,
-        )
+        class_table = context.pod_table.class_table
+        attributes = context.attribute_resolver.of_podgroup(record)
+        queue = _charged_queue(context, record, attributes)
+        is_non_preemptible = not attributes.is_preemptible
         is_requested = not record.is_suspended and not requests_nothing(prefilter_failure)
         for pod_class in record.refusals:
             self.read_misplaced(context, pod_class)
         for pod_class in record.pod_classes:
-            (
-                class_table.queue_row[pod_class.number],
-                class_table.is_non_preemptible[pod_class.number],
-            ) = queue, is_non_preemptible
-            class_table.is_requested[pod_class.number] = (
-                is_requested and class_table.is_counted[pod_class.number]
-            )
+            number = pod_class.number
+            class_table.queue_row[number] = queue
+            class_table.is_non_preemptible[number] = is_non_preemptible
+            class_table.is_requested[number] = is_requested and class_table.is_counted[number]
         self._by_podgroup.pop(record.key, None)
         if (
             queue != NONE
             and record.is_active
             and (record.expected or context.reservations.of_podgroup(record))
         ):
-            reserved, expected = Counter[int](), Counter[int]()  # pods by kin
-            unclaimed: dict[str, int] = {}
-            for podset, reservation in context.reservations.of_podgroup(record).items():
-                reserved[reservation.pod_class.number] += len(reservation.places)
-                claiming = record.pending_pods(podset, context.pod_table)[: len(reservation.places)]
-                unclaimed[podset] = len(reservation.places) - len(claiming)
-                for pod_row in (
-                    claiming if is_requested else ()
-                ):  # what it waits for is its own slot
-                    expected[int(context.pod_table.class_number[pod_row])] -= 1
-            for podset, (pod_class, _) in (
-                record.expected.items() if is_requested and record.has_started_or_pending else ()
-            ):
-                to_come = record.expected_count(podset) - unclaimed.get(podset, 0)
-                expected[pod_class.number] += max(to_come, 0)
-            queue_requests = context.encoding.requests.queue_request
-            usage = _PodGroupUsage(
-                queue,
-                is_non_preemptible,
-                _sum(reserved, queue_requests),
-                _sum(expected, queue_requests),
-            )
-            if any(usage.reserved) or any(usage.expected):
-                self._by_podgroup[record.key] = usage
+            reserved, expected = _pods_beyond_existing(context, record, is_requested=is_requested)
+            if any(reserved) or any(expected):
+                self._by_podgroup[record.key] = _PodGroupUsage(
+                    queue, is_non_preemptible, reserved, expected
+                )
 
     def add_to(self, charges: QueueTotals) -> None:
         """Charge what is owed."""
@@ -208,6 +182,29 @@ class QueueUsageTable:
                 usage.queue, usage.reserved, is_non_preemptible=usage.is_non_preemptible
             )
             charges.add_requested(usage.queue, usage.expected)
+
+
+def _pods_beyond_existing(
+    context: BuildContext, record: PodGroupRecord, *, is_requested: bool
+) -> tuple[list[int], list[int]]:
+    """Return the amounts that reserved places use, and those requested beside existing pods."""
+    pod_table, reservations = context.pod_table, context.reservations.of_podgroup(record)
+    reserved, expected = Counter[int](), Counter[int]()  # pods by pod class
+    unclaimed: dict[str, int] = {}
+    for podset, reservation in reservations.items():
+        places = len(reservation.places)
+        reserved[reservation.pod_class.number] += places
+        claiming = record.pending_pods(podset, pod_table)[:places]
+        unclaimed[podset] = places - len(claiming)
+        if is_requested:  # a pending pod that claims a reserved place is already requested by it
+            for pod_row in claiming:
+                expected[int(pod_table.class_number[pod_row])] -= 1
+    if is_requested and record.has_started_or_pending:
+        for podset, (pod_class, _) in record.expected.items():
+            to_come = record.expected_count(podset) - unclaimed.get(podset, 0)
+            expected[pod_class.number] += max(to_come, 0)
+    queue_requests = context.encoding.requests.queue_request
+    return _amounts(reserved, queue_requests), _amounts(expected, queue_requests)
 
 
 def _charged_queue(
@@ -228,7 +225,7 @@ def _charged_queue(
     return context.queues.row_of(queue)
 
 
-def _sum(pods: Counter[int], queue_requests: Ints) -> list[int]:
+def _amounts(pods: Counter[int], queue_requests: Ints) -> list[int]:
     """Return what so many pods of each kin are charged."""
     rows = [(queue_requests[pod_class].tolist(), count) for pod_class, count in pods.items()]
     return [sum(row[kind] * count for row, count in rows) for kind in ResourceKind]

@@ -1,4 +1,4 @@
-"""What pods are encoded by, and the scheduling signatures: pods of one signature fit the same nodes."""
+"""The encoding of a snapshot, and scheduling signatures: pods of one signature fit the same nodes."""
 
 from dataclasses import replace
 from typing import Final, NamedTuple

@@ -20,7 +20,7 @@ from scheduler.core.model.result import (
     Reservation,
 )
 from scheduler.state.commands import merge_steps, planned_eviction, read_commands
-from scheduler.state.snapshot.builder import EncodedSnapshot
+from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from tests.support.case import Case, ids
 from tests.support.state.objects import (
     JOBSET,

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 from scheduler.core.model.podgroup import PodGroupInfo, PodSet, SchedulingSignature, podsets_of
 from scheduler.core.model.resources import NONE
 from scheduler.state.inputs import Cluster, StateOptions
-from scheduler.state.snapshot.builder import EncodedSnapshot, encode
+from scheduler.state.snapshot.cluster_state import encode
+from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from trainer_kai.api.decode import decode
 from trainer_kai.api.disruption import PodDisruptionBudget
 from trainer_kai.api.jobset import JobSet

@@ -9,7 +9,7 @@ from scheduler.core.model.snapshot import NO_BUDGETS
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.cache.cluster_events import BUDGET_CHANGED, NO_EVENT
 from scheduler.state.inputs import StateOptions
-from scheduler.state.snapshot.builder import EncodedSnapshot
+from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from tests.support.case import Case, ids
 from tests.support.state.objects import NOW, decode_object, encode_objects, make_object, node, pod
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from scheduler.core.model.resources import NONE
 from scheduler.state.inputs import StateOptions
-from scheduler.state.snapshot.builder import ClusterState
+from scheduler.state.snapshot.cluster_state import ClusterState
 from tests.support.state.objects import NOW, decode_object, group, node, pod, queue
 from trainer_kai.api.names import ANTICIPATED
 from trainer_kai.policy.pods.spec_limits import MOST_TERMS, MOST_TERMS_PER_NAMESPACE

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from scheduler.core.model.podgroup import LabelRequirement
-from scheduler.state.snapshot.builder import EncodedSnapshot
+from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from tests.support.case import Case, ids
 from tests.support.state.objects import encode_objects, node, pod, signature_of
 

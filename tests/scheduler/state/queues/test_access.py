@@ -11,7 +11,8 @@ from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.cache.cluster_events import ANY_EVENT, NO_EVENT
 from scheduler.state.inputs import Permit, StateOptions
 from scheduler.state.queues.access import AccessQuestion
-from scheduler.state.snapshot.builder import ClusterState, EncodedSnapshot, encode
+from scheduler.state.snapshot.cluster_state import ClusterState, encode
+from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from tests.support.case import Case, ids
 from tests.support.state.objects import (
     NOW,

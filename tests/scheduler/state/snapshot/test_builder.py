@@ -13,8 +13,8 @@ from scheduler.core.plan import plan
 from scheduler.policies.registry import PolicySelection, build_policies
 from scheduler.state.commands import read_commands
 from scheduler.state.inputs import StateOptions
-from scheduler.state.snapshot.builder import ClusterState, EncodedSnapshot, encode
-from scheduler.state.snapshot.encoded_snapshot import dump
+from scheduler.state.snapshot.cluster_state import ClusterState, encode
+from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot, dump
 from tests.support.size import examples
 from tests.support.state.objects import NOW, decode_object, node, pod, queue
 from tests.support.state.random_changes import ObjectChange, apply_change, changes, deleted

@@ -12,7 +12,7 @@ from scheduler.core.model.resources import SUM_MOST, ResourceKind
 from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.plan import plan
 from scheduler.policies.registry import PolicySelection, build_policies
-from scheduler.state.snapshot.builder import EncodedSnapshot
+from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from tests.support.size import examples
 from tests.support.snapshot.plan_violations import plan_violations
 from tests.support.state.objects import Fields, encode_objects, group, node, pod, queue

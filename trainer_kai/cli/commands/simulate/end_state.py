@@ -13,7 +13,7 @@ import numpy as np
 from scheduler.core.model.podgroup import podsets_of
 from scheduler.core.model.resources import Ints, ResourceKind
 from scheduler.core.model.snapshot import NodeFault
-from scheduler.state.snapshot.builder import EncodedSnapshot
+from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from trainer_kai.api.meta import Key
 from trainer_kai.cli.output.queue_tables import QueueAmounts
 

@@ -10,7 +10,7 @@ from scheduler.core.messages import rejection_message
 from scheduler.state.commands import Commands
 from scheduler.state.inputs import Cluster
 from scheduler.state.podgroups.reserved_annotation import read_reserved
-from scheduler.state.snapshot.builder import EncodedSnapshot
+from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from trainer_kai.api.message_length import truncated_message
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import (

@@ -16,7 +16,8 @@ from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.plan import plan
 from scheduler.state.commands import Commands, read_commands
 from scheduler.state.inputs import Cluster, StateOptions
-from scheduler.state.snapshot.builder import EncodedSnapshot, encode
+from scheduler.state.snapshot.cluster_state import encode
+from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import DEFAULT_QUEUE, LAST_START, POD_GROUP, RESERVED, STALE_SINCE
 from trainer_kai.api.pod import Pod
