@@ -1,4 +1,4 @@
-"""Commands: from the rows of a plan to the names of what to bind, nominate, reserve and evict."""
+"""Commands: what to bind, nominate, reserve and evict, by names instead of the rows of a plan."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -44,46 +44,42 @@ __all__ = [
     "read_commands",
 ]
 
-_MAX_NAMES: Final = 3  # who leaves, or which budget, by name
-_SPANS: Final = ((3600, "GPU-hour"), (60, "GPU-minute"))  # of which there are at least two
+_MAX_NAMES: Final = 3  # names of victims or budgets in a message
+_WORK_UNITS: Final = ((3600, "GPU-hour"), (60, "GPU-minute"))  # used from two of them
 
 
 class OwningTrainJob(NamedTuple):
-    """A TrainJob."""
+    """The TrainJob that owns a PodGroup."""
 
     key: Key
     uid: str
 
 
 class PlannedEviction(NamedTuple):
-    """Pods that go at once: all that a TrainJob has, or what one unit loses."""
+    """Pods that are evicted at once: all of a TrainJob, or those that one PodGroup loses."""
 
     groups: tuple[Key, ...]
     pods: tuple[Key, ...]
     action: str
-    preemptor: Key | None  # the group that gets their room, if any does
-    reason: str  # as whoever loses it is told
+    preemptor: Key | None  # the PodGroup that gets their room, if any does
+    reason: str  # as the victim shows it
     gpus: int  # thousandths
     lost_work: int = 0  # GPU-seconds
-    places: tuple[
-        tuple[Key, tuple[NamedPlace, ...]], ...
-    ] = ()  # elsewhere, of groups that are moved
-    reserved_annotations: tuple[
-        tuple[Key, str], ...
-    ] = ()  # the same as annotations, once it is assumed
-    uids: tuple[str, ...] = ()  # of the pods, once it is assumed that they go
-    owner: OwningTrainJob | None = None  # that is suspended; pods of nobody's are deleted
+    places: tuple[tuple[Key, tuple[NamedPlace, ...]], ...] = ()  # of PodGroups that are relocated
+    reserved_annotations: tuple[tuple[Key, str], ...] = ()  # these places, once it is assumed
+    uids: tuple[str, ...] = ()  # of the pods, once it is assumed
+    owner: OwningTrainJob | None = None  # is suspended; pods without one are deleted
 
     @property
     def title(self) -> str:
-        """Return who leaves, as others are told."""
+        """Return the name of the victim in messages."""
         return f"{workload_name(self.groups[0])} ({self.action})"
 
 
 def planned_eviction(
     encoded: EncodedSnapshot, one: Eviction, moves: Iterable[Relocation] = ()
 ) -> PlannedEviction:
-    """Return an eviction by names, with the slots of those that are moved."""
+    """Return an eviction by names, with the places of the PodGroups that are relocated."""
     nodes = encoded.snapshot.nodes.names
     return PlannedEviction(
         groups=tuple(encoded.podgroup_keys[row] for row in one.podgroups),
@@ -102,13 +98,13 @@ def planned_eviction(
 
 
 def merge_steps(evictions: Iterable[Eviction]) -> list[Eviction]:
-    """Return evictions, of which all steps by which a unit shrinks for one claimant are one."""
-    found: dict[tuple[object, ...], Eviction] = {}
+    """Return evictions, with all those of one PodGroup for one preemptor merged into one."""
+    merged: dict[tuple[object, ...], Eviction] = {}
     for one in evictions:
         identity = one.podgroups, one.is_whole, one.action, one.preemptor, one.victim_order
-        before = found.get(identity)
-        found[identity] = one if before is None else _merged(before, one)
-    return [*found.values()]
+        before = merged.get(identity)
+        merged[identity] = one if before is None else _merged(before, one)
+    return [*merged.values()]
 
 
 def _merged(one: Eviction, more: Eviction) -> Eviction:
@@ -124,7 +120,7 @@ def _merged(one: Eviction, more: Eviction) -> Eviction:
 def named_places(
     nodes: Sequence[str], reservations: Iterable[Reservation]
 ) -> tuple[NamedPlace, ...]:
-    """Return what a plan holds, each slot by names."""
+    """Return the places of some reservations by names, one for each pod."""
     return tuple(
         NamedPlace(one.podset, nodes[one.node], ReservationCause(one.cause))
         for one in reservations
@@ -144,7 +140,7 @@ def _reason(encoded: EncodedSnapshot, one: Eviction) -> str:
 
 
 def _budgets(encoded: EncodedSnapshot, rows: Sequence[int]) -> Iterator[str]:
-    """Say which budgets let fewer pods go."""
+    """Say which disruption budgets allow fewer evictions."""
     budgets = encoded.snapshot.budgets
     for row in rows[:_MAX_NAMES]:
         yield f"although PodDisruptionBudget {budgets.names[row]} allows {budgets.allowed[row]}"
@@ -153,10 +149,12 @@ def _budgets(encoded: EncodedSnapshot, rows: Sequence[int]) -> Iterator[str]:
 
 
 def _lost_work(encoded: EncodedSnapshot, one: Eviction) -> str:
-    """Say how much work is lost, in the largest unit of which it is at least two."""
+    """Say how much work is lost, in the largest unit of time of which it is at least two."""
     if not one.work_lost:
         return ""
-    seconds, name = next((it for it in _SPANS if one.work_lost >= 2 * it[0]), (1, "GPU-second"))
+    seconds, name = next(
+        (it for it in _WORK_UNITS if one.work_lost >= 2 * it[0]), (1, "GPU-second")
+    )
     count = f"{one.work_lost / seconds:.1f}".removesuffix(".0")
     podgroups = [encoded.snapshot.podgroups[row] for row in one.podgroups]
     is_saved = all(podgroup.checkpoint_at >= podgroup.running_since for podgroup in podgroups)
@@ -166,7 +164,7 @@ def _lost_work(encoded: EncodedSnapshot, one: Eviction) -> str:
 
 
 def nominated_message(pods: int, nodes: int, evictions: Sequence[PlannedEviction]) -> str:
-    """Say what a unit waits for that is promised room."""
+    """Say what a PodGroup with nominated pods waits for."""
     where = "1 node" if nodes == 1 else f"{nodes} nodes"
     pods_text = "1 of its pods is" if pods == 1 else f"{pods} of its pods are"
     beginning = f"{pods_text} promised room on {where}, which others are leaving"
@@ -200,14 +198,14 @@ _REASONS: Final = MappingProxyType(
 
 
 class PodAndNode(NamedTuple):
-    """A pod, and the node that it gets or is promised."""
+    """A pod, and the node that it is bound or nominated to."""
 
     pod: Key
     node: str
 
 
 class NewReservation(NamedTuple):
-    """Slots that are held from now on for pods that do not exist."""
+    """Places on a node that are reserved from now on, for pods that do not exist."""
 
     group: Key
     sub_group: str
@@ -217,7 +215,7 @@ class NewReservation(NamedTuple):
 
 
 class UnschedulablePodGroup(NamedTuple):
-    """A group that waits."""
+    """A PodGroup that the plan could not place, and why."""
 
     group: Key
     reason: UnschedulableReason
@@ -225,36 +223,32 @@ class UnschedulablePodGroup(NamedTuple):
 
 
 class PodGroupCommands(NamedTuple):
-    """What is done for one unit: hold, then bind and promise, then have others go, and let go."""
+    """What is done for one PodGroup: reserve, bind and nominate, evict, then release."""
 
-    group: Key  # of a pod that is on its own: a name that no group has
-    reserve_annotation: (
-        str | None
-    )  # the annotation, with the slots that are new; None leaves it as it is
+    group: Key  # of a standalone pod: a name that no PodGroup has
+    reserve_annotation: str | None  # with the new places; None leaves the annotation as it is
     binds: tuple[PodAndNode, ...]
-    nominations: tuple[PodAndNode, ...]  # "" takes back what was promised
-    release_annotation: str | None  # the annotation at the end, where that is another
-    evictions: tuple[PlannedEviction, ...] = ()  # that make room for what is promised
-    uids: tuple[str, ...] = ()  # of the pods that are promised something, once it is assumed
+    nominations: tuple[PodAndNode, ...]  # with the node "" the nomination is removed
+    release_annotation: str | None  # at the end, without the places of pods that were placed
+    evictions: tuple[PlannedEviction, ...] = ()  # that make room for the nominated pods
+    uids: tuple[str, ...] = ()  # of the nominated pods, once it is assumed
 
 
 @dataclass(frozen=True)
 class Commands:
-    """What a plan comes to."""
+    """What is done for a plan."""
 
     binds: tuple[PodAndNode, ...]
     nominations: tuple[PodAndNode, ...]
     reservations: tuple[NewReservation, ...]
     unschedulable: tuple[UnschedulablePodGroup, ...]
-    reserved: dict[Key, str]  # by group: the annotation, where it must be another; "" is none
-    podgroups: tuple[
-        PodGroupCommands, ...
-    ]  # the same, by unit, in the order in which it was decided
+    reserved: dict[Key, str]  # by PodGroup: the annotation, where it changes; "" for none
+    podgroups: tuple[PodGroupCommands, ...]  # the same by PodGroup, in the order of the plan
     evictions: tuple[PlannedEviction, ...] = ()
 
 
 def read_commands(encoded: EncodedSnapshot, plan: Plan) -> Commands:
-    """Return what to do by names, in the order in which it was decided."""
+    """Return the commands for a plan, in its order."""
     nodes = encoded.snapshot.nodes.names
     binds, nominations, reservations = [], [], []
     for admission in plan.allocations:
@@ -355,7 +349,7 @@ def _by_podgroup(decisions: Iterable[PodGroupAllocation]) -> dict[int, list[PodG
 
 
 def _lost_nominations(encoded: EncodedSnapshot, plan: Plan) -> dict[int, list[int]]:
-    """Return the pods, by unit, that were promised a node, and have no room there or elsewhere."""
+    """Return the nominated pods, by PodGroup, that have no room on their node or elsewhere."""
     snapshot = encoded.snapshot
     nominated_signatures = [
         row for row, signature in enumerate(snapshot.signatures) if signature.nominated_node != NONE
@@ -366,22 +360,22 @@ def _lost_nominations(encoded: EncodedSnapshot, plan: Plan) -> dict[int, list[in
         it.podgroup for it in plan.rejections if it.reason >= UnschedulableReason.EXCEEDS_LIMIT
     }
     placed = {placing.pod for one in plan.allocations for placing in (*one.binds, *one.nominations)}
-    found: dict[int, list[int]] = {}
+    lost: dict[int, list[int]] = {}
     pods = snapshot.pods
     for pod in np.flatnonzero(np.isin(pods.signature, nominated_signatures)).tolist():
         podgroup_row = int(pods.podgroup[pod])
         if podgroup_row in rejected and pods.state[pod] == PodState.PENDING and pod not in placed:
-            found.setdefault(podgroup_row, []).append(pod)
-    return found
+            lost.setdefault(podgroup_row, []).append(pod)
+    return lost
 
 
 def _fully_evicted(plan: Plan) -> set[int]:
-    """Return the units that lose all they have, slots too."""
+    """Return the PodGroups that lose all their pods, and their reserved places too."""
     return {row for one in plan.evictions if one.is_whole for row in one.podgroups}
 
 
 def _uncounted(encoded: EncodedSnapshot) -> Iterator[UnschedulablePodGroup]:
-    """Yield the groups of which pods wait that cannot be counted, whatever else they wait for."""
+    """Yield the PodGroups with pending pods that have no place in them."""
     seen: set[Key] = set()
     for warning in sorted(encoded.warnings):
         if warning.is_pod_pending and warning.object_key not in seen:
@@ -410,7 +404,7 @@ def _annotations(encoded: EncodedSnapshot, plan: Plan) -> Iterator[tuple[Key, st
         for move in plan.relocations
     ]
     by_podgroup, fully_evicted = _by_podgroup((*plan.allocations, *moves)), _fully_evicted(plan)
-    fully_evicted -= {move.podgroup for move in plan.relocations}  # they get others
+    fully_evicted -= {move.podgroup for move in plan.relocations}  # these get other places
     for row in sorted({*by_podgroup, *encoded.reserved}):
         text = write_reserved(
             _remaining_places(encoded, row, by_podgroup.get(row, [])),
@@ -428,9 +422,9 @@ def _remaining_places(
     *,
     keeps_all: bool = False,
 ) -> Iterator[NamedPlace]:
-    """Yield what a unit holds after the plan: each pod that got its place gave up one slot.
+    """Yield the places that a PodGroup reserves after the plan: less one for each placed pod.
 
-    With *keeps_all* also those: they are let go when their pods are where they should be.
+    With *keeps_all* all of them: they are released when the pods are bound or nominated.
     """
     nodes = encoded.snapshot.nodes.names
     placed = {placing.pod for one in admissions for placing in (*one.binds, *one.nominations)}

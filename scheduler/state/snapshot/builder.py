@@ -45,24 +45,24 @@ __all__ = ["ObjectChanges", "SnapshotBuilder"]
 
 
 class ObjectChanges(NamedTuple):
-    """What has changed since the last time: None is gone."""
+    """The objects that have changed since the last snapshot; None for one that is gone."""
 
     nodes: Mapping[str, Node | None]
     pods: Mapping[Key, Pod | None]
     pod_groups: Iterable[Key]
     jobsets: Iterable[Key]
-    trainjobs: Iterable[Key]  # or what became of our wish to suspend them
+    trainjobs: Iterable[Key]  # or whether they can be suspended
     quotas: Mapping[Key, ResourceQuota | None]
-    permits: AbstractSet[Key]  # namespaces and queues of which something else is known now
+    permits: AbstractSet[Key]  # namespaces and queues
     has_queues: bool
     has_priority_classes: bool
     has_namespaces: bool
-    has_claims: bool  # or volumes or classes
+    has_claims: bool  # or volumes or storage classes
     has_budgets: bool
 
 
 class SnapshotBuilder:
-    """Of one state."""
+    """The tables of one cluster state, and the snapshots that are built from them."""
 
     def __init__(self, cluster: Cluster, options: StateOptions) -> None:
         self._cluster: Final = cluster
@@ -88,7 +88,7 @@ class SnapshotBuilder:
         self._quotas: Final = QuotaScopes()
         self._attribute_resolver = AttributeResolver({}, self._quotas, cluster.pod_groups, options)
         self._generations = EncodingGenerations()
-        self._claims_generation = 0  # how often claims, volumes or classes have changed
+        self._claims_generation = 0  # how often claims, volumes or storage classes have changed
         self._pod_counts: Ints = self._pod_table.pod_counts
         self._namespace_bounds: Final = NamespaceBounds(self._pod_table)
         encoding_key = current_encoding_key(
@@ -101,21 +101,21 @@ class SnapshotBuilder:
 
     @property
     def is_sparse(self) -> bool:
-        """Say whether it is made for many more pods than there are."""
+        """Say whether the tables are far larger than the pods need."""
         return self._pod_table.is_sparse
 
     @property
     def access_questions(self) -> KeysView[AccessQuestion]:
-        """Return the namespaces and queues that units are of, unless the queue says it is open."""
+        """Return the namespaces and queues of PodGroups, unless the queue is annotated as open."""
         return self._access_questions.asked
 
     @property
     def terminating_pods(self) -> list[Pod]:
-        """Return the pods of our scheduler that are going."""
+        """Return the pods of our scheduler that are terminating."""
         return self._pod_table.terminating_pods
 
     def read(self, changes: ObjectChanges, now: int) -> None:
-        """Take what has changed."""
+        """Read what has changed."""
         to_rebuild = self._read_rules(changes) | self._access_questions.podgroups_of(
             changes.permits
         )
@@ -209,17 +209,16 @@ class SnapshotBuilder:
         if nodes.new_row_of_old is not None:
             pod_table.renumber_nodes(nodes.new_row_of_old)
         pod_table.read(changes.pods)
-        changed = (
-            self._class_table.indexed_namespaces ^ self._class_table.index_selecting_namespaces
-        )
-        if changed:  # then others are alike in those namespaces
-            self._class_table.indexed_namespaces = self._class_table.index_selecting_namespaces
+        class_table = self._class_table
+        changed = class_table.indexed_namespaces ^ class_table.index_selecting_namespaces
+        if changed:  # then pods of those namespaces have other classes
+            class_table.indexed_namespaces = class_table.index_selecting_namespaces
             pods = self._cluster.pods.items()
             pod_table.read({key: pod for key, pod in pods if key.namespace in changed})
         pod_table.update_stuck(now)
 
     def _read_rules(self, changes: ObjectChanges) -> set[Key | int]:
-        """Take queues, priority classes, quotas; return the gangs and slots that they concern."""
+        """Read queues, priority classes, quotas; return the PodGroups and pod rows they concern."""
         before = self._queues
         if changes.has_queues and not before.is_same(self._cluster.queues):
             self._queues = QueueTable(self._cluster.queues)
@@ -235,21 +234,17 @@ class SnapshotBuilder:
         return self._podgroups_in_namespaces(touched) | self._podgroups_with_changed_queue(before)
 
     def _podgroups_in_namespaces(self, touched: set[str]) -> set[Key | int]:
-        """Return the gangs and slots of some namespaces."""
+        """Return the PodGroups and standalone pods of some namespaces."""
         if not touched:
             return set()
-        keys, records, standalone = (
-            self._pod_table.keys,
-            self._podgroup_index.by_key,
-            self._standalone_rows(),
-        )
+        keys = self._pod_table.keys
         return {
-            *(key for key in records if key.namespace in touched),
-            *(pod_row for pod_row in standalone if keys[pod_row].namespace in touched),
+            *(key for key in self._podgroup_index.by_key if key.namespace in touched),
+            *(row for row in self._standalone_rows() if keys[row].namespace in touched),
         }
 
     def _podgroups_with_changed_queue(self, before: QueueTable) -> set[Key | int]:
-        """Return the gangs and slots whose queue is another one now."""
+        """Return the PodGroups and standalone pods whose queue has changed."""
         if self._queues is before:
             return set()
         records, standalone = self._podgroup_index.by_key, self._standalone_rows()
@@ -274,15 +269,12 @@ class SnapshotBuilder:
             or before.allows_consolidation(name) != after.allows_consolidation(name)
             or before.access(name) != after.access(name)
         }
-        without_group = {
-            key for key, record in records.items() if record.group is None
-        }  # in one of two queues
-        return {
-            podgroup_or_pod for podgroup_or_pod, names in queues_of.items() if names & changed
-        } | without_group
+        # A PodGroup that does not exist is in one of two queues.
+        missing = {key for key, record in records.items() if record.group is None}
+        return {it for it, names in queues_of.items() if names & changed} | missing
 
     def _read_encoding(self, changes: ObjectChanges, rows: set[int]) -> set[Key | int]:
-        """Bring codes up to date, and nodes; return whose units must be written in others."""
+        """Bring encoding and nodes up to date; return the PodGroups and pod rows to rebuild."""
         if changes.has_namespaces:
             self._generations = self._generations._replace(
                 namespaces=self._generations.namespaces + 1
@@ -325,9 +317,10 @@ class SnapshotBuilder:
         return to_rebuild
 
     def _considered_classes(self) -> tuple[Bools, Bools]:
-        """Return the kin that lie, want to or are of gangs that may keep room, and those that lie.
+        """Return the pod classes whose constraints are considered, and those on nodes.
 
-        A pod on its own that is gated wants to be somewhere as well.
+        Considered are those on nodes, pending, expected, of active PodGroups, or standalone and
+        gated.
         """
         classes, pod_counts = self._class_table, self._pod_counts
         size = len(pod_counts)
@@ -344,28 +337,23 @@ class SnapshotBuilder:
         ], is_on_node
 
     def _podgroups_expecting_pods(self) -> set[Key | int]:
-        """Return the gangs that expect pods."""
+        """Return the PodGroups that expect pods."""
         return {key for key, record in self._podgroup_index.by_key.items() if record.expected}
 
     def _podgroups_of_classes(self, numbers: Iterable[int]) -> set[Key | int]:
-        """Return the gangs, and the slots of pods on their own, of some kin."""
-        found: set[Key | int] = set()
+        """Return the PodGroups, and the rows of standalone pods, of some pod classes."""
+        podgroups: set[Key | int] = set()
         for number in numbers:
             pod_class = self._class_table[number]
-            found.update(
-                pod_class.pod_rows if pod_class.podgroup_key is None else (pod_class.podgroup_key,)
-            )
-        return found
+            key = pod_class.podgroup_key
+            podgroups.update(pod_class.pod_rows if key is None else (key,))
+        return podgroups
 
     def _read_podgroups(self, to_rebuild: set[Key | int]) -> None:
         context = self._context
         prefilter = PreFilter(context)
-        keys = dict.fromkeys(
-            podgroup_or_pod
-            for podgroup_or_pod in to_rebuild
-            if not isinstance(podgroup_or_pod, int)
-        )
-        refused: list[int] = []  # their queue is that of the group
+        keys = dict.fromkeys(it for it in to_rebuild if not isinstance(it, int))
+        refused: list[int] = []  # rows of pods that are charged to the queue of the PodGroup
         for key in self._podgroup_index.changed | keys:
             record = self._podgroup_index.find(key)
             self._warnings.pop(key, None)
@@ -375,33 +363,23 @@ class SnapshotBuilder:
                 self._access_questions.put(key)
                 continue
             self._access_questions.put(key, *self._questions_of(record))
-            prefilter_failure, growth_failure = (
-                prefilter.of_record(record),
-                prefilter.of_elastic(record),
-            )
-            podgroup = self._podgroup_table.read_record(
-                context, record, prefilter_failure, growth_failure
-            )
-            has_all = (
-                growth_failure is not None and podgroup is not None and is_satisfied(podgroup.tree)
-            )
-            self._queue_usage.read(
-                context, record, growth_failure if has_all else prefilter_failure
-            )
+            failure, elastic_failure = prefilter.of_record(record), prefilter.of_elastic(record)
+            podgroup = self._podgroup_table.read_record(context, record, failure, elastic_failure)
+            if elastic_failure is not None and podgroup is not None and is_satisfied(podgroup.tree):
+                failure = elastic_failure  # it has its minimum: only elastic pods are missing
+            self._queue_usage.read(context, record, failure)
             if record.refusals or record.warnings:
                 self._warnings[key] = [*record.object_warnings(self._is_waiting)]
             refused += [pod_row for pod_class in record.refusals for pod_row in pod_class.pod_rows]
-        pod_rows = [
-            podgroup_or_pod for podgroup_or_pod in to_rebuild if isinstance(podgroup_or_pod, int)
-        ] + refused
+        pod_rows = [it for it in to_rebuild if isinstance(it, int)] + refused
         self._read_standalone(context, prefilter, pod_rows + self._podgroup_index.misplaced_rows)
 
     def _read_standalone(
         self, context: BuildContext, prefilter: PreFilter, to_rebuild: list[int]
     ) -> None:
-        """Make the units of pods on their own, and say what these charge.
+        """Build the PodGroups of standalone pods, and read what these charge to their queues.
 
-        A pod that runs without a place in the group that it names is one as well.
+        A pod that runs without a place in the PodGroup that it names is one as well.
         """
         pod_table, classes = self._pod_table, self._class_table
         pod_rows = np.unique(np.array(self._pod_table.changed_rows + to_rebuild, dtype=np.int64))
@@ -414,23 +392,15 @@ class SnapshotBuilder:
             self._podgroup_table.remove(pod_row)
             self._access_questions.put(pod_row)
         for pod_row in pod_rows[is_podgroup].tolist():
-            pod_class, is_pending = (
-                classes[int(pod_table.class_number[pod_row])],
-                pod_table.state[pod_row] == PENDING,
-            )
-            self._access_questions.put(
-                pod_row,
-                self._question(
-                    pod_class.namespace, self._attribute_resolver.of_standalone(pod_class).queue
-                ),
-            )
+            pod_class = classes[int(pod_table.class_number[pod_row])]
+            is_pending = pod_table.state[pod_row] == PENDING
+            queue = self._attribute_resolver.of_standalone(pod_class).queue
+            self._access_questions.put(pod_row, self._question(pod_class.namespace, queue))
             prefilter_failure = prefilter.of_standalone(
                 pod_class, f"pod {pod_table.keys[pod_row].name}", is_pending=bool(is_pending)
             )
             self._podgroup_table.read_standalone_pod(context, pod_row, prefilter_failure)
-        charged = is_own & (
-            states <= STUCK_RELEASING
-        )  # also of pods that are going, and no unit any more
+        charged = is_own & (states <= STUCK_RELEASING)  # terminating pods too: these have no row
         for pod_class in dict.fromkeys(classes[number] for number in numbers[charged].tolist()):
             if classes.is_misplaced[pod_class.number]:
                 self._queue_usage.read_misplaced(context, pod_class)
@@ -441,18 +411,18 @@ class SnapshotBuilder:
             self._queue_usage.read_standalone(context, pod_class, prefilter_failure)
 
     def _standalone_rows(self) -> list[int]:
-        """Return the slots of pods on their own, and of strays, that charge their queues."""
+        """Return the rows of standalone and misplaced pods that charge their queues."""
         pod_table = self._pod_table
         is_own = (
             self._class_table.is_standalone[pod_table.class_number]
             | self._class_table.is_misplaced[pod_table.class_number]
         )
         is_present = is_own & (pod_table.state <= STUCK_RELEASING)
-        found: list[int] = np.flatnonzero(is_present).tolist()
-        return found
+        pod_rows: list[int] = np.flatnonzero(is_present).tolist()
+        return pod_rows
 
     def _questions_of(self, record: PodGroupRecord) -> Iterator[AccessQuestion | None]:
-        """Yield what is to be asked: also of queues that pods name beside that of their group."""
+        """Yield the access questions of a PodGroup: also of other queues that its pods name."""
         if record.group is None or not (record.is_active or self._has_terminating_pods(record)):
             return
         for queue in self._queues_of(record):
@@ -467,12 +437,12 @@ class SnapshotBuilder:
         return (queues - {""}) | {self._attribute_resolver.of_podgroup(record).queue}
 
     def _has_terminating_pods(self, record: PodGroupRecord) -> bool:
-        """Say whether pods of a gang are on nodes and going, of older attempts too."""
+        """Say whether pods of a PodGroup terminate on nodes, of older attempts too."""
         numbers = [pod_class.number for pod_class in record.pod_classes]
         return bool(self._pod_counts[numbers][:, (RELEASING, STUCK_RELEASING)].any())
 
     def _question(self, namespace: str, queue: str) -> AccessQuestion | None:
-        """Return what is to be asked; nothing of a queue that takes no units anyway."""
+        """Return the question; None for a queue that takes no PodGroups anyway."""
         if self._queues.prefilter_failure(queue) is not None:
             return None
         return self._access_rule.question(Key(namespace, queue), self._queues.access(queue))
@@ -481,15 +451,13 @@ class SnapshotBuilder:
         return bool(self._pod_counts[pod_class.number, PENDING])
 
     def _reserved_or_nominated(self) -> list[Key]:
-        """Return the gangs that hold slots, or were promised a node."""
+        """Return the PodGroups with reserved places or nominated pods."""
         classes = (
             self._class_table[int(self._pod_table.class_number[pod_row])]
             for pod_row in self._pod_table.nominated
         )
-        named = [
-            pod_class.podgroup_key for pod_class in classes if pod_class.podgroup_key is not None
-        ]
-        return [*self._reservations.annotations, *named]
+        nominated = [it.podgroup_key for it in classes if it.podgroup_key is not None]
+        return [*self._reservations.annotations, *nominated]
 
     def _all_warnings(self) -> Iterable[ObjectWarning]:
         yield from self._nodes.warnings

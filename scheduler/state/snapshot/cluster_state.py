@@ -35,7 +35,7 @@ __all__ = [
 
 
 class ClusterState:
-    """Tell its shelves what there is, and ask for a snapshot at any time."""
+    """A store for each kind of object; puts are cheap, and `snapshot` reads what has changed."""
 
     def __init__(self, options: StateOptions) -> None:
         self._options: Final = options
@@ -52,9 +52,7 @@ class ClusterState:
         self.budgets: Final = ObjectStore[Key, PodDisruptionBudget]()
         self.jobsets: Final = ObjectStore[Key, JobSet]()
         self.trainjobs: Final = ObjectStore[Key, TrainJob]()
-        self.suspend_refusals: Final = ObjectStore[
-            Key, str
-        ]()  # TrainJobs that cannot be suspended, and why
+        self.suspend_refusals: Final = ObjectStore[Key, str]()  # why TrainJobs stay
         self.permits: Final = ObjectStore[Key, Permit]()  # by namespace and queue
         self.cluster: Final = Cluster(
             nodes=self.nodes.objects,
@@ -77,11 +75,11 @@ class ClusterState:
 
     @property
     def stores(self) -> tuple[ObjectStore[Any, Any], ...]:
-        """Return the shelves of all kinds."""
+        """Return the stores of all kinds."""
         return tuple(one for one in vars(self).values() if isinstance(one, ObjectStore))
 
     def put_all(self, cluster: Cluster) -> None:
-        """Take all objects of a cluster; what is known besides stays."""
+        """Put all objects of a cluster beside those that are there."""
         self.nodes.put_all(cluster.nodes)
         self.pods.put_all(cluster.pods)
         self.pod_groups.put_all(cluster.pod_groups)
@@ -99,8 +97,8 @@ class ClusterState:
         self.permits.put_all(cluster.permits)
 
     def snapshot(self, now: int) -> EncodedSnapshot:
-        """Return what is so now, in seconds since 1970."""
-        if self._builder.is_sparse:  # after most pods have gone, beginning anew is cheap
+        """Return the snapshot at *now*, in seconds since 1970."""
+        if self._builder.is_sparse:  # most pods are gone: a new builder is cheap
             self._builder = SnapshotBuilder(self.cluster, self._options)
             self.put_all(self.cluster)
         self._builder.read(self._drain_changes(), now)
@@ -108,21 +106,21 @@ class ClusterState:
 
     @property
     def access_questions(self) -> KeysView[AccessQuestion]:
-        """Return which namespaces used which queues when a snapshot was made, of those to ask."""
+        """Return the access questions of the PodGroups of the last snapshot."""
         return self._builder.access_questions
 
     @property
     def terminating_pods(self) -> list[Pod]:
-        """Return the pods of our scheduler that were going when a snapshot was made."""
+        """Return the pods of our scheduler that were terminating at the last snapshot."""
         return self._builder.terminating_pods
 
     def check(self, now: int) -> None:
-        """Raise `InvariantError` if a state that knew nothing before would say something else."""
+        """Raise `InvariantError` if a new state with these objects has another snapshot."""
         fresh = ClusterState(self._options)
         fresh.put_all(self.cluster)
-        found = difference(self.snapshot(now), fresh.snapshot(now))
-        if found is not None:
-            raise InvariantError(found)
+        first_difference = difference(self.snapshot(now), fresh.snapshot(now))
+        if first_difference is not None:
+            raise InvariantError(first_difference)
 
     def _drain_changes(self) -> ObjectChanges:
         return ObjectChanges(

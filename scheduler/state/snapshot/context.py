@@ -1,4 +1,4 @@
-"""What is known while one snapshot is built."""
+"""What the PodGroups of a snapshot are built from."""
 
 from typing import NamedTuple
 
@@ -15,10 +15,10 @@ __all__ = ["BuildContext"]
 
 
 class BuildContext(NamedTuple):
-    """All that units are made of."""
+    """What PodGroups, their pre-filter failures and their queue usage are built from."""
 
     pod_table: PodTable
-    pod_counts: Ints  # pods, [kin, state]
+    pod_counts: Ints  # [pod class, state]
     podgroup_index: PodGroupIndex
     reservations: Reservations
     attribute_resolver: AttributeResolver

@@ -1,7 +1,7 @@
 """A snapshot with the names of its rows, and its dump by names.
 
 The dump is for tests and for debug mode: two snapshots with the same dump may differ in rows and
-codes. It is as large as the cluster, and slow to make.
+encoding. It is as large as the cluster, and slow to make.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,28 +30,28 @@ __all__ = [
 
 @dataclass(frozen=True)
 class EncodedSnapshot:
-    """Nothing in it changes any more."""
+    """A snapshot and the names of its rows; immutable."""
 
     snapshot: Snapshot
-    pod_keys: tuple[Key, ...]  # by row; rows of nobody are in no unit
-    podgroup_keys: tuple[Key, ...]  # by row: namespace, and the name of the group
-    warnings: tuple[ObjectWarning, ...]  # what was left aside
-    reserved: Mapping[int, str] = field(default_factory=dict)  # by unit: the annotation that it has
-    selectors: tuple[PodSelector, ...] = ()  # by row of neighbours
-    ports: tuple[PodHostPort, ...] = ()  # by column of nodes
-    claims: tuple[Key, ...] = ()  # by row of neighbours
+    pod_keys: tuple[Key, ...]  # by row; a row without a pod is in no PodGroup
+    podgroup_keys: tuple[Key, ...]  # by row
+    warnings: tuple[ObjectWarning, ...]  # what was left out, and why
+    reserved: Mapping[int, str] = field(default_factory=dict)  # by PodGroup: its annotation
+    selectors: tuple[PodSelector, ...] = ()  # by row of the pod relations
+    ports: tuple[PodHostPort, ...] = ()  # by column of the nodes
+    claims: tuple[Key, ...] = ()  # by row of the pod relations
 
 
 SnapshotDump: TypeAlias = Mapping[str, Any]
 
 
 def difference(one: EncodedSnapshot, other: EncodedSnapshot) -> str | None:
-    """Return the first thing that two snapshots do not agree on."""
+    """Return the first difference between two snapshots, or None."""
     return _first_difference("snapshot", dump(one), dump(other))
 
 
 def dump(encoded: EncodedSnapshot) -> SnapshotDump:
-    """Return all that a snapshot says."""
+    """Return the content of a snapshot by names."""
     return _Dumper(encoded).dump()
 
 
@@ -66,7 +66,7 @@ def _first_difference(path: str, one: Any, other: Any) -> str | None:
 
 
 class _Dumper:
-    """Turns rows into names."""
+    """Writes the rows of one snapshot by their names."""
 
     def __init__(self, encoded: EncodedSnapshot) -> None:
         self._encoded: Final = encoded
@@ -76,7 +76,7 @@ class _Dumper:
         self._signatures: Final[dict[int, SnapshotDump]] = {}
 
     def dump(self) -> SnapshotDump:
-        """Return everything."""
+        """Return the whole dump."""
         snapshot, encoded = self._snapshot, self._encoded
         return {
             "axes": (
@@ -270,7 +270,7 @@ class _Dumper:
         return [self._term(term) for term in self._snapshot.pod_relations.anti_affinity_terms]
 
     def _term(self, term: AffinityTerm) -> tuple[object, ...]:
-        """Return who is meant, and which nodes are one place."""
+        """Return the selected pods, and the nodes that share a topology value."""
         nodes = self._snapshot.nodes
         places: dict[int, list[str]] = {}
         for name, code in zip(self._nodes, nodes.labels[:, term.key].tolist(), strict=True):

@@ -1,4 +1,4 @@
-"""What lies on each node, shared GPUs included, and what that leaves; updated where it changes.
+"""What the pods on each node use, shared GPUs included, and what is idle; updated by node.
 
 A GPU is shared where a reservation pod holds it, which is in a namespace of the GPU sharing
 scheduler. Labels and annotations of other pods can be written by any user, and take nothing.
@@ -54,7 +54,7 @@ class SharedGpuTable:
         self._gpus: Final = requests.columns.resource_columns.gpus
 
     def read(self, rows: Iterable[int], is_selected: Bools) -> None:
-        """Look again at who shares what on some nodes; *is_meant* says of which pods, [node]."""
+        """Read the shared GPUs of some nodes again; *is_selected*, [node], is true of these."""
         for row in rows:
             self._by_node.pop(row, None)
         pod_table, nodes = self._pod_table, self._nodes
@@ -77,7 +77,7 @@ class SharedGpuTable:
                 devices[group] = _SharedGpu(used + amount, before + releasing)
 
     def _reserved_gpus(self, is_selected: Bools) -> dict[int, set[str]]:
-        """Return the devices of each node that reservation pods keep."""
+        """Return the devices of each node that reservation pods hold."""
         pod_table, found = self._pod_table, dict[int, set[str]]()
         for pod_row in np.flatnonzero(
             is_selected[pod_table.node]
@@ -88,7 +88,7 @@ class SharedGpuTable:
         return found
 
     def table(self) -> SharedDevices:
-        """Return the rows."""
+        """Return the shared devices, a row each."""
         rows = [
             (row, group, self._by_node[row][group])
             for row in sorted(self._by_node)
@@ -104,7 +104,7 @@ class SharedGpuTable:
         )
 
     def charge(self, rows: Iterable[int], allocatable: Ints, used: Ints, releasing: Ints) -> None:
-        """Take each shared device from its node; it comes back when all its pods are going."""
+        """Charge each shared device to its node; it is releasing when all its pods are."""
         for row in rows:
             for device in self._by_node.get(row, {}).values():
                 column = self._column(allocatable[row])
@@ -114,7 +114,7 @@ class SharedGpuTable:
                         releasing[row, column] += _WHOLE_GPU
 
     def _column(self, allocatable: Ints) -> int:
-        """Return which kind of device a node has."""
+        """Return the resource column of the GPUs of a node, or NONE."""
         return next((column for column in self._gpus if allocatable[column] > 0), NONE)
 
 
@@ -128,7 +128,7 @@ def _named_gpus(meta: Meta) -> set[str]:
 
 
 class NodeOccupancy:
-    """Tables by node, in the rows of the codes for which they were made."""
+    """What is allocatable and used on each node, as arrays in the columns of one encoding."""
 
     def __init__(self, encoding: Encoding, nodes: NodeTable, pod_table: PodTable) -> None:
         self._encoding: Final = encoding
@@ -147,7 +147,7 @@ class NodeOccupancy:
         self.shared_gpus: Final = SharedGpuTable(pod_table, encoding.requests, nodes)
 
     def read_capacity(self, rows: Iterable[int]) -> None:
-        """Take what some nodes have now."""
+        """Read what is allocatable on some nodes."""
         known = list(rows)
         if known:
             self._allocatable[known] = self._nodes.allocatable(
@@ -155,7 +155,7 @@ class NodeOccupancy:
             )
 
     def read(self, rows: Iterable[int], reserved: Mapping[tuple[int, int], int]) -> None:
-        """Look again at what lies on some nodes; *held* are slots, by kin and node."""
+        """Count the pods of some nodes again; *reserved* are places by pod class and node."""
         chosen = np.array(sorted(rows), dtype=np.int64)
         is_selected = np.zeros(len(self._nodes) + 1, dtype=np.bool_)
         is_selected[chosen] = True
@@ -166,10 +166,12 @@ class NodeOccupancy:
         self._charge(chosen, on, with_reservations)
         self.shared_gpus.read(chosen.tolist(), is_selected)
         self.shared_gpus.charge(chosen.tolist(), self._allocatable, self._used, self._releasing)
-        counts, holders = self._encoding.affinity.count_pods(with_reservations, size)
+        selector_counts, anti_affinity_counts = self._encoding.affinity.count_pods(
+            with_reservations, size
+        )
         self._selector_counts[:, chosen], self._anti_affinity_counts[:, chosen] = (
-            counts[:, chosen],
-            holders[:, chosen],
+            selector_counts[:, chosen],
+            anti_affinity_counts[:, chosen],
         )
         taken = self._encoding.host_ports.count_pods(
             with_reservations, self._pod_table.class_table, size
@@ -177,7 +179,7 @@ class NodeOccupancy:
         self._ports[chosen] = taken[chosen]
 
     def table(self) -> SnapshotNodes:
-        """Return the nodes less what is on them: pods, shared devices, slots."""
+        """Return the nodes, less what pods, shared devices and reserved places use."""
         encoding, nodes = self._encoding, self._nodes
         if self._labels.shape[1] != len(encoding.labels.key_names):
             self._labels = encoding.labels.table()
@@ -195,7 +197,7 @@ class NodeOccupancy:
         )
 
     def pod_relations(self, placed: tuple[tuple[int, int], ...]) -> PodRelations:
-        """Return who lies where; *placed* are the node and the users of each shared claim."""
+        """Return the pods by selector and term; *placed* are node and users of each claim."""
         return PodRelations(
             selector_counts=self._selector_counts.copy(),
             anti_affinity_terms=self._encoding.affinity.terms,
@@ -205,7 +207,7 @@ class NodeOccupancy:
         )
 
     def total(self) -> tuple[int, int, int]:
-        """Return what usable nodes have, less what pods of other schedulers have there."""
+        """Return what usable nodes have, less what pods of other schedulers use there."""
         usable = self._nodes.faults == NodeFault.NONE
         whole = self._encoding.requests.columns.queue_capacity(self._allocatable[usable])
         taken = self._foreign[usable]
@@ -216,9 +218,9 @@ class NodeOccupancy:
         return cpu, memory, gpu
 
     def _charge(self, rows: Ints, on: PodsPerNode, with_reservations: PodsPerNode) -> None:
-        """Charge pods and, *beside* them, slots to their nodes; what is released is used as well.
+        """Charge pods and reserved places to their nodes; what is releasing is used as well.
 
-        On a node that is charged with more than can be counted nothing is released.
+        On a node that is charged with more than can be counted nothing is releasing.
         """
         requests, is_foreign = self._encoding.requests, self._pod_table.class_table.is_foreign
 

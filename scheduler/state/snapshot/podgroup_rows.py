@@ -47,26 +47,26 @@ _STATES: Final = {
     DONE: PodState.DONE,
     SUCCEEDED: PodState.DONE,
 }
-_MAX_RELOCATED_PODSETS: Final = 16  # of whoever is moved
-_FEW_CHANGES: Final = 32  # changes that are cheaper one by one than all in one
-_Age: TypeAlias = tuple[int, str, Key, int]  # a pod on its own may be called like a group
-_PodGroupOrPod: TypeAlias = Key | int  # a gang, or the slot of a pod on its own
+_MAX_RELOCATED_PODSETS: Final = 16  # of a PodGroup that is relocated
+_FEW_CHANGES: Final = 32  # changes that are cheaper one by one than in one sort
+_Age: TypeAlias = tuple[int, str, Key, int]  # a standalone pod may have the name of a PodGroup
+_PodGroupOrPod: TypeAlias = Key | int  # a PodGroup, or the row of a standalone pod
 
 
 class _Entry:
-    """A unit, and where it stands among the others."""
+    """A PodGroup of the snapshot, and what orders it among the others."""
 
     __slots__ = ("age", "number", "pod_row", "podgroup")
 
     def __init__(self, age: _Age, podgroup: PodGroupInfo, number: int, pod_row: int) -> None:
         self.age: Final = age
         self.podgroup = podgroup
-        self.number: Final = number  # of its gang, or NONE
-        self.pod_row: Final = pod_row  # of a pod on its own, or NONE
+        self.number: Final = number  # of its record, or NONE
+        self.pod_row: Final = pod_row  # of a standalone pod, or NONE
 
 
 class PodGroupTable:
-    """The oldest first; each is made anew only when something that it is made of has changed."""
+    """The PodGroups, the oldest first; each is built again only when its inputs have changed."""
 
     def __init__(self, options: StateOptions) -> None:
         self._options: Final = options
@@ -76,12 +76,12 @@ class PodGroupTable:
         self._new: Final[list[_Entry]] = []
 
     def known_rows(self, pod_rows: NDArray[np.int64]) -> list[int]:
-        """Return which of some slots are units."""
+        """Return those of some pod rows whose standalone pods are in the table."""
         return [pod_row for pod_row in pod_rows.tolist() if pod_row in self._entries]
 
-    def remove(self, of: _PodGroupOrPod) -> None:
-        """Let something be no unit any more."""
-        entry = self._entries.pop(of, None)
+    def remove(self, podgroup_or_pod: _PodGroupOrPod) -> None:
+        """Remove a PodGroup or a standalone pod from the table."""
+        entry = self._entries.pop(podgroup_or_pod, None)
         if entry is not None:
             self._removed.append(entry)
 
@@ -92,7 +92,7 @@ class PodGroupTable:
         prefilter_failure: PreFilterFailure | None,
         elastic_failure: PreFilterFailure | None = None,
     ) -> PodGroupInfo | None:
-        """Make the unit of a gang; *bar* is in its way, *growth* in that of more than it needs."""
+        """Build a PodGroup; *elastic_failure* is about its pods above the minimum only."""
         if not record.is_active:
             self.remove(record.key)
             return None
@@ -102,14 +102,17 @@ class PodGroupTable:
 
         group, attributes = record.group, context.attribute_resolver.of_podgroup(record)
         delay = group.spec.preemption_delay if group else ""
+        tree = (
+            podgroup_tree(group, make_podset)
+            if group and record.is_valid
+            else make_podset(DEFAULT_PODSET, 1)
+        )
         podgroup = PodGroupInfo(
             name=workload_name(record.key),
             queue=_queue_row(context, attributes),
             priority=attributes.priority,
             is_preemptible=attributes.is_preemptible,
-            tree=podgroup_tree(group, make_podset)
-            if group and record.is_valid
-            else make_podset(DEFAULT_PODSET, 1),
+            tree=tree,
             prefilter_failure=prefilter_failure,
             elastic_failure=elastic_failure,
             has_running=record.has_started and (record.is_returning or not record.is_suspended),
@@ -132,27 +135,21 @@ class PodGroupTable:
     def read_standalone_pod(
         self, context: BuildContext, pod_row: int, prefilter_failure: PreFilterFailure | None
     ) -> None:
-        """Make the unit of a pod that has no place in a group; *bar* is in its way."""
+        """Build the PodGroup of one standalone or misplaced pod."""
         pod_table, state = context.pod_table, int(context.pod_table.state[pod_row])
-        meta, key, pod_class = (
-            pod_table.pod(pod_row).metadata,
-            pod_table.keys[pod_row],
-            pod_table.class_table[int(pod_table.class_number[pod_row])],
-        )
+        meta, key = pod_table.pod(pod_row).metadata, pod_table.keys[pod_row]
+        pod_class = pod_table.class_table[int(pod_table.class_number[pod_row])]
         is_misplaced = bool(pod_table.class_table.is_misplaced[pod_class.number])
-        attributes = (
-            context.attribute_resolver.of_misplaced
-            if is_misplaced
-            else context.attribute_resolver.of_standalone
-        )(pod_class)
-        name = Key(key.namespace, f"pg-{key.name}-{meta.uid}")
+        resolver = context.attribute_resolver
+        attributes = (resolver.of_misplaced if is_misplaced else resolver.of_standalone)(pod_class)
+        podgroup_key = Key(key.namespace, f"pg-{key.name}-{meta.uid}")
         pending = (pod_row,) if state == PENDING else ()
-        delay = meta.annotations.get(PREEMPTION_DELAY, "")  # it tells no kin apart
+        delay = meta.annotations.get(PREEMPTION_DELAY, "")  # not part of the pod class
         podset = PodSet(
             DEFAULT_PODSET, 1, pending, running=int(state == RUNNING), gated=int(state == GATED)
         )
         podgroup = PodGroupInfo(
-            name=workload_name(name),
+            name=workload_name(podgroup_key),
             queue=_queue_row(context, attributes),
             priority=attributes.priority,
             is_preemptible=attributes.is_preemptible,
@@ -162,29 +159,27 @@ class PodGroupTable:
             running_since=scheduled_at(pod_table.pod(pod_row)) if state == RUNNING else 0,
             preemption_delay_until=preemption_delay_until(meta, delay),
             preemption_delay=delay,
-            can_reserve=False,  # there is nothing to write it on
+            can_reserve=False,  # there is no PodGroup to annotate
         )
-        self._put(pod_row, _Entry((*_age(meta), name, 1), podgroup, NONE, pod_row))
+        self._put(pod_row, _Entry((*_age(meta), podgroup_key, 1), podgroup, NONE, pod_row))
 
     def _may_relocate(self, context: BuildContext, record: PodGroupRecord, queue: str) -> bool:
-        """Say whether a gang may be moved; live only TrainJobs are, of queues that say so."""
+        """Say whether a PodGroup may be relocated; live its queue must allow it."""
         consolidation = context.queues.allows_consolidation(queue)
         if self._options.consolidates_by_default:
             return consolidation is not False
-        is_small = (
-            len(record.min_members) <= _MAX_RELOCATED_PODSETS
-        )  # what they are like has to be written
+        is_small = len(record.min_members) <= _MAX_RELOCATED_PODSETS  # each is written down
         return consolidation is True and is_small and context.evictability.has_trainjob(record)
 
     def table(self) -> tuple[tuple[PodGroupInfo, ...], tuple[Key, ...]]:
-        """Return the units and their names."""
+        """Return the PodGroups and their keys."""
         self._apply_changes()
         return tuple([it.podgroup for it in self._sorted]), tuple(
             [it.age[2] for it in self._sorted]
         )
 
     def pods(self, context: BuildContext) -> SnapshotPods:
-        """Return the rows of pods: their slots."""
+        """Return the pods of the snapshot: by pod row."""
         pod_table = context.pod_table
         podgroup = self._podgroup_rows(context)[pod_table.class_number * STATES + pod_table.state]
         pod_rows = np.array([entry.pod_row for entry in self._sorted], dtype=np.int64)
@@ -212,17 +207,17 @@ class PodGroupTable:
             state=np.where(is_row, states[pod_table.state], PodState.DONE).astype(np.int8),
         )
 
-    def _put(self, of: _PodGroupOrPod, entry: _Entry) -> None:
-        known = self._entries.get(of)
+    def _put(self, podgroup_or_pod: _PodGroupOrPod, entry: _Entry) -> None:
+        known = self._entries.get(podgroup_or_pod)
         if known is not None and (known.age, known.number) == (entry.age, entry.number):
             known.podgroup = entry.podgroup
             return
-        self.remove(of)
-        self._entries[of] = entry
+        self.remove(podgroup_or_pod)
+        self._entries[podgroup_or_pod] = entry
         self._new.append(entry)
 
     def _apply_changes(self) -> None:
-        """Bring the line in order."""
+        """Bring the sorted entries up to date."""
         if len(self._removed) + len(self._new) > _FEW_CHANGES:
             removed = set(map(id, self._removed))
             remaining = [entry for entry in (*self._sorted, *self._new) if id(entry) not in removed]
@@ -239,15 +234,11 @@ class PodGroupTable:
         self._new.clear()
 
     def _podgroup_rows(self, context: BuildContext) -> NDArray[np.int32]:
-        """Return the rows of units of gangs: what waits and counts, and whatever is on a node."""
-        podgroup_index, class_table, size = (
-            context.podgroup_index,
-            context.pod_table.class_table,
-            len(context.pod_counts),
-        )
-        podgroup_row = np.full(
-            len(podgroup_index.is_listed), NONE, dtype=np.int32
-        )  # the last is of no gang
+        """Return the PodGroup row by pod class and state: of pods that count, or are on a node."""
+        podgroup_index, class_table = context.podgroup_index, context.pod_table.class_table
+        size = len(context.pod_counts)
+        # The last row is that of pods without a record.
+        podgroup_row = np.full(len(podgroup_index.is_listed), NONE, dtype=np.int32)
         numbers = np.array([entry.number for entry in self._sorted], dtype=np.int64)
         is_record = numbers != NONE
         podgroup_row[numbers[is_record]] = np.flatnonzero(is_record)
@@ -256,17 +247,15 @@ class PodGroupTable:
         may_wait = class_table.is_counted[:size, None] & ~(
             podgroup_index.is_suspended[record] & (state < RUNNING)
         )
-        found: NDArray[np.int32] = np.where(is_placed | may_wait, podgroup_row[record], NONE)
-        return found.ravel()
+        rows: NDArray[np.int32] = np.where(is_placed | may_wait, podgroup_row[record], NONE)
+        return rows.ravel()
 
 
 def _podset(context: BuildContext, record: PodGroupRecord, name: str, minimum: int) -> PodSet:
-    expected, reserved = (
-        record.expected_count(name),
-        context.reservations.of_podgroup(record).get(name),
-    )
+    expected = record.expected_count(name)
+    reserved = context.reservations.of_podgroup(record).get(name)
     signatures = context.encoding.signatures
-    pod_rows = (
+    reserved_places = (
         tuple(
             ReservedPlace(node, signatures.row(reserved.pod_class), why)
             for node, why in reserved.places
@@ -280,18 +269,18 @@ def _podset(context: BuildContext, record: PodGroupRecord, name: str, minimum: i
         pending=record.pending_pods(name, context.pod_table),
         running=record.count_of(name, RUNNING),
         succeeded=record.count_of(name, SUCCEEDED),
-        reserved_places=pod_rows,
+        reserved_places=reserved_places,
         expected=expected,
         expected_signature=signatures.row(record.expected[name][0]) if expected else NONE,
         gated=record.count_of(name, GATED),
         running_pods=record.running_pods(name, context.pod_table)
-        if _need_pod_rows(record, name, minimum)
+        if _needs_pod_rows(record, name, minimum)
         else (),
     )
 
 
-def _need_pod_rows(record: PodGroupRecord, name: str, minimum: int) -> bool:
-    """Say whether some pods may go while others stay, or leaves may differ."""
+def _needs_pod_rows(record: PodGroupRecord, name: str, minimum: int) -> bool:
+    """Say whether an eviction may take some pods and leave others, or PodSets may differ."""
     if len(record.min_members) > 1:
         return True
     is_flat = record.group is None or not record.group.spec.sub_groups
@@ -300,7 +289,7 @@ def _need_pod_rows(record: PodGroupRecord, name: str, minimum: int) -> bool:
 
 
 def _queue_row(context: BuildContext, attributes: PodGroupAttributes) -> int:
-    """Return the row of a queue that takes units."""
+    """Return the row of the first queue that takes PodGroups, or NONE."""
     return context.queues.first_usable_row(attributes.queue, attributes.fallback_queue)
 
 

@@ -34,44 +34,38 @@ _REQUESTS_NOTHING: Final = (
 
 
 class PreFilter:
-    """Of several the smallest verdict is told, of equal ones that of the oldest pods."""
+    """Of several failures the smallest reason counts, of equal ones that of the oldest pods."""
 
     def __init__(self, context: BuildContext) -> None:
         self._context: Final = context
         self._stage_dependencies: Final = StageDependencies(
             context.pod_table, context.podgroup_index
         )
-        self._bound_messages: Final[
-            dict[Key, str]
-        ] = {}  # what gangs of which some are left out are told
+        self._bound_messages: Final[dict[Key, str]] = {}  # by PodGroup
 
     def of_record(self, record: PodGroupRecord) -> PreFilterFailure | None:
-        """Return what is in the way of a gang."""
+        """Return why a PodGroup cannot be placed."""
         return _first_reason(self._failures(record))
 
     def of_standalone(
         self, pod_class: PodClass, title: str, *, is_pending: bool
     ) -> PreFilterFailure | None:
-        """Return what is in the way of a pod on its own."""
+        """Return why a standalone pod cannot be placed; *title* begins the message."""
         attributes = self._context.attribute_resolver.of_standalone(pod_class)
-        queue = self._context.queues.prefilter_failure(attributes.queue)
-        if queue is None and is_pending:
-            queue = self._access_failure(pod_class.namespace, attributes.queue)
-        found = (
-            [
-                *self._class_failures(pod_class, title, None),
-                *_priority_class_failures(attributes, title),
-            ]
-            if is_pending
-            else []
-        )
-        return _first_reason((*found, *((queue,) if queue else ())))
+        queue_failure = self._context.queues.prefilter_failure(attributes.queue)
+        failures: list[PreFilterFailure] = []
+        if is_pending:
+            if queue_failure is None:
+                queue_failure = self._access_failure(pod_class.namespace, attributes.queue)
+            failures += self._class_failures(pod_class, title, None)
+            failures += _priority_class_failures(attributes, title)
+        return _first_reason((*failures, *((queue_failure,) if queue_failure else ())))
 
     def of_elastic(self, record: PodGroupRecord) -> PreFilterFailure | None:
-        """Return what is in the way of more than a gang needs that has begun.
+        """Return why a PodGroup that has started gets no pods above its minimum.
 
-        What it has it keeps, whatever becomes of its permission, of the topology it requires or of
-        its priority class: it may be made whole again.
+        It keeps its pods and may replace lost ones, whatever becomes of the permission, the
+        required topology or the priority class.
         """
         if record.group is None or not has_started(record):
             return None
@@ -82,13 +76,11 @@ class PreFilter:
     def _start_failures(
         self, record: PodGroupRecord, attributes: PodGroupAttributes
     ) -> Iterator[PreFilterFailure]:
-        """Yield what is in the way of the start of a gang, and later of more than it needs."""
-        if (
-            self._context.queues.prefilter_failure(attributes.queue) is None
-        ):  # of one that is none nothing is asked
-            permit = self._access_failure(record.key.namespace, attributes.queue)
-            if permit is not None:
-                yield permit
+        """Yield what keeps a PodGroup from its start, and later from pods above its minimum."""
+        if self._context.queues.prefilter_failure(attributes.queue) is None:
+            access_failure = self._access_failure(record.key.namespace, attributes.queue)
+            if access_failure is not None:
+                yield access_failure
         if record.topology_failure is not None:
             yield record.topology_failure
         yield from _priority_class_failures(attributes, "")
@@ -105,9 +97,9 @@ class PreFilter:
         if record.group is None:
             return
         attributes = context.attribute_resolver.of_podgroup(record)
-        queue = context.queues.prefilter_failure(attributes.queue)
-        if queue is not None:
-            yield queue
+        queue_failure = context.queues.prefilter_failure(attributes.queue)
+        if queue_failure is not None:
+            yield queue_failure
         if not has_started(record):
             yield from self._start_failures(record, attributes)
         yield from self._stage_dependencies(record)
@@ -129,7 +121,7 @@ class PreFilter:
     def _class_failures(
         self, pod_class: PodClass, title: str, record: PodGroupRecord | None
     ) -> list[PreFilterFailure]:
-        """Return why pods cannot be placed, whatever room there is, under this title."""
+        """Return why the pods of a class cannot be placed; *title* begins each message."""
         encoding = self._context.encoding
         excess = pod_class.shared_spec.excess
         if (
@@ -141,38 +133,34 @@ class PreFilter:
             return [
                 PreFilterFailure(UnschedulableReason.MISCONFIGURED, f"{title}: {excess}", _RETRY_ON)
             ]
-        found = [
+        failures = [
             *_pod_failures(pod_class, encoding.requests.sharing.get(pod_class.number)),
             *encoding.claims.failures(pod_class),
+            *self._queue_label_failures(pod_class, record),
         ]
-        found += self._queue_label_failures(pod_class, record)
-        return [
-            prefilter_failure._replace(message=title + prefilter_failure.message)
-            for prefilter_failure in found
-        ]
+        return [it._replace(message=title + it.message) for it in failures]
 
     def _queue_label_failures(
         self, pod_class: PodClass, record: PodGroupRecord | None
     ) -> Iterator[PreFilterFailure]:
-        """Yield why pods may not be in the queue that they would be in without their group.
+        """Yield why pods may not be in the queue that they would be in without their PodGroup.
 
-        A user can take the group away while they run.
+        A user can delete the PodGroup while they run.
         """
         named_queue, group = pod_class.labels.get(QUEUE, ""), record.group if record else None
         if group is None or named_queue in {"", group.spec.queue}:
             return
-        prefilter_failure = self._context.queues.prefilter_failure(
-            named_queue
-        ) or self._access_failure(pod_class.namespace, named_queue)
-        if prefilter_failure is not None:
+        failure = self._context.queues.prefilter_failure(named_queue)
+        failure = failure or self._access_failure(pod_class.namespace, named_queue)
+        if failure is not None:
             why = (
                 f" has the label {QUEUE}: {named_queue}, and its PodGroup is in "
                 f"{group.spec.queue}: "
             )
-            yield prefilter_failure._replace(message=why + prefilter_failure.message)
+            yield failure._replace(message=why + failure.message)
 
     def _bound_message(self, pod_class: PodClass, record: PodGroupRecord | None) -> str:
-        """Return what is told of pods that are left out: the same of all pods of a gang."""
+        """Return that pods exceed a namespace bound: one message for all of a PodGroup."""
         if record is None:
             return bound_message(pod_class.namespace, (pod_class,))
         message = self._bound_messages.get(record.key)
@@ -188,7 +176,7 @@ class PreFilter:
 def _priority_class_failures(
     attributes: PodGroupAttributes, title: str
 ) -> Iterator[PreFilterFailure]:
-    """Yield that a priority class was chosen that may not be."""
+    """Yield that the priority class may not be used."""
     if attributes.refusal:
         message = f"{title}: {attributes.refusal}" if title else attributes.refusal
         yield PreFilterFailure(UnschedulableReason.MISCONFIGURED, message, frozenset({"groups"}))
@@ -197,7 +185,7 @@ def _priority_class_failures(
 def _pod_failures(
     pod_class: PodClass, gpu_sharing: GpuSharing | None
 ) -> Iterator[PreFilterFailure]:
-    """Yield why pods cannot be placed, whatever room there is."""
+    """Yield why pods of this spec cannot be placed."""
     fault = pod_class.shared_spec.demand_fault()
     if fault:
         yield PreFilterFailure(UnschedulableReason.MISCONFIGURED, f": {fault}", _RETRY_ON)
@@ -209,18 +197,18 @@ def _pod_failures(
 
 
 def has_started(record: PodGroupRecord) -> bool:
-    """Say whether some of a gang runs, or is on its way to another place; a promise is no start."""
+    """Say whether pods of a PodGroup run or are being relocated; a nomination is no start."""
     return record.is_returning or any(
         record.count_of(podset, RUNNING) for podset in record.min_members
     )
 
 
 def _first_reason(failures: Iterable[PreFilterFailure]) -> PreFilterFailure | None:
-    return min(failures, key=lambda prefilter_failure: prefilter_failure.reason, default=None)
+    return min(failures, key=lambda failure: failure.reason, default=None)
 
 
 def requests_nothing(prefilter_failure: PreFilterFailure | None) -> bool:
-    """Say whether a unit asks for nothing: it is not its turn, or it cannot be meant."""
+    """Say whether a PodGroup with this failure counts as requesting nothing from its queue."""
     return prefilter_failure is not None and prefilter_failure.reason in _REQUESTS_NOTHING
 
 

@@ -1,4 +1,4 @@
-"""What pods and reserved places charge to their queues."""
+"""What queues use and request: pods, reserved places and expected pods."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -25,24 +25,22 @@ __all__ = [
 
 
 class QueueTotals:
-    """What queues themselves have, [queue][kind]; what is below them is not in it yet.
+    """What each queue itself uses and requests, [queue][kind], without its descendants.
 
-    Numbers of any size: they are cut when all is added up, and not before.
+    Integers of any size: they are cut when the descendants are added up, and not before.
     """
 
     def __init__(
         self, rows: int, pod_table: PodTable, pod_counts: Ints, queue_requests: Ints
     ) -> None:
-        """Charge what is there, pods that are stuck as well, and what waits.
+        """Charge running and pending pods, and those that are stuck while they terminate.
 
-        *heads* are [kin, state]; there are so many *rows* of queues.
+        *pod_counts* are [pod class, state]; *rows* is the number of queues.
         """
         class_table, size = pod_table.class_table, len(pod_counts)
         stuck = pod_table.class_number[_rows_in_state(pod_table, STUCK_RELEASING)]
-        queue, running = (
-            class_table.queue_row[:size],
-            pod_counts[:, RUNNING] + np.bincount(stuck, minlength=size),
-        )
+        queue = class_table.queue_row[:size]
+        running = pod_counts[:, RUNNING] + np.bincount(stuck, minlength=size)
         wanted = running + np.where(class_table.is_requested[:size], pod_counts[:, PENDING], 0)
         non_preemptible = np.where(class_table.is_non_preemptible[:size], running, 0)
         self.allocated: Final = _sum_by_queue(queue, queue_requests, running, rows)
@@ -50,17 +48,17 @@ class QueueTotals:
         self.requested: Final = _sum_by_queue(queue, queue_requests, wanted, rows)
 
     def add_reserved(self, queue: int, amounts: Sequence[int], *, is_non_preemptible: bool) -> None:
-        """Charge slots."""
+        """Charge reserved places."""
         for table in (self.allocated, self.requested, *[self.non_preemptible] * is_non_preemptible):
             _add(table[queue], amounts)
 
     def add_requested(self, queue: int, amounts: Sequence[int]) -> None:
-        """Ask for pods that come later and have no slots; below zero for what asks twice."""
+        """Request expected pods without a place; below zero where pods were counted twice."""
         _add(self.requested[queue], amounts)
 
 
 def releasing_by_queue(pod_table: PodTable, queue_requests: Ints) -> tuple[ReleasingAmount, ...]:
-    """Return what pods that are being released have of their queues, by queue and node."""
+    """Return what releasing pods use, by queue and node."""
     pod_rows = _rows_in_state(pod_table, RELEASING)
     queue = pod_table.class_table.queue_row[pod_table.class_number[pod_rows]]
     pod_rows, queue = pod_rows[queue != NONE], queue[queue != NONE]
@@ -78,10 +76,10 @@ def releasing_by_queue(pod_table: PodTable, queue_requests: Ints) -> tuple[Relea
 
 
 def _rows_in_state(pod_table: PodTable, state: int) -> Ints:
-    """Return the slots of pods in a state, on nodes where they may still run.
+    """Return the rows of pods in a state, on nodes that are there and ready.
 
-    Of a node that is gone or not ready nobody is there to say that they are gone: nothing of it can
-    be used, and who lost its pods there gets others elsewhere.
+    No kubelet confirms that pods of other nodes have ended. Such a node cannot be used, and a
+    PodGroup that lost pods there gets others elsewhere.
     """
     pod_rows = np.flatnonzero(pod_table.state == state)
     rows = np.unique(pod_table.node[pod_rows]).tolist()
@@ -103,46 +101,40 @@ def _add(row: list[int], amounts: Sequence[int]) -> None:
 
 
 class _PodGroupUsage(NamedTuple):
-    """Of one gang: what its slots have, and what it asks for besides its pods."""
+    """Of one PodGroup: what its reserved places use, and what it requests beside its pods."""
 
     queue: int
     is_non_preemptible: bool
-    reserved: list[int]  # numbers of any size
+    reserved: list[int]  # integers of any size
     expected: list[int]
 
 
 class QueueUsageTable:
-    """By gang, of those that owe anything."""
+    """The queue usage of PodGroups beside that of their pods, where it is not zero."""
 
     def __init__(self) -> None:
         self._by_podgroup: Final[dict[Key, _PodGroupUsage]] = {}
 
     def remove(self, key: Key) -> None:
-        """Forget a gang."""
+        """Forget a PodGroup."""
         self._by_podgroup.pop(key, None)
 
     def read_standalone(
         self, context: BuildContext, pod_class: PodClass, prefilter_failure: PreFilterFailure | None
     ) -> None:
-        """Say what pods on their own charge; *bar* is in the way of those that wait."""
-        class_table, attributes = (
-            context.pod_table.class_table,
-            context.attribute_resolver.of_standalone(pod_class),
-        )
+        """Read what standalone pods charge; *prefilter_failure* is that of the pending ones."""
+        class_table = context.pod_table.class_table
+        attributes = context.attribute_resolver.of_standalone(pod_class)
         class_table.queue_row[pod_class.number] = context.queues.row_of(attributes.queue)
         class_table.is_non_preemptible[pod_class.number] = not attributes.is_preemptible
         class_table.is_requested[pod_class.number] = not requests_nothing(prefilter_failure)
 
     def read_misplaced(self, context: BuildContext, pod_class: PodClass) -> None:
-        """Say what pods charge that run without a place in the group that they name."""
-        class_table, attributes = (
-            context.pod_table.class_table,
-            context.attribute_resolver.of_misplaced(pod_class),
-        )
-        class_table.queue_row[pod_class.number] = context.queues.row_of(attributes.queue)
-        class_table.is_non_preemptible[pod_class.number] = class_table.is_requested[
-            pod_class.number
-        ] = False
+        """Read what pods charge that run and have no place in the PodGroup that they name."""
+        class_table, number = context.pod_table.class_table, pod_class.number
+        attributes = context.attribute_resolver.of_misplaced(pod_class)
+        class_table.queue_row[number] = context.queues.row_of(attributes.queue)
+        class_table.is_non_preemptible[number] = class_table.is_requested[number] = False
 
     def read(
         self,
@@ -150,7 +142,7 @@ class QueueUsageTable:
         record: PodGroupRecord,
         prefilter_failure: PreFilterFailure | None,
     ) -> None:
-        """Say what the pods of a gang charge, and what it owes; *bar* is in its way."""
+        """Read what the pods of a PodGroup charge, and what it uses and requests beside them."""
         class_table = context.pod_table.class_table
         attributes = context.attribute_resolver.of_podgroup(record)
         queue = _charged_queue(context, record, attributes)
@@ -175,13 +167,13 @@ class QueueUsageTable:
                     queue, is_non_preemptible, reserved, expected
                 )
 
-    def add_to(self, charges: QueueTotals) -> None:
-        """Charge what is owed."""
+    def add_to(self, totals: QueueTotals) -> None:
+        """Charge reserved and expected pods to the totals."""
         for usage in self._by_podgroup.values():
-            charges.add_reserved(
+            totals.add_reserved(
                 usage.queue, usage.reserved, is_non_preemptible=usage.is_non_preemptible
             )
-            charges.add_requested(usage.queue, usage.expected)
+            totals.add_requested(usage.queue, usage.expected)
 
 
 def _pods_beyond_existing(
@@ -210,9 +202,9 @@ def _pods_beyond_existing(
 def _charged_queue(
     context: BuildContext, record: PodGroupRecord, attributes: PodGroupAttributes
 ) -> int:
-    """Return the queue that pods charge; none that they may not start in.
+    """Return the row of the queue to charge; NONE if the PodGroup was refused the queue.
 
-    What is on nodes of a gang that has not begun there is ending, and ran in another queue.
+    Pods on nodes of a PodGroup that has not started are terminating, and ran in another queue.
     """
     queue = attributes.queue
     pair = Key(record.key.namespace, queue)
@@ -226,6 +218,6 @@ def _charged_queue(
 
 
 def _amounts(pods: Counter[int], queue_requests: Ints) -> list[int]:
-    """Return what so many pods of each kin are charged."""
+    """Return the amounts of so many pods of each pod class."""
     rows = [(queue_requests[pod_class].tolist(), count) for pod_class, count in pods.items()]
     return [sum(row[kind] * count for row, count in rows) for kind in ResourceKind]

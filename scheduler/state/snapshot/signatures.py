@@ -1,4 +1,4 @@
-"""The encoding of a snapshot, and scheduling signatures: pods of one signature fit the same nodes."""
+"""The encoding of a snapshot, and scheduling signatures: pods that fit the same nodes."""
 
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -31,22 +31,24 @@ __all__ = [
     "current_encoding_key",
 ]
 
+_FEW_UNUSED: Final = 64  # so many unused signatures do no harm
+
 
 class EncodingGenerations(NamedTuple):
     """How often something changed of which nothing more needs to be known."""
 
     namespaces: int = 0
-    signatures: int = 0  # too many that nobody has
+    signatures: int = 0  # how often most of them were unused
 
 
 class EncodingKey(NamedTuple):
-    """When it is another, codes are made anew."""
+    """What an encoding depends on: with another key it is made anew."""
 
     generations: EncodingGenerations
-    nodes: int  # version of their names, labels and taints
+    nodes: int  # generation of their names, labels and taints
     resources: frozenset[str]  # that nodes have
-    considered: ConsideredConstraints  # kin that say something of other pods, and ports
-    namespaces: frozenset[str]  # in which they may be, if anybody speaks
+    considered: ConsideredConstraints  # pod classes with affinity terms, and host ports
+    namespaces: frozenset[str]  # of pods, if any pod class has an affinity term
 
 
 def current_encoding_key(
@@ -55,9 +57,9 @@ def current_encoding_key(
     nodes: NodeTable,
     generations: EncodingGenerations,
 ) -> EncodingKey:
-    """Return it for what is so now."""
+    """Return the key of the present objects."""
     if not considered.term_classes:
-        generations = generations._replace(namespaces=0)  # nobody asks for them
+        generations = generations._replace(namespaces=0)  # no term selects by their labels
     return EncodingKey(
         generations=generations,
         nodes=nodes.version,
@@ -68,7 +70,7 @@ def current_encoding_key(
 
 
 class Encoding:
-    """The rows, made as they are asked for."""
+    """Labels, taints, requests and constraints as numbers, and the signatures made of them."""
 
     def __init__(
         self,
@@ -80,7 +82,9 @@ class Encoding:
     ) -> None:
         self.key: Final = encoding_key
         self._class_table: Final = class_table
-        self._serial: Ints = np.zeros(0, dtype=np.int64)  # who is known, by number of kin
+        self._serial: Ints = np.zeros(
+            0, dtype=np.int64
+        )  # of the pod classes that were read, by number
         self.labels: Final = NodeLabels(nodes.nodes)
         self.taints: Final = Taints(nodes.nodes)
         columns, memory = (
@@ -107,11 +111,11 @@ class Encoding:
         self.signatures.forget(np.flatnonzero(self._class_table.has_volumes), 0)
 
     def forget(self, numbers: list[int]) -> None:
-        """Forget what was written of kin that are left out now, or are no longer."""
+        """Forget the signatures of pod classes that exceed a namespace bound now, or no longer."""
         self.signatures.forget(np.array(numbers, dtype=np.int64), 0)
 
     def read_classes(self) -> None:
-        """Take kin that are new; of who had their numbers nothing is known any more."""
+        """Read new pod classes; forget the pod classes that had their numbers before."""
         class_table, size = self._class_table, len(self._class_table.serial)
         if size > len(self._serial):
             known = self._serial
@@ -127,11 +131,8 @@ class Encoding:
         self.requests.read(numbers, class_table)
 
 
-_FEW_UNUSED: Final = 64  # unused ones are no matter
-
-
 class ConstraintTables(NamedTuple):
-    """What ties pods to nodes beyond what the nodes are."""
+    """What restricts the nodes of a pod beside labels, taints and resources."""
 
     affinity: AffinityTable
     host_ports: HostPortTable
@@ -139,7 +140,7 @@ class ConstraintTables(NamedTuple):
 
 
 class SignatureTable:
-    """The rows, made as they are asked for."""
+    """The signatures, a row each, made when a row is asked for."""
 
     def __init__(
         self,
@@ -152,27 +153,27 @@ class SignatureTable:
         self._class_table: Final = class_table
         self._requests: Final = requests
         self._affinity, self._host_ports, self.claims = constraint_tables
-        self._encoding_identity: Final = object()  # these and no others
+        self._encoding_identity: Final = object()  # node requirements are cached for it
         self._rows: Final[dict[SchedulingSignature, int]] = {}
         self._signatures: Final[list[SchedulingSignature]] = []
         self._row_by_content: Final[dict[tuple[object, ...], int]] = {}
         self._nominated_rows: Final[dict[tuple[int, int], int]] = {}
-        self.row_by_class: Ints = np.zeros(0, dtype=np.int64)  # [kin]
+        self.row_by_class: Ints = np.zeros(0, dtype=np.int64)  # [pod class]
 
     def __len__(self) -> int:
         return len(self._signatures)
 
     def are_mostly_unused(self, rows: NDArray[np.int32]) -> bool:
-        """Say whether there are many more shapes than pods have; *rows* are those of pods."""
+        """Say whether pods have far fewer signatures than there are; *rows* are those of pods."""
         used = int(np.count_nonzero(np.bincount(rows[rows != NONE])))
         return len(self) > 2 * used + _FEW_UNUSED
 
     def table(self) -> tuple[SchedulingSignature, ...]:
-        """Return all that were asked for."""
+        """Return the signatures by row."""
         return tuple(self._signatures)
 
     def forget(self, numbers: Ints, size: int) -> None:
-        """Forget kin whose numbers others have, of so many that there may be."""
+        """Forget the rows of some pod classes; there may be *size* pod classes."""
         if size > len(self.row_by_class):
             longer = np.full(size, NONE, dtype=np.int64)
             longer[: len(self.row_by_class)] = self.row_by_class
@@ -180,14 +181,14 @@ class SignatureTable:
         self.row_by_class[numbers] = NONE
 
     def row(self, pod_class: PodClass) -> int:
-        """Return the row of a kin's pods."""
+        """Return the row of a pod class."""
         row = int(self.row_by_class[pod_class.number])
         if row == NONE:
             row = self.row_by_class[pod_class.number] = self._find_row(pod_class)
         return row
 
     def nominated_row(self, pod_class: PodClass, node: int) -> int:
-        """Return the row of a kin's pods that a node was promised to."""
+        """Return the row of the pods of a class that are nominated to a node."""
         row = self.row(pod_class)
         found = self._nominated_rows.get((row, node))
         if found is None:
@@ -196,14 +197,16 @@ class SignatureTable:
         return found
 
     def _find_row(self, pod_class: PodClass) -> int:
-        """Return the row of a kin; making a shape is what takes time."""
+        """Return the row of a pod class with the same content, or of a new signature."""
         number = pod_class.number
         content = (
             pod_class.shared_spec,
             self._requests.sharing.get(number),
             pod_class.is_gpu_reservation,
             self._affinity.affinity_of(number),
-            number if pod_class.spec.volumes else NONE,  # of claims each has its own
+            number
+            if pod_class.spec.volumes
+            else NONE,  # with volumes each pod class has its own signature
             self._exceeds_bounds(pod_class),
         )
         row = self._row_by_content.get(content)
@@ -220,7 +223,7 @@ class SignatureTable:
         return row
 
     def _exceeds_bounds(self, pod_class: PodClass) -> bool:
-        """Say whether pods say more than is looked at: they have what they have, and go nowhere."""
+        """Say whether pods exceed a bound on constraints: then no node fits them."""
         return pod_class.shared_spec.excess is not None or bool(
             self._class_table.exceeds_namespace_bound[pod_class.number]
         )
@@ -265,4 +268,4 @@ class SignatureTable:
             node_selectors.append(labels.match_node_selector(affinity.required))
         return [
             node_selector for node_selector in node_selectors if () not in node_selector
-        ]  # all nodes satisfy the others
+        ]  # all nodes satisfy an empty alternative
