@@ -35,20 +35,23 @@ __all__ = [
 ]
 
 _NEVER: Final = float("inf")
-_IN_FLIGHT_S: Final = 15.0  # as long as a write may take that was sent already, and be seen
+_IN_FLIGHT_S: Final = 15.0  # how long a write that was sent may take to be seen
+_RELOCATION_WAIT_S: Final = 300  # pods that come back later have no reserved places
+
+PlannedEvictions: TypeAlias = tuple[PlannedEviction, ...]
 
 
 class _AssumedChange(NamedTuple):
-    """What was done to an object: a node for a pod, a text for a group."""
+    """A write to an object: the node of a pod, or an annotation of a PodGroup."""
 
     uid: str
     value: str
-    until_s: float = _NEVER  # while it is under way it holds, however long that takes
-    meta: Meta | None = None  # of a pod that is bound: what it said, and in which version last
+    until_s: float = _NEVER  # without an end while it is being written
+    meta: Meta | None = None  # of a pod that is bound, as it was when its node was chosen
 
 
 class AssumedChanges:
-    """Deeds by object; who asks passes what was seen, and gets that with the deed done."""
+    """The writes by object; `apply_to_pod` and `apply_to_group` lay them over what was seen."""
 
     def __init__(self) -> None:
         self._binds: Final[dict[Key, _AssumedChange]] = {}
@@ -61,74 +64,74 @@ class AssumedChanges:
         return sum(len(changes) for changes in self._all())
 
     def bind(self, pod: Key, meta: Meta, node: str) -> None:
-        """Assume that a pod is on a node, as it is now."""
+        """Assume that a pod is bound to a node, as it is now."""
         self._binds[pod] = _AssumedChange(meta.uid, node, meta=meta)
 
     def nominate(self, pod: Key, uid: str, node: str) -> None:
-        """Assume that a pod is promised a node."""
+        """Assume that a pod is nominated to a node."""
         self._nominations[pod] = _AssumedChange(uid, node)
 
     def reserve(self, group: Key, uid: str, text: str) -> None:
-        """Assume that a group holds the slots of this annotation."""
+        """Assume that a PodGroup has this annotation of reserved places."""
         self._reservations[group] = _AssumedChange(uid, text)
 
     def record_eviction(self, group: Key, uid: str, text: str, until_s: float) -> None:
-        """Wait for the record of an eviction that was written to be seen, but no longer."""
+        """Assume the written record of an eviction until it is seen, or until *until_s*."""
         self._records[group] = _AssumedChange(uid, text, until_s)
 
     def is_nominated(self, pod: Key) -> bool:
-        """Say whether a pod is promised a node, and that is not seen yet."""
+        """Say whether a pod is nominated, and that is not seen yet."""
         return pod in self._nominations
 
     def evict(self, pod: Key, uid: str, at: str) -> None:
-        """Assume that a pod is going, since a moment."""
+        """Assume that a pod is terminating since *at*."""
         self._evictions[pod] = _AssumedChange(uid, at)
 
     def bound_metadata(self, pod: Key) -> Meta | None:
-        """Return what a pod said that is assumed on a node, in the last version that says so."""
+        """Return the newest metadata of an assumed pod with the labels it was chosen by."""
         change = self._binds.get(pod)
         return change.meta if change else None
 
     def evicted_uid(self, pod: Key) -> str:
-        """Return the uid of the pod that is assumed to be going; "" for none."""
+        """Return the uid of the pod that is assumed to terminate; "" for none."""
         change = self._evictions.get(pod)
         return change.uid if change else ""
 
     def await_seen(self, key: Key, until_s: float) -> None:
-        """Wait for what was done to an object to be seen, but no longer."""
+        """Assume the writes to an object until they are seen, or until *until_s*."""
         for changes in self._all():
             change = changes.get(key)
             if change is not None and change.until_s == _NEVER:
                 changes[key] = change._replace(until_s=until_s)
 
     def limit_waits(self, now_s: float) -> None:
-        """Rely no longer on what is under way: nobody is there to hear what became of it."""
+        """Limit the time of all writes in flight: this process does not learn their outcome."""
         for changes in self._all():
             for key, change in changes.items():
                 changes[key] = change._replace(until_s=min(change.until_s, now_s + _IN_FLIGHT_S))
 
     def forget_bind(self, pod: Key) -> None:
-        """Let a pod be where it is seen."""
+        """Take a pod to be where it is seen."""
         self._binds.pop(pod, None)
 
     def forget_nomination(self, pod: Key) -> None:
-        """Let a pod be promised what is seen."""
+        """Take the nomination of a pod as it is seen."""
         self._nominations.pop(pod, None)
 
     def forget_reservation(self, group: Key) -> None:
-        """Let a group hold what is seen."""
+        """Take the reserved places of a PodGroup as they are seen."""
         self._reservations.pop(group, None)
 
     def forget_record(self, group: Key) -> None:
-        """Let a group say of an eviction what is seen."""
+        """Take the eviction record of a PodGroup as it is seen."""
         self._records.pop(group, None)
 
     def forget_eviction(self, pod: Key) -> None:
-        """Let a pod stay as it is seen."""
+        """Take a pod to terminate only when that is seen."""
         self._evictions.pop(pod, None)
 
     def forget_overdue(self, now_s: float) -> tuple[list[Key], list[Key]]:
-        """Forget what was done and not seen for too long; return the pods and the groups."""
+        """Forget writes that were not seen in time; return their pods and PodGroups."""
         overdue: list[list[Key]] = []
         for changes in self._all():
             overdue.append([key for key, change in changes.items() if change.until_s <= now_s])
@@ -138,7 +141,7 @@ class AssumedChanges:
         return [*binds, *nominations, *evictions], [*dict.fromkeys((*reservations, *records))]
 
     def apply_to_pod(self, key: Key, seen: Pod | None) -> Pod | None:
-        """Return a pod with what was done to it; forget what is seen by now."""
+        """Return a pod with the assumed writes; forget those that are seen."""
         return self._with_eviction(key, self._with_node(key, seen))
 
     def _with_node(self, key: Key, seen: Pod | None) -> Pod | None:
@@ -165,7 +168,7 @@ class AssumedChanges:
         return seen
 
     def _as_chosen(self, key: Key, bind: _AssumedChange, seen: Meta) -> Meta:
-        """Return what a pod said when a node was chosen for it."""
+        """Return the metadata with the labels and annotations by which the node was chosen."""
         chosen = bind.meta
         if chosen is None or (chosen.labels, chosen.annotations) == (seen.labels, seen.annotations):
             self._binds[key] = bind._replace(meta=seen)
@@ -183,7 +186,7 @@ class AssumedChanges:
         return msgspec.structs.replace(seen, metadata=meta)
 
     def apply_to_group(self, key: Key, seen: PodGroup | None) -> PodGroup | None:
-        """Return a group with what it holds, and what we recorded; forget what is seen by now."""
+        """Return a PodGroup with the assumed annotations; forget those that are seen."""
         with_reservation = _with_annotation(self._reservations, RESERVED, key, seen)
         return _with_annotation(self._records, EVICTED_BY, key, with_reservation)
 
@@ -194,13 +197,13 @@ class AssumedChanges:
 def _with_annotation(
     changes: dict[Key, _AssumedChange], name: str, key: Key, seen: PodGroup | None
 ) -> PodGroup | None:
-    """Return a group with the annotation that was written."""
+    """Return a PodGroup with the annotation that was written."""
     change = _current(changes, key, seen.metadata.uid if seen else "")
     if seen is None or change is None:
         return seen
     meta = seen.metadata
     if meta.annotations.get(name, "") == change.value:
-        if change.until_s != _NEVER:  # or it is about to become another
+        if change.until_s != _NEVER:  # else it is still being written
             del changes[key]
         return seen
     annotations = {**meta.annotations, name: change.value}
@@ -210,7 +213,7 @@ def _with_annotation(
 
 
 def _current(changes: dict[Key, _AssumedChange], key: Key, uid: str) -> _AssumedChange | None:
-    """Return what was done to this very object; forget what was done to another of its name."""
+    """Return the write to the object of this uid; forget that to another of its name."""
     change = changes.get(key)
     if change is not None and change.uid != uid:
         del changes[key]
@@ -218,11 +221,8 @@ def _current(changes: dict[Key, _AssumedChange], key: Key, uid: str) -> _Assumed
     return change
 
 
-_RELOCATION_WAIT_S: Final = 300  # pods that have not come back by then find their room taken
-
-
 def with_reserved_annotations(one: PlannedEviction, cluster: Cluster, now: int) -> PlannedEviction:
-    """Return a departure with the annotations of the groups that move."""
+    """Return an eviction with the annotations of the PodGroups that are relocated."""
     pods = [cluster.pods[key] for key in one.pods if key in cluster.pods]
     until, annotations = format_timestamp(now + _RELOCATION_WAIT_S), []
     for key, places in one.places:
@@ -241,110 +241,91 @@ def with_reserved_annotations(one: PlannedEviction, cluster: Cluster, now: int) 
 def _reserved_podsets(
     pods: Mapping[str, Pod], places: Iterable[NamedPlace], until: str
 ) -> dict[str, ReservedPodSet]:
-    """Return what is to be known of each leaf; *pods* is one of each."""
+    """Return what the annotation says of each PodSet; *pods* has one pod of each."""
     counts = Counter(place.podset for place in places)
-    found = {}
+    reserved_podsets = {}
     for podset in counts.keys() & pods.keys():
         try:
             like = anticipated_pod(pods[podset])
         except QuantityError:
-            continue  # nobody can say what room that is
+            continue  # its requests cannot be read
         labels = {name: text for name, text in like.labels.items() if name != COMPLETION_INDEX}
         like = msgspec.structs.replace(
             like, sub_group_prefix=podset, count=counts[podset], labels=labels
         )
-        found[podset] = ReservedPodSet(until=until, like=like)
-    return found
+        reserved_podsets[podset] = ReservedPodSet(until=until, like=like)
+    return reserved_podsets
 
 
 def _podgroup_key(pod: Pod) -> Key:
     return Key(pod.metadata.namespace, pod.metadata.annotations.get(POD_GROUP, ""))
 
 
-PlannedEvictions: TypeAlias = tuple[PlannedEviction, ...]
-
-
 class InFlightEvictions:
-    """By the group that gets their room; what is known of it is what *cluster* says."""
+    """Evictions that were begun, by preemptor; *cluster* says which pods terminate."""
 
     def __init__(self, cluster: Cluster, options: Callable[[], StateOptions]) -> None:
         self._cluster: Final = cluster
         self._options: Final = options
         self._by_preemptor: dict[Key, PlannedEvictions] = {}
-        # Groups of which it is not known yet whether they go, and the nodes of their slots.
+        # PodGroups whose eviction is not confirmed yet, and the nodes of their reserved places.
         self._undecided: Final[dict[Key, frozenset[str]]] = {}
 
     def begin(self, preemptor: Key, evictions: PlannedEvictions, now: int) -> PlannedEvictions:
-        """Take note of who has to go for a group; return who exactly that is."""
-        found = tuple(
+        """Note evictions for a preemptor; return them with uids, owners and annotations."""
+        begun = tuple(
             [
                 with_reserved_annotations(self.with_identity(eviction), self._cluster, now)
                 for eviction in evictions
             ]
         )
-        if found:
-            self._by_preemptor[preemptor] = (*self._by_preemptor.get(preemptor, ()), *found)
-            self._undecided.update(
-                {
-                    group: self._reserved_nodes(group)
-                    for eviction in found
-                    for group in eviction.groups
-                }
-            )
-        return found
+        if begun:
+            self._by_preemptor[preemptor] = (*self._by_preemptor.get(preemptor, ()), *begun)
+            for group in (group for eviction in begun for group in eviction.groups):
+                self._undecided[group] = self._reserved_nodes(group)
+        return begun
 
     def with_identity(self, eviction: PlannedEviction) -> PlannedEviction:
-        """Return which pods that are, and whose: whoever has their names later is another."""
+        """Return an eviction with the uids of its pods and with the owning TrainJob."""
         pods = self._cluster.pods
         uids = tuple([pods[pod].metadata.uid if pod in pods else "" for pod in eviction.pods])
         owners = [self.owning_trainjob(group) for group in eviction.groups]
         return eviction._replace(uids=uids, owner=next(filter(None, owners), None))
 
     def is_undecided(self, commands: PodGroupCommands) -> bool:
-        """Say whether it is not known yet if those go whose room, or whose own, it is about."""
+        """Say whether the commands depend on an eviction that is not confirmed yet."""
         nodes = {node for _, node in commands.binds}
         return commands.group in self._undecided or any(
             not nodes.isdisjoint(reserved_places) for reserved_places in self._undecided.values()
         )
 
     def settle(self, evictions: Iterable[PlannedEviction]) -> None:
-        """Take note that it is known of some whether they go."""
+        """Note that some evictions are confirmed or given up."""
         for group in (group for eviction in evictions for group in eviction.groups):
             self._undecided.pop(group, None)
 
     def forget(self, preemptor: Key, evictions: PlannedEvictions) -> list[Key]:
-        """Let some not go for a group; return whose pods that are."""
-        remaining = tuple(
-            [
-                eviction
-                for eviction in self._by_preemptor.pop(preemptor, ())
-                if eviction not in evictions
-            ]
-        )
+        """Give up some evictions for a preemptor; return their pods."""
+        known = self._by_preemptor.pop(preemptor, ())
+        remaining = tuple([eviction for eviction in known if eviction not in evictions])
         if remaining:
             self._by_preemptor[preemptor] = remaining
         self.settle(evictions)
         return [pod for eviction in evictions for pod in eviction.pods]
 
     def clear(self) -> None:
-        """Forget everybody: others decide from now on."""
+        """Forget all evictions: another leader decides from now on."""
         self._by_preemptor = {}
         self._undecided.clear()
 
     def current(self) -> Mapping[Key, PlannedEvictions]:
-        """Return who is going; forget who is gone, and who does not go although it is due.
+        """Return the evictions whose pods terminate; forget those that are over or overdue.
 
-        Room of the latter is promised to nobody any more, so that nobody waits for it.
+        The room of overdue ones is not nominated any more, so that no PodGroup waits for it.
         """
         options = self._options()
         in_flight = {
-            preemptor: tuple(
-                [
-                    eviction
-                    for eviction in evictions
-                    if self._is_any_terminating(eviction.pods, options)
-                ]
-            )
+            preemptor: tuple([it for it in evictions if self._is_any_terminating(it.pods, options)])
             for preemptor, evictions in self._by_preemptor.items()
         }
         self._by_preemptor = {
@@ -362,17 +343,17 @@ class InFlightEvictions:
         )
 
     def _is_any_terminating(self, pods: Iterable[Key], options: StateOptions) -> bool:
-        """Say whether any of some pods is going, and expected to."""
-        found = [self._cluster.pods[key].metadata for key in pods if key in self._cluster.pods]
+        """Say whether any of some pods terminates, and is expected to end in time."""
+        present = [self._cluster.pods[key].metadata for key in pods if key in self._cluster.pods]
         return any(
             meta.deletion_timestamp and termination_deadline(meta, options) >= options.now
-            for meta in found
+            for meta in present
         )
 
     def owning_trainjob(self, group: Key) -> OwningTrainJob | None:
-        """Return the TrainJob that a group is of, if there is one; else its pods go one by one.
+        """Return the TrainJob that owns a PodGroup; None if its pods are evicted one by one.
 
-        Of a JobSet that is not known, or is another of its name, the TrainJob has no name.
+        If the JobSet is not known, or another one has its name, the TrainJob has no name.
         """
         known = self._cluster.pod_groups.get(group)
         owners = known.metadata.owner_references if known else ()

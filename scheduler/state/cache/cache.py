@@ -1,7 +1,7 @@
 """The cluster as the watches show it, with the assumed changes of the scheduler laid over it.
 
 Updated by watches, read by the cycle; both on one event loop. The snapshot of a plan is frozen:
-meanwhile the cache goes on, and `is_outdated` finds what a plan relied on and is no more.
+meanwhile the cache goes on, and `is_outdated` finds commands whose pods or nodes have changed.
 """
 
 from collections.abc import Callable, Iterable
@@ -62,41 +62,39 @@ __all__ = ["ClusterCache"]
 
 
 class ClusterCache:
-    """All objects, by name."""
+    """The objects by name, and what the scheduler wrote and has not seen yet."""
 
     def __init__(self, options: Callable[[], StateOptions]) -> None:
         self.assumed: Final = AssumedChanges()
         self._state: Final = ClusterState(options())
-        self.cluster: Final = self._state.cluster  # as it is laid out for a plan
+        self.cluster: Final = self._state.cluster  # with the assumed changes
         self._stores: Final = {id(store.objects): store for store in self._state.stores}
         self._options: Final = options
         self.scheduler_name: Final = options().scheduler_name
         self.default_queue: Final = options().default_queue
         self.kueue: Final = options().kueue
-        self._seen_pods: Final[dict[Key, Pod]] = {}  # as seen, where something lies over it
+        self._seen_pods: Final[dict[Key, Pod]] = {}  # as seen, where a change is assumed
         self._seen_groups: Final[dict[Key, PodGroup]] = {}
         self._outdated: set[Key] = set()
         self.is_leading = False
-        self._incomplete: dict[Key, None] = {}  # units that may have begun without being whole
-        self._lost_pods: dict[Key, dict[Key, Pod]] = {}  # by group: pods whose places may be kept
-        self._annotations_to_write: dict[
-            Key, str
-        ] = {}  # annotations with places of pods that were lost
+        self._incomplete: dict[Key, None] = {}  # started PodGroups that may lack pods
+        self._lost_pods: dict[Key, dict[Key, Pod]] = {}  # by PodGroup: places to reserve
+        self._annotations_to_write: dict[Key, str] = {}  # by PodGroup: places of lost pods
         self.members: Final = PodGroupMembers(self.cluster, self.scheduler_name)
         self.in_flight_evictions: Final = InFlightEvictions(self.cluster, options)
         self.suspended_trainjobs: Final = SuspendedTrainJobs(self.cluster, self.members)
-        self._min_pods: Final[dict[Key, int]] = {}  # by group: without so many it cannot be placed
+        self._min_pods: Final[dict[Key, int]] = {}  # by PodGroup: it cannot be placed with fewer
         self.creation_failures: Final = PodCreationFailures(
             self.cluster, self.members, self._min_pods
         )
-        self.on_group: Callable[[Key], None] | None = None  # told whose pods come, go or are placed
-        self.on_access_questions: Callable[[AbstractSet[AccessQuestion]], None] | None = (
-            None  # told what to ask
-        )
-        self.on_record: Callable[[Key], None] | None = None  # told of TrainJobs that we suspended
+        # Called with a PodGroup whose pods have changed, after a snapshot with its access questions,
+        # and with a TrainJob whose eviction record has changed.
+        self.on_group: Callable[[Key], None] | None = None
+        self.on_access_questions: Callable[[AbstractSet[AccessQuestion]], None] | None = None
+        self.on_record: Callable[[Key], None] | None = None
 
     def update_pod(self, key: Key, seen: Pod | None) -> ClusterEvent:
-        """Take note of a pod, or that it is gone; return whom that may help."""
+        """Note a pod, or that it is gone; return the cluster event."""
         shown = self.assumed.apply_to_pod(key, seen)
         if shown is seen or seen is None:
             self._seen_pods.pop(key, None)
@@ -110,7 +108,7 @@ class ClusterCache:
             if before is not None and not is_evicted and is_lost(before, shown):
                 self._note_incomplete(podgroup_key(key, before))
                 if self._note_lost_pod(key, before):
-                    cluster_events = ANY_EVENT  # it has to be written
+                    cluster_events = ANY_EVENT  # its reserved place has to be written
             self._update_members(key, before, shown)
         return (
             INCOMPLETE_GROUP
@@ -119,7 +117,7 @@ class ClusterCache:
         )
 
     def update_group(self, key: Key, seen: PodGroup | None) -> ClusterEvent:
-        """Take note of a group, or that it is gone."""
+        """Note a PodGroup, or that it is gone; return the cluster event."""
         shown = self.assumed.apply_to_group(key, seen)
         if shown is seen or seen is None:
             self._seen_groups.pop(key, None)
@@ -138,10 +136,10 @@ class ClusterCache:
         return ANY_EVENT
 
     def update(self, known: dict[Any, Any], key: Key, seen: Object | None) -> ClusterEvent:
-        """Take note of an object of another kind: *known* is one of the tables of the cluster."""
+        """Note an object of another kind: *known* is one of the tables of the cluster."""
         name = key if key.namespace else key.name
         before = known.get(name)
-        store = self._stores.get(id(known))  # none of what no plan is made from
+        store = self._stores.get(id(known))  # None for a kind that no plan needs
         if store is not None:
             store.put(name, seen)
         elif seen is None:
@@ -157,7 +155,7 @@ class ClusterCache:
         return queueing_hint(before, seen)
 
     def set_suspend_refusal(self, job: Key, why: str | None) -> ClusterEvent:
-        """Take note of why a TrainJob cannot be suspended and so stays, or that it can be."""
+        """Note why a TrainJob cannot be suspended; None if it can be."""
         before = self.cluster.suspend_refusals.get(job)
         self._state.suspend_refusals.put(job, why)
         if why is not None:
@@ -165,23 +163,21 @@ class ClusterCache:
         return NO_EVENT if before == why else ANY_EVENT
 
     def set_permit(self, pair: Key, permit: Permit | None) -> ClusterEvent:
-        """Take note of what is known of a namespace and a queue."""
+        """Note whether a namespace may use a queue; None if that is not known."""
         before = self.cluster.permits.get(pair)
         self._state.permits.put(pair, permit)
         return NO_EVENT if before == permit else ANY_EVENT
 
     def start_leading(self) -> None:
-        """Begin to act; whoever led before may have left units short, so all are looked at."""
+        """Begin to write; another leader may have left PodGroups without pods, so all are checked."""
         self.is_leading = True
         for job in [*self.cluster.suspend_refusals]:
-            self._state.suspend_refusals.put(
-                job, None
-            )  # whoever led before would have let it be chosen
+            self._state.suspend_refusals.put(job, None)  # each leader tries by itself
         self._incomplete = dict.fromkeys(self.cluster.pod_groups)
         self._assume_suspended_evicted()
 
     def stop_leading(self, now_s: float) -> None:
-        """Act no longer."""
+        """Write no longer."""
         self.is_leading = False
         self._lost_pods, self._annotations_to_write = {}, {}
         self.assumed.limit_waits(now_s)
@@ -189,7 +185,7 @@ class ClusterCache:
         self.on_group = self.on_record = self.on_access_questions = None
 
     def snapshot(self) -> EncodedSnapshot:
-        """Return what a plan is made from; `moved` counts from now on."""
+        """Return the snapshot for a plan; `is_outdated` compares with it from now on."""
         self._reserve_lost_places()
         self._outdated = set()
         now = self._options().now
@@ -201,14 +197,14 @@ class ClusterCache:
 
     @property
     def terminating_pods(self) -> list[Pod]:
-        """Return the pods of our scheduler that were going when the last snapshot was made."""
+        """Return the pods of our scheduler that were terminating at the last snapshot."""
         return self._state.terminating_pods
 
     def check(self) -> None:
-        """Raise `InvariantError` if a process that starts now would know something else."""
+        """Raise `InvariantError` if a process that starts now would have another state."""
         self._state.check(self._options().now)
-        found = ((key, podgroup_key(key, pod)) for key, pod in self.cluster.pods.items())
-        if {it for it in found if it[1]} != self.members.pairs:
+        pairs = ((key, podgroup_key(key, pod)) for key, pod in self.cluster.pods.items())
+        if {it for it in pairs if it[1]} != self.members.pairs:
             raise InvariantError("the members of groups")
         if self._min_pods != {
             it: min_existing_pods(group) for it, group in self.cluster.pod_groups.items()
@@ -216,14 +212,14 @@ class ClusterCache:
             raise InvariantError("how many pods groups need")
 
     def is_outdated(self, commands: PodGroupCommands) -> bool:
-        """Say whether something that these rely on has changed since the last snapshot."""
+        """Say whether a pod or a node of the commands has changed since the last snapshot."""
         return any(
             it.pod in self._outdated or Key("", it.node) in self._outdated
             for it in (*commands.binds, *commands.nominations)
         ) or any(pod in self._outdated for one in commands.evictions for pod in one.pods)
 
     def assume(self, commands: PodGroupCommands) -> PodGroupCommands:
-        """Take what is about to be done as done; return it, with whom exactly it is done to."""
+        """Assume that commands are carried out; return them with the uids of their pods."""
         if commands.binds and commands.group in self.cluster.pod_groups:
             self._incomplete[commands.group] = None
         for pod, node in commands.binds:
@@ -232,19 +228,15 @@ class ClusterCache:
         for pod, node in commands.nominations:
             self.assumed.nominate(pod, self.cluster.pods[pod].metadata.uid, node)
             self._refresh_pod(pod)
-        text = (
-            commands.reserve_annotation
-            if commands.release_annotation is None
-            else commands.release_annotation
-        )
+        text = commands.release_annotation
+        if text is None:
+            text = commands.reserve_annotation
         if text is not None:
             self._assume_reservation(commands.group, text)
         uids = tuple([self.cluster.pods[it.pod].metadata.uid for it in commands.nominations])
         now = self._options().now
-        evictions, at = (
-            self.in_flight_evictions.begin(commands.group, commands.evictions, now),
-            format_timestamp(now),
-        )
+        evictions = self.in_flight_evictions.begin(commands.group, commands.evictions, now)
+        at = format_timestamp(now)
         for one in evictions:
             for name, text in one.reserved_annotations:
                 self._assume_reservation(name, text)
@@ -254,18 +246,18 @@ class ClusterCache:
         return commands._replace(evictions=evictions, uids=uids)
 
     def pods_not_terminating(self, job: Key) -> list[Key]:
-        """Return the pods of a TrainJob on nodes that were not seen to go, whatever we did."""
+        """Return the pods of a TrainJob on nodes that were not seen to terminate."""
         pods, seen = self.cluster.pods, self._seen_pods
         placed = self.members.placed_pods_of_jobset(job)
         return [it for it in placed if not seen.get(it, pods[it]).metadata.deletion_timestamp]
 
     def forget_evictions(self, commands: PodGroupCommands, some: PlannedEvictions) -> None:
-        """Take back that some go for a unit."""
+        """Take back evictions for a preemptor."""
         self._forget_evictions(self.in_flight_evictions.forget(commands.group, some))
         self.forget_places(some)
 
     def forget_places(self, some: PlannedEvictions) -> None:
-        """Take back that some have places elsewhere."""
+        """Take back the reserved places of evictions that relocate PodGroups."""
         for group in (group for one in some for group, _ in one.reserved_annotations):
             self.forget_reservation(group)
 
@@ -275,17 +267,17 @@ class ClusterCache:
             self._refresh_pod(pod)
 
     def forget_bind(self, pod: Key) -> None:
-        """Take back that a pod is where we wanted it."""
+        """Take back that a pod is bound."""
         self.assumed.forget_bind(pod)
         self._refresh_pod(pod)
 
     def forget_nomination(self, pod: Key) -> None:
-        """Take back that a pod is promised a node."""
+        """Take back that a pod is nominated."""
         self.assumed.forget_nomination(pod)
         self._refresh_pod(pod)
 
     def restore_reservation(self, group: Key, text: str | None) -> None:
-        """Take back that slots were let go; *text* is what was written before, if anything was."""
+        """Take back that places were released; *text* is the annotation before, if any."""
         if text is None or group not in self.cluster.pod_groups:
             self.forget_reservation(group)
         else:
@@ -298,17 +290,17 @@ class ClusterCache:
             self._refresh_group(key)
 
     def await_reservation(self, group: Key, until_s: float) -> None:
-        """Wait for what was written of a group to be seen, if it is not yet."""
+        """Assume the annotation of a PodGroup until it is seen, or until *until_s*."""
         self.assumed.await_seen(group, until_s)
         self._refresh_group(group)
 
     def forget_reservation(self, group: Key) -> None:
-        """Take back that a group holds what we wanted."""
+        """Take back the reserved places of a PodGroup."""
         self.assumed.forget_reservation(group)
         self._refresh_group(group)
 
     def assume_eviction_record(self, group: PodGroup, text: str | None, until_s: float) -> None:
-        """Take the record of an eviction as written, or as removed."""
+        """Assume that the eviction record of a PodGroup is written; None if it is removed."""
         key = group.metadata.key
         if text is None:
             self.assumed.forget_record(key)
@@ -317,7 +309,7 @@ class ClusterCache:
         self._refresh_group(key)
 
     def expire(self, now_s: float) -> list[Key]:
-        """Forget what was done and is not seen; return of which objects."""
+        """Forget assumed changes that were not seen in time; return their objects."""
         pods, groups = self.assumed.forget_overdue(now_s)
         for refresh, keys in ((self._refresh_pod, pods), (self._refresh_group, groups)):
             for key in keys:
@@ -327,29 +319,25 @@ class ClusterCache:
         return [*pods, *groups]
 
     def incomplete_groups(self) -> list[Key]:
-        """Return the groups that may have begun without being whole."""
+        """Return the started PodGroups that may lack pods."""
         return [*self._incomplete]
 
     def mark_complete(self, group: Key) -> None:
-        """Take note that a group is whole, or not begun."""
+        """Note that a PodGroup lacks no pods, or has not started."""
         self._incomplete.pop(group, None)
 
     def shortage(self, group: Key) -> Shortage | None:
-        """Return what a group lacks; None if it is whole, has not begun, or comes to its end."""
-        found = (
-            None if self._is_terminating(group.namespace) else self.cluster.pod_groups.get(group)
-        )
+        """Return which pods a PodGroup lacks; None if none, or it has not started, or it ends."""
+        podgroup = self.cluster.pod_groups.get(group)
+        if podgroup is None or self._is_terminating(group.namespace):
+            return None
         members = [self.cluster.pods[key] for key in self.members.pods_of(group)]
-        return (
-            shortage_of(found, members, self.suspended_trainjobs.jobset_of(found))
-            if found
-            else None
-        )
+        return shortage_of(podgroup, members, self.suspended_trainjobs.jobset_of(podgroup))
 
     def _trainjob_events(
         self, key: Key, before: TrainJob | None, now: TrainJob | None
     ) -> ClusterEvent:
-        """Return whom a TrainJob helps; of another of its name nothing is known yet."""
+        """Return the cluster event of a TrainJob; of a new one of its name no refusal is known."""
         if before is not None and (now is None or now.metadata.uid != before.metadata.uid):
             self._state.suspend_refusals.put(key, None)
         groups = self.suspended_trainjobs.groups_naming(key)
@@ -367,7 +355,7 @@ class ClusterCache:
         return NO_EVENT if records[0] == records[1] else ANY_EVENT
 
     def _update_record(self, before: PodGroup | None, now: PodGroup | None) -> None:
-        """Take note of what a group says of an eviction, if that is another thing than before."""
+        """Note the eviction record of a PodGroup, if it has changed."""
         records = [it.metadata.annotations.get(EVICTED_BY) if it else None for it in (before, now)]
         group = now or before
         job = (
@@ -389,19 +377,19 @@ class ClusterCache:
             self.on_record(job)
 
     def _update_evicted(self, group: PodGroup, *, was: bool, is_now: bool) -> None:
-        """Let the pods of a group be going while it says that its TrainJob is evicted."""
+        """Assume that the pods of a PodGroup terminate while its TrainJob is evicted."""
         if is_now:
             self._assume_evicted(group)
         elif was:
             self._forget_evictions(self.members.placed_pods(group.metadata.key))
 
     def _assume_suspended_evicted(self) -> None:
-        """Let those be going whom we suspended, however long it takes until they are seen to go."""
+        """Assume that the pods of suspended TrainJobs terminate, until that is seen."""
         for group in self.suspended_trainjobs.evicted_groups():
             self._assume_evicted(group)
 
     def _assume_evicted(self, group: PodGroup) -> None:
-        """Take the pods of a group whose TrainJob we suspended for going, until it is resumed."""
+        """Assume that the pods of a PodGroup terminate, until its TrainJob is resumed."""
         for key in self.members.placed_pods(group.metadata.key) if self.is_leading else ():
             meta = self.cluster.pods[key].metadata
             if not meta.deletion_timestamp:
@@ -409,13 +397,13 @@ class ClusterCache:
                 self._refresh_pod(key)
 
     def annotations_to_write(self) -> list[PodGroupCommands]:
-        """Return what is to be written of places that are kept since this was asked last."""
+        """Return the annotations of places that were reserved since the last call."""
         self._reserve_lost_places()
         annotations, self._annotations_to_write = self._annotations_to_write, {}
         return [PodGroupCommands(group, text, (), (), None) for group, text in annotations.items()]
 
     def _note_lost_pod(self, key: Key, lost: Pod) -> bool:
-        """Take note of a lost pod, if another one may want its place."""
+        """Note a lost pod, if a new pod may need its place; say whether."""
         name = podgroup_key(key, lost)
         group = self.cluster.pod_groups.get(name) if name else None
         if name is None or group is None or not self.is_leading or not self.members.is_ours(lost):
@@ -428,9 +416,9 @@ class ClusterCache:
         return True
 
     def _reserve_lost_places(self) -> None:
-        """Keep the places of the pods that were lost of late, if others will want them."""
-        found, self._lost_pods = self._lost_pods, {}
-        for name, lost in found.items():
+        """Reserve the places of the pods that were lost of late, for new pods."""
+        lost_pods, self._lost_pods = self._lost_pods, {}
+        for name, lost in lost_pods.items():
             group = self.cluster.pod_groups.get(name)
             if group is None:
                 continue
@@ -443,20 +431,20 @@ class ClusterCache:
                 self._assume_reservation(name, text)
 
     def _is_terminating(self, namespace: str) -> bool:
-        """Say whether a namespace is deleted: nothing is made anew in there."""
-        found = self.cluster.namespaces.get(namespace)
-        return found is not None and bool(found.metadata.deletion_timestamp)
+        """Say whether a namespace is being deleted: no pods are created in it."""
+        known = self.cluster.namespaces.get(namespace)
+        return known is not None and bool(known.metadata.deletion_timestamp)
 
     def resource_use_of(self, group: Key) -> tuple[ResourceAmounts, ResourceAmounts]:
-        """Return what the pods of a group have, and what they ask for: that as well."""
+        """Return what the pods of a PodGroup are allocated, and what they request in all."""
         return resource_use(self.cluster.pods[key] for key in self.members.pods_of(group))
 
     def retry_annotation(self, group: Key, text: str) -> None:
-        """Have places that could not be written yet written later."""
+        """Write an annotation later that could not be written yet."""
         self._annotations_to_write.setdefault(group, text)
 
     def _waits_for_members(self, key: Key, pod: Pod | None) -> bool:
-        """Say whether a pod waits for others of its group, or for the group, that do not exist."""
+        """Say whether a pod waits for its PodGroup, or for other pods of it, to be created."""
         name = podgroup_key(key, pod) if is_pending(pod) else None
         if name is None:
             return False
@@ -464,7 +452,7 @@ class ClusterCache:
         if group is None:
             return True
         if group.metadata.annotations.get(RESERVED):
-            return False  # its place may be kept: it need not wait for the others
+            return False  # its place may be reserved: it need not wait for the others
         return len(self.members.pods_of(name)) < self._min_pods[name]
 
     def _note_incomplete(self, group: Key | None) -> None:
@@ -498,7 +486,7 @@ class ClusterCache:
         ):
             self._outdated.add(key)
         if new is not None and new.node and (old is None or old.node != new.node):
-            self._outdated.add(Key("", new.node))  # somebody has taken room there
+            self._outdated.add(Key("", new.node))  # it uses room there
         if old is not None and old.node and not is_pending(now):
             return RESOURCES_FREED
         pod = before if now is None else now
@@ -514,6 +502,6 @@ def _is_suspended_by_eviction(job: TrainJob | None, group: PodGroup | None) -> b
 def _trainjob_fingerprint(
     job: TrainJob | None, groups: Iterable[PodGroup], *, kueue: bool
 ) -> object:
-    """Return what of a TrainJob a plan can tell apart; one that is gone keeps nothing back."""
+    """Return what of a TrainJob matters to a plan; one that is gone keeps no PodGroup back."""
     will_run = [job is None or will_run_again(job, it) for it in groups]
     return job and suspend_refusal(job, kueue=kueue), will_run

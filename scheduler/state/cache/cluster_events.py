@@ -35,46 +35,36 @@ __all__ = [
 ClusterEvent: TypeAlias = frozenset[str]
 
 NO_EVENT: Final[ClusterEvent] = frozenset()
-ANY_EVENT: Final[ClusterEvent] = frozenset({"*"})  # whoever waits and for whatever: look again
+ANY_EVENT: Final[ClusterEvent] = frozenset({"*"})  # every PodGroup that waits is tried again
 RESOURCES_FREED: Final[ClusterEvent] = frozenset({"room", "pods", "queue"})
-RESOURCES_TAKEN: Final[ClusterEvent] = frozenset(
-    {"room"}
-)  # by others, who may be whom somebody wants to be near
-FOREIGN_POD: Final[ClusterEvent] = frozenset(
-    {"others"}
-)  # pods that want nothing of us, and have nothing
-STAGE_PROGRESS: Final[ClusterEvent] = frozenset(
-    {"jobsets"}
-)  # those who wait for a stage wait for these as well
-INCOMPLETE_GROUP: Final[ClusterEvent] = frozenset(
-    {"more"}
-)  # of a group that cannot be placed before all are there
-BUDGET_CHANGED: Final[ClusterEvent] = frozenset(
-    {"budgets"}
-)  # who would take something from those they cover
+RESOURCES_TAKEN: Final[ClusterEvent] = frozenset({"room"})  # a pod may satisfy an affinity
+FOREIGN_POD: Final[ClusterEvent] = frozenset({"others"})  # of another scheduler, on no node
+STAGE_PROGRESS: Final[ClusterEvent] = frozenset({"jobsets"})  # a stage may have ended
+INCOMPLETE_GROUP: Final[ClusterEvent] = frozenset({"more"})  # its PodGroup lacks further pods
+BUDGET_CHANGED: Final[ClusterEvent] = frozenset({"budgets"})  # pods may become evictable
 TERMINAL_PHASES: Final = ("Succeeded", "Failed")
 
 
 class _PodFingerprint(NamedTuple):
-    """What of a pod can make a difference to a plan."""
+    """What of a pod matters to a plan."""
 
     uid: str
     node: str
     nominated_node: str
     terminal_phase: str
     is_terminating: bool
-    parts: tuple[int, ...]  # by identity: what does not change is shared
+    parts: tuple[int, ...]  # by identity: unchanged parts are shared
 
 
 def is_pending(pod: Pod | None) -> bool:
-    """Say whether a pod is there to be placed."""
+    """Say whether a pod exists and can be placed."""
     if pod is None or pod.spec.node_name or pod.metadata.deletion_timestamp:
         return False
     return pod.status.phase not in TERMINAL_PHASES
 
 
 def pod_fingerprint(pod: Pod | None) -> _PodFingerprint | None:
-    """Return what of a pod a plan can tell apart."""
+    """Return what of a pod matters to a plan."""
     if pod is None:
         return None
     meta, spec = pod.metadata, pod.spec
@@ -96,7 +86,7 @@ def is_ready(pod: Pod | None) -> bool:
 
 
 def podgroup_fingerprint(group: PodGroup | None) -> object:
-    """Return what of a group a plan can tell apart."""
+    """Return what of a PodGroup matters to a plan."""
     if group is None:
         return None
     meta = group.metadata
@@ -104,7 +94,7 @@ def podgroup_fingerprint(group: PodGroup | None) -> object:
 
 
 def queueing_hint(before: Any, now: Any) -> ClusterEvent:
-    """Return whom it may help that an object is another now."""
+    """Return the event of a changed object of a kind other than pod and PodGroup."""
     if isinstance(before or now, PodDisruptionBudget):
         was_value, is_value = (budget_fingerprint(it) if it else None for it in (before, now))
         return NO_EVENT if was_value == is_value else BUDGET_CHANGED
@@ -117,12 +107,12 @@ def queueing_hint(before: Any, now: Any) -> ClusterEvent:
 
 
 def _object_fingerprint(it: Any) -> object:
-    """Return what of an object can make a difference, but for the progress of JobSets."""
+    """Return what of an object matters to a plan, without the progress of JobSets."""
     meta = it.metadata
     common = meta.uid, meta.labels, meta.annotations, meta.deletion_timestamp
-    if isinstance(it, Node):  # its conditions say every minute that nothing is new
+    if isinstance(it, Node):  # its conditions have a new time every minute
         return *common, it.spec, it.status.allocatable, node_fault(it)
-    if isinstance(it, Queue | JobSet):  # the status of a queue is our own word
+    if isinstance(it, Queue | JobSet):  # the scheduler writes the status of queues
         return *common, it.spec
     versionless = msgspec.structs.replace(meta, resource_version="", generation=0)
     return msgspec.structs.replace(it, metadata=versionless)

@@ -1,7 +1,7 @@
-"""Which Jobs cannot create their pods, and why: the last event of each that may still hold.
+"""Which Jobs cannot create their pods, and why: the last event of each that may still apply.
 
-Whether it holds is checked for every plan. One event is kept of each Job, and of no more than a few
-hundred Jobs: to forget one makes no plan wrong, and a Job that fails again has another event.
+That is checked for every plan. One event is kept of each Job, and of no more than `MAX_JOBS` Jobs:
+to forget one makes no plan wrong, and a Job that fails again has another event.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,15 +34,15 @@ _ByJob: TypeAlias = Mapping[str, Sequence[CreatedPod]]
 
 
 class CreationFailure(NamedTuple):
-    """Why pods of a group are missing."""
+    """Why pods of a PodGroup are missing."""
 
     reason: str
     existing: int
-    required: int  # without so many it cannot be placed
+    required: int  # the PodGroup cannot be placed with fewer
 
 
 class PodCreationFailures:
-    """The last word of each Job, and what it comes to for groups."""
+    """The last failure of each Job, and what that means for PodGroups."""
 
     def __init__(
         self, cluster: Cluster, members: PodGroupMembers, min_pods: Mapping[Key, int]
@@ -51,13 +51,15 @@ class PodCreationFailures:
         self._members: Final = members
         self._min_pods: Final = min_pods
         self._by_job: dict[Key, PodCreationFailure] = {}
-        self.creation_failures: Mapping[Key, CreationFailure] = {}  # by group, as of the last look
+        self.creation_failures: Mapping[
+            Key, CreationFailure
+        ] = {}  # by PodGroup, as of the last refresh
 
     def __len__(self) -> int:
         return len(self._by_job)
 
     def update(self, key: Key, event: Event | None) -> ClusterEvent:
-        """Take note of an event, or that it is gone; return whom that concerns."""
+        """Note an event, or that it is gone; return the cluster event."""
         if event is None:
             outdated = [job for job, it in self._by_job.items() if _is_from_event(it, key)]
             for job in outdated:
@@ -70,21 +72,21 @@ class PodCreationFailures:
         is_known = owning_replicated_job(one.job, self._cluster.jobsets) is not None
         if len(self._by_job) >= MAX_JOBS and before is None:
             if not is_known:
-                return NO_EVENT  # of others there may be any number
+                return NO_EVENT  # there may be any number of other Jobs
             del self._by_job[min(self._by_job.values()).job]
         self._by_job[one.job] = one
         is_new = before is None or before.reason != one.reason
         return ANY_EVENT if is_new and is_known else NO_EVENT
 
     def refresh(self, now: int) -> None:
-        """Forget what does not hold any more, and work out what the rest comes to."""
+        """Forget what does not apply any more, and find the PodGroups of the others."""
         latest: dict[Key, PodCreationFailure] = {}
-        made_pods: dict[Key, _ByJob] = {}  # by group; each is looked at once, whatever its Jobs say
+        made_pods: dict[Key, _ByJob] = {}  # by PodGroup; each is read once
         at = datetime.fromtimestamp(now, UTC)
         for one in sorted(self._by_job.values()):
             found = owning_replicated_job(one.job, self._cluster.jobsets)
             if found is None and is_recent(one, at):
-                continue  # a JobSet may be told later than the events of its Jobs
+                continue  # a JobSet may be seen later than the events of its Jobs
             group = _podgroup_key(one, *found) if found else None
             if found and group and group not in made_pods:
                 made_pods[group] = self._pods_by_job(group)
@@ -100,15 +102,15 @@ class PodCreationFailures:
         }
 
     def _pods_by_job(self, group: Key) -> _ByJob:
-        found: dict[str, list[CreatedPod]] = {}
+        by_job: dict[str, list[CreatedPod]] = {}
         for key in self._members.pods_of(group):
             one = _made_pod(self._cluster.pods[key])
-            found.setdefault(one.job, []).append(one)
-        return found
+            by_job.setdefault(one.job, []).append(one)
+        return by_job
 
 
 def _podgroup_key(one: PodCreationFailure, jobset: JobSet, job: ReplicatedJob) -> Key | None:
-    """Return the group whose pods are missing; None if it is none of ours."""
+    """Return the PodGroup whose pods are missing; None if it has none of ours."""
     suffix = job.template.spec.template.metadata.labels.get(GANG)
     if suffix is None:
         return None
@@ -118,7 +120,7 @@ def _podgroup_key(one: PodCreationFailure, jobset: JobSet, job: ReplicatedJob) -
 def _is_still_valid(
     one: PodCreationFailure, jobset: JobSet, made_pods: _ByJob, now: datetime
 ) -> bool:
-    """Say whether it may still be why pods are missing."""
+    """Say whether a failure may still be why pods are missing."""
     return still_applies(one, jobset, made_pods.get(one.job.name, ()), now)
 
 

@@ -21,7 +21,7 @@ _COMPLETE: Final = "Complete"
 
 
 class JobProgress(NamedTuple):
-    """How far a Job is: what is kept of it, for its template may be large."""
+    """How far a Job is; the Job itself may have a large template."""
 
     key: Key
     uid: str
@@ -33,7 +33,7 @@ class JobProgress(NamedTuple):
 
 
 def job_progress(job: Job) -> JobProgress:
-    """Return how far a Job is."""
+    """Return the progress of a Job."""
     completions, parallelism = job.spec.completions, job.spec.parallelism
     at_once = 1 if parallelism is None else parallelism
     return JobProgress(
@@ -52,7 +52,7 @@ def job_progress(job: Job) -> JobProgress:
 def jobs_to_recreate(
     jobset: JobSet, scheduler_name: str, jobs: Iterable[JobProgress], succeeded: Mapping[str, int]
 ) -> Iterator[JobProgress]:
-    """Yield the Jobs to make anew; *succeeded* counts pods that are there, by the Job's uid."""
+    """Yield the Jobs to recreate; *succeeded* counts existing pods by the uid of their Job."""
     known = [*jobs]
     succeeded_of = {it.uid: max(it.succeeded, succeeded.get(it.uid, 0)) for it in known}
     for planned_podgroup in plan_podgroups(jobset, scheduler_name).podgroups:

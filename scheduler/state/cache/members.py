@@ -25,7 +25,7 @@ _NO_PODS: Final[frozenset[Key]] = frozenset()
 
 
 class PodGroupMembers:
-    """By group."""
+    """The pods and the owners of PodGroups, by PodGroup."""
 
     def __init__(self, cluster: Cluster, scheduler_name: str) -> None:
         self._cluster: Final = cluster
@@ -34,16 +34,16 @@ class PodGroupMembers:
         self._owners: Final[ReverseIndex[Key, Key]] = ReverseIndex()
 
     def pods_of(self, group: Key) -> AbstractSet[Key]:
-        """Return the pods that name a group."""
+        """Return the pods that name a PodGroup."""
         return self._by_group.get(group, _NO_PODS)
 
     @property
     def pairs(self) -> set[tuple[Key, Key]]:
-        """Return each pod with its group."""
+        """Return each pod with its PodGroup."""
         return {(pod, group) for group, members in self._by_group.items() for pod in members}
 
     def move(self, pod: Key, old: Key | None, new: Key | None) -> None:
-        """Let a pod be of another group than before, or of none."""
+        """Move a pod from one PodGroup to another; None for no PodGroup."""
         if old is not None and old != new:
             members = self._by_group[old]
             members.discard(pod)
@@ -52,21 +52,21 @@ class PodGroupMembers:
         if new is not None:
             self._by_group.setdefault(new, set()).add(pod)
 
-    def set_owners(self, group: Key, found: PodGroup | None) -> None:
-        """Let a group be owned by whom it names, or be gone."""
-        owners = found.metadata.owner_references if found else ()
+    def set_owners(self, group: Key, podgroup: PodGroup | None) -> None:
+        """Read the owners of a PodGroup; None if it is gone."""
+        owners = podgroup.metadata.owner_references if podgroup else ()
         self._owners.put(group, (Key(group.namespace, owner.name) for owner in owners))
 
     def groups_of(self, jobset: Key) -> tuple[Key, ...]:
-        """Return the groups that name a JobSet as their owner; it is called like its TrainJob."""
+        """Return the PodGroups that name a JobSet, or the JobSet of a TrainJob, as their owner."""
         return self._owners.sources_of(jobset)
 
     def is_ours(self, pod: Pod) -> bool:
-        """Say whether we are to place a pod."""
+        """Say whether a pod names our scheduler."""
         return pod.spec.scheduler_name == self._scheduler_name
 
     def placed_pods(self, group: Key) -> list[Key]:
-        """Return the pods of a group that we put on nodes, and that are not over."""
+        """Return the pods of a PodGroup on nodes that are ours and have not ended."""
         return sorted(
             key
             for key in self.pods_of(group)
@@ -76,18 +76,18 @@ class PodGroupMembers:
         )
 
     def placed_pods_of_jobset(self, jobset: Key) -> list[Key]:
-        """Return those of all groups of a JobSet."""
+        """Return the placed pods of all PodGroups of a JobSet."""
         return [pod for group in self.groups_of(jobset) for pod in self.placed_pods(group)]
 
 
 def podgroup_key(key: Key, pod: Pod | None) -> Key | None:
-    """Return the group that a pod names."""
+    """Return the PodGroup that a pod names."""
     name = pod.metadata.annotations.get(POD_GROUP) if pod else None
     return Key(key.namespace, name) if name else None
 
 
 def resource_use(pods: Iterable[Pod]) -> tuple[ResourceAmounts, ResourceAmounts]:
-    """Return what pods that are not over have, and what they ask for."""
+    """Return what pods that have not ended are allocated, and what they request."""
     allocated: Counter[str] = Counter()
     requested: Counter[str] = Counter()
     for pod in pods:
@@ -96,7 +96,7 @@ def resource_use(pods: Iterable[Pod]) -> tuple[ResourceAmounts, ResourceAmounts]
         try:
             amounts = pod_requests(pod.spec)
         except QuantityError:
-            continue  # it cannot be placed, and its unit is told why
+            continue  # its PodGroup has a pre-filter failure
         requested.update(amounts)
         if pod.spec.node_name:
             allocated.update(amounts)

@@ -20,20 +20,20 @@ __all__ = ["SuspendedTrainJobs"]
 
 
 class SuspendedTrainJobs:
-    """What is known is what *cluster* says; whose a group is, what *members* say."""
+    """The suspended TrainJobs of *cluster*, and their PodGroups; *members* has the owners."""
 
     def __init__(self, cluster: Cluster, members: PodGroupMembers) -> None:
         self._cluster: Final = cluster
         self._members: Final = members
 
     def trainjobs(self) -> list[Key]:
-        """Return the TrainJobs with a record on a PodGroup, or a copy of one, forged or not."""
+        """Return the TrainJobs with an eviction record, on a PodGroup or copied, forged or not."""
         recorded = (self.trainjob_of(group) for group in self._groups_with_record())
         copied = (job for job in self._cluster.trainjobs.values() if has_eviction_copy(job))
         return [*dict.fromkeys(job.metadata.key for job in (*recorded, *copied) if job)]
 
     def evicted_groups(self) -> list[PodGroup]:
-        """Return the PodGroups whose pods are to leave."""
+        """Return the PodGroups whose TrainJob is suspended by an eviction."""
         pairs = ((self.trainjob_of(group), group) for group in self._groups_with_record())
         return [
             group
@@ -42,11 +42,11 @@ class SuspendedTrainJobs:
         ]
 
     def groups_naming(self, trainjob: Key) -> list[PodGroup]:
-        """Return the PodGroups that name a JobSet as their owner which is called like this."""
+        """Return the PodGroups that name a JobSet of this name as their owner."""
         return [self._cluster.pod_groups[it] for it in self._members.groups_of(trainjob)]
 
     def groups_of(self, job: TrainJob) -> list[PodGroup]:
-        """Return the PodGroups of the JobSet that this very TrainJob controls."""
+        """Return the PodGroups of the JobSet that a TrainJob controls, by uid."""
         jobset = self._cluster.jobsets.get(job.metadata.key)
         controller = jobset.metadata.controller if jobset else None
         if controller is None or controller.uid != job.metadata.uid:

@@ -1,7 +1,7 @@
 """Which namespaces may use which queues, and which PodGroups wait for an access review.
 
-A namespace and a queue are written as one `Key`. For a queue that does not exist, or that says that
-it is open, there is no review: so there are never more reviews than namespaces times queues.
+A namespace and a queue are written as one `Key`. For a queue that does not exist, or that is
+annotated as open, there is no review: so there are at most namespaces times queues of them.
 """
 
 from collections import Counter
@@ -32,50 +32,50 @@ __all__ = [
     "permits_from_review",
 ]
 
-_PodGroupOrPod: TypeAlias = Key | int  # a gang, or the slot of a pod on its own
+_PodGroupOrPod: TypeAlias = Key | int  # a PodGroup, or the row of a standalone pod
 _RETRY_ON: Final = frozenset({"permits"})
 _USE_VERB: Final = "use"
 
 
 class AccessQuestion(NamedTuple):
-    """Units of a namespace are in a queue that does not say that it is open."""
+    """PodGroups of a namespace are in a queue that is not annotated as open."""
 
     namespace_and_queue: Key
-    is_closed: bool  # else it says nothing, and is open here
+    is_closed: bool  # else it has no annotation, and the default is open
 
 
 _NO_QUESTIONS: Final[frozenset[AccessQuestion]] = frozenset()
 
 
 class QueueAccessRule:
-    """The rule."""
+    """Whether PodGroups of a namespace may start in a queue."""
 
     def __init__(
         self, known: Mapping[Key, Permit], default_access: str, *, are_needed: bool
     ) -> None:
-        """If they *are needed*, a namespace in no table may not use a closed queue yet.
+        """If permits *are needed*, a namespace that is not in *known* may not use a closed queue.
 
-        A queue that says nothing is open or closed as *unannotated* has it.
+        *default_access* applies to queues without the annotation.
         """
         self._known: Final = known
         self._default_access: Final = default_access
         self._are_needed: Final = are_needed
 
     def question(self, pair: Key, stated_access: EffectiveQueueAccess) -> AccessQuestion | None:
-        """Return what is to be asked of a queue that says this; None for nothing."""
+        """Return the question for a namespace and queue; None if the queue is open to all."""
         if stated_access.mode is QueueAccessMode.OPEN:
             return None
         return AccessQuestion(pair, is_closed(stated_access, self._default_access))
 
     def is_refused(self, pair: Key, stated_access: EffectiveQueueAccess) -> bool:
-        """Say whether a namespace was refused the use of a queue that says this."""
+        """Say whether a namespace was refused the use of a queue with this access."""
         is_asked = self._known.get(pair) == Permit.REFUSED
         return is_asked and is_closed(stated_access, self._default_access)
 
     def prefilter_failure(
         self, pair: Key, stated_access: EffectiveQueueAccess
     ) -> PreFilterFailure | None:
-        """Return why no unit of a namespace may start in a queue; None if units may."""
+        """Return why no PodGroup of a namespace may start in a queue; None if it may."""
         permit = self._known.get(pair)
         if not is_closed(stated_access, self._default_access) or permit == Permit.GRANTED:
             return None
@@ -101,7 +101,7 @@ class QueueAccessRule:
 
 
 class AccessQuestions:
-    """Which units need which answer: kept up to date unit by unit."""
+    """The access questions of all PodGroups, kept up to date for each."""
 
     def __init__(self) -> None:
         self._by_podgroup: Final[dict[_PodGroupOrPod, frozenset[AccessQuestion]]] = {}
@@ -109,11 +109,11 @@ class AccessQuestions:
 
     @property
     def asked(self) -> KeysView[AccessQuestion]:
-        """Return the pairs that any unit is of, and whether their queues are closed."""
+        """Return the questions of any PodGroup."""
         return self._podgroup_counts.keys()
 
     def put(self, key: _PodGroupOrPod, *questions: AccessQuestion | None) -> None:
-        """Let a unit be of some pairs, or of none any more."""
+        """Set the questions of a PodGroup."""
         current = frozenset(question for question in questions if question is not None)
         previous = self._by_podgroup.pop(key, _NO_QUESTIONS)
         if current:
@@ -126,7 +126,7 @@ class AccessQuestions:
                 del self._podgroup_counts[question]
 
     def podgroups_of(self, pairs: AbstractSet[Key]) -> set[_PodGroupOrPod]:
-        """Return the units of some pairs."""
+        """Return the PodGroups of some namespaces and queues."""
         if not pairs:
             return set()
         return {
@@ -137,7 +137,7 @@ class AccessQuestions:
 
 
 def access_review(pair: Key, permit: Permit) -> AccessReview:
-    """Write down what is known of a pair as what was asked and answered."""
+    """Return a permit in the form of an access review."""
     attributes = Attributes(
         verb=_USE_VERB,
         group=RUN_AI,
@@ -156,7 +156,7 @@ def access_review(pair: Key, permit: Permit) -> AccessReview:
 
 
 def permits_from_review(review: AccessReview) -> dict[Key, Permit]:
-    """Return what a review says of a pair; nothing if somebody asked for something else."""
+    """Return the permit that a review grants or refuses; none if it asks another question."""
     attributes = review.spec.resource_attributes
     pair = Key(attributes.namespace, attributes.name)
     is_ours = (attributes.verb, attributes.group, attributes.resource) == (

@@ -2,7 +2,7 @@
 
 Queues with a complete path to the top are rows. Of the others, one whose parent does not exist is
 missing, one that is above itself is misconfigured. An invalid value leaves no queue out:
-`counted_queue` says what counts in its place.
+`effective_queue` says what counts in its place.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,19 +32,19 @@ __all__ = ["QueueTable"]
 
 _DEFAULT_PRIORITY: Final = 100
 _SCALES: Final = ((ResourceKind.CPU, 1), (ResourceKind.MEMORY, 10**6), (ResourceKind.GPU, 1000))
-_MAX_BOUND: Final = SUM_MOST  # a bound above this is as good as this: no queue can have more
+_MAX_BOUND: Final = SUM_MOST  # a larger quota or limit counts as this: no queue has more
 _MAX_WEIGHT: Final = 10**9
 _MAX_NAMES: Final = 8  # names in a message
-_ALLOWED_VALUES: Final = {  # annotations; what cannot be meant counts as the first
-    RECLAIM_GOAL: ("fair-share", "quota-only"),  # among the children of a queue
-    CONSOLIDATION: ("off", "on"),  # of those in a queue, and below it
-    ACCESS: ("closed", "open"),  # to namespaces without a grant, for a queue and those below it
+_ALLOWED_VALUES: Final = {  # of annotations; an invalid value counts as the first
+    RECLAIM_GOAL: ("fair-share", "quota-only"),  # for the children of a queue
+    CONSOLIDATION: ("off", "on"),  # for a queue and its descendants
+    ACCESS: ("closed", "open"),  # to namespaces without a grant; for a queue and its descendants
 }
 _RETRY_ON: Final = frozenset({"queues"})
 
 
 class QueueTable:
-    """The table, and what is wrong with queues that are not in it."""
+    """The valid queues as rows, and the faults of the others."""
 
     def __init__(self, queues: Mapping[str, Queue]) -> None:
         self._queues: Final = dict(queues)
@@ -69,8 +69,8 @@ class QueueTable:
 
     @cached_property
     def warnings(self) -> list[ObjectWarning]:
-        """Return what was left out, and why."""
-        found = [ObjectWarning(Key("", name), fault) for name, (_, fault) in self._faults.items()]
+        """Return which queues were left out and which values do not count, with the reasons."""
+        warnings = [ObjectWarning(Key("", name), it) for name, (_, it) in self._faults.items()]
         for (name, queue), (annotation, allowed) in product(
             self._queues.items(), _ALLOWED_VALUES.items()
         ):
@@ -78,28 +78,28 @@ class QueueTable:
             if value is not None and value not in allowed:
                 explanation = f"and must be {' or '.join(allowed)}: it counts as {allowed[0]}"
                 fault = f"queue {name}: annotation {annotation} is {value!r}, {explanation}"
-                found.append(ObjectWarning(Key("", name), fault, still_counts=True))
+                warnings.append(ObjectWarning(Key("", name), fault, still_counts=True))
         for name, queue in self._queues.items():
             notes = (
                 *_misspelt(queue),
                 *self._effective_specs[name][1],
                 *_numbers_too_large(self._shares(name)),
             )
-            found += (
+            warnings += (
                 ObjectWarning(Key("", name), f"queue {name}: {it}", still_counts=True)
                 for it in notes
             )
-        return sorted(found)
+        return sorted(warnings)
 
     def is_same(self, queues: Mapping[str, Queue]) -> bool:
-        """Say whether these queues say the same, in all that we read."""
+        """Say whether other queues are the same in all that the table reads."""
         return self._queues.keys() == queues.keys() and all(
             one is queues[name] or _relevant_parts(one) == _relevant_parts(queues[name])
             for name, one in self._queues.items()
         )
 
     def row_and_failure(self, name: str) -> tuple[int, PreFilterFailure | None]:
-        """Return the row of a queue, and why no unit can be in it."""
+        """Return the row of a queue, and why no PodGroup can be in it."""
         return self.row_of(name), self.prefilter_failure(name)
 
     def row_of(self, name: str) -> int:
@@ -107,19 +107,19 @@ class QueueTable:
         return self.row_by_name.get(name, NONE)
 
     def first_usable_row(self, *names: str) -> int:
-        """Return the row of the first of some queues that takes units, or NONE."""
+        """Return the row of the first of some queues that takes PodGroups, or NONE."""
         return next(
             (self.row_of(name) for name in names if self.prefilter_failure(name) is None), NONE
         )
 
     def prefilter_failure(self, name: str) -> PreFilterFailure | None:
-        """Return why no unit can be in a queue; None if one can."""
+        """Return why no PodGroup can be in a queue; None if it can."""
         if name not in self._prefilter_failures:
             self._prefilter_failures[name] = self._find_failure(name)
         return self._prefilter_failures[name]
 
     def allows_consolidation(self, name: str) -> bool | None:
-        """Say whether those in a queue may be moved; None if neither it nor one above it says."""
+        """Say whether PodGroups of a queue may be relocated; None if no annotation says it."""
         while name in self.row_by_name:
             value = _annotation(self._queues[name], CONSOLIDATION)
             if value is not None:
@@ -128,7 +128,7 @@ class QueueTable:
         return None
 
     def access(self, name: str) -> EffectiveQueueAccess:
-        """Return what the queues say of who may use one of them."""
+        """Return the access to a queue that its annotation or that of an ancestor states."""
         if name not in self._access:
             self._access[name] = effective_queue_access(
                 name, self._parent_of, self._access_annotation
@@ -141,7 +141,7 @@ class QueueTable:
         non_preemptible: list[list[int]],
         requested: list[list[int]],
     ) -> SnapshotQueues:
-        """Return the rows; of what each queue itself has, what all below it have is made."""
+        """Return the rows; the amounts of each queue are increased by those of its descendants."""
         return replace(
             self._static,
             allocated=self._with_descendants(allocated),
@@ -151,7 +151,7 @@ class QueueTable:
 
     @cached_property
     def _static(self) -> SnapshotQueues:
-        """Return what does not depend on what they have."""
+        """Return the rows without the amounts that queues use and request."""
         size = (len(self.names), len(ResourceKind))
         none = np.zeros(size, dtype=np.int64)
         quota, limit = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
@@ -184,16 +184,18 @@ class QueueTable:
         return _annotation(self._queues[name], ACCESS) if name in self._queues else None
 
     def _quota_only(self) -> tuple[bool, ...]:
-        """Return below which queues nobody takes back more than its quota."""
-        found = tuple(
+        """Return the queues whose children reclaim only up to their quotas."""
+        flags = tuple(
             _annotation(self._queues[it], RECLAIM_GOAL) == "quota-only" for it in self.names
         )
-        return found if any(found) else ()
+        return flags if any(flags) else ()
 
     def _min_s(self, field: str) -> tuple[int, ...]:
-        """Return how long units run at least, as each queue says it; what is none is not said."""
-        value = [duration_s(getattr(self._effective_specs[name][0], field)) for name in self.names]
-        return tuple(value) if any(it != NONE for it in value) else ()
+        """Return the minimum runtime in seconds that each queue sets, NONE where it is not set."""
+        seconds = [
+            duration_s(getattr(self._effective_specs[name][0], field)) for name in self.names
+        ]
+        return tuple(seconds) if any(it != NONE for it in seconds) else ()
 
     def _shares(self, name: str) -> tuple[QueueResource, QueueResource, QueueResource]:
         resources = self._effective_specs[name][0].resources or QueueResources()
@@ -207,22 +209,22 @@ class QueueTable:
         return cut(amounts, len(ResourceKind))
 
     def _bottom_up_rows(self) -> tuple[int, ...]:
-        """Return the rows, each before the one above it."""
-        below = [0] * len(self.names)  # how many children have not been told yet
+        """Return the rows, each before its parent."""
+        below = [0] * len(self.names)  # how many children are still to come
         for above in self.parent:
             if above != NONE:
                 below[above] += 1
-        found = [row for row, count in enumerate(below) if not count]
-        for row in found:
+        rows = [row for row, count in enumerate(below) if not count]
+        for row in rows:
             above = self.parent[row]
             if above != NONE:
                 below[above] -= 1
                 if not below[above]:
-                    found.append(above)
-        return tuple(found)
+                    rows.append(above)
+        return tuple(rows)
 
     def _is_valid(self, name: str) -> bool:
-        """Walk up from a queue; remember who is sound, and what is wrong with the others."""
+        """Walk up from a queue; note the valid queues, and the faults of the others."""
         seen: dict[str, None] = {}
         one, fault = name, None
         while fault is None and one and one not in self._valid:
@@ -275,11 +277,11 @@ class QueueTable:
         return f"{'is' if len(usable) == 1 else 'are'} {_listed(usable)}"
 
     def _leaf_queues_below(self, name: str) -> list[str]:
-        """Return who takes units below a queue; nobody below one that is not sound."""
-        found = [name] if name in self.row_by_name else []
-        for one in found:
-            found += self._children.get(one, ())
-        return sorted(one for one in found if one not in self._parent_names)
+        """Return the leaf queues below a queue; none below an invalid one."""
+        names = [name] if name in self.row_by_name else []
+        for one in names:
+            names += self._children.get(one, ())
+        return sorted(one for one in names if one not in self._parent_names)
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -288,7 +290,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _cycle(path: list[str], back: str) -> Iterator[str]:
-    """Yield who is above whom, from a queue up to itself."""
+    """Yield the queues from one up to itself."""
     names = path[path.index(back) :]
     yield from names[:_MAX_NAMES]
     if len(names) > _MAX_NAMES:
