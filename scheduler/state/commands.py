@@ -77,7 +77,7 @@ class PlannedEviction(NamedTuple):
 
 
 def planned_eviction(
-    encoded: EncodedSnapshot, one: Eviction, moves: Iterable[Relocation] = ()
+    encoded: EncodedSnapshot, one: Eviction, relocations: Iterable[Relocation] = ()
 ) -> PlannedEviction:
     """Return an eviction by names, with the places of the PodGroups that are relocated."""
     nodes = encoded.snapshot.nodes.names
@@ -86,13 +86,13 @@ def planned_eviction(
         pods=tuple(encoded.pod_keys[row] for row in one.pods),
         action=one.action.title,
         preemptor=None if one.preemptor == NONE else encoded.podgroup_keys[one.preemptor],
-        reason=_reason(encoded, one),
+        reason=_eviction_reason(encoded, one),
         gpus=one.gpus,
         lost_work=one.work_lost,
         places=tuple(
-            (encoded.podgroup_keys[move.podgroup], named_places(nodes, move.reservations))
-            for move in moves
-            if move.podgroup in one.podgroups
+            (encoded.podgroup_keys[it.podgroup], named_places(nodes, it.reservations))
+            for it in relocations
+            if it.podgroup in one.podgroups
         ),
     )
 
@@ -128,8 +128,8 @@ def named_places(
     )
 
 
-def _reason(encoded: EncodedSnapshot, one: Eviction) -> str:
-    notes = *_budgets(encoded, one.budgets), _lost_work(encoded, one), one.victim_order
+def _eviction_reason(encoded: EncodedSnapshot, one: Eviction) -> str:
+    notes = *_budget_notes(encoded, one.budgets), _lost_work_note(encoded, one), one.victim_order
     lost = "".join(f"; {it}" for it in notes if it)
     if one.preemptor == NONE:
         return f"it has lacked some of its pods for too long{lost}"
@@ -139,7 +139,7 @@ def _reason(encoded: EncodedSnapshot, one: Eviction) -> str:
     return f"{preemptor.name} gets its room: {why}{lost}"
 
 
-def _budgets(encoded: EncodedSnapshot, rows: Sequence[int]) -> Iterator[str]:
+def _budget_notes(encoded: EncodedSnapshot, rows: Sequence[int]) -> Iterator[str]:
     """Say which disruption budgets allow fewer evictions."""
     budgets = encoded.snapshot.budgets
     for row in rows[:_MAX_NAMES]:
@@ -148,7 +148,7 @@ def _budgets(encoded: EncodedSnapshot, rows: Sequence[int]) -> Iterator[str]:
         yield f"and {len(rows) - _MAX_NAMES} more PodDisruptionBudgets"
 
 
-def _lost_work(encoded: EncodedSnapshot, one: Eviction) -> str:
+def _lost_work_note(encoded: EncodedSnapshot, one: Eviction) -> str:
     """Say how much work is lost, in the largest unit of time of which it is at least two."""
     if not one.work_lost:
         return ""
@@ -251,17 +251,17 @@ def read_commands(encoded: EncodedSnapshot, plan: Plan) -> Commands:
     """Return the commands for a plan, in its order."""
     nodes = encoded.snapshot.nodes.names
     binds, nominations, reservations = [], [], []
-    for admission in plan.allocations:
-        group = encoded.podgroup_keys[admission.podgroup]
-        binds += [PodAndNode(encoded.pod_keys[pod], nodes[node]) for pod, node in admission.binds]
+    for allocation in plan.allocations:
+        group = encoded.podgroup_keys[allocation.podgroup]
+        binds += [PodAndNode(encoded.pod_keys[pod], nodes[node]) for pod, node in allocation.binds]
         nominations += [
-            PodAndNode(encoded.pod_keys[pod], nodes[n]) for pod, n in admission.nominations
+            PodAndNode(encoded.pod_keys[pod], nodes[n]) for pod, n in allocation.nominations
         ]
-        reservations += [_new_reservation(group, one, nodes) for one in admission.reservations]
-    for move in plan.relocations:
+        reservations += [_new_reservation(group, one, nodes) for one in allocation.reservations]
+    for relocation in plan.relocations:
         reservations += [
-            _new_reservation(encoded.podgroup_keys[move.podgroup], one, nodes)
-            for one in move.reservations
+            _new_reservation(encoded.podgroup_keys[relocation.podgroup], one, nodes)
+            for one in relocation.reservations
         ]
     refused = {
         encoded.podgroup_keys[it.podgroup]: UnschedulablePodGroup(
@@ -269,13 +269,13 @@ def read_commands(encoded: EncodedSnapshot, plan: Plan) -> Commands:
         )
         for it in plan.rejections
     }
-    refused |= {it.group: it for it in _uncounted(encoded)}
+    refused |= {it.group: it for it in _podgroups_with_uncounted_pods(encoded)}
     return Commands(
         binds=tuple(binds),
         nominations=tuple(nominations),
         reservations=tuple(reservations),
         unschedulable=tuple(refused.values()),
-        reserved=dict(_annotations(encoded, plan)),
+        reserved=dict(_changed_annotations(encoded, plan)),
         podgroups=tuple(_podgroup_commands(encoded, plan)),
         evictions=tuple(planned_eviction(encoded, one) for one in merge_steps(plan.evictions)),
     )
@@ -343,8 +343,8 @@ def _evictions_by_preemptor(
 
 def _by_podgroup(decisions: Iterable[PodGroupAllocation]) -> dict[int, list[PodGroupAllocation]]:
     by_podgroup: dict[int, list[PodGroupAllocation]] = {}
-    for admission in decisions:
-        by_podgroup.setdefault(admission.podgroup, []).append(admission)
+    for allocation in decisions:
+        by_podgroup.setdefault(allocation.podgroup, []).append(allocation)
     return by_podgroup
 
 
@@ -359,7 +359,7 @@ def _lost_nominations(encoded: EncodedSnapshot, plan: Plan) -> dict[int, list[in
     rejected = {
         it.podgroup for it in plan.rejections if it.reason >= UnschedulableReason.EXCEEDS_LIMIT
     }
-    placed = {placing.pod for one in plan.allocations for placing in (*one.binds, *one.nominations)}
+    placed = {it.pod for one in plan.allocations for it in (*one.binds, *one.nominations)}
     lost: dict[int, list[int]] = {}
     pods = snapshot.pods
     for pod in np.flatnonzero(np.isin(pods.signature, nominated_signatures)).tolist():
@@ -374,7 +374,7 @@ def _fully_evicted(plan: Plan) -> set[int]:
     return {row for one in plan.evictions if one.is_whole for row in one.podgroups}
 
 
-def _uncounted(encoded: EncodedSnapshot) -> Iterator[UnschedulablePodGroup]:
+def _podgroups_with_uncounted_pods(encoded: EncodedSnapshot) -> Iterator[UnschedulablePodGroup]:
     """Yield the PodGroups with pending pods that have no place in them."""
     seen: set[Key] = set()
     for warning in sorted(encoded.warnings):
@@ -398,13 +398,12 @@ def _new_reservation(group: Key, one: Reservation, nodes: tuple[str, ...]) -> Ne
     return NewReservation(group, one.podset, nodes[one.node], one.number, cause)
 
 
-def _annotations(encoded: EncodedSnapshot, plan: Plan) -> Iterator[tuple[Key, str]]:
-    moves = [
-        PodGroupAllocation(move.podgroup, reservations=move.reservations)
-        for move in plan.relocations
+def _changed_annotations(encoded: EncodedSnapshot, plan: Plan) -> Iterator[tuple[Key, str]]:
+    relocations = [
+        PodGroupAllocation(it.podgroup, reservations=it.reservations) for it in plan.relocations
     ]
-    by_podgroup, fully_evicted = _by_podgroup((*plan.allocations, *moves)), _fully_evicted(plan)
-    fully_evicted -= {move.podgroup for move in plan.relocations}  # these get other places
+    by_podgroup = _by_podgroup((*plan.allocations, *relocations))
+    fully_evicted = _fully_evicted(plan) - {it.podgroup for it in relocations}
     for row in sorted({*by_podgroup, *encoded.reserved}):
         text = write_reserved(
             _remaining_places(encoded, row, by_podgroup.get(row, [])),
@@ -418,7 +417,7 @@ def _annotations(encoded: EncodedSnapshot, plan: Plan) -> Iterator[tuple[Key, st
 def _remaining_places(
     encoded: EncodedSnapshot,
     row: int,
-    admissions: list[PodGroupAllocation],
+    allocations: list[PodGroupAllocation],
     *,
     keeps_all: bool = False,
 ) -> Iterator[NamedPlace]:
@@ -427,13 +426,13 @@ def _remaining_places(
     With *keeps_all* all of them: they are released when the pods are bound or nominated.
     """
     nodes = encoded.snapshot.nodes.names
-    placed = {placing.pod for one in admissions for placing in (*one.binds, *one.nominations)}
+    placed = {it.pod for one in allocations for it in (*one.binds, *one.nominations)}
     placed = set() if keeps_all else placed
     for podset in podsets_of(encoded.snapshot.podgroups[row].tree):
         for place in podset.reserved_places[_count_placed(podset, placed) :]:
             yield NamedPlace(podset.name, nodes[place.node], place.cause)
-    for admission in admissions:
-        yield from named_places(nodes, admission.reservations)
+    for allocation in allocations:
+        yield from named_places(nodes, allocation.reservations)
 
 
 def _count_placed(podset: PodSet, placed: set[int]) -> int:

@@ -58,7 +58,7 @@ class AssumedChanges:
         self._nominations: Final[dict[Key, _AssumedChange]] = {}
         self._reservations: Final[dict[Key, _AssumedChange]] = {}
         self._evictions: Final[dict[Key, _AssumedChange]] = {}
-        self._records: Final[dict[Key, _AssumedChange]] = {}
+        self._eviction_records: Final[dict[Key, _AssumedChange]] = {}
 
     def __len__(self) -> int:
         return sum(len(changes) for changes in self._all())
@@ -77,7 +77,7 @@ class AssumedChanges:
 
     def record_eviction(self, group: Key, uid: str, text: str, until_s: float) -> None:
         """Assume the written record of an eviction until it is seen, or until *until_s*."""
-        self._records[group] = _AssumedChange(uid, text, until_s)
+        self._eviction_records[group] = _AssumedChange(uid, text, until_s)
 
     def is_nominated(self, pod: Key) -> bool:
         """Say whether a pod is nominated, and that is not seen yet."""
@@ -124,7 +124,7 @@ class AssumedChanges:
 
     def forget_record(self, group: Key) -> None:
         """Take the eviction record of a PodGroup as it is seen."""
-        self._records.pop(group, None)
+        self._eviction_records.pop(group, None)
 
     def forget_eviction(self, pod: Key) -> None:
         """Take a pod to terminate only when that is seen."""
@@ -188,10 +188,16 @@ class AssumedChanges:
     def apply_to_group(self, key: Key, seen: PodGroup | None) -> PodGroup | None:
         """Return a PodGroup with the assumed annotations; forget those that are seen."""
         with_reservation = _with_annotation(self._reservations, RESERVED, key, seen)
-        return _with_annotation(self._records, EVICTED_BY, key, with_reservation)
+        return _with_annotation(self._eviction_records, EVICTED_BY, key, with_reservation)
 
     def _all(self) -> tuple[dict[Key, _AssumedChange], ...]:
-        return self._binds, self._nominations, self._reservations, self._evictions, self._records
+        return (
+            self._binds,
+            self._nominations,
+            self._reservations,
+            self._evictions,
+            self._eviction_records,
+        )
 
 
 def _with_annotation(

@@ -87,7 +87,7 @@ class ClusterCache:
         self.creation_failures: Final = PodCreationFailures(
             self.cluster, self.members, self._min_pods
         )
-        # Called with a PodGroup whose pods have changed, after a snapshot with its access questions,
+        # Called with a PodGroup whose pods have changed, with the access questions of a snapshot,
         # and with a TrainJob whose eviction record has changed.
         self.on_group: Callable[[Key], None] | None = None
         self.on_access_questions: Callable[[AbstractSet[AccessQuestion]], None] | None = None
@@ -102,18 +102,18 @@ class ClusterCache:
             self._seen_pods[key] = seen
         before = self.cluster.pods.get(key)
         self._state.pods.put(key, shown)
-        cluster_events = self._pod_events(key, before, shown)
-        if cluster_events - STAGE_PROGRESS:
+        cluster_event = self._pod_event(key, before, shown)
+        if cluster_event - STAGE_PROGRESS:
             is_evicted = bool(self.assumed.evicted_uid(key))
             if before is not None and not is_evicted and is_lost(before, shown):
                 self._note_incomplete(podgroup_key(key, before))
                 if self._note_lost_pod(key, before):
-                    cluster_events = ANY_EVENT  # its reserved place has to be written
+                    cluster_event = ANY_EVENT  # its reserved place has to be written
             self._update_members(key, before, shown)
         return (
             INCOMPLETE_GROUP
-            if cluster_events is ANY_EVENT and self._waits_for_members(key, shown)
-            else cluster_events
+            if cluster_event is ANY_EVENT and self._waits_for_members(key, shown)
+            else cluster_event
         )
 
     def update_group(self, key: Key, seen: PodGroup | None) -> ClusterEvent:
@@ -149,7 +149,7 @@ class ClusterCache:
             known[name] = seen
             return NO_EVENT
         if known is self.cluster.trainjobs:
-            return self._trainjob_events(key, before, known.get(key))
+            return self._trainjob_event(key, before, known.get(key))
         if known is self.cluster.nodes and offers_less(before, seen):
             self._outdated.add(key)
         return queueing_hint(before, seen)
@@ -169,7 +169,7 @@ class ClusterCache:
         return NO_EVENT if before == permit else ANY_EVENT
 
     def start_leading(self) -> None:
-        """Begin to write; another leader may have left PodGroups without pods, so all are checked."""
+        """Begin to write; another leader may have left PodGroups without pods: all are checked."""
         self.is_leading = True
         for job in [*self.cluster.suspend_refusals]:
             self._state.suspend_refusals.put(job, None)  # each leader tries by itself
@@ -334,7 +334,7 @@ class ClusterCache:
         members = [self.cluster.pods[key] for key in self.members.pods_of(group)]
         return shortage_of(podgroup, members, self.suspended_trainjobs.jobset_of(podgroup))
 
-    def _trainjob_events(
+    def _trainjob_event(
         self, key: Key, before: TrainJob | None, now: TrainJob | None
     ) -> ClusterEvent:
         """Return the cluster event of a TrainJob; of a new one of its name no refusal is known."""
@@ -473,7 +473,7 @@ class ClusterCache:
     def _refresh_group(self, key: Key) -> None:
         self.update_group(key, self._seen_groups.get(key) or self.cluster.pod_groups.get(key))
 
-    def _pod_events(self, key: Key, before: Pod | None, now: Pod | None) -> ClusterEvent:
+    def _pod_event(self, key: Key, before: Pod | None, now: Pod | None) -> ClusterEvent:
         old, new = pod_fingerprint(before), pod_fingerprint(now)
         if old == new:
             was, is_ = is_ready(before), is_ready(now)

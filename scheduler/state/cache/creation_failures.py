@@ -81,22 +81,26 @@ class PodCreationFailures:
     def refresh(self, now: int) -> None:
         """Forget what does not apply any more, and find the PodGroups of the others."""
         latest: dict[Key, PodCreationFailure] = {}
-        made_pods: dict[Key, _ByJob] = {}  # by PodGroup; each is read once
+        created_pods: dict[Key, _ByJob] = {}  # by PodGroup; each is read once
         at = datetime.fromtimestamp(now, UTC)
         for one in sorted(self._by_job.values()):
             found = owning_replicated_job(one.job, self._cluster.jobsets)
             if found is None and is_recent(one, at):
                 continue  # a JobSet may be seen later than the events of its Jobs
             group = _podgroup_key(one, *found) if found else None
-            if found and group and group not in made_pods:
-                made_pods[group] = self._pods_by_job(group)
-            if not found or not group or not _is_still_valid(one, found[0], made_pods[group], at):
+            if found and group and group not in created_pods:
+                created_pods[group] = self._pods_by_job(group)
+            if (
+                not found
+                or not group
+                or not _is_still_valid(one, found[0], created_pods[group], at)
+            ):
                 del self._by_job[one.job]
             elif group in self._min_pods:
                 latest[group] = one
         self.creation_failures = {
             group: CreationFailure(
-                str(one), _count_existing(made_pods[group]), self._min_pods[group]
+                str(one), _count_existing(created_pods[group]), self._min_pods[group]
             )
             for group, one in latest.items()
         }
@@ -104,7 +108,7 @@ class PodCreationFailures:
     def _pods_by_job(self, group: Key) -> _ByJob:
         by_job: dict[str, list[CreatedPod]] = {}
         for key in self._members.pods_of(group):
-            one = _made_pod(self._cluster.pods[key])
+            one = _created_pod(self._cluster.pods[key])
             by_job.setdefault(one.job, []).append(one)
         return by_job
 
@@ -118,21 +122,21 @@ def _podgroup_key(one: PodCreationFailure, jobset: JobSet, job: ReplicatedJob) -
 
 
 def _is_still_valid(
-    one: PodCreationFailure, jobset: JobSet, made_pods: _ByJob, now: datetime
+    one: PodCreationFailure, jobset: JobSet, created_pods: _ByJob, now: datetime
 ) -> bool:
     """Say whether a failure may still be why pods are missing."""
-    return still_applies(one, jobset, made_pods.get(one.job.name, ()), now)
+    return still_applies(one, jobset, created_pods.get(one.job.name, ()), now)
 
 
-def _count_existing(made_pods: _ByJob) -> int:
-    return sum(one.counts for pods in made_pods.values() for one in pods)
+def _count_existing(created_pods: _ByJob) -> int:
+    return sum(one.counts for pods in created_pods.values() for one in pods)
 
 
 def _is_from_event(one: PodCreationFailure, event: Key) -> bool:
     return Key(one.job.namespace, one.event) == event
 
 
-def _made_pod(pod: Pod) -> CreatedPod:
+def _created_pod(pod: Pod) -> CreatedPod:
     meta = pod.metadata
     counts = not meta.deletion_timestamp and pod.status.phase not in TERMINAL_PHASES[1:]
     return CreatedPod(meta.labels.get(JOB_NAME, ""), meta.creation_timestamp, counts)

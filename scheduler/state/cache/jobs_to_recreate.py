@@ -65,5 +65,5 @@ def jobs_to_recreate(
             )
 
 
-def _is_finished(job: JobProgress, succeeded_of: int) -> bool:
-    return job.is_complete or (job.completions is not None and succeeded_of >= job.completions)
+def _is_finished(job: JobProgress, succeeded: int) -> bool:
+    return job.is_complete or (job.completions is not None and succeeded >= job.completions)

@@ -81,7 +81,7 @@ class QueueTable:
                 warnings.append(ObjectWarning(Key("", name), fault, still_counts=True))
         for name, queue in self._queues.items():
             notes = (
-                *_misspelt(queue),
+                *_misspelled(queue),
                 *self._effective_specs[name][1],
                 *_numbers_too_large(self._shares(name)),
             )
@@ -309,10 +309,10 @@ def _annotation(queue: Queue, annotation: str) -> str | None:
 def _relevant_parts(queue: Queue) -> tuple[object, ...]:
     goal = _annotation(queue, RECLAIM_GOAL) or _ALLOWED_VALUES[RECLAIM_GOAL][0]
     notes = _annotation(queue, CONSOLIDATION), _annotation(queue, ACCESS)
-    return queue.spec, _age(queue), goal, notes, _misspelt(queue)
+    return queue.spec, _age(queue), goal, notes, _misspelled(queue)
 
 
-def _misspelt(queue: Queue) -> tuple[FieldError, ...]:
+def _misspelled(queue: Queue) -> tuple[FieldError, ...]:
     meta = queue.metadata
     return tuple(misspelled_keys(meta.labels, meta.annotations, QUEUE_KEYS))
 

@@ -233,14 +233,14 @@ class SnapshotBuilder:
             return {*self._podgroup_index.by_key, *self._standalone_rows()}
         return self._podgroups_in_namespaces(touched) | self._podgroups_with_changed_queue(before)
 
-    def _podgroups_in_namespaces(self, touched: set[str]) -> set[Key | int]:
+    def _podgroups_in_namespaces(self, namespaces: set[str]) -> set[Key | int]:
         """Return the PodGroups and standalone pods of some namespaces."""
-        if not touched:
+        if not namespaces:
             return set()
         keys = self._pod_table.keys
         return {
-            *(key for key in self._podgroup_index.by_key if key.namespace in touched),
-            *(row for row in self._standalone_rows() if keys[row].namespace in touched),
+            *(key for key in self._podgroup_index.by_key if key.namespace in namespaces),
+            *(row for row in self._standalone_rows() if keys[row].namespace in namespaces),
         }
 
     def _podgroups_with_changed_queue(self, before: QueueTable) -> set[Key | int]:

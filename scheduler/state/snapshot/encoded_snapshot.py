@@ -85,8 +85,8 @@ class _Dumper:
                 snapshot.resources.weights,
             ),
             "order": (self._nodes, snapshot.queues.names, tuple(self._podgroups)),
-            "nodes": self._read_nodes(),
-            "devices": self._devices(),
+            "nodes": self._dump_nodes(),
+            "devices": self._dump_devices(),
             "selectors": self._by_node(encoded.selectors, snapshot.pod_relations.selector_counts),
             "holders": self._by_node(self._terms, snapshot.pod_relations.anti_affinity_counts),
             "ports": self._by_node(encoded.ports, snapshot.nodes.ports.T),
@@ -99,9 +99,9 @@ class _Dumper:
                     strict=True,
                 )
             },
-            "queues": self._queues(),
-            "units": self._read_podgroups(),
-            "pods": self._pods(),
+            "queues": self._dump_queues(),
+            "units": self._dump_podgroups(),
+            "pods": self._dump_pods(),
             "budgets": dict(zip(snapshot.budgets.names, snapshot.budgets.allowed, strict=True)),
             "total": snapshot.total,
             "now": snapshot.now,
@@ -119,7 +119,7 @@ class _Dumper:
             for name, row in zip(names, table, strict=True)
         }
 
-    def _read_nodes(self) -> SnapshotDump:
+    def _dump_nodes(self) -> SnapshotDump:
         nodes, names = self._snapshot.nodes, self._snapshot.resources.names
         columns = (nodes.allocatable, nodes.idle, nodes.releasing)
         return {
@@ -131,13 +131,13 @@ class _Dumper:
             for n, name in enumerate(nodes.names)
         }
 
-    def _devices(self) -> SnapshotDump:
+    def _dump_devices(self) -> SnapshotDump:
         devices = self._snapshot.devices
         amounts = (devices.used, devices.releasing, devices.memory)
         rows = zip(devices.node.tolist(), devices.ids, *amounts, strict=True)
         return {f"{self._nodes[node]}/{name}": [*map(int, has)] for node, name, *has in rows}
 
-    def _queues(self) -> SnapshotDump:
+    def _dump_queues(self) -> SnapshotDump:
         queues = self._snapshot.queues
         columns = {
             "quota": queues.quota,
@@ -161,7 +161,7 @@ class _Dumper:
             for q, name in enumerate(queues.names)
         }
 
-    def _pods(self) -> SnapshotDump:
+    def _dump_pods(self) -> SnapshotDump:
         pods = self._snapshot.pods
         return {
             str(self._encoded.pod_keys[row]): {
@@ -179,7 +179,7 @@ class _Dumper:
         row = budgets.set_of_pod[pod] if budgets.names else NONE
         return [] if row == NONE else [budgets.names[it] for it in budgets.sets[row]]
 
-    def _read_podgroups(self) -> SnapshotDump:
+    def _dump_podgroups(self) -> SnapshotDump:
         queues = self._snapshot.queues.names
         return {
             name: {
@@ -230,10 +230,10 @@ class _Dumper:
 
     def _signature(self, row: int) -> SnapshotDump:
         if row not in self._signatures:
-            self._signatures[row] = self._read_signature(row)
+            self._signatures[row] = self._dump_signature(row)
         return self._signatures[row]
 
-    def _read_signature(self, row: int) -> SnapshotDump:
+    def _dump_signature(self, row: int) -> SnapshotDump:
         snapshot, encoded = self._snapshot, self._encoded
         it, taints = snapshot.signatures[row], snapshot.nodes.taint_names
         return {

@@ -31,11 +31,11 @@ class QueueTotals:
     """
 
     def __init__(
-        self, rows: int, pod_table: PodTable, pod_counts: Ints, queue_requests: Ints
+        self, queue_count: int, pod_table: PodTable, pod_counts: Ints, queue_requests: Ints
     ) -> None:
         """Charge running and pending pods, and those that are stuck while they terminate.
 
-        *pod_counts* are [pod class, state]; *rows* is the number of queues.
+        *pod_counts* are [pod class, state]; there are *queue_count* queues.
         """
         class_table, size = pod_table.class_table, len(pod_counts)
         stuck = pod_table.class_number[_rows_in_state(pod_table, STUCK_RELEASING)]
@@ -43,9 +43,11 @@ class QueueTotals:
         running = pod_counts[:, RUNNING] + np.bincount(stuck, minlength=size)
         wanted = running + np.where(class_table.is_requested[:size], pod_counts[:, PENDING], 0)
         non_preemptible = np.where(class_table.is_non_preemptible[:size], running, 0)
-        self.allocated: Final = _sum_by_queue(queue, queue_requests, running, rows)
-        self.non_preemptible: Final = _sum_by_queue(queue, queue_requests, non_preemptible, rows)
-        self.requested: Final = _sum_by_queue(queue, queue_requests, wanted, rows)
+        self.allocated: Final = _sum_by_queue(queue, queue_requests, running, queue_count)
+        self.non_preemptible: Final = _sum_by_queue(
+            queue, queue_requests, non_preemptible, queue_count
+        )
+        self.requested: Final = _sum_by_queue(queue, queue_requests, wanted, queue_count)
 
     def add_reserved(self, queue: int, amounts: Sequence[int], *, is_non_preemptible: bool) -> None:
         """Charge reserved places."""

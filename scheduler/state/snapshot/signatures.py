@@ -104,9 +104,9 @@ class Encoding:
         )
         self.read_classes()
 
-    def read_claims(self, cluster: Cluster, version: int, shared: tuple[Key, ...]) -> None:
+    def read_claims(self, cluster: Cluster, generation: int, shared: tuple[Key, ...]) -> None:
         """Take claims, and which of them are shared."""
-        self.claims_generation = version, shared
+        self.claims_generation = generation, shared
         self.claims = self.signatures.claims = VolumeClaims(cluster, shared, self.labels)
         self.signatures.forget(np.flatnonzero(self._class_table.has_volumes), 0)
 
