@@ -26,7 +26,7 @@ from scheduler.state.cache.assumed import PlannedEvictions
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.cache.cluster_events import ANY_EVENT, INCOMPLETE_GROUP, ClusterEvent
 from scheduler.state.cache.creation_failures import CreationFailure
-from scheduler.state.commands import Commands, PodGroupCommands, read_commands
+from scheduler.state.commands import Commands, PodGroupCommands, commands_from_plan
 from scheduler.state.inputs import ObjectWarning
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from trainer_kai.api.meta import Key
@@ -166,7 +166,7 @@ class Cycle:
         given = _PlanInput(
             encoded,
             cache.in_flight_evictions.current(),
-            cache.creation_failures.creation_failures,
+            cache.creation_failures.by_podgroup,
             self._limits(encoded),
         )
         made, commands, report = await self._offload(self._decide, given)
@@ -202,7 +202,7 @@ class Cycle:
         encoded, in_flight_evictions, creation_failures, limits = given
         with without_collection():
             made = plan(encoded.snapshot, self._policies, limits)
-            commands = read_commands(encoded, made)
+            commands = commands_from_plan(encoded, made)
             return (
                 made,
                 commands,

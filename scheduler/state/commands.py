@@ -37,11 +37,11 @@ __all__ = [
     "PodAndNode",
     "PodGroupCommands",
     "UnschedulablePodGroup",
-    "merge_steps",
+    "commands_from_plan",
+    "merge_evictions",
     "named_places",
     "nominated_message",
     "planned_eviction",
-    "read_commands",
 ]
 
 _MAX_NAMES: Final = 3  # names of victims or budgets in a message
@@ -97,7 +97,7 @@ def planned_eviction(
     )
 
 
-def merge_steps(evictions: Iterable[Eviction]) -> list[Eviction]:
+def merge_evictions(evictions: Iterable[Eviction]) -> list[Eviction]:
     """Return evictions, with all those of one PodGroup for one preemptor merged into one."""
     merged: dict[tuple[object, ...], Eviction] = {}
     for one in evictions:
@@ -247,7 +247,7 @@ class Commands:
     evictions: tuple[PlannedEviction, ...] = ()
 
 
-def read_commands(encoded: EncodedSnapshot, plan: Plan) -> Commands:
+def commands_from_plan(encoded: EncodedSnapshot, plan: Plan) -> Commands:
     """Return the commands for a plan, in its order."""
     nodes = encoded.snapshot.nodes.names
     binds, nominations, reservations = [], [], []
@@ -277,7 +277,7 @@ def read_commands(encoded: EncodedSnapshot, plan: Plan) -> Commands:
         unschedulable=tuple(refused.values()),
         reserved=dict(_changed_annotations(encoded, plan)),
         podgroups=tuple(_podgroup_commands(encoded, plan)),
-        evictions=tuple(planned_eviction(encoded, one) for one in merge_steps(plan.evictions)),
+        evictions=tuple(planned_eviction(encoded, one) for one in merge_evictions(plan.evictions)),
     )
 
 
@@ -334,7 +334,7 @@ def _evictions_by_preemptor(
     encoded: EncodedSnapshot, plan: Plan
 ) -> dict[int, list[PlannedEviction]]:
     evictions: dict[int, list[PlannedEviction]] = {}
-    for eviction in merge_steps(plan.evictions):
+    for eviction in merge_evictions(plan.evictions):
         evictions.setdefault(eviction.preemptor, []).append(
             planned_eviction(encoded, eviction, plan.relocations)
         )

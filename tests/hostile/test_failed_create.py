@@ -75,5 +75,5 @@ def test_pods_are_looked_at_once() -> None:
     live.creation_failures.refresh(_NOW)
 
     assert time.process_time() - began < _MAX_S
-    (lack,) = live.creation_failures.creation_failures.values()
+    (lack,) = live.creation_failures.by_podgroup.values()
     assert (lack.existing, lack.required) == (_JOBS * _PODS, _JOBS * 100)

@@ -89,9 +89,9 @@ class ClusterCache:
         )
         # Called with a PodGroup whose pods have changed, with the access questions of a snapshot,
         # and with a TrainJob whose eviction record has changed.
-        self.on_group: Callable[[Key], None] | None = None
+        self.on_podgroup_change: Callable[[Key], None] | None = None
         self.on_access_questions: Callable[[AbstractSet[AccessQuestion]], None] | None = None
-        self.on_record: Callable[[Key], None] | None = None
+        self.on_eviction_record_change: Callable[[Key], None] | None = None
 
     def update_pod(self, key: Key, seen: Pod | None) -> ClusterEvent:
         """Note a pod, or that it is gone; return the cluster event."""
@@ -182,7 +182,7 @@ class ClusterCache:
         self._lost_pods, self._annotations_to_write = {}, {}
         self.assumed.limit_waits(now_s)
         self.in_flight_evictions.clear()
-        self.on_group = self.on_record = self.on_access_questions = None
+        self.on_podgroup_change = self.on_eviction_record_change = self.on_access_questions = None
 
     def snapshot(self) -> EncodedSnapshot:
         """Return the snapshot for a plan; `is_outdated` compares with it from now on."""
@@ -373,8 +373,8 @@ class ClusterCache:
         )
 
     def _notify_record(self, job: Key) -> None:
-        if self.on_record is not None:
-            self.on_record(job)
+        if self.on_eviction_record_change is not None:
+            self.on_eviction_record_change(job)
 
     def _update_evicted(self, group: PodGroup, *, was: bool, is_now: bool) -> None:
         """Assume that the pods of a PodGroup terminate while its TrainJob is evicted."""
@@ -462,10 +462,10 @@ class ClusterCache:
     def _update_members(self, key: Key, before: Pod | None, now: Pod | None) -> None:
         old, new = podgroup_key(key, before), podgroup_key(key, now)
         self.members.move(key, old, new)
-        if self.on_group is not None:
+        if self.on_podgroup_change is not None:
             for group in {old, new}:
                 if group is not None:
-                    self.on_group(group)
+                    self.on_podgroup_change(group)
 
     def _refresh_pod(self, key: Key) -> None:
         self.update_pod(key, self._seen_pods.get(key) or self.cluster.pods.get(key))

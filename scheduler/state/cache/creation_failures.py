@@ -51,9 +51,7 @@ class PodCreationFailures:
         self._members: Final = members
         self._min_pods: Final = min_pods
         self._by_job: dict[Key, PodCreationFailure] = {}
-        self.creation_failures: Mapping[
-            Key, CreationFailure
-        ] = {}  # by PodGroup, as of the last refresh
+        self.by_podgroup: Mapping[Key, CreationFailure] = {}  # by PodGroup, as of the last refresh
 
     def __len__(self) -> int:
         return len(self._by_job)
@@ -98,7 +96,7 @@ class PodCreationFailures:
                 del self._by_job[one.job]
             elif group in self._min_pods:
                 latest[group] = one
-        self.creation_failures = {
+        self.by_podgroup = {
             group: CreationFailure(
                 str(one), _count_existing(created_pods[group]), self._min_pods[group]
             )

@@ -51,15 +51,15 @@ class QueueAccessRule:
     """Whether PodGroups of a namespace may start in a queue."""
 
     def __init__(
-        self, known: Mapping[Key, Permit], default_access: str, *, are_needed: bool
+        self, known: Mapping[Key, Permit], default_access: str, *, needs_permission: bool
     ) -> None:
-        """If permits *are needed*, a namespace that is not in *known* may not use a closed queue.
+        """With *needs_permission* a namespace that is not in *known* may not use a closed queue.
 
         *default_access* applies to queues without the annotation.
         """
         self._known: Final = known
         self._default_access: Final = default_access
-        self._are_needed: Final = are_needed
+        self._needs_permission: Final = needs_permission
 
     def question(self, pair: Key, stated_access: EffectiveQueueAccess) -> AccessQuestion | None:
         """Return the question for a namespace and queue; None if the queue is open to all."""
@@ -79,7 +79,7 @@ class QueueAccessRule:
         permit = self._known.get(pair)
         if not is_closed(stated_access, self._default_access) or permit == Permit.GRANTED:
             return None
-        if permit is None and not self._are_needed:
+        if permit is None and not self._needs_permission:
             return None
         if permit == Permit.REFUSED:
             namespace, queue = pair

@@ -77,7 +77,7 @@ class SnapshotBuilder:
             cluster.trainjobs, cluster.suspend_refusals, kueue=options.kueue
         )
         self._access_rule: Final = QueueAccessRule(
-            cluster.permits, options.default_access, are_needed=options.needs_permission
+            cluster.permits, options.default_access, needs_permission=options.needs_permission
         )
         self._access_questions: Final = AccessQuestions()
         self._podgroup_table: Final = PodGroupTable(options)

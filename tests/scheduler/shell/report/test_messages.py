@@ -5,7 +5,7 @@ import pytest
 from scheduler.core.plan import plan
 from scheduler.policies.registry import PolicySelection, build_policies
 from scheduler.shell.report.messages import plan_report
-from scheduler.state.commands import read_commands
+from scheduler.state.commands import commands_from_plan
 from tests.support.state.objects import encode_objects, group, node, pod, queue
 from trainer_kai.api.meta import Key
 
@@ -30,7 +30,7 @@ def test_a_preemption_delay_marks_pods_for_autoscalers(limit: int, marked: int) 
         *(pod("l0", node="a"), pod("l1", node="a")),
     )
     made = plan(found.snapshot, build_policies(PolicySelection()))
-    report = plan_report(found, made, read_commands(found, made)).podgroups[Key("ns", "g")]
+    report = plan_report(found, made, commands_from_plan(found, made)).podgroups[Key("ns", "g")]
 
     assert (report.title, len(report.pods)) == ("PreemptionDelay", marked)
 
@@ -40,7 +40,7 @@ def test_a_required_topology_asks_for_no_node() -> None:
     near = {"topology": "dc", "requiredTopologyLevel": "rack"}
     found = encode_objects(node("a", gpu=2), group("g", topologyConstraint=near), pod("p", "g"))
     made = plan(found.snapshot, build_policies(PolicySelection()))
-    report = plan_report(found, made, read_commands(found, made)).podgroups[Key("ns", "g")]
+    report = plan_report(found, made, commands_from_plan(found, made)).podgroups[Key("ns", "g")]
 
     assert (report.title, report.kai_reason, report.pods) == ("TopologyUnfit", "TopologyUnfit", ())
     assert report.message.startswith('required topology "rack" of topology "dc" is not supported')

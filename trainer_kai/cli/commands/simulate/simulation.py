@@ -14,7 +14,7 @@ from scheduler.core.model.plugins import Policies
 from scheduler.core.model.result import Plan
 from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.plan import plan
-from scheduler.state.commands import Commands, read_commands
+from scheduler.state.commands import Commands, commands_from_plan
 from scheduler.state.inputs import Cluster, StateOptions
 from scheduler.state.snapshot.cluster_state import encode
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
@@ -204,7 +204,7 @@ class _Simulation:
         self._action_times = [("", began)]
         core_plan = self._planner(encoded.snapshot, self._input.config.policies)
         self._stats.append(self._stats_of(core_plan, time.perf_counter() - began))
-        commands = read_commands(encoded, core_plan)
+        commands = commands_from_plan(encoded, core_plan)
         evicted = frozenset(it.pod for it in eviction_rows(commands))
         binds = (Binding(it.pod, it.node) for it in commands.binds)
         nominated = dict(commands.nominations)
