@@ -1,4 +1,4 @@
-"""From the rows of a plan to names: commands, and the reasons of evictions."""
+"""The commands for a plan, and the reasons of evictions."""
 
 import json
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from scheduler.core.model.result import (
     PodPlacement,
     Reservation,
 )
-from scheduler.state.commands import merge_steps, planned_eviction, read_commands
+from scheduler.state.commands import commands_from_plan, merge_evictions, planned_eviction
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from tests.support.case import Case, ids
 from tests.support.state.objects import (
@@ -36,7 +36,7 @@ from trainer_kai.api.meta import Key
 EVICTED_REASON = "ns/mine gets its room: its priority is 50, and here it is 50"
 
 
-# GPU-seconds, and the order -> what is said beyond why
+# GPU-seconds, and the victim order -> the end of the reason
 LOST: list[Case[tuple[int, str], str]] = [
     Case("nothing", (0, ""), ""),
     Case("one second", (1, ""), "; 1 GPU-second since its start is lost"),
@@ -54,7 +54,7 @@ LOST: list[Case[tuple[int, str], str]] = [
 
 
 def reason(preemptor: int = 0, others: Sequence[Any] = (), **more: Any) -> str:
-    """Return what a group is told that leaves."""
+    """Return the reason of an eviction."""
     start = {"annotations": {"kai.scheduler/last-start-timestamp": "2026-01-05T08:00:00Z"}}
     theirs = group("theirs", minMember=1, meta=start)
     found = encode_objects(
@@ -74,12 +74,12 @@ def reason(preemptor: int = 0, others: Sequence[Any] = (), **more: Any) -> str:
 
 @pytest.mark.parametrize("case", LOST, ids=ids)
 def test_how_much_work_is_lost(case: Case[tuple[int, str], str]) -> None:
-    """In the largest unit of which there are two."""
+    """In the largest unit of time of which there are two."""
     work, order = case.given
     assert reason(work_lost=work, victim_order=order) == EVICTED_REASON + case.want
 
 
-# how many budgets let none go -> what is said of them
+# how many budgets allow no eviction -> the end of the reason
 PASSED: list[Case[int, str]] = [
     Case("none", 0, ""),
     Case("one", 1, "; although PodDisruptionBudget ns/b0 allows 0"),
@@ -93,25 +93,25 @@ PASSED: list[Case[int, str]] = [
 
 
 @pytest.mark.parametrize("case", PASSED, ids=ids)
-def test_budgets_that_let_fewer_go_are_named(case: Case[int, str]) -> None:
+def test_budgets_that_allow_fewer_evictions_are_named(case: Case[int, str]) -> None:
     """With what they allow, three at most."""
     others = [make_object("PodDisruptionBudget", f"b{it}", spec={}) for it in range(case.given)]
     assert reason(others=others, budgets=tuple(range(case.given))) == EVICTED_REASON + case.want
 
 
 def test_an_eviction_without_a_preemptor_has_a_reason_too() -> None:
-    """Stale units lose work as well."""
+    """Stale PodGroups lose work as well."""
     words = "it has lacked some of its pods for too long; 5 GPU-seconds since its start are lost"
     assert reason(NONE, work_lost=5) == words
 
 
 def test_what_a_podgroup_loses_step_by_step_is_one_eviction() -> None:
-    """For each claimant: all of it goes together, and so is what is lost counted."""
+    """For each preemptor: the pods go together, and the lost work is added up."""
     first = Eviction((1,), (4,), False, Action.RECLAIM, 0, 1000, 60, budgets=(1,))
     more = replace(first, pods=(5,), work_lost=30, budgets=(2,))
     other, whole = replace(first, preemptor=2, pods=(6,)), replace(first, is_whole=True, pods=(7,))
 
-    found = merge_steps([first, other, more, whole])
+    found = merge_evictions([first, other, more, whole])
 
     assert found == [
         replace(first, pods=(4, 5), gpus=2000, work_lost=90, budgets=(1, 2)),
@@ -125,7 +125,7 @@ def _plan(*admissions: PodGroupAllocation, rejections: tuple[Rejection, ...] = (
 
 
 def _podgroup(reserved: dict[str, int] | None = None, count: int = 3) -> EncodedSnapshot:
-    """Return a unit whose first pod is there, whose second waits, and of which more come later."""
+    """Return a PodGroup with a running pod, a pending pod, and pods that are expected."""
     expected = {"subGroupPrefix": "l-replica-", "replicas": 1, "count": count}
     annotations = {"trainer-kai.dev/anticipated": json.dumps({"later": [expected]})}
     if reserved:
@@ -145,7 +145,7 @@ def _text(**nodes: int) -> str:
 
 
 def test_rows_become_names() -> None:
-    """In the order in which it was decided."""
+    """In the order of the plan."""
     found = encode_objects(node("a"), node("b"), pod("p"), pod("q"), pod("r"))
     rejection = Rejection(
         2,
@@ -155,7 +155,7 @@ def test_rows_become_names() -> None:
         retry_on=frozenset(),
     )
 
-    commands = read_commands(
+    commands = commands_from_plan(
         found,
         _plan(
             PodGroupAllocation(1, binds=(PodPlacement(1, 0),)),
@@ -173,31 +173,33 @@ def test_rows_become_names() -> None:
 
 
 def test_new_reservations() -> None:
-    """It is told by names, and written for the whole group."""
+    """They are returned by names, and written as the annotation of the whole PodGroup."""
     one = Reservation("l-replica-0", 1, 2, ReservationCause.ANTICIPATED)
 
-    commands = read_commands(_podgroup({"a": 1}), _plan(PodGroupAllocation(0, reservations=(one,))))
+    commands = commands_from_plan(
+        _podgroup({"a": 1}), _plan(PodGroupAllocation(0, reservations=(one,)))
+    )
 
     assert commands.reservations == ((Key("ns", "g"), "l-replica-0", "b", 2, "anticipated"),)
     assert commands.reserved == {Key("ns", "g"): _text(a=1, b=2)}
 
 
 def test_a_bound_pod_releases_one_place() -> None:
-    """The first one, wherever it was placed; the last slot leaves no annotation."""
+    """The first one, wherever it was placed; without places there is no annotation."""
     found = _podgroup({"a": 1, "b": 1})
     row = found.pod_keys.index(Key("ns", "l"))
     bound = _plan(PodGroupAllocation(0, binds=(PodPlacement(row, 1),)))
     nominated = _plan(PodGroupAllocation(0, nominations=(PodPlacement(row, 1),)))
 
-    assert read_commands(found, bound).reserved == {Key("ns", "g"): _text(b=1)}
-    assert read_commands(found, nominated).reserved == {Key("ns", "g"): _text(b=1)}
-    assert read_commands(_podgroup({"a": 1}), bound).reserved == {Key("ns", "g"): ""}
+    assert commands_from_plan(found, bound).reserved == {Key("ns", "g"): _text(b=1)}
+    assert commands_from_plan(found, nominated).reserved == {Key("ns", "g"): _text(b=1)}
+    assert commands_from_plan(_podgroup({"a": 1}), bound).reserved == {Key("ns", "g"): ""}
 
 
-def test_what_stays_as_it_is_is_not_written() -> None:
-    """And what is out of date is brought up to date, though nothing was decided."""
-    assert read_commands(_podgroup({"a": 1}), _plan()).reserved == {}
-    assert read_commands(_podgroup({"a": 1, "gone": 1}), _plan()).reserved == {
+def test_an_unchanged_annotation_is_not_written() -> None:
+    """And an outdated one is written, though the plan has nothing for the PodGroup."""
+    assert commands_from_plan(_podgroup({"a": 1}), _plan()).reserved == {}
+    assert commands_from_plan(_podgroup({"a": 1, "gone": 1}), _plan()).reserved == {
         Key("ns", "g"): _text(a=1)
     }
 
@@ -212,8 +214,8 @@ def test_what_stays_as_it_is_is_not_written() -> None:
     ],
     ids=ids,
 )
-def test_a_nomination_is_taken_back(case: Case[UnschedulableReason | None, list[str]]) -> None:
-    """Of a unit that was tried; whoever was promised nothing, or gets his place, is let alone."""
+def test_a_lost_nomination_is_removed(case: Case[UnschedulableReason | None, list[str]]) -> None:
+    """If its PodGroup was tried; pods without one, or that are placed, are left alone."""
     nominated = {"nominatedNodeName": "a"}
     pods = (pod("p", "g", status=nominated), pod("q", "g", status=nominated), pod("r", "g"))
     found = encode_objects(node("a"), group("g"), *pods)
@@ -227,13 +229,13 @@ def test_a_nomination_is_taken_back(case: Case[UnschedulableReason | None, list[
         for it in reported
     )
 
-    (commands,) = read_commands(found, _plan(bound, rejections=rejections)).podgroups
+    (commands,) = commands_from_plan(found, _plan(bound, rejections=rejections)).podgroups
 
     assert [(it.pod.name, it.node) for it in commands.nominations] == [(it, "") for it in case.want]
 
 
-def test_of_a_podgroup_that_gets_nothing_too() -> None:
-    """There is nothing else to do for it."""
+def test_a_nomination_is_removed_without_other_commands() -> None:
+    """There is nothing else to do for the PodGroup."""
     found = encode_objects(node("a"), group("g"), pod("p", "g", status={"nominatedNodeName": "a"}))
     rejection = Rejection(
         0,
@@ -243,7 +245,7 @@ def test_of_a_podgroup_that_gets_nothing_too() -> None:
         retry_on=frozenset(),
     )
 
-    (commands,) = read_commands(found, _plan(rejections=(rejection,))).podgroups
+    (commands,) = commands_from_plan(found, _plan(rejections=(rejection,))).podgroups
 
     assert commands.nominations == ((Key("ns", "p"), ""),)
     assert (commands.binds, commands.reserve_annotation, commands.release_annotation) == (

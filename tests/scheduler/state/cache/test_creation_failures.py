@@ -1,4 +1,4 @@
-"""Which pods cannot be created, and when that is forgotten."""
+"""Which pods cannot be created, and when the failure is forgotten."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ from trainer_kai.api.meta import Key
 
 
 class CreationFailureHarness:
-    """What a scheduler knows that is told one thing after the other."""
+    """A cache that gets one object after the other."""
 
     def __init__(self, *objects: dict[str, Any]) -> None:
         self.now = NOW
@@ -29,7 +29,7 @@ class CreationFailureHarness:
             self.put(fields)
 
     def put(self, fields: dict[str, Any]) -> None:
-        """Tell it of an object."""
+        """Put an object into the cache."""
         store, key, one = decode_object(fields)
         if store in ("pods", "pod_groups"):
             (self.cache.update_pod if store == "pods" else self.cache.update_group)(key, one)
@@ -37,20 +37,18 @@ class CreationFailureHarness:
             self.cache.update(getattr(self.cache.cluster, store), key, one)
 
     def put_event(self, event: Event) -> Any:
-        """Tell it of an event; return whom that concerns."""
+        """Update the failures with an event; return the cluster event."""
         return self.cache.creation_failures.update(event.metadata.key, event)
 
     @property
     def creation_failures(self) -> dict[str, tuple[str, int, int]]:
-        """Return which groups lack pods, why, how many there are and how many it needs."""
+        """Return by PodGroup why pods are missing, how many exist and how many are required."""
         self.cache.snapshot()
-        return {
-            key.name: (*it,) for key, it in self.cache.creation_failures.creation_failures.items()
-        }
+        return {key.name: (*it,) for key, it in self.cache.creation_failures.by_podgroup.items()}
 
 
 def test_a_group_reports_the_failure_of_its_job() -> None:
-    """Whoever plans hears of it when it is new; the same word again is none."""
+    """A new reason is a cluster event; the same one again is none."""
     harness = CreationFailureHarness(jobset(), podgroup_object())
 
     assert (harness.put_event(failed_create_event(1)), harness.creation_failures) == (
@@ -59,12 +57,12 @@ def test_a_group_reports_the_failure_of_its_job() -> None:
     )
     assert harness.put_event(failed_create_event(2)) == NO_EVENT
     assert harness.put_event(failed_create_event(3, why="no")) == ANY_EVENT
-    assert harness.put_event(failed_create_event(2)) == NO_EVENT  # it is older than what is known
+    assert harness.put_event(failed_create_event(2)) == NO_EVENT  # it is older than the known one
     assert harness.creation_failures[PODGROUP_NAME][0].endswith("no")
 
 
 def test_it_is_over_when_the_pods_come() -> None:
-    """And when one of them is gone later, that has another reason."""
+    """And when one of them is gone later, the reason is another one."""
     harness = CreationFailureHarness(jobset(), podgroup_object(), pod_of_job(0, 1))
     harness.put_event(failed_create_event(1))
     assert harness.creation_failures == {PODGROUP_NAME: (MESSAGE, 1, 3)}
@@ -77,7 +75,7 @@ def test_it_is_over_when_the_pods_come() -> None:
 
 
 def test_a_suspension_ends_it() -> None:
-    """What was refused before says nothing of the time after it is resumed."""
+    """A failure before it says nothing of the time after the resumption."""
     harness = CreationFailureHarness(jobset(), podgroup_object())
     harness.put_event(failed_create_event(1))
     harness.put(jobset(suspend=True))
@@ -88,7 +86,7 @@ def test_a_suspension_ends_it() -> None:
 
 
 def test_a_failure_without_new_events_is_forgotten() -> None:
-    """As is what is said of nobody, and what is gone."""
+    """As is one without a PodGroup, and one whose event is gone."""
     harness = CreationFailureHarness(jobset(), podgroup_object())
     harness.put_event(failed_create_event(1))
     harness.put_event(failed_create_event(1, "other-n-0", name="f"))
@@ -107,7 +105,7 @@ def test_a_failure_without_new_events_is_forgotten() -> None:
 
 
 def test_a_jobset_may_be_known_later_than_its_events() -> None:
-    """Each kind is followed by itself."""
+    """Each kind has its own watch."""
     harness = CreationFailureHarness()
     harness.put_event(failed_create_event(1))
     assert harness.creation_failures == {}
@@ -118,8 +116,8 @@ def test_a_jobset_may_be_known_later_than_its_events() -> None:
     assert harness.creation_failures == {PODGROUP_NAME: (MESSAGE, 0, 3)}
 
 
-def test_others_may_say_as_much_as_they_like() -> None:
-    """No more is kept than there is room for, and ours are not forgotten for it."""
+def test_events_of_other_jobs_are_bounded() -> None:
+    """No more than the maximum is kept, and ours are not forgotten for it."""
     harness = CreationFailureHarness(jobset(), podgroup_object())
     for i in range(2 * MAX_JOBS):
         harness.put_event(failed_create_event(2, f"cron-{i}", name=f"c{i}"))

@@ -1,4 +1,4 @@
-"""PodGroups that were evicted to make room, and have their places elsewhere."""
+"""PodGroups that are relocated: evicted, with reserved places elsewhere."""
 
 import json
 from typing import Any
@@ -9,7 +9,7 @@ from scheduler.core.model.podgroup import PodSet, ReservationCause, podsets_of
 from scheduler.core.model.resources import NONE
 from scheduler.core.plan import plan
 from scheduler.policies.registry import PolicySelection, build_policies
-from scheduler.state.commands import read_commands
+from scheduler.state.commands import commands_from_plan
 from scheduler.state.inputs import StateOptions
 from scheduler.state.podgroups.reserved_annotation import NamedPlace
 from scheduler.state.snapshot.cluster_state import encode
@@ -36,14 +36,14 @@ TERMINATING: Fields = {"deletionTimestamp": "2026-01-05T07:59:59Z"}
 def reserving_group(
     count: int, cause: str = "move", *, least: int = 1, meta: Fields | None = None
 ) -> Fields:
-    """Return a group that holds so many slots on the node "n"."""
+    """Return a PodGroup that reserves so many places on the node "n"."""
     text = json.dumps({"default": {"nodes": {"n": count}, "cause": cause}})
     found = {"annotations": {"trainer-kai.dev/reserved": text}, **(meta or {})}
     return group("g", meta=found, minMember=least)
 
 
 def pods(count: int, **more: Any) -> list[Fields]:
-    """Return pods of the group."""
+    """Return pods of the PodGroup."""
     return [pod(f"g{i}", "g", **more) for i in range(count)]
 
 
@@ -66,7 +66,7 @@ CASES: list[Case[list[Fields], int]] = [
 
 @pytest.mark.parametrize("case", CASES, ids=ids)
 def test_its_places_stay_reserved(case: Case[list[Fields], int]) -> None:
-    """Though nothing of it is there."""
+    """Though it has no pods."""
     snapshot = encoded(*case.given).snapshot
 
     places = [
@@ -83,8 +83,8 @@ def test_its_places_stay_reserved(case: Case[list[Fields], int]) -> None:
     assert snapshot.nodes.releasing[0, -1] == 1000 * releasing
 
 
-def test_who_is_suspended_holds_nothing() -> None:
-    """It has to ask for room again when it goes on."""
+def test_a_suspended_podgroup_reserves_nothing() -> None:
+    """It has to be placed again when it is resumed."""
     text = json.dumps({"n-replica-0": {"nodes": {"n": 1}, "cause": "move"}})
     meta = {"ownerReferences": [JOBSET], "annotations": {"trainer-kai.dev/reserved": text}}
     subs = [{"name": "n-replica-0", "minMember": 1}]
@@ -98,20 +98,20 @@ def test_who_is_suspended_holds_nothing() -> None:
 
 
 def test_its_pods_take_its_places() -> None:
-    """Nobody else does, though he comes first."""
+    """No other pod does, though it is older."""
     first = {"creationTimestamp": "2026-01-05T07:00:00Z"}
     younger = {"creationTimestamp": "2026-01-05T07:30:00Z"}
     other = [group("r", meta=first, minMember=1), pod("r0", "r", asks={"nvidia.com/gpu": "8"})]
     found = encoded(reserving_group(2, meta=younger), *pods(2), *other)
 
-    commands = read_commands(found, plan(found.snapshot, build_policies(PolicySelection())))
+    commands = commands_from_plan(found, plan(found.snapshot, build_policies(PolicySelection())))
 
     assert [it.pod.name for it in commands.binds] == ["g0", "g1"]
     assert commands.reserved == {Key("ns", "g"): ""}
 
 
 def test_only_groups_reserve_places() -> None:
-    """Of a pod on its own there is nothing to write them on."""
+    """For a standalone pod there is no PodGroup to annotate."""
     (standalone, record) = sorted(
         encoded(group("g", minMember=1), pod("g0", "g"), pod("p")).snapshot.podgroups,
         key=lambda podgroup: podgroup.can_reserve,
@@ -120,7 +120,7 @@ def test_only_groups_reserve_places() -> None:
 
 
 def fragmented(*more: Fields) -> EncodedSnapshot:
-    """Return two nodes with one gang on each, and who needs a whole node."""
+    """Return two nodes with a PodGroup on each, and a pending one that needs a whole node."""
     objects = [node("m", gpu=4), node("n", gpu=4), queue("q"), *more]
     for name, at in (("a", "m"), ("b", "n")):
         objects += [group(name, minMember=1), pod(f"{name}0", name, node=at)]
@@ -128,11 +128,11 @@ def fragmented(*more: Fields) -> EncodedSnapshot:
     return encode(cluster_cache(*objects), StateOptions(now=NOW))
 
 
-def test_what_is_to_be_done_of_a_move() -> None:
-    """The slots go with the departure: they are written before it, and told as reservations."""
+def test_the_commands_of_a_relocation() -> None:
+    """The eviction has the places, to be written before it; they are reservations as well."""
     found = fragmented()
 
-    commands = read_commands(found, plan(found.snapshot, build_policies(PolicySelection())))
+    commands = commands_from_plan(found, plan(found.snapshot, build_policies(PolicySelection())))
 
     assert [(it.pods, it.action, it.preemptor) for it in commands.evictions] == [
         ((Key("ns", "b0"),), "consolidation", Key("ns", "c"))
@@ -148,8 +148,8 @@ def test_what_is_to_be_done_of_a_move() -> None:
     assert (place.group, place.node, place.number, place.cause) == (Key("ns", "b"), "m", 1, "move")
 
 
-def test_who_loses_all_holds_nothing() -> None:
-    """Who is on his way to his slots may lose them, too."""
+def test_a_fully_evicted_podgroup_reserves_nothing() -> None:
+    """A PodGroup that is being relocated may lose its places, too."""
     rich = queue("rich", meta={"creationTimestamp": "2026-01-05T07:00:00Z"})
     free = {"quota": -1, "limit": -1, "overQuotaWeight": 0}
     poor = queue("q", resources={"gpu": {**free, "quota": 0}, "cpu": free, "memory": free})
@@ -163,14 +163,14 @@ def test_who_loses_all_holds_nothing() -> None:
     answer = plan(found.snapshot, build_policies(PolicySelection()))
 
     assert [it.podgroups for it in answer.evictions] == [(row,)]
-    assert read_commands(found, answer).reserved == {Key("ns", "g"): ""}
+    assert commands_from_plan(found, answer).reserved == {Key("ns", "g"): ""}
 
 
 @pytest.mark.parametrize(("running", "spares"), [(2, True), (1, False)])
-def test_pods_are_told_apart_where_succeeded_ones_make_more_than_needed(
+def test_pods_have_rows_where_succeeded_ones_exceed_the_minimum(
     *, running: int, spares: bool
 ) -> None:
-    """One pod has succeeded, and two are needed: of two that run one can be spared."""
+    """One pod has succeeded, and the minimum is two: of two running pods one may go."""
     done = pod("done", "g", node="n", phase="Succeeded")
     (podgroup,) = encoded(
         group("g", minMember=2), *pods(running, node="n"), done
@@ -178,8 +178,8 @@ def test_pods_are_told_apart_where_succeeded_ones_make_more_than_needed(
     assert bool(*[podset.running_pods for podset in podsets_of(podgroup.tree)]) is spares
 
 
-def test_pods_are_told_apart_where_podsets_differ() -> None:
-    """By leaf, so that it is known what each leaf needs anew."""
+def test_pods_have_rows_where_podsets_differ() -> None:
+    """By PodSet, so that it is known what each PodSet needs again."""
     subs = [{"name": "x", "minMember": 1}, {"name": "y", "minMember": 1}]
     found = encoded(
         group("g", subGroups=subs), pod("a", "g", "x", node="n"), pod("b", "g", "y", node="n")

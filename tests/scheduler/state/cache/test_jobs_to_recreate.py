@@ -21,7 +21,7 @@ def replicated(name: str, replicas: int = 1, **more: Any) -> dict[str, Any]:
 
 
 def job(name: str, succeeded: int = 0, **more: Any) -> dict[str, Any]:
-    """Return a Job, called like its uid."""
+    """Return a Job whose name is its uid."""
     labels = {"jobset.sigs.k8s.io/replicatedjob-name": name.partition("-")[0]}
     return {
         "metadata": {"name": name, "namespace": "ns", "uid": name, "labels": labels},
@@ -31,7 +31,7 @@ def job(name: str, succeeded: int = 0, **more: Any) -> dict[str, Any]:
 
 
 def recreated(jobs: list[Any], found: list[Any], pods: dict[str, int] | None = None) -> list[str]:
-    """Return which Jobs are made anew."""
+    """Return which Jobs are recreated."""
     metadata = {"name": "j", "namespace": "ns", "uid": "u"}
     spec = {"replicatedJobs": jobs, "suspend": True}
     jobset = decode(JobSet, to_bytes({"metadata": metadata, "spec": spec}))
@@ -63,6 +63,6 @@ CASES: list[Case[tuple[Any, ...], list[str]]] = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=ids)
-def test_which_are_made_anew(case: Case[tuple[Any, ...], list[str]]) -> None:
-    """Jobs that are partly done, and Jobs that are done in a unit that is not."""
+def test_which_jobs_are_recreated(case: Case[tuple[Any, ...], list[str]]) -> None:
+    """Jobs that are partly complete, and complete Jobs of a PodGroup that is not."""
     assert recreated(*case.given) == case.want

@@ -7,7 +7,7 @@ import pytest
 from scheduler.core.plan import plan
 from scheduler.policies.registry import PolicySelection, build_policies
 from scheduler.state.cache.cache import ClusterCache
-from scheduler.state.commands import read_commands
+from scheduler.state.commands import commands_from_plan
 from scheduler.state.inputs import StateOptions, epoch_s
 from scheduler.state.pods.pod_table import termination_deadline
 from scheduler.state.snapshot.cluster_state import ClusterState, encode
@@ -28,7 +28,7 @@ _REQUESTED_DELETION: Final = "2026-01-05T08:00:00Z"  # which is NOW
 _UNREACHABLE: Final = [{"type": "Ready", "status": "Unknown"}]
 _POLICIES: Final = build_policies(PolicySelection())
 
-# when it must be gone, and its grace → until when it is expected to go, from NOW on
+# deletion timestamp, grace period → the deadline, from NOW on
 DEADLINES: list[Case[tuple[str, int], int]] = [
     Case("at once", ("2026-01-05T08:00:00Z", 0), 120),
     Case("half a minute", ("2026-01-05T08:00:30Z", 30), 150),
@@ -42,15 +42,15 @@ DEADLINES: list[Case[tuple[str, int], int]] = [
 
 
 @pytest.mark.parametrize("case", DEADLINES, ids=ids)
-def test_until_when_a_pod_is_expected_to_go(case: Case[tuple[str, int], int]) -> None:
-    """Counted from when its deletion was asked for, which its two times say together."""
+def test_the_termination_deadline(case: Case[tuple[str, int], int]) -> None:
+    """Counted from the request of the deletion: its timestamp less the grace period."""
     assert epoch_s(_REQUESTED_DELETION) == NOW
     deletion, grace = case.given
     meta = Meta(deletion_timestamp=deletion, deletion_grace_period_seconds=grace)
     assert termination_deadline(meta, StateOptions(now=0)) - NOW == case.want
 
 
-def test_a_site_says_how_long_pods_may_take() -> None:
+def test_a_site_bounds_the_grace_period() -> None:
     """Ten seconds instead of an hour."""
     meta = Meta(deletion_timestamp="2026-01-05T08:01:00Z", deletion_grace_period_seconds=60)
     options = StateOptions(now=0, max_termination_grace_s=10, stuck_in_releasing_s=5)
@@ -63,7 +63,7 @@ def _terminating(name: str, of: str = "", at: str = "a", **more: Any) -> dict[st
 
 
 def test_releasing_amounts_are_by_queue_and_node() -> None:
-    """Of groups, of pods on their own and of strays; not of the pods of other schedulers."""
+    """Of PodGroups, standalone and misplaced pods; not of the pods of other schedulers."""
     found = encode_objects(
         *map(node, "ab"),
         group("g", queue="r"),
@@ -86,7 +86,7 @@ def test_releasing_amounts_are_by_queue_and_node() -> None:
 
 @pytest.mark.parametrize("now", [NOW, NOW + 10_000], ids=["going", "stuck"])
 def test_pods_of_a_lost_node_block_no_pod_elsewhere(now: int) -> None:
-    """Nobody is there to say that its pods are gone, though it be cordoned as well."""
+    """No kubelet confirms that its pods have ended, also when it is cordoned."""
     lost = node("a", spec={"unschedulable": True}, conditions=_UNREACHABLE)
     objects = cluster_cache(
         lost, queue("q"), group("g"), _terminating("g0", "g"), _terminating("g1", "g", "gone")
@@ -96,8 +96,8 @@ def test_pods_of_a_lost_node_block_no_pod_elsewhere(now: int) -> None:
     assert not table.allocated.any()
 
 
-def test_pods_on_their_own_are_of_their_queue_while_they_go() -> None:
-    """Also when the rows of queues become others meanwhile."""
+def test_standalone_pods_charge_their_queue_while_they_terminate() -> None:
+    """Also when the rows of queues change meanwhile."""
     objects = [node("a"), queue("q"), queue("r", meta={"uid": "r"}), _terminating("alone")]
     state = ClusterState(StateOptions(now=NOW, default_queue="r"))
     state.put_all(cluster_cache(*objects))
@@ -115,7 +115,7 @@ def test_pods_on_their_own_are_of_their_queue_while_they_go() -> None:
 
 
 class TerminationHarness:
-    """A scheduler that plans and assumes what it has decided."""
+    """A scheduler that plans and assumes its commands."""
 
     def __init__(self, *objects: dict[str, Any]) -> None:
         self.now = NOW
@@ -125,7 +125,7 @@ class TerminationHarness:
             self.put(fields)
 
     def put(self, fields: dict[str, Any]) -> None:
-        """Tell it of an object."""
+        """Put an object into the cache."""
         store, key, one = decode_object(fields)
         if store in ("pods", "pod_groups"):
             (self.cache.update_pod if store == "pods" else self.cache.update_group)(key, one)
@@ -134,9 +134,9 @@ class TerminationHarness:
             self.cache.update(getattr(self.cache.cluster, store), named, one)
 
     def plan_and_assume(self) -> tuple[dict[str, str], set[str]]:
-        """Plan, and assume it; return what is promised, and who goes."""
+        """Plan, and assume it; return nominations, and the evicted pods."""
         encoded = self.cache.snapshot()
-        commands = read_commands(encoded, plan(encoded.snapshot, _POLICIES))
+        commands = commands_from_plan(encoded, plan(encoded.snapshot, _POLICIES))
         for podgroup in commands.podgroups:
             self.cache.assume(podgroup)
         goes = {pod.name for one in commands.evictions for pod in one.pods}
@@ -144,7 +144,7 @@ class TerminationHarness:
 
 
 def test_room_that_does_not_come_is_taken_from_others() -> None:
-    """A claimant is promised what goes for it; when that is stuck, it has another one go."""
+    """A preemptor is nominated to the room of its victim; if that is stuck, another is evicted."""
     free = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
 
     def of(name: str, quota: int) -> dict[str, Any]:

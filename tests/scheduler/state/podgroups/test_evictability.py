@@ -263,7 +263,7 @@ def test_who_is_suspended_by_us(case: Case[tuple[Fields | None, bool], bool], or
     """Its PodGroup says so, by the uids of both; whatever the TrainJob says of itself."""
     harness, considered = EvictabilityHarness(), list[Key]()
     harness.cache.start_leading()
-    harness.cache.on_record = considered.append
+    harness.cache.on_eviction_record_change = considered.append
     reported, suspend = case.given
     harness.put(trainjob())
     both = [

@@ -10,7 +10,7 @@ from scheduler.core.model.podgroup import ReservationCause, ReservedPlace, podse
 from scheduler.core.plan import plan
 from scheduler.policies.registry import PolicySelection, build_policies
 from scheduler.state.cache.assumed import with_reserved_annotations
-from scheduler.state.commands import PlannedEviction, read_commands
+from scheduler.state.commands import PlannedEviction, commands_from_plan
 from scheduler.state.inputs import StateOptions
 from scheduler.state.podgroups.reserved_annotation import (
     NamedPlace,
@@ -283,7 +283,7 @@ def test_what_is_left_is_still_known() -> None:
     back = jobset_pod("g0", "g", node="n")
     found = snapshot_of(both, jobset(suspend=False), trainjob(suspend=False), back)
 
-    (text,) = read_commands(
+    (text,) = commands_from_plan(
         found, plan(found.snapshot, build_policies(PolicySelection()))
     ).reserved.values()
 
@@ -307,7 +307,7 @@ def test_abandoned_reservations_are_released_for_good(given: list[Fields]) -> No
     found = snapshot_of(relocating_podgroup(), jobset(), trainjob(), *given)
 
     made_of_it = plan(found.snapshot, build_policies(PolicySelection()))
-    [order] = read_commands(found, made_of_it).podgroups
+    [order] = commands_from_plan(found, made_of_it).podgroups
 
     assert (order.group, order.reserve_annotation, order.release_annotation) == (
         Key("ns", "g"),

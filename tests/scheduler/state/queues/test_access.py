@@ -1,4 +1,4 @@
-"""Queue access: a namespace without it starts nothing new in a queue, and loses nothing."""
+"""Queue access: a namespace without it starts nothing in a queue, and loses nothing."""
 
 from typing import Any
 
@@ -43,21 +43,21 @@ POLICIES = build_policies(PolicySelection())
 
 
 def options(*, needed: bool = False, unannotated: str = "open") -> StateOptions:
-    """Return what a site decides."""
+    """Return the options of a site."""
     return StateOptions(
         now=NOW, default_queue="q", needs_permission=needed, default_access=unannotated
     )
 
 
 def found_in(*objects: Any, permit: Permit | None, needed: bool = True) -> EncodedSnapshot:
-    """Encode a cluster in which that is known of the namespace."""
+    """Encode a cluster with this permit of the namespace."""
     given = cluster_cache(CLOSED, *objects)
     if permit is not None:
         given.permits[NAMESPACE_AND_QUEUE] = permit
     return encode(given, options(needed=needed))
 
 
-# what is known, and whether it is needed -> what is in the way
+# the permit, and whether it is needed -> the pre-filter failure
 KNOWN: list[Case[tuple[Permit | None, bool], str | None]] = [
     Case("not known, in files", (None, False), None),
     Case("granted", (Permit.GRANTED, True), None),
@@ -69,8 +69,8 @@ KNOWN: list[Case[tuple[Permit | None, bool], str | None]] = [
 
 
 @pytest.mark.parametrize("case", KNOWN, ids=ids)
-def test_what_is_in_the_way(case: Case[tuple[Permit | None, bool], str | None]) -> None:
-    """Of a group, of a pod that names the queue, and of one that names none."""
+def test_the_failure_of_a_permit(case: Case[tuple[Permit | None, bool], str | None]) -> None:
+    """For a PodGroup, a pod that names the queue, and a pod that names none."""
     permit, needed = case.given
     objects = (
         group("g", minMember=1, queue="q"),
@@ -86,7 +86,7 @@ def test_what_is_in_the_way(case: Case[tuple[Permit | None, bool], str | None]) 
     ] == [want] * 3
 
 
-# annotations of the queue and of its parent, what one without is -> whether it is closed, and asked
+# annotations of the queue and of its parent, the default -> whether it is closed, and asked for
 STATED: list[Case[tuple[str | None, str | None, str], tuple[bool, bool]]] = [
     Case("nothing is said", (None, None, "open"), (False, True)),
     Case("nothing is said, and closed", (None, None, "closed"), (True, True)),
@@ -106,10 +106,10 @@ def stated(own: str | None, above: str | None) -> list[Any]:
 
 
 @pytest.mark.parametrize("case", STATED, ids=ids)
-def test_the_nearest_queue_that_says_anything_decides(
+def test_the_nearest_annotated_queue_decides(
     case: Case[tuple[str | None, str | None, str], tuple[bool, bool]],
 ) -> None:
-    """A refusal bars units of closed queues alone; of open ones that say so nothing is asked."""
+    """Only closed queues refuse PodGroups; for a queue annotated as open there is no question."""
     own, above, unannotated = case.given
     is_closed, is_asked = case.want
     state = ClusterState(options(needed=True, unannotated=unannotated))
@@ -125,7 +125,7 @@ def test_the_nearest_queue_that_says_anything_decides(
 
 
 def test_another_annotation_or_parent_counts_at_once() -> None:
-    """For what waits: no object of the namespace has to change for it."""
+    """For pending pods: no object of the namespace has to change for it."""
     state = ClusterState(options(needed=True))
     state.permits.put(NAMESPACE_AND_QUEUE, Permit.REFUSED)
     for it in (
@@ -143,7 +143,7 @@ def test_another_annotation_or_parent_counts_at_once() -> None:
         encoded = state.snapshot(NOW)
         failures = [prefilter_failure_of(encoded, it) for it in ("g", "pg-alone-alone")]
         found.append(([it is not None for it in failures], set(state.access_questions)))
-    for it in (queue("q"), queue("top")):  # it has no parent any more, and says nothing
+    for it in (queue("q"), queue("top")):  # without a parent and an annotation
         apply_change(state, it)
     assert prefilter_failure_of(state.snapshot(NOW), "g") is None
 
@@ -157,7 +157,7 @@ def test_another_annotation_or_parent_counts_at_once() -> None:
 
 
 TERMINATING = {"deletionTimestamp": "2026-01-05T07:59:59Z"}
-# what is known, and what is of the gang -> the GPUs of ending pods that the queue is charged for
+# the permit, and other pods of the PodGroup -> GPUs of terminating pods that the queue is charged
 ENDED: list[Case[tuple[Permit | None, list[Any]], int]] = [
     Case("granted", (Permit.GRANTED, []), 1),
     Case("being asked", (None, []), 1),
@@ -169,7 +169,7 @@ ENDED: list[Case[tuple[Permit | None, list[Any]], int]] = [
 
 @pytest.mark.parametrize("case", ENDED, ids=ids)
 def test_terminating_pods_count_where_their_podgroup_may_be(case: Case[Any, int]) -> None:
-    """They ran in another queue, unless some of their gang run; it is asked for them, too."""
+    """They ran in another queue, unless pods of their PodGroup run; a question is asked, too."""
     permit, others = case.given
     state = ClusterState(options(needed=True))
     ends = pod("a", "g", node="n", meta=TERMINATING)
@@ -186,7 +186,7 @@ def test_terminating_pods_count_where_their_podgroup_may_be(case: Case[Any, int]
 
 
 def test_a_value_that_is_neither_is_reported() -> None:
-    """With the queue, the annotation, and what would be right."""
+    """With the queue, the annotation, and the allowed values."""
     given = cluster_cache(queue(meta={"annotations": {ACCESS: "private"}}))
     (reported,) = (it.text for it in encode(given, options()).warnings)
     assert reported == (
@@ -195,8 +195,8 @@ def test_a_value_that_is_neither_is_reported() -> None:
     )
 
 
-def test_a_queue_that_is_none_is_not_asked_for() -> None:
-    """Whatever names are made up, no more is remembered than there are queues."""
+def test_no_question_for_a_queue_that_does_not_exist() -> None:
+    """Whatever queues pods name, there are no more questions than queues."""
     state = ClusterState(options(needed=True))
     state.put_all(cluster_cache(CLOSED, queue("top"), queue("leaf", parentQueue="top")))
     for name in ("none", "top", "q"):
@@ -213,7 +213,7 @@ def test_a_queue_that_is_none_is_not_asked_for() -> None:
 
 
 def test_access_questions_go_with_their_podgroups() -> None:
-    """With the last one that is of them."""
+    """With the last PodGroup of the namespace and queue."""
     state = ClusterState(options())
     for it in (queue(), group("g", queue="q"), pod("a", "g"), pod("b")):
         apply_change(state, it)
@@ -227,8 +227,8 @@ def test_access_questions_go_with_their_podgroups() -> None:
     assert set(state.access_questions) == set()
 
 
-def test_an_answer_is_heard_by_those_it_concerns() -> None:
-    """And by nobody twice."""
+def test_an_answer_changes_the_podgroups_that_it_concerns() -> None:
+    """And no others, and none twice."""
     cache = ClusterCache(lambda: options(needed=True))
     seen: list[set[AccessQuestion]] = []
     cache.on_access_questions = lambda questions: seen.append({*questions})
@@ -253,13 +253,13 @@ def test_an_answer_is_heard_by_those_it_concerns() -> None:
 
 
 def requested(found: EncodedSnapshot) -> int:
-    """Return how many GPUs the queue asks for."""
+    """Return how many GPUs the queue requests."""
     return int(found.snapshot.queues.requested[0, ResourceKind.GPU]) // 1000
 
 
 @pytest.mark.parametrize("permit", [Permit.REFUSED, Permit.UNASKED, None])
-def test_who_may_not_demands_nothing(permit: Permit | None) -> None:
-    """Nobody's fair share becomes smaller by who can never start."""
+def test_a_refused_podgroup_requests_nothing(permit: Permit | None) -> None:
+    """No fair share becomes smaller by a PodGroup that can never start."""
     objects = (node("a", gpu=8), group("g", minMember=1, queue="q"), pod("p", "g"))
     standalone = pod("b")
 
@@ -275,7 +275,7 @@ def bound(found: EncodedSnapshot) -> set[str]:
 
 _RESERVED = '{"default": {"nodes": {"a": 1}, "cause": "repair"}}'
 
-# minimum, pods that run, pods that wait, slots -> who is bound, and what the queue asks for
+# minimum, running and pending pods, reserved places -> bound pods, and what the queue requests
 RUNNING: list[Case[tuple[int, int, int, str], tuple[int, int]]] = [
     Case("it has all", (2, 2, 0, ""), (0, 2)),
     Case("it wants more than it needs", (2, 2, 2, ""), (0, 2)),
@@ -289,10 +289,10 @@ RUNNING: list[Case[tuple[int, int, int, str], tuple[int, int]]] = [
 
 @pytest.mark.parametrize("permit", [Permit.REFUSED, Permit.UNASKED, None])
 @pytest.mark.parametrize("case", RUNNING, ids=ids)
-def test_who_runs_goes_on_and_does_not_grow(
+def test_a_running_podgroup_stays_and_does_not_grow(
     case: Case[tuple[int, int, int, str], tuple[int, int]], permit: Permit | None
 ) -> None:
-    """It may be made whole again; nothing is taken from it, whatever is known by now."""
+    """Lost pods may be replaced, and nothing is taken from it, whatever the permit."""
     minimum, running, pending, reserved = case.given
     notes = {"annotations": {RESERVED: reserved}} if reserved else {}
     found = found_in(
@@ -311,7 +311,7 @@ def test_who_runs_goes_on_and_does_not_grow(
     assert podgroup_of(found, "g").prefilter_failure is None
 
 
-def test_who_runs_with_permission_grows() -> None:
+def test_a_running_podgroup_with_a_permit_grows() -> None:
     """As far as there is room."""
     found = found_in(
         node("a", gpu=8),
@@ -324,7 +324,7 @@ def test_who_runs_with_permission_grows() -> None:
 
 
 def test_a_nomination_is_no_start() -> None:
-    """Who was promised a node while he might use his queue does not start when he may not."""
+    """A PodGroup that was nominated while its permit was granted does not start without it."""
     is_pending = pod("p", "g", status={"nominatedNodeName": "a"})
     objects = (node("a", gpu=8), group("g", minMember=1, queue="q"), is_pending)
     assert bound(found_in(*objects, permit=Permit.REFUSED)) == set()

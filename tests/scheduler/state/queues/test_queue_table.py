@@ -1,4 +1,4 @@
-"""Queues: their shares, what they have, and which cannot be used (rules 11 and 12)."""
+"""Queues: their shares, their usage, and which cannot be used (rules 11 and 12)."""
 
 import json
 import time
@@ -34,7 +34,7 @@ def _bounds(number: Any) -> dict[str, Any]:
 
 
 def test_what_counts_otherwise_is_reported() -> None:
-    """The queue takes units, and each value is named with what counts in its place."""
+    """The queue takes PodGroups; each value is named with what counts in its place."""
     wrong = {"quota": -2, "limit": -3, "overQuotaWeight": -1}
     odd = queue("odd", resources={"gpu": wrong}, reclaimMinRuntime="-1s")
 
@@ -78,7 +78,7 @@ def test_shares(case: Case[dict[str, Any], tuple[list[int], list[float]]]) -> No
 
 
 def test_no_bound() -> None:
-    """-1 means that."""
+    """-1 means unlimited."""
     found = encode_objects(queue(priority=7)).snapshot.queues
 
     assert (found.quota.tolist(), found.limit.tolist()) == ([[-1] * 3], [[-1] * 3])
@@ -95,7 +95,7 @@ _NO_GOAL = (
     "quota-only: it counts as fair-share"
 )
 
-# what a queue says of reclaim below it -> whether that ends at quotas, and what is told
+# the annotation of a queue -> whether its children reclaim up to quotas only, and the warnings
 GOALS: list[Case[str | None, tuple[tuple[bool, ...], list[str]]]] = [
     Case("nothing", None, ((), [])),
     Case("as KAI has it", "fair-share", ((), [])),
@@ -106,7 +106,7 @@ GOALS: list[Case[str | None, tuple[tuple[bool, ...], list[str]]]] = [
 
 @pytest.mark.parametrize("case", GOALS, ids=ids)
 def test_goals(case: Case[str | None, tuple[tuple[bool, ...], list[str]]]) -> None:
-    """The queue goes on with what cannot be meant."""
+    """An invalid value leaves the queue usable."""
     found = encode_objects(_goals(case.given))
     reported = [one.message for one in found.warnings]
     assert (
@@ -120,7 +120,7 @@ def test_goals(case: Case[str | None, tuple[tuple[bool, ...], list[str]]]) -> No
 
 
 def test_an_unknown_annotation_is_reported() -> None:
-    """Also of a queue that has been there for long."""
+    """Also of a queue that was there before."""
     notes = {"annotations": {"trainer-kai.dev/reclaim-gaol": "quota-only"}}
     found = encode_objects(queue("b", meta=notes))
     assert [one.message for one in found.warnings] == [
@@ -134,7 +134,7 @@ def test_an_unknown_annotation_is_reported() -> None:
 
 
 def test_a_number_beyond_all_is_reported() -> None:
-    """Another one counts in its place; -1 is the word for no bound."""
+    """Another one counts in its place; -1 means unlimited."""
     share = {"quota": 10**15, "limit": 1e30, "overQuotaWeight": 1e9}
     found = encode_objects(queue("b", resources={"gpu": share, "memory": share}))
 
@@ -147,7 +147,7 @@ def test_a_number_beyond_all_is_reported() -> None:
     ]
 
 
-def test_another_goal_is_heard() -> None:
+def test_another_goal_counts_at_once() -> None:
     """Though nothing else of the queue has changed."""
     rows = [
         QueueTable({"b": cluster_cache(_goals(goal)).queues["b"]})
@@ -180,7 +180,7 @@ _USABLE = [
     queue("inner"),
     queue("in", parentQueue="inner"),
 ]
-# more queues, the queue that a group names → the verdict, and what its message says
+# more queues, the queue that a PodGroup names → the reason, and the message
 FAILURES = [
     Case("it exists", ([], "q"), None),
     Case("it does not", ([], "x"), ("QueueMissing", "queue x does not exist; there are in, q")),
@@ -217,8 +217,8 @@ FAILURES = [
 
 
 @pytest.mark.parametrize("case", FAILURES, ids=ids)
-def test_bars(case: Case[tuple[list[Any], str], tuple[str, str] | None]) -> None:
-    """What is wrong with a queue is told of the units in it, and of no others."""
+def test_failures(case: Case[tuple[list[Any], str], tuple[str, str] | None]) -> None:
+    """A fault of a queue is a failure of the PodGroups in it, and of no others."""
     more, name = case.given
 
     found = encode_objects(
@@ -247,7 +247,7 @@ def _used(found: SnapshotQueues, name: str) -> tuple[int, int, int]:
 
 _TERMINATING = {"deletionTimestamp": "2026-01-05T07:59:00Z"}
 _STUCK = {"deletionTimestamp": "2026-01-05T07:00:00Z"}
-# a pod of a group → GPUs that its queue has, of them those that stay, and that it asks for
+# a pod of a PodGroup → GPUs of its queue: allocated, non-preemptible and requested
 USAGE = [
     Case("it waits", ("g", {}), (0, 0, 1)),
     Case("it is there", ("g", {"node": "a"}), (1, 0, 1)),
@@ -280,8 +280,8 @@ USAGE = [
 
 
 @pytest.mark.parametrize("case", USAGE, ids=ids)
-def test_charges(case: Case[tuple[str, dict[str, Any]], tuple[int, int, int]]) -> None:
-    """On all levels; what misconfigured units ask for takes nothing from others."""
+def test_usage(case: Case[tuple[str, dict[str, Any]], tuple[int, int, int]]) -> None:
+    """On all levels; misconfigured PodGroups request nothing."""
     name, given_fields = case.given
 
     found = encode_objects(
@@ -298,7 +298,7 @@ def test_charges(case: Case[tuple[str, dict[str, Any]], tuple[int, int, int]]) -
 
 
 def test_priorities() -> None:
-    """A class, else the default class with the smallest value; from 100 on nobody is preempted."""
+    """That of a class, else of the smallest default class; from 100 on it is non-preemptible."""
     classes = [
         make_object("PriorityClass", "build", value=100),
         make_object("PriorityClass", "usual", value=70, globalDefault=True),
@@ -329,8 +329,8 @@ def test_priorities() -> None:
     ]
 
 
-def test_a_class_that_a_label_may_not_choose_counts_for_nothing() -> None:
-    """Neither for a gang nor for a pod on its own, unless its pods name it in their spec."""
+def test_a_class_that_a_label_may_not_name_does_not_count() -> None:
+    """Neither for a PodGroup nor for a standalone pod, unless pods name it in their spec."""
     high: dict[str, Any] = {"priorityClassName": "high"}
     found = encode_objects(
         make_object("PriorityClass", "high", value=10**9),
@@ -364,7 +364,7 @@ def test_a_class_that_a_label_may_not_choose_counts_for_nothing() -> None:
 
 
 def test_classes_that_a_site_does_not_offer() -> None:
-    """As those of the system; a gang that waits is Misconfigured."""
+    """As those of the system; a pending PodGroup is Misconfigured."""
     objects = [make_object("PriorityClass", name, value=60) for name in ("build", "other")]
     records = [group("a", priorityClassName="build"), group("b", priorityClassName="other")]
     pods = [pod("pa", "a"), pod("pb", "b")]
@@ -383,7 +383,7 @@ def test_classes_that_a_site_does_not_offer() -> None:
 
 
 def test_a_quota_that_comes_and_goes() -> None:
-    """It concerns its namespace only, and what of it says something of priorities."""
+    """It concerns its namespace only, and only by its scopes of priority classes."""
     state = ClusterState(StateOptions(now=NOW, default_queue="q"))
     high: dict[str, Any] = {"priorityClassName": "high"}
     quota = make_object(
@@ -424,7 +424,7 @@ def test_a_quota_that_comes_and_goes() -> None:
 
 @pytest.mark.parametrize("names", ["aba", "bab"])
 def test_the_quota_that_is_named_does_not_depend_on_the_order_of_events(names: str) -> None:
-    """Of several that count a class it is the first by name, whichever has changed last."""
+    """Of several that count a class the first by name is named, whichever has changed last."""
     state = ClusterState(StateOptions(now=NOW, default_queue="q"))
     quotas = [
         make_object(
@@ -451,7 +451,7 @@ def test_the_quota_that_is_named_does_not_depend_on_the_order_of_events(names: s
 
 
 def test_a_class_counts_once_all_pods_have_come() -> None:
-    """Until then the API server has not admitted all of them; and again when one is gone."""
+    """Until then the API server has not admitted all of them; so too when one is gone."""
     state = ClusterState(StateOptions(now=NOW, default_queue="q"))
     high: dict[str, Any] = {"priorityClassName": "high"}
     expected = {"subGroupPrefix": "l-", "replicas": 1, "count": 2, "priorityClassName": "high"}
@@ -484,14 +484,14 @@ def _failures(podgroup: PodGroupInfo) -> tuple[PreFilterFailure | None, PreFilte
 
 
 def test_without_classes_the_priority_is_50() -> None:
-    """As KAI's train."""
+    """That of KAI's class train."""
     found = encode_objects(group("g", priorityClassName="build"), pod("p", "g")).snapshot
 
     assert (found.podgroups[0].priority, found.podgroups[0].is_preemptible) == (50, True)
 
 
 @pytest.mark.parametrize(("label", "row"), [("other", 0), ("", 1)])
-def test_the_queue_of_a_pod_without_a_group(label: str, row: int) -> None:
+def test_the_queue_of_a_standalone_pod(label: str, row: int) -> None:
     """Its label, else the default."""
     labels = {"kai.scheduler/queue": label}
 
@@ -501,7 +501,7 @@ def test_the_queue_of_a_pod_without_a_group(label: str, row: int) -> None:
 
 
 def _chain(length: int, top: str = "") -> list[Any]:
-    """Return queues, each above the next; by name from top to bottom or the other way round."""
+    """Return queues, each the parent of the next, by name downwards or upwards."""
     parents = (f"q{number - 1:04}" if number else top for number in range(length))
     return [queue(f"q{number:04}", parentQueue=parent) for number, parent in enumerate(parents)]
 

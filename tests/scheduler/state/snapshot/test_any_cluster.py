@@ -63,12 +63,12 @@ _AFFINITY = encode(cluster_cache(*_OBJECTS), StateOptions(now=NOW))
 @settings(max_examples=examples(10))
 @given(st.permutations(_OBJECTS))
 def test_the_order_of_objects_does_not_matter(objects: list[dict[str, Any]]) -> None:
-    """Rows and codes may be others; what they say is the same."""
+    """Rows and encoding may differ; the dump is the same."""
     assert difference(encode(cluster_cache(*objects), StateOptions(now=NOW)), _AFFINITY) is None
 
 
 def test_uids_may_be_missing() -> None:
-    """Then names decide."""
+    """Then names decide the order."""
     pods = [pod(name, meta={"uid": ""}) for name in "cab"]
 
     one, other = (
@@ -80,7 +80,7 @@ def test_uids_may_be_missing() -> None:
 
 
 def test_an_empty_cluster() -> None:
-    """It is one as well."""
+    """It has a snapshot as well."""
     snapshot = encode(Cluster(), StateOptions(now=NOW)).snapshot
 
     assert (snapshot.podgroups, snapshot.total, snapshot.now) == ((), (0, 0, 0), NOW)
@@ -174,7 +174,7 @@ def _groups(draw: st.DrawFn, name: str) -> dict[str, Any]:
 def _clusters(draw: st.DrawFn) -> list[dict[str, Any]]:
     share = {"quota": draw(st.sampled_from([-1, 0, 1e300, -5, 0.1])), "limit": 10**40}
     bounds = {"gpu": share, "cpu": share, "memory": share}
-    parents = _TEXT.filter(lambda name: name != "q")  # a child would rightly close that to units
+    parents = _TEXT.filter(lambda name: name != "q")  # a child would make "q" an inner queue
     return [
         draw(_groups("x")),
         draw(_groups("1")),
@@ -189,7 +189,7 @@ def _clusters(draw: st.DrawFn) -> list[dict[str, Any]]:
 @settings(max_examples=examples(30))
 @given(_clusters())
 def test_garbage_does_not_change_other_podgroups(objects: list[dict[str, Any]]) -> None:
-    """Whatever stands in objects that can be read at all, the unit beside them is as it was."""
+    """Whatever readable objects contain, the PodGroup beside them is as it was."""
     sound = [queue(), group("sound"), pod("s", "sound", node="b"), pod("t", "sound")]
 
     found = encode(cluster_cache(*sound, *objects), StateOptions(now=NOW, default_queue="x"))
@@ -204,7 +204,7 @@ def test_garbage_does_not_change_other_podgroups(objects: list[dict[str, Any]]) 
 
 
 def test_podgroups_are_named_after_their_owners() -> None:
-    """In sentences a TrainJob and a pod on its own have no uid; other groups keep their names."""
+    """In messages a TrainJob and a standalone pod have no uid; other PodGroups keep their names."""
     uid = "6f1a4c7e-0000-4000-8000-000000000001"
     names = [f"pg-job-{uid}", f"pg-stages-{uid}-launcher", "pg-by-hand"]
     standalone = pod("alone", meta={"uid": uid})

@@ -1,4 +1,4 @@
-"""A state that was given every change says the same as one that is given all at once."""
+"""A state that gets every change has the same snapshot as one that gets all at once."""
 
 from dataclasses import replace
 from typing import Any, Final
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scheduler.core.messages import rejection_message
 from scheduler.core.plan import plan
 from scheduler.policies.registry import PolicySelection, build_policies
-from scheduler.state.commands import read_commands
+from scheduler.state.commands import commands_from_plan
 from scheduler.state.inputs import StateOptions
 from scheduler.state.snapshot.cluster_state import ClusterState, encode
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot, dump
@@ -28,8 +28,8 @@ _PLACES: Final = [node("a", labels={"zone": "x"}), node("b", labels={"zone": "y"
 
 
 @pytest.mark.parametrize("turn", TRANSITIONS, ids=[turn.name for turn in TRANSITIONS])
-def test_after_a_change_a_state_says_what_a_fresh_one_says(turn: Transition) -> None:
-    """Also when it is told twice, and when everything is told once more."""
+def test_after_a_change_the_snapshot_is_that_of_a_new_state(turn: Transition) -> None:
+    """Also when it is put twice, and when all objects are put once more."""
     state = ClusterState(OPTIONS)
     for one in (queue(), *_PLACES, *turn.before):
         apply_change(state, one)
@@ -46,14 +46,14 @@ def test_after_a_change_a_state_says_what_a_fresh_one_says(turn: Transition) -> 
 
 
 def _labelled(name: str, app: str) -> Pod:
-    """Return a pod with labels of its own, which nothing else keeps alive."""
+    """Return a pod with labels that no other object refers to."""
     _, _, found = decode_object(pod(name))
     meta = msgspec.structs.replace(found.metadata, labels={"app": app})
     return Pod(metadata=meta, spec=found.spec, status=found.status)
 
 
 def test_an_identity_is_only_good_while_its_object_lives() -> None:
-    """Other labels may come to lie where those of a pod lay that is gone."""
+    """Labels of a new pod may get the memory, and the identity, of those of a deleted one."""
     state = ClusterState(OPTIONS)
     term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "1"}}}
     near = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
@@ -67,15 +67,15 @@ def test_an_identity_is_only_good_while_its_object_lives() -> None:
     state.pods.put(Key("ns", "gone"), None)
     state.snapshot(NOW)
 
-    del labels  # nobody else had them any more
+    del labels  # that was the last reference
     others = [_labelled("new", "2") for _ in range(1000)]
     (new,) = (one for one in others if id(one.metadata.labels) == identity)
     state.pods.put(Key("ns", "new"), new)
     state.check(NOW)
 
 
-def test_what_was_handed_out_does_not_change() -> None:
-    """A plan is made of it while the state hears of more."""
+def test_a_returned_snapshot_does_not_change() -> None:
+    """A plan is made from it while the state gets changes."""
     state = ClusterState(OPTIONS)
     for one in (queue(), *_PLACES, pod("p", node="a"), pod("q")):
         apply_change(state, one)
@@ -95,7 +95,7 @@ def test_what_was_handed_out_does_not_change() -> None:
 
 
 def test_a_state_that_is_mostly_empty_begins_anew() -> None:
-    """Slots of pods that have gone cost as much as others."""
+    """Rows of pods that are gone cost as much as others."""
     state = ClusterState(OPTIONS)
     names = [f"p{n}" for n in range(300)]
     for one in (*_PLACES, *(pod(name, node="a") for name in names)):
@@ -115,10 +115,10 @@ _CASES = [[*turn.before, *turn.changes] for turn in TRANSITIONS]
 
 @settings(max_examples=examples(20))
 @given(st.lists(st.tuples(st.sampled_from(_CASES) | changes(), st.sampled_from([0, 60, -90]))))
-def test_whatever_happens_a_state_says_what_a_fresh_one_says(
+def test_after_any_changes_the_snapshot_is_that_of_a_new_state(
     happened: list[tuple[list[ObjectChange], int]],
 ) -> None:
-    """And it comes to the same plan."""
+    """And the plan is the same."""
     state, now = ClusterState(OPTIONS), NOW
     for some, seconds in happened:
         for change in some:
@@ -131,8 +131,8 @@ def test_whatever_happens_a_state_says_what_a_fresh_one_says(
 
 
 def _commands(encoded: EncodedSnapshot) -> list[Any]:
-    """Return what is to be done, and what is told of those who wait."""
-    commands = read_commands(encoded, plan(encoded.snapshot, POLICIES))
+    """Return the commands for a plan, and its rejections."""
+    commands = commands_from_plan(encoded, plan(encoded.snapshot, POLICIES))
     reported = [
         (it.group, it.reason, rejection_message(encoded.snapshot, it.rejection))
         for it in commands.unschedulable

@@ -38,7 +38,7 @@ def _queue(name: str, parent: str, quota: int, limit: int) -> Fields:
 
 
 def _podgroup_expecting(name: str, queue: str, requested: Fields, count: int) -> Fields:
-    """Return a group of which so many pods come later."""
+    """Return a PodGroup that expects so many pods."""
     anticipated = {"subGroupPrefix": "later-", "replicas": 1, "count": count, "requests": requested}
     notes = {"trainer-kai.dev/anticipated": json.dumps({"later": [anticipated]})}
     podsets = [{"name": "first", "minMember": 1}, {"name": "later-0", "minMember": 1}]
@@ -47,7 +47,7 @@ def _podgroup_expecting(name: str, queue: str, requested: Fields, count: int) ->
 
 @st.composite
 def _podgroups(draw: st.DrawFn) -> list[Fields]:
-    """Return groups with a few pods, and pods that are expected of them."""
+    """Return PodGroups with a few pods, and with expected pods."""
     found: list[Fields] = []
     for at in range(draw(st.integers(1, 4))):
         name, requested = f"g{at}", draw(_REQUESTED)
@@ -89,7 +89,7 @@ def _amounts(snapshot: Snapshot) -> dict[str, Any]:
 @settings(max_examples=examples(100), deadline=None)
 @given(_clusters())
 def test_no_amount_is_negative_or_wraps(found: EncodedSnapshot) -> None:
-    """Nor is anything that a plan makes of them, and the plan keeps all that must hold."""
+    """Nor is any of a plan, and the plan keeps all invariants."""
     for name, amounts in _amounts(found.snapshot).items():
         assert (amounts >= 0).all(), name
         assert (amounts <= SUM_MOST).all(), name
@@ -100,8 +100,8 @@ def test_no_amount_is_negative_or_wraps(found: EncodedSnapshot) -> None:
 
 @settings(max_examples=examples(20), deadline=None)
 @given(st.integers(1, 99_999), st.sampled_from([*ResourceKind]))
-def test_the_queues_above_have_what_those_below_have(count: int, kind: ResourceKind) -> None:
-    """As far as it is counted at all, to the last byte."""
+def test_queues_have_the_amounts_of_their_descendants(count: int, kind: ResourceKind) -> None:
+    """Up to the largest amount, to the last byte."""
     name = ("cpu", "memory", "nvidia.com/gpu")[kind]
     asked = Counter(left=2**45 - 1, middle=2**44 + 3, right=2**45)
     objects = [_queue(of, above, -1, -1) for of, above in _QUEUES.items()]

@@ -1,4 +1,4 @@
-"""GPUs that pods share: running pods hold theirs, waiting pods get a reason."""
+"""GPUs that pods share: running pods use theirs, pending pods get a failure."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def _pod_on(device: str) -> dict[str, Any]:
 
 
 def _reserved(device: str) -> dict[str, Any]:
-    """Return a pod that keeps a device for those that share it."""
+    """Return a reservation pod, which holds a device for the pods that share it."""
     return {
         "node": "a",
         "labels": {"app": "kai-resource-reservation", "runai-gpu-group": device},
@@ -105,7 +105,7 @@ DEVICES = [
 def test_devices(
     case: Case[list[dict[str, Any]], tuple[list[tuple[str, int, int]], tuple[int, int]]],
 ) -> None:
-    """A shared device is one less for everybody else."""
+    """A shared device is one less for all other pods."""
     pods = [pod(f"p{i}", **pod_fields) for i, pod_fields in enumerate(case.given)]
 
     found = encode_objects(node("a", labels={"nvidia.com/gpu.memory": "40099"}), *pods).snapshot
@@ -118,7 +118,7 @@ def test_devices(
 
 
 _NOT_YET = "and this scheduler cannot place that yet"
-# what a pod asks for → what is in the way
+# the requests of a pod → its pre-filter failure
 WAITING = [
     Case("a part", _HALF, f"pod p has the annotation gpu-fraction: it shares a GPU, {_NOT_YET}"),
     Case(
@@ -135,16 +135,16 @@ WAITING = [
 
 
 @pytest.mark.parametrize("case", WAITING, ids=ids)
-def test_who_waits_for_a_part_of_a_device(case: Case[dict[str, Any], str]) -> None:
-    """It is said, and never bound as if it asked for nothing."""
+def test_a_pending_pod_with_a_part_of_a_device(case: Case[dict[str, Any], str]) -> None:
+    """It has a failure, and is never bound as if it requested nothing."""
     found = encode_objects(node("a"), pod("p", **case.given))
 
     assert prefilter_failure_of(found, "pg-p-p") == ("NoNodeMatches", case.want)
     assert podset_of(found, "pg-p-p").pending == (0,)
 
 
-def test_the_shape_of_a_part() -> None:
-    """It asks for no whole device, and counts for its queue."""
+def test_the_signature_of_a_part() -> None:
+    """It requests no whole device, and counts for its queue."""
     found = encode_objects(
         node("a"),
         pod("p", asks={}, annotations={"gpu-fraction": "0.5", "gpu-fraction-num-devices": "2"}),
@@ -166,7 +166,7 @@ def test_the_shape_of_a_part() -> None:
 
 
 def test_of_several_failures_the_first_reason_is_reported() -> None:
-    """Whatever stands first in the pod."""
+    """Whatever is first in the pod."""
     asked: dict[str, Any] = {"labels": {"kai.scheduler/queue": "x"}, **_HALF}
 
     found = encode_objects(node("a"), pod("p", **asked))
