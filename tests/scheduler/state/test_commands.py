@@ -210,7 +210,7 @@ def test_an_unchanged_annotation_is_not_written() -> None:
         Case("nothing was decided", None, []),
         Case("it found no room", UnschedulableReason.NO_CAPACITY, ["p"]),
         Case("a bound of its queue is in the way", UnschedulableReason.EXCEEDS_LIMIT, ["p"]),
-        Case("one of its pods is made anew", UnschedulableReason.PODS_MISSING, []),
+        Case("one of its pods is created again", UnschedulableReason.PODS_MISSING, []),
     ],
     ids=ids,
 )

@@ -58,7 +58,7 @@ CASES: list[Case[tuple[Any, ...], list[str]]] = [
     Case("the stage after has not begun", (_STAGES, [job("a-0", 4)]), []),
     Case("who started together runs again together", (_TOGETHER, [job("a-0", 4)]), ["a-0"]),
     Case("it runs in rounds", ([replicated("a")], [job("a-0", 5, completions=8)]), []),
-    Case("it is of no unit", ([replicated("a")], [job("other-0", 1)]), []),
+    Case("it is of no PodGroup", ([replicated("a")], [job("other-0", 1)]), []),
 ]
 
 

@@ -64,7 +64,7 @@ KNOWN: list[Case[tuple[Permit | None, bool], str | None]] = [
     Case("refused", (Permit.REFUSED, True), MAY_NOT),
     Case("refused, in a file", (Permit.REFUSED, False), MAY_NOT),
     Case("not known yet", (None, True), BEING_REVIEWED),
-    Case("nobody answers", (Permit.UNASKED, True), NOT_REVIEWED),
+    Case("no answer", (Permit.UNASKED, True), NOT_REVIEWED),
 ]
 
 

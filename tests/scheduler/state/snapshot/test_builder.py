@@ -59,7 +59,7 @@ def test_an_identity_is_only_good_while_its_object_lives() -> None:
     near = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     for one in (*_PLACES, pod("q", affinity=near)):
         apply_change(state, one)
-    for name in ("kin", "gone"):
+    for name in ("alike", "gone"):
         state.pods.put(Key("ns", name), _labelled(name, "1"))
         state.snapshot(NOW)
     labels = state.cluster.pods[Key("ns", "gone")].metadata.labels

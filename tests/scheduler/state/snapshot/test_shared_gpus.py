@@ -87,14 +87,14 @@ DEVICES = [
         ],
         ([("x", 260, 0)], (7000, 0)),
     ),
-    Case("a pod that only keeps a device", [_reserved("x")], ([], (8000, 0))),
+    Case("a reservation pod alone", [_reserved("x")], ([], (8000, 0))),
     Case(
-        "a pod that says so elsewhere",
+        "a reservation pod in another namespace",
         [_pod_on("x"), {**_reserved("x"), "asks": {}, "meta": {"namespace": "ns"}}],
         ([], (8000, 0)),
     ),
     Case(
-        "whoever says so elsewhere",
+        "a pod with a label of the reservation pods",
         [{"node": "a", "labels": {"app": "kai-resource-reservation"}}],
         ([], (7000, 0)),
     ),
