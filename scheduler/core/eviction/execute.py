@@ -424,7 +424,7 @@ class EvictionSession:
         self.allocated.add(row)
         self.preemptors.add(row)
         self.failures.forget(row)
-        if "tenants" in self.__dict__:
+        if "pool" in self.__dict__:
             for eviction_unit in self.pool.protect(row):
                 self.victim_order.drop(eviction_unit)
 
