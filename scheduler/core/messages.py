@@ -150,7 +150,11 @@ _MAX_LISTED: Final = 3  # of bounds, taints, labels and resources
 _MIB: Final = 2**20
 _GIB: Final = 2**30
 _NOTHING: Final[Mapping[int, int]] = MappingProxyType({})
-_UNIT_OF: Final = {ResourceKind.CPU: "CPU", ResourceKind.MEMORY: "memory", ResourceKind.GPU: "GPU"}
+_KIND_NAMES: Final = {
+    ResourceKind.CPU: "CPU",
+    ResourceKind.MEMORY: "memory",
+    ResourceKind.GPU: "GPU",
+}
 _FIT_ERRORS: Final = {
     FitErrorReason.CORDONED: ("is cordoned", "are cordoned"),
     FitErrorReason.NOT_READY: ("is not ready", "are not ready"),
@@ -200,11 +204,11 @@ def rejection_message(snapshot: Snapshot, rejection: Rejection) -> str:
 
 
 def _earlier_podgroup(snapshot: Snapshot, earlier_podgroup: EarlierPodGroup) -> str:
-    name, needed_pods = (
+    name, amounts = (
         snapshot.podgroups[earlier_podgroup.podgroup].name,
         zip(RESOURCE_KINDS, earlier_podgroup.requested, strict=True),
     )
-    needs = _listed(_at_least(kind, number) for kind, number in needed_pods if number > 0)
+    needs = _listed(_at_least(kind, number) for kind, number in amounts if number > 0)
     report = f"What others may have to give back is first for {name}, which asks for {needs}"
     if earlier_podgroup.ineligibility is None:
         return report
@@ -347,10 +351,10 @@ def _fit_errors(snapshot: Snapshot, details: FitErrors) -> str:
     if details.needed == 1:
         new_validator = "it asks for"
     nodes = len(snapshot.nodes.names)
-    found = _listed(_node_reasons(snapshot, details)) or "there is none"
+    reasons = _listed(_node_reasons(snapshot, details)) or "there is none"
     remedy = _remedy(resources, details, signature)
     of = f"{_nodes_after(details.placed)} {_nodes(nodes)}"
-    return f"{new_validator} {requests or 'nothing'}. {of} {found}. {remedy}"
+    return f"{new_validator} {requests or 'nothing'}. {of} {reasons}. {remedy}"
 
 
 def _nodes_after(placed: int) -> str:
@@ -500,7 +504,7 @@ def _request(resources: ResourceColumns, resource: int, number: int) -> str:
         return _amount(resources, resource, number)
     kind = resources.kinds[resource]
     is_named = kind != NONE and (kind != ResourceKind.GPU or resource in resources.gpus)
-    podgroup = _UNIT_OF[ResourceKind(kind)] if is_named else resources.names[resource]
+    podgroup = _KIND_NAMES[ResourceKind(kind)] if is_named else resources.names[resource]
     return f"more {podgroup} than any node can have"
 
 
@@ -525,7 +529,7 @@ def _at_least(kind: ResourceKind, number: int) -> str:
 
 def _amount_of_kind(kind: ResourceKind, number: int) -> str:
     if kind != ResourceKind.MEMORY:
-        return f"{_short(number / 1000)} {_UNIT_OF[kind]}"
+        return f"{_short(number / 1000)} {_KIND_NAMES[kind]}"
     if 0 < number < _GIB / 100:
         return f"{_short(number / _MIB)} MiB memory"
     return f"{_short(number / _GIB)} GiB memory"
@@ -544,15 +548,15 @@ def _nodes(number: int) -> str:
     return f"{number} node" if number == 1 else f"{number} nodes"
 
 
-def _listed(tasks: Iterable[str]) -> str:
-    return ", ".join(tasks)
+def _listed(parts: Iterable[str]) -> str:
+    return ", ".join(parts)
 
 
-def _or(tasks: list[str]) -> str:
-    return _listed([*tasks[:-1], f"or {tasks[-1]}"] if tasks[1:] else tasks)
+def _or(parts: list[str]) -> str:
+    return _listed([*parts[:-1], f"or {parts[-1]}"] if parts[1:] else parts)
 
 
-def _first_listed(tasks: Iterable[str], between: str = ", ") -> str:
+def _first_listed(parts: Iterable[str], between: str = ", ") -> str:
     """Return the first of some parts, and that there are more."""
-    report = [*islice(tasks, _MAX_LISTED + 1)]
+    report = [*islice(parts, _MAX_LISTED + 1)]
     return between.join(report[:_MAX_LISTED]) + (", …" if report[_MAX_LISTED:] else "")

@@ -54,7 +54,7 @@ _ON_FREE_RESOURCES: Final = frozenset({"room", "nodes"})
 
 
 class PlacementAttempt(NamedTuple):
-    """What a unit takes at its turn."""
+    """What a PodGroup takes when it is attempted next."""
 
     tasks: Tasks
     amounts: Amounts
@@ -63,11 +63,11 @@ class PlacementAttempt(NamedTuple):
 
 
 class Session:
-    """What was decided so far, and how far each unit is."""
+    """What a plan has decided so far, and what is next of each PodGroup."""
 
     def __init__(self, snapshot: Snapshot, policies: Policies, fair_shares: Ints) -> None:
         self.allocations: Final[list[PodGroupAllocation]] = []
-        self._unbound = 0  # of them, the first so many are not carried out
+        self._unbound_count = 0  # of the allocations, the first so many are not carried out
         self.rejections: Final[dict[int, Rejection]] = {}
         self.snapshot: Final = snapshot
         self.policies: Final = policies
@@ -80,25 +80,24 @@ class Session:
         self.statement: Final = Statement(snapshot)
         self.placer: Final = Placer(self.statement, policies)
         self._empty_cluster_fit: Final = EmptyClusterFit(self.placer, self.usage)
-        evicted_steps: Final[dict[int, PlacementAttempt]] = {}
-        self.attempts: Final = evicted_steps
-        self._requested: Final = lambda row: (
-            evicted_steps[row].amounts
-        )  # no method: that would be a circle
+        attempts: Final[dict[int, PlacementAttempt]] = {}
+        self.attempts: Final = attempts
+        # No method: that would be a reference cycle.
+        self._requested: Final = lambda row: attempts[row].amounts
         self._nominated_podgroups: Final = NominatedPodGroups(snapshot, self.usage)
         self._nominated_capacity: Final = NominatedCapacity(snapshot, self.statement, self.usage)
         self._releasing: Final = ReleasingPods(snapshot, self.usage)
         self._assigned: dict[int, AssignedTasks] = {}
         self._elastic: dict[int, ElasticTasks] = {}
-        self._pending: dict[int, int] = {}  # pods of units that are not placed
-        # Shapes for which there was no room, since the last admission; numbers if they are final.
-        # For those who may have something that is set aside by what it is.
+        self._pending: dict[int, int] = {}  # by PodGroup, pods that are not placed
+        # Signatures for which there was no room since the last allocation, by what is reserved that
+        # the PodGroup may use; with fit errors if they are final.
         self._failed_signatures: dict[tuple[NominationAccess, SignatureRuns], FitErrors | None] = {}
 
     def allocate(self) -> None:
-        """Give turns, round after round.
+        """Attempt all pending PodGroups, round after round.
 
-        In the first round is set aside what was promised; after it there may be more room.
+        In the first round what is nominated is reserved; after it there may be more room.
         """
         rows = list(self._attemptable())
         self._reserve_nominated(rows)
@@ -111,46 +110,46 @@ class Session:
             is_last = True
 
     def allocate_without_binding(self) -> None:
-        """Give room as `run` does, and carry none of it out: for a plan that does not allocate.
+        """Place PodGroups as `allocate` does, and bind none: for a plan without that action.
 
-        A unit that there is room for keeps it from others, is not bound, and takes nothing.
+        A PodGroup that fits keeps its room from others, is not bound, and evicts no pods.
         """
         self.allocate()
-        self._unbound = len(self.allocations)
+        self._unbound_count = len(self.allocations)
         for one in self.allocations:
             self.rejections.pop(one.podgroup, None)
 
     @property
     def bindable(self) -> Sequence[PodGroupAllocation]:
-        """Return the admissions that are to be carried out."""
-        return self.allocations[self._unbound :]
+        """Return the allocations that are to be carried out."""
+        return self.allocations[self._unbound_count :]
 
     def jobs_order(
         self, rows: Iterable[int], nomination_rank: Callable[[int, int], int] | None = None
     ) -> JobsOrderByQueues:
-        """Return the order in which some units have their turns, by the *lateness* of queues."""
-        victim_order = keys_by_queue(
+        """Return the order in which PodGroups are attempted; *nomination_rank* comes first."""
+        keys = keys_by_queue(
             (self.snapshot.podgroups[row].queue, self.attempts[row].key) for row in rows
         )
         return JobsOrderByQueues(
             self.snapshot.queues,
             self.queue_order.key,
             self._requested,
-            victim_order,
+            keys,
             nomination_rank,
         )
 
-    def podgroup_key(self, row: int, at: int) -> PodGroupKey:
-        """Return the place in its queue of a unit that stands so."""
+    def podgroup_key(self, row: int, available_state: int) -> PodGroupKey:
+        """Return the key of a PodGroup in its queue, for a min_available_state."""
         podgroup = self.snapshot.podgroups[row]
-        return (*[of(podgroup, at) for of in self.policies.podgroup_order], row)
+        return (*[of(podgroup, available_state) for of in self.policies.podgroup_order], row)
 
     def assigned(self, row: int) -> AssignedTasks:
-        """Return what was placed of a unit so far."""
+        """Return what was placed of a PodGroup so far."""
         return self._assigned.get(row, _NONE_ASSIGNED)
 
     def has_reserved_places(self, row: int) -> bool:
-        """Say whether a unit would give up slots, which no other has."""
+        """Say whether a PodGroup would use reserved places, which no other has."""
         for podset_tasks in self.attempts[row].tasks:
             if podset_tasks.podset.reserved_places and self.assigned(row).unused_places(
                 podset_tasks.podset
@@ -159,9 +158,9 @@ class Session:
         return False
 
     def attempt(self, row: int, *, is_pipelined: bool) -> bool:
-        """Give a unit what it takes next, and what it can have beyond, if there is room.
+        """Place the next tasks of a PodGroup, and its elastic ones, if there is room.
 
-        If it *waits*, then for others to go, though there be room at once.
+        With *is_pipelined* it waits for evicted pods, even if there are idle resources.
         """
         if not self.place(row, is_pipelined=is_pipelined):
             return False
@@ -169,29 +168,29 @@ class Session:
         return True
 
     def place(self, row: int, *, is_pipelined: bool) -> bool:
-        """Give a unit what it takes next; what was told of it stands if there is no room."""
-        report = self.rejections.get(row)
+        """Place the next tasks of a PodGroup; its rejection stays as it is if they do not fit."""
+        rejection = self.rejections.get(row)
         if self._try(row, is_final=False, is_pipelined=is_pipelined):
             return True
-        if report is not None:
-            self.rejections[row] = report
+        if rejection is not None:
+            self.rejections[row] = rejection
         return False
 
     def awaits_own_releasing(self, row: int) -> bool:
-        """Say whether what goes of its own queues is in the way of a unit."""
+        """Say whether what its own queues are releasing is in the way of a PodGroup."""
         return self._releasing.refusal(row, self.attempts[row].amounts, self.refusal) is not None
 
     def place_elastic(self, row: int) -> None:
-        """Give a unit that was given something what it can have beyond."""
+        """Place more pods of a PodGroup as long as they fit."""
         while self._has_next_attempt(row) and self._try(row, is_final=True):
             pass
 
     def forget_failures(self) -> None:
-        """Let everything be tried again: there is room that was not there."""
+        """Let all signatures be tried again: more is free."""
         self._failed_signatures.clear()
 
     def release(self, queue: int, amounts: Amounts) -> None:
-        """Let a queue have less, whose pods were taken out of the ledger, and are going."""
+        """Refund a queue for pods that were evicted in the statement, and are releasing."""
         self.usage.refund(queue, amounts, is_non_preemptible=False)
         self._releasing.evict(queue, amounts)
         self.forget_failures()
@@ -199,9 +198,9 @@ class Session:
     def refusal(
         self, usage: Usage, row: int, amounts: Amounts | None = None
     ) -> QuotaRefusal | None:
-        """Say which bound of a queue is in the way of a unit, if its queues have so much.
+        """Return the bound of a queue that a PodGroup would exceed with a usage.
 
-        Of what it takes next, unless other *amounts* are given.
+        With its next tasks, unless other *amounts* are given.
         """
         more = self.attempts[row].amounts if amounts is None else amounts
         for quota in self.policies.quotas:
@@ -211,11 +210,11 @@ class Session:
         return None
 
     def stats(self) -> PlanStats:
-        """Return what was done."""
+        """Return the counts of the plan."""
         return PlanStats(len(self.bindable), len(self.rejections))
 
     def _attemptable(self) -> Iterator[int]:
-        """Yield every unit that can be tried; say why others cannot."""
+        """Yield the pending PodGroups that can be attempted; reject the others."""
         for row, podgroup in enumerate(self.snapshot.podgroups):
             if not _is_pending(podgroup):
                 continue
@@ -243,7 +242,7 @@ class Session:
             yield row
 
     def _round(self, rows: list[int]) -> list[int]:
-        """Give each unit a turn, and more to those that grow; return who failed."""
+        """Attempt each PodGroup, and again while it is placed; return those that failed."""
         failed = []
         first = len(self.allocations)
         jobs_order = self.jobs_order(
@@ -260,7 +259,7 @@ class Session:
         return failed
 
     def _reserve_nominated(self, rows: list[int]) -> None:
-        """Set aside what was promised to units that have no slots to go to."""
+        """Reserve what is nominated for PodGroups without reserved places."""
         if self._nominated_podgroups:
             self._nominated_capacity.reserve(
                 (row, [self.attempts[row].signatures, *self._later_nominations(row)])
@@ -270,7 +269,7 @@ class Session:
             )
 
     def _later_nominations(self, row: int) -> Iterator[SignatureRuns]:
-        """Yield the shapes of pods of a unit that were promised something beyond its next chunk."""
+        """Yield the signatures of nominated pods of a PodGroup beyond its next tasks."""
         tree, tasks = self.snapshot.podgroups[row].tree, self.attempts[row].tasks
         for pod in pending_after(tree, tasks, self.assigned(row)):
             signature = int(self.snapshot.pods.signature[pod])
@@ -278,7 +277,7 @@ class Session:
                 yield ((signature, 1),)
 
     def _add_nominated(self, rows: list[int]) -> bool:
-        """Take note of those who were promised something; say whether there are any."""
+        """Add the PodGroups that are nominated; say whether there are any."""
         nominated = self._nominated_podgroups
         return bool(nominated) and nominated.add_pending(
             row for row in rows if nominated.all_nominated(self.attempts[row].tasks)
@@ -300,7 +299,7 @@ class Session:
     def _place(
         self, row: int, *, is_final: bool, is_pipelined: bool = False
     ) -> PodGroupAllocation | None:
-        """Place what a unit takes next; None, and why is noted, if there is no room."""
+        """Place the next tasks of a PodGroup; None, and a rejection, if they do not fit."""
         tasks, amounts, signatures, _ = self.attempts[row]
         if self._nominated_capacity.release(row):
             self.forget_failures()
@@ -312,9 +311,9 @@ class Session:
             return None
         has_reserved_places = self.has_reserved_places(row)
         failed_key = self._nominated_capacity.access(row), signatures
-        own = self._releasing.refusal(row, amounts, self.refusal)
+        releasing_refusal = self._releasing.refusal(row, amounts, self.refusal)
         if not has_reserved_places and self._is_known_failure(failed_key, is_final=is_final):
-            self._reject_for_nodes(row, self._failed_signatures[failed_key], own)
+            self._reject_for_nodes(row, self._failed_signatures[failed_key], releasing_refusal)
             return None
         is_pipelined = is_pipelined or self._releasing.must_pipeline(row, amounts, self.refusal)
         checkpoint = self.statement.checkpoint
@@ -323,13 +322,13 @@ class Session:
             details = self._fit_errors(placed, signatures, is_final=is_final)
             if not has_reserved_places:
                 self._failed_signatures[failed_key] = details
-            self._reject_for_nodes(row, details, own)
-        elif own is None:
+            self._reject_for_nodes(row, details, releasing_refusal)
+        elif releasing_refusal is None:
             self._releasing.cover(row, placed, with_reserved_places=is_pipelined)
         elif not self._releasing.try_cover(row, placed, amounts, self.refusal):
             self.statement.roll_back(checkpoint)
             self._nominated_capacity.restore()
-            self._reject_for_bounds(row, own)
+            self._reject_for_bounds(row, releasing_refusal)
             return None
         self._nominated_capacity.restore()
         return None if isinstance(placed, PlacementFailure) else placed
@@ -337,7 +336,7 @@ class Session:
     def _place_tasks(
         self, row: int, tasks: Tasks, *, is_pipelined: bool
     ) -> PodGroupAllocation | PlacementFailure:
-        """Place a unit; if need be where others of its queue were promised room."""
+        """Place tasks; if need be on what is reserved for lower priorities of the queue."""
         assigned = self.assigned(row)
         placed = self.placer.place(row, tasks, assigned, is_pipelined=is_pipelined)
         if isinstance(placed, PlacementFailure) and self._nominated_capacity.may_use_lower_priority(
@@ -351,7 +350,7 @@ class Session:
     def _is_known_failure(
         self, failed_key: tuple[NominationAccess, SignatureRuns], *, is_final: bool
     ) -> bool:
-        """Say whether these found no room, nothing has changed since, and why is known if asked."""
+        """Say whether these did not fit and nothing has changed since; with the reason if final."""
         return failed_key in self._failed_signatures and not (
             is_final and self._failed_signatures[failed_key] is None
         )
@@ -359,10 +358,10 @@ class Session:
     def _fit_errors(
         self, failure: PlacementFailure, signatures: SignatureRuns, *, is_final: bool
     ) -> FitErrors | None:
-        """Return the numbers of a failure that may be the last; undo what was placed before it."""
+        """Return the fit errors of a failure if it may be the last; roll the statement back."""
         if is_final:
-            field = self.placer.ranking(failure.signature)
-            return collect_fit_errors(self.statement, field, failure, signatures)
+            ranking = self.placer.ranking(failure.signature)
+            return collect_fit_errors(self.statement, ranking, failure, signatures)
         self.statement.roll_back(failure.checkpoint)
         return None
 
@@ -375,14 +374,14 @@ class Session:
         self._failed_signatures.clear()
 
     def _has_next_attempt(self, row: int) -> bool:
-        """Say whether a unit that got some room wants more, and work out what."""
+        """Prepare the next attempt of a PodGroup that was placed; say whether there is one."""
         tasks = self.attempts[row].tasks
         self._pending[row] -= sum([len(podset_tasks.pods) for podset_tasks in tasks])
         if not self._pending[row]:
             return False
         podgroup = self.snapshot.podgroups[row]
         assigned = self._assigned.setdefault(row, AssignedTasks())
-        had_enough = row in self._elastic
+        was_elastic = row in self._elastic
         assigned.add(tasks)
         elastic_tasks = self._elastic.setdefault(row, ElasticTasks(podgroup.tree))
         more = elastic_tasks.next(assigned)
@@ -398,28 +397,28 @@ class Session:
                 prefilter_failure.retry_on,
             )
             return False
-        at = (
-            1 if had_enough else min_available_state(podgroup.tree, assigned)
-        )  # what comes on top can be spared
-        self.attempts[row] = self._attempt(row, more, assigned, at)
+        available_state = (
+            1 if was_elastic else min_available_state(podgroup.tree, assigned)
+        )  # elastic pods can be spared
+        self.attempts[row] = self._attempt(row, more, assigned, available_state)
         return True
 
     def _attempt(
-        self, row: int, tasks: Tasks, assigned: AssignedTasks, at: int
+        self, row: int, tasks: Tasks, assigned: AssignedTasks, available_state: int
     ) -> PlacementAttempt:
         signatures = self.placer.signature_runs(tasks)
         amounts = self._amounts(tasks, signatures, assigned)
-        key = self.podgroup_key(row, at)
+        key = self.podgroup_key(row, available_state)
         if self._nominated_podgroups:  # before others, but not before a larger priority
             first = min(1, len(key) - 1)
             key = (*key[:first], not self._nominated_podgroups.all_nominated(tasks), *key[first:])
-        could = self._empty_cluster_fit.fits_empty_cluster(
+        fits_empty_cluster = self._empty_cluster_fit.fits_empty_cluster(
             self.snapshot.podgroups[row].queue, amounts, signatures
         )
-        return PlacementAttempt(tasks, amounts, signatures, (not could, *key))
+        return PlacementAttempt(tasks, amounts, signatures, (not fits_empty_cluster, *key))
 
     def _amounts(self, tasks: Tasks, requested: SignatureRuns, assigned: AssignedTasks) -> Amounts:
-        """Return what a chunk adds to what its queue has: slots that are given up come off."""
+        """Return what tasks add to the usage of their queue: used reserved places come off."""
         signatures = self.snapshot.signatures
         cpu, memory, gpu = charged(signatures, requested)
         for podset, pods, _ in tasks:
@@ -434,11 +433,11 @@ class Session:
         self._reject(row, refusal.reason, refusal.details, retry_on)
 
     def _reject_for_nodes(
-        self, row: int, details: FitErrors | None, own: QuotaRefusal | None
+        self, row: int, details: FitErrors | None, releasing_refusal: QuotaRefusal | None
     ) -> None:
-        """Say that there was no room, or before that that it waits for what goes of its queues."""
-        if own is not None:
-            self._reject_for_bounds(row, own)
+        """Reject for want of nodes, or first for what its own queues are releasing."""
+        if releasing_refusal is not None:
+            self._reject_for_bounds(row, releasing_refusal)
         elif details is not None:
             self._reject(row, details.reason, details, _ON_FREE_RESOURCES)
 
@@ -459,8 +458,8 @@ class Session:
         details: RejectionDetails,
         retry_on: frozenset[str],
     ) -> None:
-        is_curable = isinstance(details, FitErrors) and details.is_resolvable
-        self.rejections[row] = Rejection(row, reason, details, is_curable, retry_on)
+        is_resolvable = isinstance(details, FitErrors) and details.is_resolvable
+        self.rejections[row] = Rejection(row, reason, details, is_resolvable, retry_on)
 
 
 def _elastic_failure(
@@ -474,15 +473,15 @@ def _existing_pods(podset: PodSet) -> int:
 
 
 def _is_only_reserving(podgroup: PodGroupInfo, tasks: Tasks) -> bool:
-    """Say whether a unit of which nothing is there would take slots that nothing holds."""
+    """Say whether tasks would only reserve places while no pod of the PodGroup runs."""
     return not podgroup.has_running and not any(podset_tasks.pods for podset_tasks in tasks)
 
 
 def _is_pending(podgroup: PodGroupInfo) -> bool:
-    """Say whether a unit wants anything: pods wait, or it runs and slots of it are missing."""
+    """Say whether a PodGroup has pending pods, or runs and lacks reserved places."""
     tree = podgroup.tree
     if isinstance(tree, PodSet) and not tree.pending and not tree.expected:
-        return False  # it is so for most: there are whole clusters of them
+        return False  # true of most, in some clusters of all
     if has_pending(tree):
         return True
     if (
@@ -490,5 +489,5 @@ def _is_pending(podgroup: PodGroupInfo) -> bool:
         or podgroup.prefilter_failure is not None
         or not has_expected(podgroup.tree)
     ):
-        return False  # of pods that neither wait nor come no slot is missing
+        return False  # without pending or expected pods no place is missing
     return bool(tasks_to_allocate(podgroup.tree)) and not is_satisfied(podgroup.tree)

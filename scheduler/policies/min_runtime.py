@@ -13,10 +13,17 @@ _PREEMPT: Final = "defaultPreemptMinRuntime"
 _RECLAIM: Final = "defaultReclaimMinRuntime"
 ARGUMENTS: Final = (_PREEMPT, _RECLAIM, _RESOLVE)
 
-_METHODS: Final = ("lca", "queue")  # the first is KAI's choice
-_UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-_PART: Final = re.compile(r"([0-9]{1,9})(ms|[smhdw])")
-_LONGEST: Final = 64
+_RESOLVE_METHODS: Final = ("lca", "queue")  # the first is KAI's choice
+_MILLISECONDS: Final = {
+    "ms": 1,
+    "s": 1000,
+    "m": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+    "w": 604_800_000,
+}
+_DURATION_PART: Final = re.compile(r"([0-9]{1,9})(ms|[smhdw])")
+_MAX_LENGTH: Final = 64
 
 
 def min_runtime(arguments: Mapping[str, str]) -> MinRuntime:
@@ -32,18 +39,18 @@ def argument_errors(arguments: Mapping[str, str]) -> Iterator[str]:
     """Yield what cannot be meant, with what would be right."""
     for name in (_PREEMPT, _RECLAIM):
         if name in arguments and _seconds(arguments[name]) is None:
-            right = 'must be a duration such as "90s", "10m" or "2d"'
-            yield f"{name} of minruntime {right}, not {arguments[name]!r}"
-    if arguments.get(_RESOLVE, "lca") not in _METHODS:
-        right = f'must be "{_METHODS[0]}", which counts now, or "{_METHODS[1]}"'
-        yield f"{_RESOLVE} of minruntime {right}, not {arguments[_RESOLVE]!r}"
+            valid = 'must be a duration such as "90s", "10m" or "2d"'
+            yield f"{name} of minruntime {valid}, not {arguments[name]!r}"
+    if arguments.get(_RESOLVE, "lca") not in _RESOLVE_METHODS:
+        valid = f'must be "{_RESOLVE_METHODS[0]}", which counts now, or "{_RESOLVE_METHODS[1]}"'
+        yield f"{_RESOLVE} of minruntime {valid}, not {arguments[_RESOLVE]!r}"
 
 
 def _seconds(text: str) -> int | None:
     """Return a duration in whole seconds, rounded up; None for what is none."""
-    tasks = _PART.findall(text[:_LONGEST])
+    parts = _DURATION_PART.findall(text[:_MAX_LENGTH])
     if text == "0":
         return 0
-    if not tasks or "".join(number + podgroup for number, podgroup in tasks) != text:
+    if not parts or "".join(number + unit for number, unit in parts) != text:
         return None
-    return -(-sum(int(number) * _UNITS[podgroup] for number, podgroup in tasks) // 1000)
+    return -(-sum(int(number) * _MILLISECONDS[unit] for number, unit in parts) // 1000)

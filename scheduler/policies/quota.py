@@ -41,21 +41,21 @@ def may_borrow(usage: Usage, podgroup: PodGroupInfo, requested: Amounts) -> Quot
     Who has units that cannot be evicted could otherwise borrow everything, unit by unit.
     """
     queue = podgroup.queue
-    failure = usage.unevictable.get(queue)
-    if failure is None:
+    unevictable = usage.unevictable.get(queue)
+    if unevictable is None:
         return None
     columns = zip(
         RESOURCE_KINDS,
         usage.quota[queue],
         usage.non_preemptible[queue],
         requested,
-        failure.amounts,
+        unevictable.amounts,
         strict=True,
     )
     details = [
-        QueueBoundExceeded(queue, kind, quota, fixed, more, unevictable=failure.podgroups)
-        for kind, quota, fixed, more, lasting in columns
-        if quota != UNBOUND and more > 0 and lasting and fixed > quota
+        QueueBoundExceeded(queue, kind, quota, fixed, more, unevictable=unevictable.podgroups)
+        for kind, quota, fixed, more, unevictable_amount in columns
+        if quota != UNBOUND and more > 0 and unevictable_amount and fixed > quota
     ]
     if not details:
         return None

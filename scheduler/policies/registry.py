@@ -49,7 +49,7 @@ _PLACEMENT_WEIGHT: Final = 9.0
 _PROPORTION: Final = "proportion"
 _MIN_RUNTIME: Final = "minruntime"
 _QUOTAS: Final[tuple[QuotaPlugin, ...]] = (within_limit, within_quota, may_borrow)
-_PAST_USE: Final = "kValue"
+_K_VALUE: Final = "kValue"
 _BUDGETS: Final = ("best-effort", "always")
 
 # Always on: without them pods would be sent where they cannot run, or sub-groups would be torn.
@@ -78,7 +78,7 @@ PLUGINS: Final = (
 _ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys((*_PODGROUP_ORDER, *_SCORES, *ALWAYS_ON), ()),
     _PLACEMENT: ("cpu", "gpu"),
-    _PROPORTION: (_PAST_USE,),
+    _PROPORTION: (_K_VALUE,),
     _MIN_RUNTIME: MIN_RUNTIME_ARGUMENTS,
 }
 
@@ -103,73 +103,77 @@ class PolicySelection:
     disruption_budgets: str = "best-effort"  # in reclaim; always: as in all else
 
 
-def selection_errors(choice: PolicySelection) -> Iterator[str]:
+def selection_errors(selection: PolicySelection) -> Iterator[str]:
     """Yield what cannot be meant, with what would be right, and what has no effect yet."""
-    for name in choice.plugins:
+    for name in selection.plugins:
         if name not in PLUGINS:
             yield f"plugin {name!r} is unknown; there are {', '.join(sorted(PLUGINS))}"
-    yield from _ineffective_settings(choice)
-    for name in choice.actions:
+    yield from _ineffective_settings(selection)
+    for name in selection.actions:
         if name not in ACTIONS:
             yield f"action {name!r} is unknown; there are {', '.join(ACTIONS)}"
-    for kind, placement in _placements(choice).items():
+    for kind, placement in _placements(selection).items():
         if placement not in _PLACEMENTS:
             yield f"placement {placement!r} of {kind} is unknown: binpack or spread"
-    if choice.victim_order not in VICTIM_ORDERS:
+    if selection.victim_order not in VICTIM_ORDERS:
         yield (
-            f"order of victims {choice.victim_order!r} is unknown; there are "
+            f"order of victims {selection.victim_order!r} is unknown; there are "
             f"{', '.join(VICTIM_ORDERS)}"
         )
-    if choice.disruption_budgets not in _BUDGETS:
-        dump = f"what budgets of disruption mean, {choice.disruption_budgets!r}, is unknown"
+    if selection.disruption_budgets not in _BUDGETS:
+        dump = f"what budgets of disruption mean, {selection.disruption_budgets!r}, is unknown"
         yield f"{dump}; there are {', '.join(_BUDGETS)}"
-    if _PAST_USE in _arguments(choice, _PROPORTION):
-        yield f"{_PAST_USE} has no effect: fair share over time (past use) is not built yet"
-    yield from argument_errors(_arguments(choice, _MIN_RUNTIME))
+    if _K_VALUE in _arguments(selection, _PROPORTION):
+        yield f"{_K_VALUE} has no effect: fair share over time (past use) is not built yet"
+    yield from argument_errors(_arguments(selection, _MIN_RUNTIME))
 
 
-def _ineffective_settings(choice: PolicySelection) -> Iterator[str]:
-    for name, it in sorted(choice.plugins.items()):
+def _ineffective_settings(selection: PolicySelection) -> Iterator[str]:
+    for name, it in sorted(selection.plugins.items()):
         if name in ALWAYS_ON and it.enabled is False:
             yield f"plugin {name!r} is always on"
         known = _ARGUMENTS.get(name)
         for argument in sorted(it.arguments) if known is not None else ():
             if argument not in (known or ()):
-                right = f"there are {', '.join(known)}" if known else "it has none"
-                yield f"argument {argument!r} of plugin {name!r} is unknown; {right}"
+                valid = f"there are {', '.join(known)}" if known else "it has none"
+                yield f"argument {argument!r} of plugin {name!r} is unknown; {valid}"
 
 
-def build_policies(choice: PolicySelection) -> Policies:
+def build_policies(selection: PolicySelection) -> Policies:
     """Return the policies of a choice; what cannot be meant is as if it were not there."""
-    placements = {kind: _PLACEMENTS.get(it, binpack) for kind, it in _placements(choice).items()}
-    scores = [score for name, score in _SCORES.items() if _is_on(choice, name)]
-    if _is_on(choice, _PLACEMENT):
+    placements = {kind: _PLACEMENTS.get(it, binpack) for kind, it in _placements(selection).items()}
+    scores = [score for name, score in _SCORES.items() if _is_on(selection, name)]
+    if _is_on(selection, _PLACEMENT):
         scores.append((_PLACEMENT_WEIGHT, by_resource_type(placements["gpu"], placements["cpu"])))
     return Policies(
         scores=tuple(scores),
-        podgroup_order=tuple(key for name, key in _PODGROUP_ORDER.items() if _is_on(choice, name)),
-        quotas=_QUOTAS if _is_on(choice, _PROPORTION) else (),
-        min_runtime=(
-            min_runtime(_arguments(choice, _MIN_RUNTIME)) if _is_on(choice, _MIN_RUNTIME) else None
+        podgroup_order=tuple(
+            key for name, key in _PODGROUP_ORDER.items() if _is_on(selection, name)
         ),
-        actions=tuple(name for name in ACTIONS if choice.actions.get(name, True)),
-        max_relocated=choice.max_relocated,
-        victim_order=VICTIM_ORDERS.get(choice.victim_order),
-        is_budget_strict=choice.disruption_budgets == "always",
+        quotas=_QUOTAS if _is_on(selection, _PROPORTION) else (),
+        min_runtime=(
+            min_runtime(_arguments(selection, _MIN_RUNTIME))
+            if _is_on(selection, _MIN_RUNTIME)
+            else None
+        ),
+        actions=tuple(name for name in ACTIONS if selection.actions.get(name, True)),
+        max_relocated=selection.max_relocated,
+        victim_order=VICTIM_ORDERS.get(selection.victim_order),
+        is_budget_strict=selection.disruption_budgets == "always",
     )
 
 
-def _placements(choice: PolicySelection) -> Mapping[str, str]:
-    arguments = _arguments(choice, _PLACEMENT)
+def _placements(selection: PolicySelection) -> Mapping[str, str]:
+    arguments = _arguments(selection, _PLACEMENT)
     return {
-        "gpu": arguments.get("gpu", choice.gpu_placement),
-        "cpu": arguments.get("cpu", choice.cpu_placement),
+        "gpu": arguments.get("gpu", selection.gpu_placement),
+        "cpu": arguments.get("cpu", selection.cpu_placement),
     }
 
 
-def _arguments(choice: PolicySelection, name: str) -> Mapping[str, str]:
-    return choice.plugins.get(name, PluginSelection()).arguments
+def _arguments(selection: PolicySelection, name: str) -> Mapping[str, str]:
+    return selection.plugins.get(name, PluginSelection()).arguments
 
 
-def _is_on(choice: PolicySelection, name: str) -> bool:
-    return choice.plugins.get(name, PluginSelection()).enabled is not False
+def _is_on(selection: PolicySelection, name: str) -> bool:
+    return selection.plugins.get(name, PluginSelection()).enabled is not False

@@ -13,35 +13,37 @@ __all__ = [
 ]
 
 
-def availability(_signature: SchedulingSignature, seats: NodeFeatures) -> ScoreValue:
+def availability(_signature: SchedulingSignature, features: NodeFeatures) -> ScoreValue:
     """Like nodes with idle room."""
-    return 1 * seats.fits_idle
+    return 1 * features.fits_idle
 
 
-def nominated_node(_signature: SchedulingSignature, seats: NodeFeatures) -> ScoreValue:
+def nominated_node(_signature: SchedulingSignature, features: NodeFeatures) -> ScoreValue:
     """Like the node that was nominated."""
-    return 1 * seats.is_nominated
+    return 1 * features.is_nominated
 
 
-def binpack(_signature: SchedulingSignature, seats: NodeFeatures) -> ScoreValue:
+def binpack(_signature: SchedulingSignature, features: NodeFeatures) -> ScoreValue:
     """Like nodes that have little room left; those with less than none have none."""
-    return 1 - seats.free * (seats.free > 0) / max(seats.max_allocatable, 1)
+    return 1 - features.free * (features.free > 0) / max(features.max_allocatable, 1)
 
 
-def spread(_signature: SchedulingSignature, seats: NodeFeatures) -> ScoreValue:
+def spread(_signature: SchedulingSignature, features: NodeFeatures) -> ScoreValue:
     """Like nodes of which a large part is free; those with less than none have none."""
-    return seats.free * (seats.free > 0) / (seats.allocatable + (seats.allocatable == 0))
+    return (
+        features.free * (features.free > 0) / (features.allocatable + (features.allocatable == 0))
+    )
 
 
 def by_resource_type(gpu: ScorePlugin, cpu: ScorePlugin) -> ScorePlugin:
     """Return a score that treats pods with GPUs in one way, and others in another."""
 
-    def score(signature: SchedulingSignature, seats: NodeFeatures) -> ScoreValue:
-        return gpu(signature, seats) if signature.has_gpu else cpu(signature, seats)
+    def score(signature: SchedulingSignature, features: NodeFeatures) -> ScoreValue:
+        return gpu(signature, features) if signature.has_gpu else cpu(signature, features)
 
     return score
 
 
-def resource_type(signature: SchedulingSignature, seats: NodeFeatures) -> ScoreValue:
+def resource_type(signature: SchedulingSignature, features: NodeFeatures) -> ScoreValue:
     """Like nodes without GPUs, if the pod has no use for them."""
-    return 0 * seats.has_gpu if signature.has_gpu else 1 - 1 * seats.has_gpu
+    return 0 * features.has_gpu if signature.has_gpu else 1 - 1 * features.has_gpu

@@ -84,9 +84,9 @@ class ConsolidationCandidates:
         podsets = podsets_of(podgroup.tree)
         if not is_satisfied(podgroup.tree):
             return ()
-        there = members(row)  # with slots there are more than there are pods
-        signature_of = relocated_signatures(self._snapshot, row, [it.signature for it in there])
-        if signature_of is None or not all(self._is_placeable_anywhere(it) for it in there):
+        running = members(row)  # with slots there are more than there are pods
+        signature_of = relocated_signatures(self._snapshot, row, [it.signature for it in running])
+        if signature_of is None or not all(self._is_placeable_anywhere(it) for it in running):
             return ()
         if not all(self._has_same_signature(podset, signature_of) for podset in podsets):
             return ()
@@ -117,25 +117,25 @@ class ConsolidationCandidates:
         if not podset.pending or not podset.running:
             return True
         signatures, signature_at = self._snapshot.signatures, self._snapshot.pods.signature
-        want = _without_nomination(signatures[signature_of[podset.name]])
+        expected = _without_nomination(signatures[signature_of[podset.name]])
         return all(
-            _without_nomination(signatures[signature_at[pod]]) == want for pod in podset.pending
+            _without_nomination(signatures[signature_at[pod]]) == expected for pod in podset.pending
         )
 
 
 def relocated_signatures(
-    snapshot: Snapshot, row: int, there: Sequence[int]
+    snapshot: Snapshot, row: int, running: Sequence[int]
 ) -> dict[str, int] | None:
     """Return the shape of the pods of each leaf, if they have one, and no others are there.
 
     *there* are the shapes of all its pods that are on nodes.
     """
     podsets = [podset for podset in podsets_of(snapshot.podgroups[row].tree) if podset.running]
-    if not there or sum([podset.running for podset in podsets]) != len(there):
+    if not running or sum([podset.running for podset in podsets]) != len(running):
         return None
     found: dict[str, int] = {}
     for podset in podsets:
-        of = there
+        of = running
         if len(podsets) > 1:
             of = [int(snapshot.pods.signature[pod]) for pod in podset.running_pods]
         if len(of) != podset.running or len({*of}) > 1:
@@ -172,12 +172,12 @@ class ConsolidateAction:
             if not self._may_consolidate(row):
                 continue
             own = row if podgroup.owning_jobset or podgroup.has_running else NONE
-            ground = podgroup.queue, session.attempts[row].signatures, own
+            request_key = podgroup.queue, session.attempts[row].signatures, own
             plan_result = len(session.allocations)
-            if failed_signatures.get(ground) == plan_result:
+            if failed_signatures.get(request_key) == plan_result:
                 continue
             if not self._consolidate_for(row):
-                failed_signatures[ground] = plan_result
+                failed_signatures[request_key] = plan_result
 
     def _may_consolidate(self, row: int) -> bool:
         if not self._session.snapshot.podgroups[
@@ -231,25 +231,25 @@ class ConsolidateAction:
             return False
         candidates = self._candidates(request)
         scenario = RelocationScenario(request, self, candidates)
-        choice = solve(len(candidates), scenario)
+        solution = solve(len(candidates), scenario)
         plan_result.stats["searches"] += 1
         plan_result.stats["trials"] += scenario.trials
-        plan_result.stats["sets"] += choice.tried
-        plan_result.stats["cut"] += choice.is_cut or scenario.is_truncated
-        if choice.ranks is None or scenario.is_truncated:
+        plan_result.stats["sets"] += solution.tried
+        plan_result.stats["cut"] += solution.is_cut or scenario.is_truncated
+        if solution.ranks is None or scenario.is_truncated:
             return False
-        return self._carry_out(row, request, [candidates[rank] for rank in choice.ranks])
+        return self._carry_out(row, request, [candidates[rank] for rank in solution.ranks])
 
     def _candidates(self, request: PreemptorRequest) -> list[int]:
-        victims, podgroups = self.pool, self._session.snapshot.podgroups
+        pool, podgroups = self.pool, self._session.snapshot.podgroups
         may_evict = excluding(
-            self._eviction_session.unit_filter(request, Action.CONSOLIDATION, (), victims),
-            victims.blocked,
+            self._eviction_session.unit_filter(request, Action.CONSOLIDATION, (), pool),
+            pool.blocked,
         )
         owning_jobset = podgroups[request.podgroup].owning_jobset
 
         def is_eligible(eviction_unit: int) -> bool:
-            first = victims.podgroups[eviction_unit][0]
+            first = pool.podgroups[eviction_unit][0]
             is_own = first == request.podgroup or (
                 owning_jobset and podgroups[first].owning_jobset == owning_jobset
             )
@@ -268,14 +268,14 @@ class ConsolidateAction:
 
     def _carry_out(self, row: int, request: PreemptorRequest, eviction_units: list[int]) -> bool:
         """Evict, place who it is for, and hold room for those who move."""
-        session, victims = self._session, self.pool
+        session, pool = self._session, self.pool
         placer, checkpoint = session.placer, session.statement.checkpoint
         for eviction_unit in eviction_units:
-            for member in victims.victims[eviction_unit]:
+            for member in pool.victims[eviction_unit]:
                 session.statement.evict(member.node, member.signature)
         session.forget_failures()
-        beside = self.relocated_tasks(eviction_units)
-        tasks = tuple(podset_tasks for _, podset_tasks in beside)
+        relocated = self.relocated_tasks(eviction_units)
+        tasks = tuple(podset_tasks for _, podset_tasks in relocated)
         if placer.fits(request.tasks, request.assigned, tasks) is None or not session.place(
             row, is_pipelined=True
         ):
@@ -285,7 +285,7 @@ class ConsolidateAction:
         assert reserved is not None  # it was tried just now
         reserved_places: Counter[tuple[int, str, int]] = Counter()
         for at, node, count in reserved:
-            reserved_places[beside[at][0], beside[at][1].podset.name, node] += count
+            reserved_places[relocated[at][0], relocated[at][1].podset.name, node] += count
         for eviction_unit in eviction_units:
             self._record(eviction_unit, row, reserved_places)
         session.place_elastic(row)
@@ -326,11 +326,18 @@ class RelocationScenario(EvictionScenario):
     def __init__(
         self, request: PreemptorRequest, action: ConsolidateAction, candidates: list[int]
     ) -> None:
-        placer, victims = action.placer, action.pool
+        placer, pool = action.placer, action.pool
         requested = request._replace(is_count_enough=False)
-        some = CandidateVictims(iter(candidates), len(candidates), respects_budgets=True)
+        candidate_victims = CandidateVictims(
+            iter(candidates), len(candidates), respects_budgets=True
+        )
         super().__init__(
-            requested, placer, victims, some, ConsolidationValidator(), reuses_placement=False
+            requested,
+            placer,
+            pool,
+            candidate_victims,
+            ConsolidationValidator(),
+            reuses_placement=False,
         )
         self._action: Final = action
         self._candidates: Final = candidates

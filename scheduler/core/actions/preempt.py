@@ -35,31 +35,33 @@ class PreemptAction:
 
     def _preempt_for(self, row: int) -> EvictionFailure | None:
         """Let a unit take what it can; return why it did not."""
-        plan_result, podgroup = self._eviction_session, self._session.snapshot.podgroups[row]
-        queue, priority, request = podgroup.queue, podgroup.priority, plan_result.request(row)
-        if plan_result.use_free_resources(request):
+        eviction_session, podgroup = self._eviction_session, self._session.snapshot.podgroups[row]
+        queue, priority, request = podgroup.queue, podgroup.priority, eviction_session.request(row)
+        if eviction_session.use_free_resources(request):
             return None
-        amounts, is_delayed = self._session.attempts[row].amounts, plan_result.is_delayed(row)
+        amounts, is_delayed = self._session.attempts[row].amounts, eviction_session.is_delayed(row)
 
         def most(kind: ResourceKind) -> int:
-            return plan_result.reclaimable_totals.below(queue, priority, kind)
+            return eviction_session.reclaimable_totals.below(queue, priority, kind)
 
-        if not plan_result.reclaimable_totals.has_below(queue, priority) or not (
-            is_delayed or plan_result.could_be_enough(amounts, most)
+        if not eviction_session.reclaimable_totals.has_below(queue, priority) or not (
+            is_delayed or eviction_session.could_be_enough(amounts, most)
         ):
-            failure = plan_result.failure(row, Action.PREEMPT, [queue])
+            failure = eviction_session.failure(row, Action.PREEMPT, [queue])
             return failure if failure.non_evictable else failure.without_temporary_reasons()
 
-        def walk(is_eligible: UnitFilter) -> tuple[Iterator[int], int]:
-            return plan_result.victim_order.below_priority(queue, priority, is_eligible)
+        def ordered_victims(is_eligible: UnitFilter) -> tuple[Iterator[int], int]:
+            return eviction_session.victim_order.below_priority(queue, priority, is_eligible)
 
         def new_validator() -> PreemptValidator:
             return PreemptValidator(QueueHeadroom(self._session, row))
 
-        candidate_sets = plan_result.candidate_sets(request, Action.PREEMPT, [queue], walk)
+        candidate_sets = eviction_session.candidate_sets(
+            request, Action.PREEMPT, [queue], ordered_victims
+        )
         if is_delayed:
-            failure = plan_result.failure(row, Action.PREEMPT, [queue])
+            failure = eviction_session.failure(row, Action.PREEMPT, [queue])
             return failure._replace(is_delayed=any(one.total for one in candidate_sets))
-        if plan_result.make_room(request, Action.PREEMPT, candidate_sets, new_validator):
+        if eviction_session.make_room(request, Action.PREEMPT, candidate_sets, new_validator):
             return None
-        return plan_result.failure(row, Action.PREEMPT, [queue])
+        return eviction_session.failure(row, Action.PREEMPT, [queue])

@@ -28,18 +28,18 @@ __all__ = [
 class EarlierPending:
     """Who waits in each queue, and so has its turn before others of it."""
 
-    def __init__(self, plan_result: EvictionSession) -> None:
+    def __init__(self, eviction_session: EvictionSession) -> None:
         """Look at all who wait now."""
-        self._eviction_session: Final = plan_result
-        self._session: Final = plan_result.session
-        session = plan_result.session
-        report = session.rejections
-        rows = [row for row in session.attempts if row in report]
+        self._eviction_session: Final = eviction_session
+        self._session: Final = eviction_session.session
+        session = eviction_session.session
+        rejections = session.rejections
+        rows = [row for row in session.attempts if row in rejections]
         podgroups = session.snapshot.podgroups
         self._keys: Final = keys_by_queue(
             (podgroups[row].queue, session.attempts[row].key)
             for row in rows
-            if report[row].reason > UnschedulableReason.PODS_MISSING
+            if rejections[row].reason > UnschedulableReason.PODS_MISSING
         )
         self._seen: Final = dict.fromkeys(self._keys, 0)
         self._requests: Final[dict[int, dict[Amounts, int]]] = {queue: {} for queue in self._keys}
@@ -53,9 +53,12 @@ class EarlierPending:
         key = self._session.attempts[row].key
         keys, seen = self._keys[queue], self._seen[queue]
         while seen < len(keys) and keys[seen] < key:
-            one = keys[seen][-1]
-            if one in self._session.rejections and one not in self._eviction_session.preemptors:
-                self._requests[queue].setdefault(self._session.attempts[one].amounts, one)
+            earlier = keys[seen][-1]
+            if (
+                earlier in self._session.rejections
+                and earlier not in self._eviction_session.preemptors
+            ):
+                self._requests[queue].setdefault(self._session.attempts[earlier].amounts, earlier)
             seen += 1
         self._seen[queue] = seen
         return self._requests[queue]
@@ -142,7 +145,9 @@ class ReclaimAction:
             request, Action.RECLAIM, queues, partial(self._ordered_victims, queues)
         )
         if is_delayed:
-            return why_kept(None)._replace(is_delayed=any(one.total for one in candidate_sets))
+            return why_kept(None)._replace(
+                is_delayed=any(earlier.total for earlier in candidate_sets)
+            )
         before, podsets = self._earlier_pending.requests_before(row), list[ReclaimValidator]()
 
         def new_validator() -> ReclaimValidator:
@@ -174,10 +179,10 @@ def _shortfall(
     reclaimable: Reclaimable, queues: Iterable[int], shortfall: ReclaimShortfall
 ) -> EvictionFailure:
     """Return who has too much, in vain, of those that come into question: as many as are told."""
-    victim_queue = sorted({reclaimable.compared_queues(queue)[1] for queue in queues})
+    victim_queues = sorted({reclaimable.compared_queues(queue)[1] for queue in queues})
     over = tuple(
         islice(
-            (queue for queue in victim_queue if any(reclaimable.surplus(queue))), _MAX_OVER_SHARE
+            (queue for queue in victim_queues if any(reclaimable.surplus(queue))), _MAX_OVER_SHARE
         )
     )
     return EvictionFailure(

@@ -27,18 +27,18 @@ class StaleGangAction:
     def run(self) -> None:
         """Evict them, the oldest first; who was given pods' places here has what it needs."""
         allocations = self._eviction_session.session.allocations
-        given = {one.podgroup for one in allocations if one.binds or one.nominations}
+        placed = {one.podgroup for one in allocations if one.binds or one.nominations}
         stale = [
             row
             for row in range(len(self._snapshot.podgroups))
-            if is_stale(self._snapshot, row) and row not in given
+            if is_stale(self._snapshot, row) and row not in placed
         ]
-        groups = list(dict.fromkeys(self._evicted_together(stale)))
-        pods = self._pods_of({row for rows in groups for row in rows})
-        for rows in groups:
+        evicted_together = list(dict.fromkeys(self._evicted_together(stale)))
+        pods = self._pods_of({row for rows in evicted_together for row in rows})
+        for rows in evicted_together:
             if all(_is_evictable(self._snapshot.podgroups[row]) for row in rows):
-                there = tuple([pod for row in rows for pod in pods[row]])
-                self._eviction_session.evict_podgroups(rows, there, Action.STALE_GANG_EVICTION)
+                running = tuple([pod for row in rows for pod in pods[row]])
+                self._eviction_session.evict_podgroups(rows, running, Action.STALE_GANG_EVICTION)
 
     def _evicted_together(self, stale: list[int]) -> Iterator[tuple[int, ...]]:
         """Yield each with all that leave together with it."""
@@ -53,11 +53,11 @@ class StaleGangAction:
 
     def _pods_of(self, rows: set[int]) -> dict[int, list[int]]:
         pods = self._snapshot.pods
-        found: dict[int, list[int]] = {row: [] for row in rows}
+        by_podgroup: dict[int, list[int]] = {row: [] for row in rows}
         is_there = (pods.state == PodState.RUNNING) & np.isin(pods.podgroup, [*rows])
         for pod in np.flatnonzero(is_there).tolist():
-            found[int(pods.podgroup[pod])].append(pod)
-        return found
+            by_podgroup[int(pods.podgroup[pod])].append(pod)
+        return by_podgroup
 
 
 def is_stale(snapshot: Snapshot, row: int) -> bool:

@@ -1,1 +1,1 @@
-"""Which victims make room for a PodGroup: who may go, in which order, and how that is searched."""
+"""Which victims make room for a PodGroup: candidates, their order, and the search for a set."""

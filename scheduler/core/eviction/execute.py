@@ -142,27 +142,27 @@ class EvictionSession:
         """
         failed_signatures: dict[_FailedRequest, tuple[int, EvictionFailure]] = {}
         allocations, podgroups = self.session.allocations, self.session.snapshot.podgroups
-        evicted_steps = self.session.attempts
+        attempts = self.session.attempts
         for row in self.preemptors_in_order(may_preempt):
-            podgroup, step = podgroups[row], evicted_steps[row]
+            podgroup, attempt = podgroups[row], attempts[row]
             priority = podgroup.priority if by_priority else 0
             own = row if self.session.has_reserved_places(row) else NONE
             is_delayed = self.is_delayed(row)
-            reclaimer = (
+            request_key = (
                 podgroup.queue,
                 priority,
-                step.signatures,
+                attempt.signatures,
                 podgroup.is_preemptible,
                 own,
                 is_delayed,
             )
             plan_result = len(allocations)
-            known = failed_signatures.get(reclaimer)
+            known = failed_signatures.get(request_key)
             if known is None or known[0] != plan_result:
                 failure = preempt_for(row)
                 if failure is None:
                     continue
-                known = failed_signatures[reclaimer] = plan_result, failure
+                known = failed_signatures[request_key] = plan_result, failure
             self.failures.record(row, known[1])
 
     def preemptors_in_order(
@@ -240,9 +240,9 @@ class EvictionSession:
         """
         if request.has_no_relations and not self.failures.has_min_runtime:
             return None
-        signatures, victims = self.session.snapshot.signatures, of or self.pool
+        signatures, pool = self.session.snapshot.signatures, of or self.pool
         failure: Collection[int] = ()
-        if self.failures.has_min_runtime and victims is self.pool:
+        if self.failures.has_min_runtime and pool is self.pool:
             reclaimer_queue = self.session.snapshot.podgroups[request.podgroup].queue
             failure = self.min_runtime_guard.protected(action, reclaimer_queue, queues)
         selectors = _related_selectors([signatures[signature] for signature in request.wanted])
@@ -252,7 +252,7 @@ class EvictionSession:
         def may_evict(eviction_unit: int) -> bool:
             if eviction_unit in failure:
                 return False
-            members = victims.victims[eviction_unit]
+            members = pool.victims[eviction_unit]
             return all(
                 selectors.isdisjoint(signatures[it.signature].matched_selectors) for it in members
             )
@@ -264,7 +264,7 @@ class EvictionSession:
         request: PreemptorRequest,
         action: Action,
         queues: Collection[int],
-        walk: _OrderedVictims,
+        ordered_victims: _OrderedVictims,
     ) -> Iterator[CandidateVictims]:
         """Yield who may go for a unit, first without units that are partly done, then with them.
 
@@ -274,13 +274,13 @@ class EvictionSession:
         may_evict = self.unit_filter(request, action, queues)
         blocked, partly_succeeded = self.pool.blocked, self.pool.partly_succeeded
         excluded = blocked.keys() | partly_succeeded if partly_succeeded else blocked
-        victim_order, count = walk(excluding(may_evict, excluded))
+        victim_order, count = ordered_victims(excluding(may_evict, excluded))
         yield CandidateVictims(
             self.by_plugin(request.podgroup, victim_order), count, respects_budgets=True
         )
         if partly_succeeded:
             before = count
-            victim_order, count = walk(excluding(may_evict, blocked))
+            victim_order, count = ordered_victims(excluding(may_evict, blocked))
             if count > before:
                 configured = self.by_plugin(request.podgroup, victim_order)
                 last = sorted(configured, key=lambda one: one in partly_succeeded)
@@ -288,7 +288,7 @@ class EvictionSession:
         if self._is_budget_strict(action) or not self.allowance.has_budgets:
             return
         before = count
-        victim_order, count = walk(may_evict)
+        victim_order, count = ordered_victims(may_evict)
         if count > before or self.failures.refused_by:
             configured = self.by_plugin(request.podgroup, victim_order)
             last = sorted(configured, key=lambda one: (one in blocked, one in partly_succeeded))
@@ -321,27 +321,27 @@ class EvictionSession:
         self,
         request: PreemptorRequest,
         action: Action,
-        some: CandidateVictims,
+        candidates: CandidateVictims,
         validator: ScenarioValidator,
     ) -> bool:
         for reuses_placement in (True, False):
             placer = self.session.placer
             gone = EvictionScenario(
-                request, placer, self.pool, some, validator, reuses_placement=reuses_placement
+                request, placer, self.pool, candidates, validator, reuses_placement=reuses_placement
             )
-            choice = solve(some.total, gone)
+            solution = solve(candidates.total, gone)
             self.failures.refused_by.update(gone.refused_by)
             self.stats["searches"] += 1
             self.stats["trials"] += gone.trials
-            self.stats["sets"] += choice.tried
-            self.failures.is_truncated = choice.is_cut or gone.is_truncated
+            self.stats["sets"] += solution.tried
+            self.failures.is_truncated = solution.is_cut or gone.is_truncated
             self.stats["cut"] += self.failures.is_truncated
-            if choice.ranks is None or gone.is_truncated:  # cut: somebody might be spared
+            if solution.ranks is None or gone.is_truncated:  # cut: somebody might be spared
                 return False
-            eviction_units = [gone.eviction_units[rank] for rank in choice.ranks]
+            eviction_units = [gone.eviction_units[rank] for rank in solution.ranks]
             if self._carry_out(request.podgroup, action, eviction_units):
                 return True
-            some = some._replace(order=chain(gone.eviction_units, some.order))
+            candidates = candidates._replace(order=chain(gone.eviction_units, candidates.order))
         return False
 
     def evict_podgroups(
@@ -358,21 +358,21 @@ class EvictionSession:
         tasks, _, signatures, _ = session.attempts[row]
         has_reserved_places = session.has_reserved_places(row)
         if signatures not in self._wanted:
-            needed_pods = _count_by_signature(signatures)
+            wanted = _count_by_signature(signatures)
             has_no_relations = all(
-                session.placer.ranking(signature).has_no_relations for signature in needed_pods
+                session.placer.ranking(signature).has_no_relations for signature in wanted
             )
-            self._wanted[signatures] = needed_pods, has_no_relations
-        needed_pods, has_no_relations = self._wanted[signatures]
+            self._wanted[signatures] = wanted, has_no_relations
+        wanted, has_no_relations = self._wanted[signatures]
         return PreemptorRequest(
             podgroup=row,
             tasks=tasks,
             assigned=session.assigned(row),
-            wanted=needed_pods,
+            wanted=wanted,
             capacities={}
             if has_reserved_places
-            else {signature: self._capacity(signature) for signature in needed_pods},
-            is_count_enough=has_no_relations and len(needed_pods) == 1 and not has_reserved_places,
+            else {signature: self._capacity(signature) for signature in wanted},
+            is_count_enough=has_no_relations and len(wanted) == 1 and not has_reserved_places,
             has_no_relations=has_no_relations,
         )
 
@@ -389,24 +389,24 @@ class EvictionSession:
 
     def _carry_out(self, row: int, action: Action, eviction_units: list[int]) -> bool:
         """Evict, and place what it is for; if that fails, let everything be as it was."""
-        session, victims = self.session, self.pool
+        session, pool = self.session, self.pool
         checkpoint = session.statement.checkpoint
         evicted: dict[int, tuple[Victim, ...]] = {}
         seen: set[Victim] = set()
-        for eviction_unit in sorted(eviction_units, key=lambda one: -len(victims.victims[one])):
-            members = tuple([it for it in victims.victims[eviction_unit] if it not in seen])
+        for eviction_unit in sorted(eviction_units, key=lambda one: -len(pool.victims[one])):
+            members = tuple([it for it in pool.victims[eviction_unit] if it not in seen])
             evicted[eviction_unit] = members
             seen.update(members)
             for member in members:
                 if member.node != NONE:
                     session.statement.evict(member.node, member.signature)
-            amounts = victims.amounts(eviction_unit, members)
-            session.release(victims.eviction_units[eviction_unit].queue, amounts)
+            amounts = pool.amounts(eviction_unit, members)
+            session.release(pool.eviction_units[eviction_unit].queue, amounts)
         if not self._attempt(row, is_pipelined=True):
             session.statement.roll_back(checkpoint)
             for eviction_unit, members in evicted.items():
-                cpu, memory, gpu = victims.amounts(eviction_unit, members)
-                session.release(victims.eviction_units[eviction_unit].queue, (-cpu, -memory, -gpu))
+                cpu, memory, gpu = pool.amounts(eviction_unit, members)
+                session.release(pool.eviction_units[eviction_unit].queue, (-cpu, -memory, -gpu))
             return False
         for eviction_unit, members in evicted.items():
             self._record_unit(eviction_unit, members, action, row)
@@ -448,9 +448,11 @@ class EvictionSession:
         gpus = self.pool.amounts(eviction_unit, members)[ResourceKind.GPU]
         podgroups, is_whole = self.pool.podgroups[eviction_unit], self.pool.is_whole[eviction_unit]
         order = self.session.policies.victim_order
-        evicted, why = self.lost_work.of_pods(pods) // 1000, order.reason if order else ""
+        evicted, order_reason = self.lost_work.of_pods(pods) // 1000, order.reason if order else ""
         budgets = self.allowance.evict(pods)
-        self._record(Eviction(podgroups, pods, is_whole, action, row, gpus, evicted, why, budgets))
+        self._record(
+            Eviction(podgroups, pods, is_whole, action, row, gpus, evicted, order_reason, budgets)
+        )
         for gone in self.pool.evict(eviction_unit):
             self.victim_order.drop(gone)
 
@@ -472,10 +474,10 @@ def excluding(may_evict: UnitFilter, excluded: Collection[int]) -> UnitFilter:
 
 def _count_by_signature(signatures: SignatureRuns) -> dict[int, int]:
     """Return how many pods there are of each shape."""
-    found: dict[int, int] = {}
+    counts: dict[int, int] = {}
     for signature, count in signatures:
-        found[signature] = found.get(signature, 0) + count
-    return found
+        counts[signature] = counts.get(signature, 0) + count
+    return counts
 
 
 def _related_selectors(requested: Sequence[SchedulingSignature]) -> set[int]:

@@ -39,33 +39,33 @@ class NonEvictable:
         self,
         podgroups: Sequence[PodGroupInfo],
         non_evictable: Mapping[int, Mapping[_PriorityAndReason, int]],
-        victims: VictimPool,
+        pool: VictimPool,
         min_runtime_guard: MinRuntimeGuard,
     ) -> None:
         self._podgroups: Final = podgroups
         self._counts: Final = non_evictable
-        self._pool: Final = victims
+        self._pool: Final = pool
         self._min_runtime_guard: Final = min_runtime_guard
 
     def failure(
-        self, row: int, action: Action, queues: Collection[int], over: Callable[[int], bool]
+        self, row: int, action: Action, queues: Collection[int], is_settled: Callable[[int], bool]
     ) -> EvictionFailure:
         """Return who of some queues keeps what it has; who is *over* has lost or got something."""
         preemptor = self._podgroups[row]
 
-        def requests(priority: int) -> bool:
+        def may_evict(priority: int) -> bool:
             return action != Action.PREEMPT or priority < preemptor.priority
 
         reasons = Counter[str]()
         for queue in queues:
             for (priority, reason), count in self._counts.get(queue, {}).items():
-                reasons[reason] += count * requests(priority)
+                reasons[reason] += count * may_evict(priority)
         ends = {}
         for eviction_unit, end in self._min_runtime_guard.protected(
             action, preemptor.queue, queues
         ).items():
             one = self._pool.podgroups[eviction_unit][0]
-            if requests(self._podgroups[one].priority) and not over(one):
+            if may_evict(self._podgroups[one].priority) and not is_settled(one):
                 ends[one] = end
         first = min(ends, key=lambda one: (ends[one], one), default=NONE)
         return EvictionFailure(
@@ -73,15 +73,15 @@ class NonEvictable:
             protected=len(ends),
             first_unprotected=first,
             protected_until=ends.get(first, 0),
-            budgets=tuple(sorted({*self._blocking_budgets(requests, queues)})),
+            budgets=tuple(sorted({*self._blocking_budgets(may_evict, queues)})),
         )
 
     def _blocking_budgets(
-        self, requests: Callable[[int], bool], queues: Collection[int]
+        self, may_evict: Callable[[int], bool], queues: Collection[int]
     ) -> Iterator[int]:
         for eviction_unit, budgets in self._pool.blocked.items():
             podgroup = self._podgroups[self._pool.podgroups[eviction_unit][0]]
-            if podgroup.queue in queues and requests(podgroup.priority):
+            if podgroup.queue in queues and may_evict(podgroup.priority):
                 yield from budgets
 
 
@@ -89,12 +89,12 @@ def count_non_evictable(
     podgroups: Iterable[PodGroupInfo],
 ) -> dict[int, Counter[_PriorityAndReason]]:
     """Count the units that have something, and that nobody may take from, by queue and why."""
-    found: dict[int, Counter[_PriorityAndReason]] = {}
+    counts: dict[int, Counter[_PriorityAndReason]] = {}
     for podgroup in podgroups:
         why = podgroup.non_evictable_reason if podgroup.is_preemptible else _NOT_ALLOWED
         if why and podgroup.queue != NONE and _has_victims(podgroup):
-            found.setdefault(podgroup.queue, Counter())[podgroup.priority, why] += 1
-    return found
+            counts.setdefault(podgroup.queue, Counter())[podgroup.priority, why] += 1
+    return counts
 
 
 def merged(one: EvictionFailure, other: EvictionFailure) -> EvictionFailure:
@@ -147,17 +147,17 @@ class EvictionFailures:
     def has_min_runtime(self) -> bool:
         """Say whether a minimum run time may keep a unit."""
         configured, queues = self._session.policies.min_runtime, self._session.snapshot.queues
-        dump = (*queues.preempt_min_s, *queues.reclaim_min_s)
-        return configured is not None and any(it > 0 for it in (*dump, *configured[:2]))
+        seconds = (*queues.preempt_min_s, *queues.reclaim_min_s)
+        return configured is not None and any(it > 0 for it in (*seconds, *configured[:2]))
 
-    def failure(self, request: Callable[[], EvictionFailure]) -> EvictionFailure:
+    def failure(self, find_reasons: Callable[[], EvictionFailure]) -> EvictionFailure:
         """Return why nobody loses anything for a unit, asked for if there can be a reason."""
         if not (self.non_evictable or self.has_min_runtime or self._session.snapshot.budgets.names):
             return EvictionFailure(
                 quota_only_queues=tuple(sorted(self.quota_only_queues)),
                 is_truncated=self.is_truncated,
             )
-        failure = request()
+        failure = find_reasons()
         budgets = tuple(sorted({*failure.budgets, *self.refused_by}))
         return failure._replace(
             budgets=budgets,
@@ -197,8 +197,10 @@ class EvictionFailures:
             )
             failure = failure._replace(earlier_podgroup=earlier_podgroup)
         reason = UnschedulableReason.PREEMPTION_DELAY if failure.is_delayed else rejection.reason
-        words = {"time": failure.is_delayed or failure.protected, "budgets": failure.budgets}
-        retry_on = rejection.retry_on | {word for word, is_meant in words.items() if is_meant}
+        events = {"time": failure.is_delayed or failure.protected, "budgets": failure.budgets}
+        retry_on = rejection.retry_on | {
+            event for event, is_awaited in events.items() if is_awaited
+        }
         return replace(rejection, reason=reason, retry_on=retry_on, eviction_failure=failure)
 
     def _consolidation_failure(self, row: int) -> ConsolidationFailure:

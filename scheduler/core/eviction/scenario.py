@@ -85,8 +85,8 @@ class EvictionScenario:
         self,
         request: PreemptorRequest,
         placer: Placer,
-        victims: VictimPool,
-        some: CandidateVictims,
+        pool: VictimPool,
+        candidates: CandidateVictims,
         validator: ScenarioValidator,
         *,
         reuses_placement: bool,
@@ -102,12 +102,12 @@ class EvictionScenario:
         self.eviction_units: Final[list[int]] = []  # by rank, as far as anybody asked
         self._request: Final = request
         self._placer: Final = placer
-        self._pool: Final = victims
-        self._allowance: Final = victims.disruptions
-        self._respects_budgets: Final = some.respects_budgets and victims.disruptions.has_budgets
+        self._pool: Final = pool
+        self._allowance: Final = pool.disruptions
+        self._respects_budgets: Final = candidates.respects_budgets and pool.disruptions.has_budgets
         self._disrupted: Final[Counter[int]] = Counter()  # of each budget
         self.refused_by: Final[set[int]] = set()  # budgets
-        self._order: Final = some.order
+        self._order: Final = candidates.order
         self._validator: Final = validator
         signatures = placer.statement.snapshot.signatures
         self._signatures: Final = signatures
@@ -175,9 +175,9 @@ class EvictionScenario:
         """Say whether more would go with a block than a budget lets, and note which one."""
         members = (it.pod for it in self._pool.victims[eviction_unit] if it not in self._evicted)
         more = self._allowance.counts(members)
-        passed = self._allowance.violated(more + self._disrupted) if more else []
-        self.refused_by.update(passed)
-        return bool(passed)
+        violated = self._allowance.violated(more + self._disrupted) if more else []
+        self.refused_by.update(violated)
+        return bool(violated)
 
     def relocated_tasks(self) -> Tasks:
         """Return what has to find room as well: nothing."""
@@ -193,11 +193,11 @@ class EvictionScenario:
         for _, node, signature in members:
             if node == NONE:
                 continue
-            room = self._free.get(node)
-            if room is None:
-                room = self._free[node] = self._placer.statement.free[node].tolist()
+            free = self._free.get(node)
+            if free is None:
+                free = self._free[node] = self._placer.statement.free[node].tolist()
             for resource, amount in self._placer.statement.requests(signature):
-                room[resource] += sign * amount
+                free[resource] += sign * amount
             nodes.add(node)
         for node in nodes:
             for capacity in self._request.capacities.values():
@@ -209,8 +209,8 @@ class EvictionScenario:
     def _placement_stands(self) -> bool:
         """Say whether what was placed on trial would still have its room."""
         for node in [*self._changed_nodes]:
-            room = self._free[node]
-            if any(room[r] < amount for r, amount in self._placed[node].items()):
+            free = self._free[node]
+            if any(free[r] < amount for r, amount in self._placed[node].items()):
                 return False
             self._changed_nodes.discard(node)
         return bool(self._placed) and self._reuses_placement
@@ -272,7 +272,7 @@ class ReclaimValidator:
     def __init__(
         self,
         reclaimable: Reclaimable,
-        keys: QueueOrder,
+        queue_order: QueueOrder,
         before: dict[Amounts, int],
         headroom: QueueHeadroom,
     ) -> None:
@@ -281,7 +281,7 @@ class ReclaimValidator:
         self._is_unfair = False
         self._reclaimable: Final = reclaimable
         self._state: Final = ReclaimState(reclaimable)
-        self._queue_order: Final = keys.with_allocated(self._state)
+        self._queue_order: Final = queue_order.with_allocated(self._state)
         self._earlier_requests: Final = before
         self._headroom: Final = headroom
         # What would be asked for, also if of a bundle; and how often.
@@ -293,16 +293,18 @@ class ReclaimValidator:
         """Take a block."""
         self._state.evict(eviction_unit.queue, amounts)
         self._headroom.evict(eviction_unit, amounts)
-        for requests in eviction_unit.first_requests:
-            evicted = eviction_unit.queue, requests, eviction_unit.is_jobset
-            self._evicted_requests[evicted] = self._evicted_requests.get(evicted, 0) + 1
+        for request in eviction_unit.first_requests:
+            evicted_request = eviction_unit.queue, request, eviction_unit.is_jobset
+            self._evicted_requests[evicted_request] = (
+                self._evicted_requests.get(evicted_request, 0) + 1
+            )
 
     def restore(self, eviction_unit: EvictionUnit, amounts: Amounts) -> None:
         """Give a block back."""
         self._state.restore(eviction_unit.queue, amounts)
         self._headroom.restore(eviction_unit, amounts)
-        for requests in eviction_unit.first_requests:
-            self._evicted_requests[eviction_unit.queue, requests, eviction_unit.is_jobset] -= 1
+        for request in eviction_unit.first_requests:
+            self._evicted_requests[eviction_unit.queue, request, eviction_unit.is_jobset] -= 1
 
     @property
     def shortfall(self) -> ReclaimShortfall | None:
@@ -346,8 +348,8 @@ class ReclaimValidator:
                     self._queue_order.key(victim_queue, amounts),
                 )
                 if key >= before:
-                    place = next(i for i, it in enumerate(key) if it != before[i])
-                    return QueueOrderConflict(victim_queue, reclaimer_queue, place)
+                    key_index = next(i for i, it in enumerate(key) if it != before[i])
+                    return QueueOrderConflict(victim_queue, reclaimer_queue, key_index)
         return None
 
 

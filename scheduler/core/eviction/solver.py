@@ -63,13 +63,13 @@ def solve(count: int, scenario: Scenario, limit: int = _MAX_SETS) -> Solution:
 
     The *limit* is of sets that are looked at one by one: a few hundred.
     """
-    search = _Solver(count, scenario, limit)
-    known = search.solve_greedily()
-    if known and _is_first(known):
-        return Solution(known)
-    if search.last_needed is None:
+    solver = _Solver(count, scenario, limit)
+    greedy = solver.solve_greedily()
+    if greedy and _is_first(greedy):
+        return Solution(greedy)
+    if solver.last_needed is None:
         return Solution(None)
-    return Solution(search.first_before(known) or known, search.tried, search.is_cut)
+    return Solution(solver.first_before(greedy) or greedy, solver.tried, solver.is_cut)
 
 
 class _Solver:
@@ -83,89 +83,89 @@ class _Solver:
 
     def solve_greedily(self) -> Ranks | None:
         """Return a set that does, found by taking whoever may be, or everybody, in order."""
-        taken, refused = self._until_room(requests=True)
+        taken, refused = self._evict_until_room(checks_each=True)
         self.last_needed = taken[-1] if taken else None
-        failure = self._without_spare(taken)
-        found = tuple(failure) if failure and self._scenario.is_valid() else None
+        needed = self._without_spared(taken)
+        found = tuple(needed) if needed and self._scenario.is_valid() else None
         if found and _is_first(found):
             return found  # and that is all that is asked of the stake
-        self._restore(failure)
+        self._restore(needed)
         if not refused:
             return found
-        taken, _ = self._until_room(requests=False)
+        taken, _ = self._evict_until_room(checks_each=False)
         self.last_needed = taken[-1] if taken else None
         if found or not taken:
             self._restore(taken)
             return found
-        failure = self._without_spare(taken)
-        self._restore(failure)
-        return tuple(failure) if self._is_valid(failure) else None
+        needed = self._without_spared(taken)
+        self._restore(needed)
+        return tuple(needed) if self._is_valid(needed) else None
 
-    def first_before(self, known: Ranks | None, first: Ranks = ()) -> Ranks | None:
+    def first_before(self, greedy: Ranks | None, first: Ranks = ()) -> Ranks | None:
         """Return the first set that does and begins so, if it comes before one that is known."""
         scenario = self._scenario
-        for one in range(first[-1] + 1 if first else 0, self._count):
-            ranks = (*first, one)
-            if known is not None and ranks >= known:
+        for candidate in range(first[-1] + 1 if first else 0, self._count):
+            ranks = (*first, candidate)
+            if greedy is not None and ranks >= greedy:
                 return None
             if self.tried == self._limit:
                 self.is_cut = True
                 return None
             self.tried += 1
-            if not scenario.may_evict(one):
+            if not scenario.may_evict(candidate):
                 continue
-            scenario.evict(one)
-            if not self._has_room(one):
-                found = self.first_before(known, ranks)
+            scenario.evict(candidate)
+            if not self._has_room(candidate):
+                found = self.first_before(greedy, ranks)
             else:  # of a larger set that begins so somebody can be spared
                 found = ranks if self._is_smallest(ranks) and scenario.is_valid() else None
-            scenario.restore(one)
+            scenario.restore(candidate)
             if found is not None or self.is_cut:
                 return found
         return None
 
-    def _until_room(self, *, requests: bool) -> tuple[list[int], bool]:
+    def _evict_until_room(self, *, checks_each: bool) -> tuple[list[int], bool]:
         """Take candidates until there is room; return them, or nobody, and if any was refused.
 
         Whether there is room is asked of one, two, four of them, and so on; then it is looked for
         between the last two answers.
         """
         taken: list[int] = []
-        refused, requested = False, 0
-        for one in range(self._count):
-            if requests and not self._scenario.may_evict(one):
+        refused, last_checked = False, 0
+        for candidate in range(self._count):
+            if checks_each and not self._scenario.may_evict(candidate):
                 refused = True
                 continue
-            self._scenario.evict(one)
-            taken.append(one)
-            if len(taken) == 2 * requested or not requested:
+            self._scenario.evict(candidate)
+            taken.append(candidate)
+            if len(taken) == 2 * last_checked or not last_checked:
                 if self._scenario.has_room():
-                    return self._first_of(taken, requested), refused
-                requested = len(taken)
-        if len(taken) > requested and self._scenario.has_room():
-            return self._first_of(taken, requested), refused
+                    return self._shortest_with_room(taken, last_checked), refused
+                last_checked = len(taken)
+        if len(taken) > last_checked and self._scenario.has_room():
+            return self._shortest_with_room(taken, last_checked), refused
         self._restore(taken)
         return [], refused
 
-    def _first_of(self, taken: list[int], too_few: int) -> list[int]:
+    def _shortest_with_room(self, taken: list[int], too_few: int) -> list[int]:
         """Spare the last ones of those who leave room; *too_few* of them do not."""
-        gone = enough = len(taken)
+        evicted = enough = len(taken)
         while enough - too_few > 1:
             middle = (too_few + enough) // 2
-            for one in reversed(taken[middle:gone]):
-                self._scenario.restore(one)
-            for one in taken[gone:middle]:
-                self._scenario.evict(one)
-            gone = middle
+            for candidate in reversed(taken[middle:evicted]):
+                self._scenario.restore(candidate)
+            for candidate in taken[evicted:middle]:
+                self._scenario.evict(candidate)
+            evicted = middle
             if self._scenario.has_room():
                 enough = middle
             else:
                 too_few = middle
-        for one in taken[gone:enough]:
-            self._scenario.evict(one)
+        for candidate in taken[evicted:enough]:
+            self._scenario.evict(candidate)
         return taken[:enough]
 
-    def _without_spare(self, taken: list[int]) -> list[int]:
+    def _without_spared(self, taken: list[int]) -> list[int]:
         """Spare whoever can be, the last ones first; return who could not.
 
         It is whom sparing one by one would leave. That spares all of a run exactly if there is room
@@ -173,13 +173,13 @@ class _Solver:
         runs are tried, as long as what was spared since somebody was needed; of one that cannot be
         spared the halves tell who is needed.
         """
-        left, failure = taken[:-1], taken[-1:]  # without the last one there was no room
-        protected = 0
+        left, needed = taken[:-1], taken[-1:]  # without the last one there was no room
+        spared = 0
         while left:
-            run = left[-max(protected, 1) :]
+            run = left[-max(spared, 1) :]
             if self._can_spare(run):
                 del left[-len(run) :]
-                protected += len(run)
+                spared += len(run)
                 continue
             while len(run) > 1:
                 half = run[len(run) // 2 :]
@@ -188,31 +188,31 @@ class _Solver:
                     run = run[: -len(half)]
                 else:
                     run = half
-            failure.append(left.pop())
-            protected = 0
-        return failure[::-1]
+            needed.append(left.pop())
+            spared = 0
+        return needed[::-1]
 
     def _can_spare(self, run: list[int]) -> bool:
         """Spare some, if there is room without them."""
-        for one in run:
-            self._scenario.restore(one)
+        for candidate in run:
+            self._scenario.restore(candidate)
         if self._scenario.has_room():
             return True
-        for one in run:
-            self._scenario.evict(one)
+        for candidate in run:
+            self._scenario.evict(candidate)
         return False
 
     def _is_valid(self, ranks: Sequence[int]) -> bool:
         """Say whether those of a set may be taken, one after another, and that is fair."""
         taken: list[int] = []
-        for one in ranks:
-            if not self._scenario.may_evict(one):
+        for candidate in ranks:
+            if not self._scenario.may_evict(candidate):
                 break
-            self._scenario.evict(one)
-            taken.append(one)
-        does = len(taken) == len(ranks) and self._scenario.is_valid()
+            self._scenario.evict(candidate)
+            taken.append(candidate)
+        is_valid = len(taken) == len(ranks) and self._scenario.is_valid()
         self._restore(taken)
-        return does
+        return is_valid
 
     def _has_room(self, last: int) -> bool:
         """Say whether those who are gone leave room enough, of whom somebody is the last."""
@@ -222,17 +222,17 @@ class _Solver:
 
     def _is_smallest(self, ranks: Ranks) -> bool:
         """Say whether nobody can be spared; the last one cannot, or it was not tried."""
-        for one in ranks[:-1]:
-            self._scenario.restore(one)
+        for candidate in ranks[:-1]:
+            self._scenario.restore(candidate)
             has_room = self._has_room(ranks[-1])
-            self._scenario.evict(one)
+            self._scenario.evict(candidate)
             if has_room:
                 return False
         return True
 
     def _restore(self, taken: list[int]) -> None:
-        for one in taken:
-            self._scenario.restore(one)
+        for candidate in taken:
+            self._scenario.restore(candidate)
 
 
 def _is_first(ranks: Ranks) -> bool:

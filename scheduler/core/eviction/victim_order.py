@@ -29,15 +29,18 @@ class VictimOrder:
     """All that may lose something; of one unit and key the last block is the first to go."""
 
     def __init__(
-        self, queues: SnapshotQueues, keys: QueueOrder, eviction_units: Sequence[EvictionUnit]
+        self,
+        queues: SnapshotQueues,
+        queue_order: QueueOrder,
+        eviction_units: Sequence[EvictionUnit],
     ) -> None:
         self._queues: Final = queues
-        self._keys: Final = keys
+        self._keys: Final = queue_order
         self._units: Final = eviction_units
         self._place: Final = [
-            (*[-it for it in one.key], -row) for row, one in enumerate(eviction_units)
+            (*[-it for it in unit.key], -row) for row, unit in enumerate(eviction_units)
         ]
-        unit_queues = [one.queue for one in eviction_units]
+        unit_queues = [unit.queue for unit in eviction_units]
         self._places: Final = keys_by_queue(zip(unit_queues, self._place, strict=True))
         self._is_ranked: Final[dict[int, bool]] = {}  # queues in whose line priority only grows
 
@@ -87,14 +90,17 @@ class VictimOrder:
 
     def _by_queue_order(self, usage: Usage, places: dict[int, list[PodGroupKey]]) -> Iterator[int]:
         left = usage.copy()
-        keys = self._keys.with_allocated(left.allocated)
+        queue_order = self._keys.with_allocated(left.allocated)
         eviction_units = self._units
         jobs_order = JobsOrderByQueues(
-            self._queues, keys.victim_key, lambda place: eviction_units[-place].amounts, places
+            self._queues,
+            queue_order.victim_key,
+            lambda place: eviction_units[-place].amounts,
+            places,
         )
         while (place := jobs_order.pop()) is not None:
-            one = eviction_units[-place]
-            left.refund(one.queue, one.amounts, is_non_preemptible=False)
+            unit = eviction_units[-place]
+            left.refund(unit.queue, unit.amounts, is_non_preemptible=False)
             yield -place
 
     def drop(self, eviction_unit: int) -> None:
@@ -136,18 +142,18 @@ def lost_seconds(running_since: int, checkpoint_at: int, now: int) -> int:
 def by_plugin(
     victim_order: Iterable[int],
     order: VictimOrderPlugin,
-    victims: VictimPool,
-    evicted: Callable[[Iterable[int]], int],
+    pool: VictimPool,
+    lost_work: Callable[[Iterable[int]], int],
     requested: Amounts,
 ) -> Iterator[int]:
     """Yield the blocks of a line by what a site has chosen; a unit's own stay in their order."""
     least: dict[int, int] = {}  # by unit: what its blocks before count
     ranks: dict[int, int] = {}
     for eviction_unit in victim_order:
-        podgroup, members = victims.podgroups[eviction_unit][0], victims.victims[eviction_unit]
+        podgroup, members = pool.podgroups[eviction_unit][0], pool.victims[eviction_unit]
         rank = order.rank(
-            victims.amounts(eviction_unit, members),
-            evicted(member.pod for member in members),
+            pool.amounts(eviction_unit, members),
+            lost_work(member.pod for member in members),
             requested,
         )
         ranks[eviction_unit] = least[podgroup] = max(rank, least.get(podgroup, rank))

@@ -192,31 +192,36 @@ class VictimPool:
             return
         first = rows[0]
         podgroup = self._snapshot.podgroups[first]
-        at = min_available_state(podgroup.tree)
+        available_state = min_available_state(podgroup.tree)
         may_shrink = (
             self._shrink
             and not podgroup.owning_jobset
-            and (at > 0 or isinstance(podgroup.tree, SubGroupSet))
+            and (available_state > 0 or isinstance(podgroup.tree, SubGroupSet))
         )
-        evicted_steps = list(_eviction_steps(podgroup, found)) if may_shrink else []
-        key = min([self._key_of(row, min(at, 0) if evicted_steps else at) for row in rows])
+        steps = list(_eviction_steps(podgroup, found)) if may_shrink else []
+        key = min(
+            [
+                self._key_of(row, min(available_state, 0) if steps else available_state)
+                for row in rows
+            ]
+        )
         whole = len(self.eviction_units)
-        eviction_units = [*range(whole, whole + len(evicted_steps) + 1)]
+        eviction_units = [*range(whole, whole + len(steps) + 1)]
         self._units_of_podgroup.update(dict.fromkeys(rows, eviction_units))
-        if not evicted_steps:
+        if not steps:
             self._put(rows, key, found, is_whole=True)
             return
-        protected = {it for evicted in evicted_steps for it in evicted}
+        protected = {it for evicted in steps for it in evicted}
         self._put(rows, key, [it for it in found if it not in protected], is_whole=True)
         key = self._key_of(first, 1)
-        for evicted in reversed(_newly_evicted(evicted_steps)):  # in line the last one is the first
+        for evicted in reversed(_newly_evicted(steps)):  # in line the last one is the first
             self._put(rows, key, evicted, is_whole=False)
-        self._enclose([*reversed(eviction_units)], [*evicted_steps, found])
+        self._enclose([*reversed(eviction_units)], [*steps, found])
 
-    def _enclose(self, eviction_units: Sequence[int], having: Sequence[Victims]) -> None:
+    def _enclose(self, eviction_units: Sequence[int], victims_of_units: Sequence[Victims]) -> None:
         """Let blocks have what others have, that are inside: of these each is before it."""
         last: dict[Victim, int] = {}  # the last block that has it
-        for eviction_unit, members in zip(eviction_units, having, strict=True):
+        for eviction_unit, members in zip(eviction_units, victims_of_units, strict=True):
             inside = {last[it]: None for it in members if it in last}
             last.update(dict.fromkeys(members, eviction_unit))
             if not inside:
@@ -281,7 +286,7 @@ class MinRuntimeGuard:
     def __init__(
         self,
         snapshot: Snapshot,
-        victims: VictimPool,
+        pool: VictimPool,
         paths: Sequence[Sequence[int]],
         configured: MinRuntime | None,
     ) -> None:
@@ -297,9 +302,9 @@ class MinRuntimeGuard:
         self._now: Final = snapshot.now
         self._running_since: Final[dict[int, dict[int, int]]] = {}  # by queue, by block
         self._known: Final[dict[tuple[int, int], dict[int, int]]] = {}
-        for eviction_unit, rows in enumerate(victims.podgroups):
+        for eviction_unit, rows in enumerate(pool.podgroups):
             running_since = max(snapshot.podgroups[row].running_since for row in rows)
-            if is_needed and victims.is_whole[eviction_unit] and running_since:
+            if is_needed and pool.is_whole[eviction_unit] and running_since:
                 self._running_since.setdefault(snapshot.podgroups[rows[0]].queue, {})[
                     eviction_unit
                 ] = running_since
@@ -315,23 +320,25 @@ class MinRuntimeGuard:
         return found
 
     def _protected(self, queue: int, seconds: int) -> dict[int, int]:
-        ground = queue, seconds
-        if ground not in self._known:
+        key = queue, seconds
+        if key not in self._known:
             ends = (
                 (eviction_unit, running_since + seconds)
                 for eviction_unit, running_since in self._running_since[queue].items()
             )
-            self._known[ground] = {
+            self._known[key] = {
                 eviction_unit: end for eviction_unit, end in ends if end > self._now
             }
-        return self._known[ground]
+        return self._known[key]
 
     def _seconds(self, action: Action, reclaimer_queue: int, queue: int) -> int:
         """Return for how long a queue promises it: what is said nearest above."""
-        dump, default = self._configured[action]
+        by_queue, default = self._configured[action]
         if action == Action.RECLAIM and not self._resolves_at_leaf:
             queue = below_common_ancestor(self._paths, reclaimer_queue, queue)[1]
-        found = (dump[above] for above in self._paths[queue] if dump and dump[above] != NONE)
+        found = (
+            by_queue[above] for above in self._paths[queue] if by_queue and by_queue[above] != NONE
+        )
         return next(found, default)
 
 
@@ -352,10 +359,10 @@ class ReclaimableTotals:
             of_all = self.all.setdefault(queue, [0, 0, 0])
             of_one = self._largest.setdefault(queue, [0, 0, 0])
             priority = max([snapshot.podgroups[row].priority for row in rows])
-            of_rank = self._by_priority.setdefault(queue, {}).setdefault(priority, [0, 0, 0])
+            of_priority = self._by_priority.setdefault(queue, {}).setdefault(priority, [0, 0, 0])
             for kind, amount in enumerate(amounts):
                 of_all[kind] += amount
-                of_rank[kind] += amount
+                of_priority[kind] += amount
                 of_one[kind] = max(of_one[kind], amount)
 
     def has_below(self, queue: int, priority: int) -> bool:
@@ -448,11 +455,11 @@ def _eviction_steps(podgroup: PodGroupInfo, members: Iterable[Victim]) -> Iterat
         yield tuple([by_pod[pod] for pod in pods])
 
 
-def _newly_evicted(evicted_steps: Iterable[Victims]) -> list[Victims]:
+def _newly_evicted(steps: Iterable[Victims]) -> list[Victims]:
     """Return what is lost by each of some steps that was not by one before it."""
     evicted: set[Victim] = set()
     found = []
-    for members in evicted_steps:
+    for members in steps:
         found.append(tuple([it for it in members if it not in evicted]))
         evicted.update(members)
     return found

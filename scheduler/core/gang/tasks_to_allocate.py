@@ -32,7 +32,7 @@ __all__ = [
 
 
 class PodSetTasks(NamedTuple):
-    """Of one leaf: waiting pods, and how many that do not exist yet."""
+    """Of one PodSet: pending pods, and a number of expected pods that do not exist yet."""
 
     podset: PodSet
     pods: tuple[int, ...]
@@ -40,27 +40,26 @@ class PodSetTasks(NamedTuple):
 
 
 Tasks = tuple[PodSetTasks, ...]
-SignatureRuns: TypeAlias = tuple[
-    tuple[int, int], ...
-]  # a shape and how many in a row; neighbours differ
+# A signature and how many pods of it in a row; neighbours differ.
+SignatureRuns: TypeAlias = tuple[tuple[int, int], ...]
 _Rank = tuple[bool, bool, float, str]
 
 
 @dataclass(slots=True)
 class AssignedTasks:
-    """What a plan has placed so far of one unit, by leaf."""
+    """What a plan has placed so far of one PodGroup, by PodSet."""
 
     pods: dict[str, int] = field(default_factory=dict)
     expected: dict[str, int] = field(default_factory=dict)
 
     def add(self, taken: Tasks) -> None:
-        """Remember what was placed."""
+        """Add tasks that were placed."""
         for podset, pods, later in taken:
             self.pods[podset.name] = self.pods.get(podset.name, 0) + len(pods)
             self.expected[podset.name] = self.expected.get(podset.name, 0) + later
 
     def unused_places(self, podset: PodSet) -> tuple[ReservedPlace, ...]:
-        """Return the slots that no pod has taken."""
+        """Return the reserved places that no pod has taken."""
         return podset.reserved_places[self.pods.get(podset.name, 0) :]
 
 
@@ -68,18 +67,20 @@ _NONE_ASSIGNED = AssignedTasks()
 
 
 class ElasticTasks:
-    """What a unit takes after its first chunk, in the order of `chunk`, but without sorting anew.
+    """What a PodGroup takes after its first tasks, as `tasks_to_allocate` but without sorting.
 
-    Of a group's children only the one that was given something changes its place, and one that had
-    nothing to give never will: waiting pods become fewer, and what is satisfied stays so.
+    Of a SubGroupSet's children only the one whose pods were placed changes its rank, and one that
+    had no tasks never will: pending pods become fewer, and what is satisfied stays so.
     """
 
     def __init__(self, tree: SubGroupTree) -> None:
         self._tree = tree
-        self._places: dict[str, list[tuple[_Rank, int]]] = {}  # by group, a heap of its children
+        self._places: dict[
+            str, list[tuple[_Rank, int]]
+        ] = {}  # by SubGroupSet, a heap of its children
 
     def next(self, assigned: AssignedTasks) -> Tasks:
-        """Return what to place next; nothing if nothing can or need be."""
+        """Return what to place next; empty if nothing can be or need be placed."""
         return self._next(self._tree, assigned)
 
     def _next(self, tree: SubGroupTree, assigned: AssignedTasks) -> Tasks:
@@ -106,7 +107,7 @@ class ElasticTasks:
 
 
 def tasks_to_allocate(tree: SubGroupTree, assigned: AssignedTasks = _NONE_ASSIGNED) -> Tasks:
-    """Return what to place next; nothing if nothing can or need be."""
+    """Return what to place next; empty if nothing can be or need be placed."""
     if isinstance(tree, PodSet):
         podset_tasks = _from_podset(tree, assigned)
         return (podset_tasks,) if podset_tasks else ()
@@ -114,7 +115,7 @@ def tasks_to_allocate(tree: SubGroupTree, assigned: AssignedTasks = _NONE_ASSIGN
 
 
 def pending_after(tree: SubGroupTree, tasks: Tasks, assigned: AssignedTasks) -> Iterator[int]:
-    """Yield the waiting pods that a unit takes after a chunk, but for those that have slots."""
+    """Yield the pending pods that come after some tasks, without those with reserved places."""
     taken = {pod for podset_tasks in tasks for pod in podset_tasks.pods}
     for podset in podsets_of(tree):
         if not podset.reserved_places:
@@ -123,28 +124,28 @@ def pending_after(tree: SubGroupTree, tasks: Tasks, assigned: AssignedTasks) -> 
 
 
 def has_pending(tree: SubGroupTree) -> bool:
-    """Say whether pods of it wait; asked of every unit, most of which want nothing."""
+    """Say whether it has pending pods; asked of every PodGroup, most of which have none."""
     if isinstance(tree, PodSet):
         return bool(tree.pending)
     return any(map(has_pending, tree.children))
 
 
 def has_expected(tree: SubGroupTree) -> bool:
-    """Say whether pods of it are still to come."""
+    """Say whether it expects pods that do not exist yet."""
     if isinstance(tree, PodSet):
         return tree.expected > 0
     return any(map(has_expected, tree.children))
 
 
 def is_satisfied(tree: SubGroupTree, assigned: AssignedTasks = _NONE_ASSIGNED) -> bool:
-    """Say whether as many members as are needed have their place."""
+    """Say whether as many members as it needs have their place."""
     if isinstance(tree, PodSet):
         return member_count(tree, assigned) >= tree.minimum
     return sum(is_satisfied(child, assigned) for child in tree.children) >= tree.minimum
 
 
 def is_elastic(tree: SubGroupTree, tasks: Tasks, assigned: AssignedTasks = _NONE_ASSIGNED) -> bool:
-    """Say whether a unit takes more than it needs, and no slots of its own for it."""
+    """Say whether tasks are beyond the minimum, and beyond its own reserved places."""
     return is_satisfied(tree, assigned) and any(
         len(podset_tasks.pods) > len(assigned.unused_places(podset_tasks.podset))
         for podset_tasks in tasks
@@ -152,7 +153,7 @@ def is_elastic(tree: SubGroupTree, tasks: Tasks, assigned: AssignedTasks = _NONE
 
 
 def can_be_satisfied(tree: SubGroupTree, assigned: AssignedTasks = _NONE_ASSIGNED) -> bool:
-    """Say whether enough members are there, wait, or will come."""
+    """Say whether enough members run, are pending, or are expected."""
     if isinstance(tree, PodSet):
         members, waiting, later = _counts(tree, assigned)
         return members + waiting + later >= tree.minimum
@@ -160,13 +161,13 @@ def can_be_satisfied(tree: SubGroupTree, assigned: AssignedTasks = _NONE_ASSIGNE
 
 
 def member_count(podset: PodSet, assigned: AssignedTasks = _NONE_ASSIGNED) -> int:
-    """Return how many members of a leaf have their place."""
+    """Return how many members of a PodSet have their place."""
     placed = assigned.pods.get(podset.name, 0) + assigned.expected.get(podset.name, 0)
     return podset.running + podset.succeeded + _unused_place_count(podset) + placed
 
 
 def min_available_state(tree: SubGroupTree, assigned: AssignedTasks = _NONE_ASSIGNED) -> int:
-    """Return -1 if a unit lacks members, 0 if it could spare none, 1 if it could."""
+    """Return -1 if a PodGroup lacks members, 0 if it can spare none, 1 if it can."""
     if isinstance(tree, PodSet):
         members = member_count(tree, assigned)
         return (members > tree.minimum) - (members < tree.minimum)
@@ -193,7 +194,7 @@ def _has_members(tree: SubGroupTree, assigned: AssignedTasks) -> bool:
 
 
 def _counts(podset: PodSet, assigned: AssignedTasks) -> tuple[int, int, int]:
-    """Return members, waiting pods, and pods that neither exist nor have a slot."""
+    """Return members, pending pods, and expected pods without a reserved place."""
     placed = assigned.pods.get(podset.name, 0)
     foreseen = assigned.expected.get(podset.name, 0)
     later = max(0, podset.expected - _unused_place_count(podset) - foreseen)
@@ -201,7 +202,7 @@ def _counts(podset: PodSet, assigned: AssignedTasks) -> tuple[int, int, int]:
 
 
 def _unused_place_count(podset: PodSet) -> int:
-    """Return how many slots no waiting pod has come for."""
+    """Return how many reserved places no pending pod has come for."""
     return (
         max(0, len(podset.reserved_places) - len(podset.pending)) if podset.reserved_places else 0
     )
@@ -236,7 +237,7 @@ def _from_subgroup_set(subgroup_set: SubGroupSet, assigned: AssignedTasks) -> It
 
 
 def _rank(tree: SubGroupTree, assigned: AssignedTasks) -> _Rank:
-    """Order siblings: who lacks something first, then who has the least beyond it."""
+    """Return the rank among siblings: unsatisfied first, then the fewest beyond the minimum."""
     if not is_satisfied(tree, assigned):
         return False, False, 0.0, tree.name
     if isinstance(tree, PodSet):

@@ -19,14 +19,14 @@ Pods: TypeAlias = tuple[int, ...]
 
 
 def tasks_to_evict(tree: SubGroupTree) -> Iterator[Pods]:
-    """Yield what a unit loses one after another while it can spare some; of a child all it had."""
+    """Yield what a PodGroup loses step by step while it can spare pods; of a child all it had."""
     left = _remaining(tree)
     while pods := left.step():
         yield pods
 
 
 class _RemainingPodSet:
-    """What is left of a leaf."""
+    """What is left of a PodSet."""
 
     def __init__(self, podset: PodSet) -> None:
         self.minimum: Final = podset.minimum
@@ -36,14 +36,14 @@ class _RemainingPodSet:
         self._pods: Final = [*podset.running_pods]
 
     def step(self) -> Pods:
-        """Give up the last pod, if it can be spared."""
+        """Evict the last pod, if it can be spared."""
         if not self._pods or self.members <= self.minimum:
             return ()
         self.members -= 1
         return (self._pods.pop(),)
 
     def evict_all(self) -> Pods:
-        """Give up all."""
+        """Evict all pods."""
         pods = (*self._pods,)
         self._pods.clear()
         self.members -= len(pods)
@@ -51,7 +51,7 @@ class _RemainingPodSet:
 
 
 class _RemainingSubGroupSet:
-    """What is left of a group; its members are the children that are satisfied."""
+    """What is left of a SubGroupSet; its members are the children that are satisfied."""
 
     def __init__(self, subgroup_set: SubGroupSet) -> None:
         self.minimum: Final = subgroup_set.minimum
@@ -68,7 +68,7 @@ class _RemainingSubGroupSet:
         self._evictable_children: Iterator[_Remaining] | None = None
 
     def step(self) -> Pods:
-        """Give up what the first child that can spares, or else a child."""
+        """Evict what the first child can spare, or else a whole child."""
         while self._shrinkable:
             i = self._shrinkable[0][1]
             pods = self._by_name[i].step()
@@ -79,14 +79,14 @@ class _RemainingSubGroupSet:
         return self._evict_child()
 
     def evict_all(self) -> Pods:
-        """Give up all."""
+        """Evict all pods."""
         pods = tuple(pod for child in self._children for pod in child.evict_all())
         self.members = sum(map(_is_satisfied, self._children))
         return pods
 
     def _evict_child(self) -> Pods:
-        """Give up the last child that has anything, if more are satisfied than are needed."""
-        if self._evictable_children is None:  # from now on nobody changes his place before his turn
+        """Evict the last child that has pods, if more are satisfied than are needed."""
+        if self._evictable_children is None:  # from now on the order is fixed
             order = sorted(range(len(self._by_name)), key=self._eviction_rank)
             self._evictable_children = iter([self._by_name[i] for i in order])
         while self.members > self.minimum and (child := next(self._evictable_children, None)):
@@ -98,7 +98,7 @@ class _RemainingSubGroupSet:
         return ()
 
     def _eviction_rank(self, i: int) -> tuple[bool, bool, float, int]:
-        """Return who loses first: the order in which siblings take, backwards."""
+        """Return the rank of a child, first evicted first: the order of allocation, backwards."""
         child = self._by_name[i]
         if not _is_satisfied(child):
             return True, False, 0.0, i

@@ -30,7 +30,7 @@ __all__ = [
 
 
 class UnschedulableReason(IntEnum):
-    """Why a unit waits; of several the smallest is told."""
+    """Why a PodGroup is pending; of several reasons the smallest is reported."""
 
     MISCONFIGURED = 1
     FORBIDDEN_QUEUE = 2
@@ -53,7 +53,7 @@ class UnschedulableReason(IntEnum):
 
 
 class PreFilterFailure(NamedTuple):
-    """What is known to be in the way before anything is tried."""
+    """A reason that is known before a placement is attempted."""
 
     reason: UnschedulableReason
     message: str
@@ -61,7 +61,7 @@ class PreFilterFailure(NamedTuple):
 
 
 class FitErrorReason(IntEnum):
-    """Why a node does not take a pod; of several the first is counted."""
+    """Why a pod does not fit on a node; of several reasons the first is counted."""
 
     CORDONED = 0
     NOT_READY = 1
@@ -79,49 +79,53 @@ class FitErrorReason(IntEnum):
 
 
 class FitErrors(NamedTuple):
-    """How the nodes looked to a pod for which there was none."""
+    """Why a pod fits on no node: the nodes by reason, and the resources that are missing."""
 
     reason: UnschedulableReason
     signature: int
-    placed: int  # of the chunk before it
-    needed: int  # in the chunk
+    placed: int  # pods of the attempt before it
+    needed: int  # pods of the attempt
     counts: Mapping[FitErrorReason, int]  # nodes
     own_counts: Mapping[
         FitErrorReason, int
-    ]  # nodes among these that only the chunk's own pods closed to it
-    taints: Mapping[int, int]  # taint → nodes that it keeps the pod off
-    keys: Mapping[str, int]  # label → nodes of which that label is not what it selects
+    ]  # of these, nodes that only pods of the attempt itself closed
+    taints: Mapping[int, int]  # taint → nodes that it closes to the pod
+    keys: Mapping[str, int]  # label → nodes on which it does not match what the pod selects
     too_small: Mapping[int, int]  # resource → nodes that have too little of it even when empty
     largest_allocatable: Mapping[int, int]  # resource → the most of it that one of these has
-    insufficient: Mapping[int, int]  # resource → nodes that lack only room, and lack it of this one
-    largest_free: Mapping[int, int]  # resource → the most room on a node that lacks only room
-    total_free: Mapping[int, int]  # resource → room that those nodes have together
-    unplaced: int  # such pods of the chunk without a place, this one included
-    fitting: int  # of these, how many those nodes could take if only the chunk's pods were there
-    is_resolvable: bool  # by evicting others
+    insufficient: Mapping[
+        int, int
+    ]  # resource → nodes of which only the free amount of it is too small
+    largest_free: Mapping[int, int]  # resource → the most that is free on one such node
+    total_free: Mapping[int, int]  # resource → what is free on those nodes together
+    unplaced: int  # such pods of the attempt without a node, this one included
+    fitting: int  # of these, how many fit on those nodes beside pods of the attempt alone
+    is_resolvable: bool  # by evicting other pods
 
 
 class QueueBoundExceeded(NamedTuple):
-    """Which bound of which queue is in the way."""
+    """The bound of a queue that would be exceeded."""
 
     queue: int
     kind: ResourceKind
     bound: int
     allocated: int
     requested: int
-    others: "tuple[QueueBoundExceeded, ...]" = ()  # that are in the way as well
-    releasing: int = 0  # what pods that are going have beside what is allocated
-    unevictable: tuple[int, ...] = ()  # units by which more is fixed than the quota
+    others: "tuple[QueueBoundExceeded, ...]" = ()  # bounds that would be exceeded as well
+    releasing: int = 0  # what terminating pods have beside what is allocated
+    unevictable: tuple[
+        int, ...
+    ] = ()  # PodGroups that cannot be evicted, where they exceed the quota
 
 
 class PreFilterDetails(NamedTuple):
-    """What was known before."""
+    """The message of a PreFilterFailure."""
 
     message: str
 
 
 class IncompletePodSet(NamedTuple):
-    """A leaf that lacks members."""
+    """A PodSet that lacks members."""
 
     podset: str
     existing: int
@@ -130,7 +134,7 @@ class IncompletePodSet(NamedTuple):
 
 
 class MissingPods(NamedTuple):
-    """Which leaves lack members."""
+    """The PodSets that lack members."""
 
     podsets: tuple[IncompletePodSet, ...]
 
@@ -139,69 +143,67 @@ RejectionDetails: TypeAlias = FitErrors | QueueBoundExceeded | PreFilterDetails 
 
 
 class EarlierIneligibility(IntEnum):
-    """Why a unit that would get what others give back, were it dealt out anew, takes nothing."""
+    """Why the PodGroup that comes first for reclaimed resources cannot reclaim them itself."""
 
-    QUOTA = 0  # it cannot be preempted, and would pass it
-    SHARE = 1  # its queue would have more than is due to it
+    QUOTA = 0  # it is non-preemptible, and would exceed a quota
+    SHARE = 1  # its queue would exceed its fair share
 
 
 class EarlierPodGroup(NamedTuple):
-    """Who has the turn before a unit, and so what others would give back for it."""
+    """A PodGroup of the same queue that comes first for what is reclaimed for a later one."""
 
-    podgroup: int  # a unit
+    podgroup: int
     requested: Amounts
-    ineligibility: EarlierIneligibility | None = None  # where that one cannot have it either
+    ineligibility: EarlierIneligibility | None = None  # where it cannot reclaim either
 
 
 class QueueOrderConflict(NamedTuple):
-    """Which queue would have back what it gave, were it dealt out anew, and before which one."""
+    """Two queues: the one that lost resources would come before the one that reclaimed them."""
 
     queue: int
     before: int
-    key_index: int  # of their keys: the first that differs
+    key_index: int  # the first part of their keys that differs
 
 
 class ReclaimShortfall(IntEnum):
-    """Why there is nothing to take back, where nobody in particular is kept from losing it."""
+    """Why nothing can be reclaimed, where no victim in particular is protected."""
 
-    NO_QUEUE_OVER_SHARE = 0  # has more than it may count on
-    TOO_LITTLE = 1  # is not made by what may be taken of that
-    UNFAIR = 2  # forbids what would make it
+    NO_QUEUE_OVER_SHARE = 0  # no queue is above its allocatable share
+    TOO_LITTLE = 1  # what is above the shares does not make the room
+    UNFAIR = 2  # what would make the room may not be reclaimed
 
 
 class ConsolidationFailure(IntEnum):
-    """Why nobody is moved to bring together what is in pieces."""
+    """Why no PodGroup is relocated to bring free resources together."""
 
-    DISABLED = 0  # it is not done
-    NO_CANDIDATES = 1  # nobody may be
-    NOT_PREEMPTIBLE = 2  # nor may who waits, were he there
-    NO_SOLUTION = 3  # it would not make the room, as far as that was looked at
+    DISABLED = 0  # the action is off
+    NO_CANDIDATES = 1  # no PodGroup may be relocated
+    NOT_PREEMPTIBLE = 2  # the pending PodGroup is non-preemptible
+    NO_SOLUTION = 3  # no set of candidates that was tried makes the room
 
 
 class EvictionFailure(NamedTuple):
-    """Why nobody loses anything for a unit that may claim it."""
+    """Why no victim is evicted for a PodGroup that may reclaim or preempt."""
 
-    is_delayed: bool = False  # it could take something, and gives others time first
-    non_evictable: tuple[tuple[str, int], ...] = ()  # why, and how many units
-    protected: int = 0  # units that have not run for long
-    first_unprotected: int = NONE  # of these, the one that may go first
-    protected_until: int = 0  # before when it may not, in seconds since 1970
-    budgets: tuple[int, ...] = ()  # that let too few pods go
-    quota_only_queues: tuple[
-        int, ...
-    ] = ()  # queues below which nothing is taken back beyond quotas
-    unlimited_queues: tuple[int, ...] = ()  # queues that owe nothing back, whatever they have
+    is_delayed: bool = False  # there are victims, and its preemption delay is not over
+    non_evictable: tuple[tuple[str, int], ...] = ()  # the reason, and how many PodGroups
+    protected: int = 0  # PodGroups within their minimum runtime
+    first_unprotected: int = NONE  # of these, the one whose minimum runtime ends first
+    protected_until: int = 0  # the end of it, in seconds since 1970
+    budgets: tuple[int, ...] = ()  # that allow too few disruptions
+    quota_only_queues: tuple[int, ...] = ()  # queues below which nothing is reclaimed beyond quotas
+    unlimited_queues: tuple[int, ...] = ()  # queues without a bound on their quota
     earlier_podgroup: EarlierPodGroup | None = None
     order_conflict: QueueOrderConflict | None = None
-    is_truncated: bool = False  # not everybody was looked at who could lose something
-    is_rate_limited: bool = False  # nobody was, because enough was taken for now
-    exceeds_fair_share: bool = False  # its queue would have more than is due to it
-    shortfall: ReclaimShortfall | None = None  # where nothing above is so
-    over_share_queues: tuple[int, ...] = ()  # queues that have more than they may count on, in vain
+    is_truncated: bool = False  # not all victims were tried
+    is_rate_limited: bool = False  # none was, because enough was evicted for now
+    exceeds_fair_share: bool = False  # its queue would exceed its fair share
+    shortfall: ReclaimShortfall | None = None  # where no reason above holds
+    over_share_queues: tuple[int, ...] = ()  # queues above their allocatable share
     consolidation_failure: ConsolidationFailure | None = None
 
     def without_temporary_reasons(self) -> "EvictionFailure":
-        """Return what is so of those who could not give enough, with whatever time or budget."""
+        """Return the reasons that hold whatever time passes and whatever budgets allow."""
         return self._replace(protected=0, first_unprotected=NONE, protected_until=0, budgets=())
 
 
@@ -211,11 +213,11 @@ FAIR_SHARE_EXCEEDED: Final = EvictionFailure(exceeds_fair_share=True)
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """Why a unit waits."""
+    """Why a PodGroup is pending."""
 
     podgroup: int
     reason: UnschedulableReason
     details: RejectionDetails
-    is_resolvable: bool  # by evicting others
+    is_resolvable: bool  # by evicting other pods
     retry_on: frozenset[str]
     eviction_failure: EvictionFailure = NO_EVICTION_FAILURE

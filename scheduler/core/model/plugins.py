@@ -3,7 +3,7 @@
 | kind   | combined by |
 |--------|-------------|
 | score  | weighted sum |
-| PodGroup order | key after key; ties by age, then uid |
+| PodGroup order | key by key; ties by age, then uid |
 | quota check | one refusal is enough; the first is reported |
 | victim order | there is one; ties by the reverse of the queue order |
 """
@@ -29,82 +29,84 @@ __all__ = [
     "VictimOrderPlugin",
 ]
 
-ScoreValue: TypeAlias = Any  # a number, or an array of them: what the arithmetic makes of Seats
+ScoreValue: TypeAlias = Any  # a number, or an array: what the arithmetic makes of NodeFeatures
 
 
 class NodeFeatures(NamedTuple):
-    """What scores look at: of all nodes arrays, or of one node plain numbers.
+    """What a score is computed from: arrays for all nodes, or plain numbers for one node.
 
-    A score is arithmetic and nothing else, so that it says the same of both.
+    A score is arithmetic and nothing else, so that both have the same result.
     """
 
-    free: ScoreValue  # idle and releasing of the resource that counts: GPUs, or else CPU
-    allocatable: ScoreValue  # how much of it the node has in all
-    max_allocatable: int  # the most that any node has in all
+    free: ScoreValue  # idle and releasing of the scored resource: GPUs, or else CPU
+    allocatable: ScoreValue  # of the scored resource
+    max_allocatable: int  # the largest of any node
     fits_idle: ScoreValue  # whether the pod fits into what is idle
     has_gpu: ScoreValue
     is_nominated: ScoreValue
 
 
 class ScorePlugin(Protocol):
-    """How much a pod likes nodes."""
+    """How well a node suits a pod."""
 
-    def __call__(self, signature: SchedulingSignature, seats: NodeFeatures, /) -> ScoreValue:
-        """Return the liking, from 0 to 1."""
+    def __call__(self, signature: SchedulingSignature, features: NodeFeatures, /) -> ScoreValue:
+        """Return the score, from 0 to 1."""
         ...
 
 
 class PodGroupOrderPlugin(Protocol):
-    """Which of two units of a queue comes first."""
+    """Which of two PodGroups of a queue comes first."""
 
     def __call__(self, podgroup: PodGroupInfo, min_available_state: int, /) -> int:
-        """Return a number, smaller first; *standing* is -1 below the minimum, 0 at it, 1 above."""
+        """Return a number, smaller first; the state is -1 below the minimum, 0 at it, 1 above."""
         ...
 
 
 class QuotaRefusal(NamedTuple):
-    """A bound that would be passed."""
+    """A bound that would be exceeded."""
 
     reason: UnschedulableReason
     details: QueueBoundExceeded
 
 
 class QuotaPlugin(Protocol):
-    """What a unit may have of its queue."""
+    """What a PodGroup may use of its queue."""
 
     def __call__(
         self, usage: Usage, podgroup: PodGroupInfo, requested: tuple[int, int, int], /
     ) -> QuotaRefusal | None:
-        """Return why it may not have *asked* on top of what is allocated."""
+        """Return why it may not have *requested* on top of what is allocated."""
         ...
 
 
 class VictimOrderPlugin(NamedTuple):
-    """Who of those that may lose something would lose it first."""
+    """Which of several victims is evicted first."""
 
-    # What is lost, the work that is lost with it (in thousandths of a GPU times seconds), and what
-    # is claimed, to a number, smaller first.
+    # From the amounts of a victim, the work that is lost with it (in thousandths of a GPU times
+    # seconds) and the requested amounts to a number, smaller first.
     rank: Callable[[Amounts, int, Amounts], int]
-    reason: str  # as whoever loses it is told
+    reason: str  # as the eviction reports it
 
 
 class MinRuntime(NamedTuple):
-    """How long units keep what they need once they run."""
+    """How long running PodGroups keep what they need."""
 
-    preempt_s: int = 0  # where no queue says it
+    preempt_s: int = 0  # where no queue sets it
     reclaim_s: int = 0  # likewise
-    resolves_at_leaf: bool = False  # in reclaim the queue that loses; else the one that is compared
+    resolves_at_leaf: bool = (
+        False  # in reclaim from the victim's queue up; else from the compared queue
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """All that a site has chosen."""
+    """All that a site has chosen, combined by kind."""
 
     scores: tuple[tuple[float, ScorePlugin], ...]
     podgroup_order: tuple[PodGroupOrderPlugin, ...] = ()
     quotas: tuple[QuotaPlugin, ...] = ()
     actions: tuple[str, ...] = ("allocate",)
-    min_runtime: MinRuntime | None = None  # nobody is protected
-    max_relocated: int = 16  # candidates that consolidation looks at; below zero: all
-    victim_order: VictimOrderPlugin | None = None  # in the order of turns, backwards
-    is_budget_strict: bool = False  # in reclaim as well, always
+    min_runtime: MinRuntime | None = None  # None protects no PodGroup
+    max_relocated: int = 16  # candidates that consolidation tries; below zero: all
+    victim_order: VictimOrderPlugin | None = None  # None is the queue order, backwards
+    is_budget_strict: bool = False  # budgets hold in reclaim as well

@@ -40,23 +40,23 @@ class AffinityTerm(NamedTuple):
 
 
 class SpreadConstraint(NamedTuple):
-    """How unevenly the pods of a selector may lie over the values of a label."""
+    """How unevenly the pods of a selector may be spread over the values of a label."""
 
     selector: int
     key: int
     max_skew: int
     min_domains: int
     counts_itself: bool
-    honours_affinity: bool  # nodes that the pod may not choose make no domain
+    honours_affinity: bool  # nodes that its node affinity excludes are no domain
     honours_taints: bool
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulingSignature:
-    """What of a pod says where it may go; equal pods have one shape."""
+    """All of a pod that decides on which nodes it fits; equal pods share one signature."""
 
     request: tuple[int, ...]  # by resource
-    queue_request: tuple[int, int, int]  # by Kind
+    queue_request: tuple[int, int, int]  # by ResourceKind
     has_gpu: bool = False
     tolerated_taints: frozenset[int] = frozenset()  # taints
     node_affinity: tuple[
@@ -67,23 +67,25 @@ class SchedulingSignature:
     conflicting_ports: tuple[int, ...] = ()  # ports
     matched_selectors: tuple[int, ...] = ()  # selectors that match it
     affinity: tuple[AffinityTerm, ...] = ()
-    matches_own_affinity: bool = False  # it matches all selectors of `near`: it may be the first
-    anti_affinity: tuple[int, ...] = ()  # rows of Neighbours.terms: its own anti-affinity
+    matches_own_affinity: bool = (
+        False  # it matches all selectors of `affinity`: it may be the first
+    )
+    anti_affinity: tuple[int, ...] = ()  # rows of PodRelations.anti_affinity_terms: its own
     existing_anti_affinity: tuple[
         int, ...
-    ] = ()  # rows of Neighbours.terms whose selector matches it
+    ] = ()  # rows of PodRelations.anti_affinity_terms whose selector matches it
     spread_constraints: tuple[SpreadConstraint, ...] = ()
     rwo_claims: tuple[int, ...] = ()  # that only one node may use at a time
     rwop_claims: tuple[int, ...] = ()  # that only one pod may use at a time
-    shared_devices: int = 0  # shared ones, and how much of each
+    shared_devices: int = 0  # how many devices that are shared
     device_share: int = 0  # thousandths of each
     unknown_resources: tuple[
         tuple[str, int], ...
-    ] = ()  # resources that it asks for and no node has
+    ] = ()  # resources that it requests and no node has
 
 
 class ReservationCause(IntEnum):
-    """Why a slot is held."""
+    """Why a place is reserved."""
 
     ANTICIPATED = 0
     REPAIR = 1
@@ -91,7 +93,7 @@ class ReservationCause(IntEnum):
 
 
 class ReservedPlace(NamedTuple):
-    """Room that is held for a pod which does not exist; it counts as taken."""
+    """Resources that are reserved for a pod that does not exist yet; they count as allocated."""
 
     node: int
     signature: int
@@ -100,7 +102,7 @@ class ReservedPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PodSet:
-    """Pods that are alike to their unit: so many of them are needed."""
+    """Pods that count alike for their PodGroup, and how many of them are needed."""
 
     name: str
     minimum: int
@@ -108,17 +110,17 @@ class PodSet:
     running: int = 0
     succeeded: int = 0
     reserved_places: tuple[ReservedPlace, ...] = ()
-    expected: int = 0  # pods that do not exist yet, those with slots included
+    expected: int = 0  # pods that do not exist yet, those with reserved places included
     expected_signature: int = NONE
     gated: int = 0  # pods that may not be placed yet
     running_pods: tuple[
         int, ...
-    ] = ()  # that are there, first placed first; where some can be spared, or leaves differ
+    ] = ()  # on nodes, first placed first; where some can be spared, or PodSets differ
 
 
 @dataclass(frozen=True, slots=True)
 class SubGroupSet:
-    """Leaves and groups: so many of them are needed."""
+    """PodSets and SubGroupSets, and how many of them are needed."""
 
     name: str
     minimum: int
@@ -130,38 +132,38 @@ SubGroupTree: TypeAlias = PodSet | SubGroupSet
 
 @dataclass(frozen=True, slots=True)
 class PodGroupInfo:
-    """What starts whole or not at all."""
+    """A PodGroup: pods that start together or not at all."""
 
     name: str
-    queue: int  # or NONE, with a bar
+    queue: int  # or NONE, with a prefilter_failure
     priority: int
     is_preemptible: bool
     tree: SubGroupTree
     prefilter_failure: PreFilterFailure | None = None
-    has_running: bool = False  # some of it is there: what of it is missing is held for it
-    owning_jobset: str = ""  # units of one bundle leave together, and whole
-    non_evictable_reason: str = ""  # why nobody may take anything from it
-    is_relocating: bool = False  # it stays only until it has come to another place
-    is_partly_succeeded: bool = False  # some of it is there, and other pods of it have succeeded
+    has_running: bool = False  # pods of it run: places are reserved for those that are missing
+    owning_jobset: str = ""  # PodGroups of one JobSet are evicted together, and whole
+    non_evictable_reason: str = ""  # why no pod of it may be evicted
+    is_relocating: bool = False  # it is non-evictable only until it is relocated
+    is_partly_succeeded: bool = False  # some pods of it run, and others have succeeded
     stale_at: int | None = None  # when it counts as stale, in seconds since 1970; None is never
     running_since: int = 0  # when it began to run, in seconds since 1970; 0 is not known
-    can_reserve: bool = True  # room can be held for it while none of it is there
-    may_relocate: bool = True  # its place may become another
-    checkpoint_at: int = 0  # when its work was saved last, as it says; 0 is never
-    preemption_delay_until: int = 0  # it takes nothing from anybody before, in seconds since 1970
-    preemption_delay: str = ""  # how long that is, in its own words
+    can_reserve: bool = True  # places can be reserved for it while no pod of it runs
+    may_relocate: bool = True  # it may be evicted to get other nodes
+    checkpoint_at: int = 0  # when it saved a checkpoint last; 0 is never
+    preemption_delay_until: int = 0  # it evicts no pods before, in seconds since 1970
+    preemption_delay: str = ""  # how long that is, as its author wrote it
     elastic_failure: PreFilterFailure | None = (
-        None  # in the way of what it takes beyond its needs and its slots
+        None  # in the way of pods beyond its minimum and its reserved places
     )
 
 
 def podsets_of(tree: SubGroupTree) -> tuple[PodSet, ...]:
-    """Return the leaves of a tree."""
+    """Return the PodSets of a tree."""
     if isinstance(tree, PodSet):
         return (tree,)
     return tuple(podset for child in tree.children for podset in podsets_of(child))
 
 
 def is_evictable(podgroup: PodGroupInfo) -> bool:
-    """Say whether anything may be taken from a unit."""
+    """Say whether pods of a PodGroup may be evicted."""
     return podgroup.is_preemptible and podgroup.queue != NONE and not podgroup.non_evictable_reason

@@ -47,7 +47,7 @@ NONE: Final = -1  # no row
 Bools: TypeAlias = NDArray[np.bool_]
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
-Amounts: TypeAlias = tuple[int, int, int]  # by Kind
+Amounts: TypeAlias = tuple[int, int, int]  # by ResourceKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,8 @@ class ResourceColumns:
     """The columns of resource arrays."""
 
     names: tuple[str, ...]
-    kinds: tuple[int, ...]  # which Kind counts it for queues, or NONE
-    weights: tuple[int, ...]  # how many units of that kind one unit is
+    kinds: tuple[int, ...]  # the ResourceKind that counts it for queues, or NONE
+    weights: tuple[int, ...]  # how much of that kind one of it is
     cpu: int
     pods: int
     gpus: tuple[int, ...]  # whole devices, in thousandths

@@ -28,7 +28,7 @@ class PodPlacement(NamedTuple):
 
 
 class Reservation(NamedTuple):
-    """Slots for pods of a leaf that do not exist."""
+    """Reserved places for pods of a PodSet that do not exist yet."""
 
     podset: str
     node: int
@@ -38,17 +38,17 @@ class Reservation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PodGroupAllocation:
-    """A unit, or more of it, gets its room. It cannot be carried out in part."""
+    """Places for a PodGroup, or for more of it. It cannot be carried out in part."""
 
     podgroup: int
     binds: tuple[PodPlacement, ...] = ()
-    nominations: tuple[PodPlacement, ...] = ()  # they wait for what is being released
+    nominations: tuple[PodPlacement, ...] = ()  # pods that wait for what is being released
     reservations: tuple[Reservation, ...] = ()  # new ones
-    is_start: bool = False  # nothing of it was there before
+    is_start: bool = False  # no pod of it ran before
 
 
 class Action(IntEnum):
-    """What takes something from somebody."""
+    """An action that evicts pods."""
 
     RECLAIM = 1
     PREEMPT = 2
@@ -63,22 +63,22 @@ class Action(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """Units lose some pods, or all they have; mostly for somebody who gets room by it."""
+    """PodGroups lose some pods, or all of them; mostly for a preemptor."""
 
     podgroups: tuple[int, ...]
     pods: tuple[int, ...]
     is_whole: bool
     action: Action
-    preemptor: int  # a unit, or NONE: for nobody
-    gpus: int = 0  # thousandths that they are charged for less
+    preemptor: int  # a PodGroup, or NONE
+    gpus: int = 0  # thousandths by which their queue is charged less
     work_lost: int = 0  # GPU-seconds
-    victim_order: str = ""  # why these and not others, where a site has chosen it
-    budgets: tuple[int, ...] = ()  # that let fewer pods go
+    victim_order: str = ""  # why these pods and not others, where a site has chosen it
+    budgets: tuple[int, ...] = ()  # that allow fewer disruptions
 
 
 @dataclass(frozen=True, slots=True)
 class Relocation:
-    """Where a unit that was evicted to make room gets its place anew: slots for all its pods."""
+    """Where a PodGroup that consolidation evicts starts again: reserved places for its pods."""
 
     podgroup: int
     reservations: tuple[Reservation, ...]
@@ -90,16 +90,16 @@ class PlanStats:
 
     admitted: int = 0
     rejected: int = 0
-    searches: int = 0  # for somebody to take room from
+    searches: int = 0  # for victims
     trials: int = 0  # placements that were tried for them
     sets: int = 0  # that were looked at one by one
     cut: int = 0  # searches that ended at a limit
-    withheld: int = 0  # claims that were not looked at, because enough was taken
+    withheld: int = 0  # preemptors that were not tried, because enough was evicted
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The answer."""
+    """What one cycle decides."""
 
     allocations: tuple[PodGroupAllocation, ...]
     rejections: tuple[Rejection, ...]

@@ -31,7 +31,7 @@ __all__ = [
 
 
 class NodeFault(IntEnum):
-    """Why a node takes no pods at all; of several the largest is told."""
+    """Why a node takes no pods at all; of several reasons the largest is reported."""
 
     NONE = 0
     NO_NETWORK = 1
@@ -45,9 +45,9 @@ class PodState(IntEnum):
 
     PENDING = 0
     GATED = 1
-    RUNNING = 2  # on a node, or promised to one
+    RUNNING = 2  # on a node, or bound to one
     RELEASING = 3
-    STUCK_RELEASING = 4  # going for too long: it holds what it has, and nobody may count on it
+    STUCK_RELEASING = 4  # terminating for too long: its resources are not expected back
     DONE = 5
 
 
@@ -80,10 +80,10 @@ class SharedDevices:
 
 @dataclass(frozen=True, slots=True)
 class PodRelations:
-    """Which pods lie where, as far as somebody asks; and where claims are in use."""
+    """How many pods that a selector or term matches are on each node; where claims are in use."""
 
     selector_counts: NDArray[np.int32]  # [selector, node]
-    anti_affinity_terms: tuple[AffinityTerm, ...]  # of anti-affinity
+    anti_affinity_terms: tuple[AffinityTerm, ...]
     anti_affinity_counts: NDArray[np.int32]  # [term, node] pods that have it
     claim_node: tuple[int, ...]  # [claim] or NONE
     claim_users: tuple[int, ...]  # [claim] pods
@@ -94,12 +94,12 @@ class ReleasingAmount(NamedTuple):
 
     queue: int
     node: int
-    amounts: tuple[int, int, int]  # by Kind
+    amounts: tuple[int, int, int]  # by ResourceKind
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotQueues:
-    """The tree of queues; allocated, fixed and requested include what is below."""
+    """The tree of queues; allocated, non-preemptible and requested include what is below."""
 
     names: tuple[str, ...]
     parent: tuple[int, ...]  # or NONE
@@ -110,17 +110,17 @@ class SnapshotQueues:
     allocated: Ints  # [queue, kind]
     non_preemptible: Ints  # [queue, kind] the part that cannot be preempted
     requested: Ints  # [queue, kind]
-    # How long units keep what they need once they run, in seconds, or NONE where it is not said.
-    preempt_min_s: tuple[int, ...] = ()  # [queue]; empty where nobody says anything
+    # How long running PodGroups keep what they need, in seconds, or NONE where it is not set.
+    preempt_min_s: tuple[int, ...] = ()  # [queue]; empty where no queue sets it
     reclaim_min_s: tuple[int, ...] = ()  # [queue]; likewise
-    # Whether its children take back no more than their quotas.
-    is_quota_only: tuple[bool, ...] = ()  # [queue]; empty where nobody says so
+    # Whether its children reclaim no more than their quotas.
+    is_quota_only: tuple[bool, ...] = ()  # [queue]; empty where no queue sets it
     releasing: tuple[ReleasingAmount, ...] = ()  # what is not in allocated, and still on nodes
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPods:
-    """Pods of our units, each in its slot; a slot that is nobody's is in no unit, and done."""
+    """Pods of our PodGroups by row; a row without a pod has no PodGroup, and is DONE."""
 
     signature: NDArray[np.int32]  # [pod] or NONE
     node: NDArray[np.int32]  # [pod] or NONE
@@ -129,7 +129,7 @@ class SnapshotPods:
 
 
 class DisruptionBudgets(NamedTuple):
-    """How many of some pods may go in one plan."""
+    """How many of some pods may be evicted in one plan."""
 
     names: tuple[str, ...]
     allowed: tuple[int, ...]  # [budget]
@@ -142,7 +142,7 @@ NO_BUDGETS: Final = DisruptionBudgets((), (), (), ())
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All of it, at one moment."""
+    """A cluster at one moment."""
 
     resources: ResourceColumns
     nodes: SnapshotNodes
@@ -152,12 +152,12 @@ class Snapshot:
     signatures: tuple[SchedulingSignature, ...]
     pods: SnapshotPods
     podgroups: tuple[PodGroupInfo, ...]
-    total: tuple[int, int, int]  # by Kind: what the queues at the top share
+    total: tuple[int, int, int]  # by ResourceKind: what the queues at the top share
     now: int  # seconds since 1970
     budgets: DisruptionBudgets = NO_BUDGETS
 
     def __post_init__(self) -> None:
-        """Nobody writes into a snapshot."""
+        """Make all arrays read-only."""
         for table in (self.nodes, self.devices, self.pod_relations, self.queues, self.pods):
             for name in type(table).__slots__:
                 column = getattr(table, name)

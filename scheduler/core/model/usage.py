@@ -20,14 +20,14 @@ __all__ = [
 
 
 class UnevictableUsage(NamedTuple):
-    """What units of a queue have that may be preempted, and cannot be evicted."""
+    """What preemptible PodGroups of a queue have that cannot be evicted."""
 
     podgroups: tuple[int, ...]
     amounts: Amounts
 
 
 class Usage:
-    """Allocated and fixed of every queue; what is taken can be given back exactly."""
+    """Allocated and non-preemptible of every queue; each charge can be refunded exactly."""
 
     __slots__ = ("allocated", "limit", "non_preemptible", "paths", "quota", "unevictable")
 
@@ -40,7 +40,7 @@ class Usage:
         self.unevictable: dict[int, UnevictableUsage] = {}  # by queue
 
     def copy(self) -> "Usage":
-        """Return one that goes its own way."""
+        """Return an independent copy."""
         other = Usage.__new__(Usage)
         other.allocated = [row.copy() for row in self.allocated]
         other.non_preemptible = [row.copy() for row in self.non_preemptible]
@@ -49,22 +49,22 @@ class Usage:
         return other
 
     def emptied(self) -> "Usage":
-        """Return one of the same queues in which nobody has anything."""
+        """Return one of the same queues in which nothing is allocated."""
         other = self.copy()
         for row in (*other.allocated, *other.non_preemptible):
             row[:] = 0, 0, 0
         return other
 
     def add(self, queues: Sequence[int], other: "Usage", sign: int) -> None:
-        """Count what some queues have elsewhere as well, or, with sign -1, no more."""
+        """Add what some queues have in another usage, or, with sign -1, subtract it."""
         for q in queues:
-            for reclaimer_queue, victim_queue in (
+            for row, other_row in (
                 (self.allocated[q], other.allocated[q]),
                 (self.non_preemptible[q], other.non_preemptible[q]),
             ):
-                reclaimer_queue[0] += sign * victim_queue[0]
-                reclaimer_queue[1] += sign * victim_queue[1]
-                reclaimer_queue[2] += sign * victim_queue[2]
+                row[0] += sign * other_row[0]
+                row[1] += sign * other_row[1]
+                row[2] += sign * other_row[2]
 
     def charge(self, queue: int, amounts: Amounts, *, is_non_preemptible: bool) -> None:
         """Charge a queue and all above it."""
@@ -82,13 +82,13 @@ class Usage:
                 row[2] += gpu
 
     def add_unevictable(self, unevictable: Mapping[int, UnevictableUsage]) -> None:
-        """Count what cannot be evicted as fixed of its queue, and not of the queues above it.
+        """Count what cannot be evicted as non-preemptible in its queue, and not in those above it.
 
-        Else one queue could use up what another one below the same owns.
+        Otherwise one queue could use up the quota of its siblings.
         """
         self.unevictable = {**unevictable}
-        for queue, failure in unevictable.items():
-            self.non_preemptible[queue] = [*map(add, self.non_preemptible[queue], failure.amounts)]
+        for queue, usage in unevictable.items():
+            self.non_preemptible[queue] = [*map(add, self.non_preemptible[queue], usage.amounts)]
 
     def refund(self, queue: int, amounts: Amounts, *, is_non_preemptible: bool) -> None:
         """Take a charge back."""
@@ -99,7 +99,7 @@ class Usage:
 def charged(
     signatures: Sequence[SchedulingSignature], requested: Iterable[tuple[int, int]]
 ) -> Amounts:
-    """Return what pods are charged for, so many of each shape."""
+    """Return what pods are charged for, so many of each signature."""
     cpu = memory = gpu = 0
     for signature, count in requested:
         counted = signatures[signature].queue_request
@@ -112,12 +112,12 @@ def charged(
 
 
 def below_common_ancestor(paths: Sequence[Sequence[int]], one: int, other: int) -> tuple[int, int]:
-    """Return what is above two queues just below the one they have in common, or at the top."""
-    reclaimer_queue, victim_queue = paths[one], paths[other]
+    """Return the ancestors of two queues just below their common one, or at the top."""
+    path, other_path = paths[one], paths[other]
     depth = 1
-    while reclaimer_queue[-depth] == victim_queue[-depth]:
+    while path[-depth] == other_path[-depth]:
         depth += 1
-    return reclaimer_queue[-depth], victim_queue[-depth]
+    return path[-depth], other_path[-depth]
 
 
 def _path(parent: tuple[int, ...], queue: int) -> tuple[int, ...]:
@@ -133,7 +133,7 @@ AmountList: TypeAlias = list[int]  # by Kind
 
 
 def allocated_by_podgroup(snapshot: Snapshot) -> tuple[list[AmountList], list[int]]:
-    """Return what units are charged for, and how many pods and slots that are."""
+    """Return what PodGroups are charged for, and how many pods and reserved places that are."""
     pods, podgroups = snapshot.pods, snapshot.podgroups
     rows = np.flatnonzero((pods.state == PodState.RUNNING) & (pods.podgroup != NONE))
     counted = np.array(

@@ -1,1 +1,1 @@
-"""Nodes: predicates, ranking, placement, and the statement of what was placed."""
+"""Nodes: predicates, ranking, placement, and the statement that records each change."""

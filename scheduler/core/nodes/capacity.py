@@ -24,66 +24,68 @@ __all__ = [
     "count_fitting_pods",
 ]
 
-_UNLIMITED: Final = 2**40  # for who asks for nothing
+_UNLIMITED: Final = 2**40  # for pods that request nothing
 
 
 class PodCapacity:
-    """The seats of one shape, where nothing but room matters."""
+    """How many pods of one signature fit, where only resources matter."""
 
-    def __init__(self, statement: Statement, field: NodeRanking) -> None:
+    def __init__(self, statement: Statement, ranking: NodeRanking) -> None:
         self._statement: Final = statement
-        self._requests: Final = tuple((r, n) for r, n in enumerate(field.signature.request) if n)
-        self.is_open: Final[list[bool]] = field.fits_empty.tolist()
-        self._per_node: Final = self._fitting_on_all(field)
+        self._requests: Final = tuple((r, n) for r, n in enumerate(ranking.signature.request) if n)
+        self.is_open: Final[list[bool]] = ranking.fits_empty.tolist()
+        self._per_node: Final = self._fitting_on_all(ranking)
         self._seen = len(statement.changed_nodes)
-        self._trial: dict[int, int] = {}  # seats of nodes as they would be
+        self._trial: dict[int, int] = {}  # by node, with other free amounts
         self._total = sum(self._per_node)
 
     @property
     def total(self) -> int:
-        """Return how many there would be."""
+        """Return how many pods fit on all nodes."""
         return self._total
 
     def refresh(self) -> None:
-        """Forget what would be, and look again at the nodes that have changed."""
-        moves = self._statement.changed_nodes
-        if not self._trial and self._seen == len(moves):
+        """Drop all amounts that were set, and update the nodes that have changed."""
+        changed_nodes = self._statement.changed_nodes
+        if not self._trial and self._seen == len(changed_nodes):
             return
-        for node, seats in self._trial.items():
-            self._total += self._per_node[node] - seats
+        for node, pod_count in self._trial.items():
+            self._total += self._per_node[node] - pod_count
         self._trial.clear()
-        for node in set(moves[self._seen :]):
+        for node in set(changed_nodes[self._seen :]):
             if self.is_open[node]:
-                seats = self._fitting(self._statement.free[node].tolist())
-                self._total += seats - self._per_node[node]
-                self._per_node[node] = seats
-        self._seen = len(moves)
+                pod_count = self._fitting(self._statement.free[node].tolist())
+                self._total += pod_count - self._per_node[node]
+                self._per_node[node] = pod_count
+        self._seen = len(changed_nodes)
 
-    def set_free(self, node: int, room: Sequence[int]) -> None:
-        """Let a node have so much room, as it would be."""
-        seats = self._fitting(room)
-        self._total += seats - self._trial.get(node, self._per_node[node])
-        self._trial[node] = seats
+    def set_free(self, node: int, free: Sequence[int]) -> None:
+        """Set what would be free on a node."""
+        pod_count = self._fitting(free)
+        self._total += pod_count - self._trial.get(node, self._per_node[node])
+        self._trial[node] = pod_count
 
-    def _fitting(self, room: Sequence[int]) -> int:
-        seats = _UNLIMITED
+    def _fitting(self, free: Sequence[int]) -> int:
+        pod_count = _UNLIMITED
         for resource, amount in self._requests:
-            here = room[resource] // amount
-            if here < seats:  # noqa: PLR1730 - asked for every block, and so faster
-                seats = here
-        return max(seats, 0)
+            here = free[resource] // amount
+            if here < pod_count:  # noqa: PLR1730 - called for every eviction unit, and so faster
+                pod_count = here
+        return max(pod_count, 0)
 
-    def _fitting_on_all(self, field: NodeRanking) -> list[int]:
-        if not self._requests or not len(field.fits_empty):
+    def _fitting_on_all(self, ranking: NodeRanking) -> list[int]:
+        if not self._requests or not len(ranking.fits_empty):
             return [_UNLIMITED if is_open else 0 for is_open in self.is_open]
         columns = [r for r, _ in self._requests]
         each = self._statement.free[:, columns] // np.array([n for _, n in self._requests])
-        seats: list[int] = np.where(field.fits_empty, each.min(axis=1).clip(min=0), 0).tolist()
-        return seats
+        pod_count: list[int] = np.where(
+            ranking.fits_empty, each.min(axis=1).clip(min=0), 0
+        ).tolist()
+        return pod_count
 
 
 class EmptyClusterFit:
-    """By what is asked for; other pods, and what they say of it, do not matter."""
+    """Which requests fit on an empty cluster; other pods and their affinity do not matter."""
 
     def __init__(self, placer: Placer, usage: Usage) -> None:
         self._placer: Final = placer
@@ -94,9 +96,9 @@ class EmptyClusterFit:
         self._fitting: Final[dict[tuple[tuple[int, ...], bytes], int]] = {}
 
     def fits_empty_cluster(self, queue: int, amounts: Amounts, signatures: SignatureRuns) -> bool:
-        """Say whether pods of these shapes are within all limits, and have seats enough."""
-        for of in self._paths[queue]:
-            for requested, limit in zip(amounts, self._limits[of], strict=True):
+        """Say whether pods of these signatures are within all limits, and fit on empty nodes."""
+        for q in self._paths[queue]:
+            for requested, limit in zip(amounts, self._limits[q], strict=True):
                 if requested > limit != UNBOUND:
                     return False
         if signatures not in self._known:
@@ -104,23 +106,26 @@ class EmptyClusterFit:
         return self._known[signatures]
 
     def _fits_empty_nodes(self, signatures: SignatureRuns) -> bool:
-        """Look together at pods that ask for the same and that the same nodes take."""
-        needed_pods = Counter[tuple[tuple[int, ...], bytes]]()
+        """Count pods together that request the same and that fit on the same nodes."""
+        needed = Counter[tuple[tuple[int, ...], bytes]]()
         for row, number in signatures:
-            signature, takes = self._snapshot.signatures[row], self._placer.ranking(row).fits_empty
-            alike = signature.request, takes.tobytes()
-            needed_pods[alike] += number
+            signature, fits_empty = (
+                self._snapshot.signatures[row],
+                self._placer.ranking(row).fits_empty,
+            )
+            alike = signature.request, fits_empty.tobytes()
+            needed[alike] += number
             if alike not in self._fitting:
                 self._fitting[alike] = count_fitting_pods(
-                    self._snapshot.nodes.allocatable[takes], signature
+                    self._snapshot.nodes.allocatable[fits_empty], signature
                 )
-        return all(number <= self._fitting[alike] for alike, number in needed_pods.items())
+        return all(number <= self._fitting[alike] for alike, number in needed.items())
 
 
-def count_fitting_pods(whole: Ints, signature: SchedulingSignature) -> int:
-    """Count the pods of a shape for which there would be room, [node, resource]."""
+def count_fitting_pods(allocatable: Ints, signature: SchedulingSignature) -> int:
+    """Return how many pods of a signature fit, given [node, resource]."""
     requested = [r for r, n in enumerate(signature.request) if n]
-    if not requested or not len(whole):
+    if not requested or not len(allocatable):
         return 0
     request = np.array([signature.request[r] for r in requested])
-    return total(np.maximum(whole[:, requested] // request, 0).min(axis=1))
+    return total(np.maximum(allocatable[:, requested] // request, 0).min(axis=1))

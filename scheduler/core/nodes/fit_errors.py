@@ -22,13 +22,13 @@ __all__ = [
 
 
 def collect_fit_errors(
-    statement: Statement, field: NodeRanking, failure: PlacementFailure, signatures: SignatureRuns
+    statement: Statement, ranking: NodeRanking, failure: PlacementFailure, signatures: SignatureRuns
 ) -> FitErrors:
-    """Look at all nodes as the pod did for which there was none; then roll the ledger back."""
-    evicted, left = _nodes_by_reason(statement, field)
-    counts = {fit_error_reason: int(nodes.sum()) for fit_error_reason, nodes in evicted.items()}
-    requested = [(r, n) for r, n in enumerate(field.signature.request) if n]
-    small = _small(statement.snapshot, field.signature, evicted)
+    """Check all nodes for the pod that fits on none; then roll the statement back."""
+    by_reason, left = _nodes_by_reason(statement, ranking)
+    counts = {fit_error_reason: int(nodes.sum()) for fit_error_reason, nodes in by_reason.items()}
+    requested = [(r, n) for r, n in enumerate(ranking.signature.request) if n]
+    too_small = _too_small(statement.snapshot, ranking.signature, by_reason)
     insufficient = {r: int((left & (statement.free[:, r] < n)).sum()) for r, n in requested}
     here = statement.free[left]
     _deallocate(
@@ -38,48 +38,48 @@ def collect_fit_errors(
     after = statement.free[left]
     statement.roll_back(failure.checkpoint)
     _deallocate(statement, [reserved_place for _, reserved_place in failure.reserved_places])
-    own = _own_counts(statement, field.signature, evicted)
+    own = _own_counts(statement, ranking.signature, by_reason)
     before = statement.free[left]
     statement.roll_back(failure.checkpoint)
-    alike = _count_unplaced(statement, signatures, failure)
-    whole = statement.snapshot.nodes.allocatable[left]
+    unplaced = _count_unplaced(statement, signatures, failure)
+    allocatable = statement.snapshot.nodes.allocatable[left]
     return FitErrors(
-        reason=_reason(before, _wanted(statement, signatures)),
+        reason=_reason(before, _requested_amounts(statement, signatures)),
         signature=failure.signature,
         placed=failure.placed,
         needed=sum([count for _, count in signatures]),
         counts=counts,
         own_counts=own,
-        taints=_taints(statement.snapshot, field.signature, evicted),
-        keys=_keys(statement.snapshot, field.signature, evicted),
-        too_small={r: len(has) for r, has in small.items()},
-        largest_allocatable={r: max(has) for r, has in small.items()},
+        taints=_nodes_by_taint(statement.snapshot, ranking.signature, by_reason),
+        keys=_nodes_by_label(statement.snapshot, ranking.signature, by_reason),
+        too_small={r: len(has) for r, has in too_small.items()},
+        largest_allocatable={r: max(has) for r, has in too_small.items()},
         insufficient={r: n for r, n in insufficient.items() if n},
         largest_free={r: int(here[:, r].max(initial=0)) for r, _ in requested},
         total_free={r: total(np.maximum(here[:, r], 0)) for r, _ in requested},
-        unplaced=alike,
-        fitting=count_fitting_pods(whole - (before - after), field.signature),
+        unplaced=unplaced,
+        fitting=count_fitting_pods(allocatable - (before - after), ranking.signature),
         is_resolvable=FitErrorReason.ROOM in counts,
     )
 
 
 def _nodes_by_reason(
-    statement: Statement, field: NodeRanking
+    statement: Statement, ranking: NodeRanking
 ) -> tuple[dict[FitErrorReason, Bools], Bools]:
-    """Return the nodes by what is in the way there, and those of which only room is missing."""
-    evicted: dict[FitErrorReason, Bools] = {}
+    """Return the nodes by their first reason, and those of which only free resources are short."""
+    by_reason: dict[FitErrorReason, Bools] = {}
     left = np.ones(len(statement.idle), dtype=np.bool_)
-    for fit_error_reason, mask in _masks(statement, field):
+    for fit_error_reason, mask in _masks(statement, ranking):
         if (left & ~mask).any():
-            evicted[fit_error_reason] = left & ~mask
+            by_reason[fit_error_reason] = left & ~mask
         left = left & mask
     if left.any():
-        evicted[FitErrorReason.ROOM] = left
-    return evicted, left
+        by_reason[FitErrorReason.ROOM] = left
+    return by_reason, left
 
 
-def _masks(statement: Statement, field: NodeRanking) -> list[tuple[FitErrorReason, Bools]]:
-    signature = field.signature
+def _masks(statement: Statement, ranking: NodeRanking) -> list[tuple[FitErrorReason, Bools]]:
+    signature = ranking.signature
     masks = [
         (fit_error_reason, rule(statement.snapshot, signature))
         for fit_error_reason, rule in STATIC_PREDICATES
@@ -92,26 +92,26 @@ def _masks(statement: Statement, field: NodeRanking) -> list[tuple[FitErrorReaso
     return masks
 
 
-def _taints(
-    snapshot: Snapshot, signature: SchedulingSignature, evicted: dict[FitErrorReason, Bools]
+def _nodes_by_taint(
+    snapshot: Snapshot, signature: SchedulingSignature, by_reason: dict[FitErrorReason, Bools]
 ) -> dict[int, int]:
-    """Count the nodes that were lost to each taint."""
-    if FitErrorReason.TAINT not in evicted:
+    """Count the nodes that each taint closes."""
+    if FitErrorReason.TAINT not in by_reason:
         return {}
-    here = snapshot.nodes.taints[evicted[FitErrorReason.TAINT]].sum(axis=0).tolist()
+    here = snapshot.nodes.taints[by_reason[FitErrorReason.TAINT]].sum(axis=0).tolist()
     return {
         taint: n for taint, n in enumerate(here) if n and taint not in signature.tolerated_taints
     }
 
 
-def _keys(
-    snapshot: Snapshot, signature: SchedulingSignature, evicted: dict[FitErrorReason, Bools]
+def _nodes_by_label(
+    snapshot: Snapshot, signature: SchedulingSignature, by_reason: dict[FitErrorReason, Bools]
 ) -> dict[str, int]:
-    """Count the nodes that were lost to each label: no alternative holds there, and it is wrong."""
-    if FitErrorReason.SELECTOR not in evicted:
+    """Count the nodes on which no alternative holds, for each label that does not match."""
+    if FitErrorReason.SELECTOR not in by_reason:
         return {}
     labels, names = (
-        snapshot.nodes.labels[evicted[FitErrorReason.SELECTOR]],
+        snapshot.nodes.labels[by_reason[FitErrorReason.SELECTOR]],
         snapshot.nodes.key_names,
     )
     wrong: dict[str, Bools] = {}
@@ -120,10 +120,10 @@ def _keys(
         of_entry: dict[str, Bools] = {}
         for terms in alternatives:
             fails = np.zeros(len(labels), dtype=np.bool_)
-            for need in terms:
-                misses = ~has_value(labels, need)
+            for requirement in terms:
+                misses = ~has_value(labels, requirement)
                 fails |= misses
-                name = need.label or names[need.key]
+                name = requirement.label or names[requirement.key]
                 of_entry[name] = of_entry.get(name, misses) | misses
             is_out &= fails
         for name, misses in of_entry.items():
@@ -132,14 +132,14 @@ def _keys(
     return {name: n for name, n in counts.items() if n}
 
 
-def _small(
-    snapshot: Snapshot, signature: SchedulingSignature, evicted: dict[FitErrorReason, Bools]
+def _too_small(
+    snapshot: Snapshot, signature: SchedulingSignature, by_reason: dict[FitErrorReason, Bools]
 ) -> dict[int, list[int]]:
-    """Return for each resource what nodes have that have too little of it even when empty."""
-    if FitErrorReason.TOO_SMALL not in evicted:
+    """Return for each resource what the nodes have that are too small even when empty."""
+    if FitErrorReason.TOO_SMALL not in by_reason:
         return {}
-    whole = snapshot.nodes.allocatable[evicted[FitErrorReason.TOO_SMALL]]
-    requested = ((r, whole[:, r], n) for r, n in enumerate(signature.request) if n)
+    allocatable = snapshot.nodes.allocatable[by_reason[FitErrorReason.TOO_SMALL]]
+    requested = ((r, allocatable[:, r], n) for r, n in enumerate(signature.request) if n)
     return {r: has[has < n].tolist() for r, has, n in requested if (has < n).any()}
 
 
@@ -149,21 +149,21 @@ def _deallocate(statement: Statement, reserved_places: Iterable[ReservedPlace]) 
 
 
 def _own_counts(
-    statement: Statement, signature: SchedulingSignature, evicted: dict[FitErrorReason, Bools]
+    statement: Statement, signature: SchedulingSignature, by_reason: dict[FitErrorReason, Bools]
 ) -> dict[FitErrorReason, int]:
-    """Count the nodes that were lost to it, and are open as long as its chunk is nowhere."""
-    moving = [(it, rule) for it, _, rule in DYNAMIC_PREDICATES if it in evicted]
+    """Count the nodes that only pods of the same attempt close, by reason."""
+    dynamic = [(it, rule) for it, _, rule in DYNAMIC_PREDICATES if it in by_reason]
     passed = np.ones(len(statement.idle), dtype=np.bool_)
-    for _, rule in moving:
+    for _, rule in dynamic:
         passed &= rule(statement, signature)
-    own = {it: int((evicted[it] & passed).sum()) for it, _ in moving}
+    own = {it: int((by_reason[it] & passed).sum()) for it, _ in dynamic}
     return {it: n for it, n in own.items() if n}
 
 
 def _count_unplaced(
     statement: Statement, signatures: SignatureRuns, failure: PlacementFailure
 ) -> int:
-    """Count the pods without a place that ask for the same; a promise of a node does not matter."""
+    """Count the pods without a node that request the same; nominated nodes do not matter."""
     every = statement.snapshot.signatures
     it = replace(every[failure.signature], nominated_node=NONE)
     found, passed = 0, 0
@@ -175,18 +175,18 @@ def _count_unplaced(
     return found
 
 
-def _wanted(statement: Statement, signatures: SignatureRuns) -> dict[int, int]:
-    needed_pods: dict[int, int] = {}
+def _requested_amounts(statement: Statement, signatures: SignatureRuns) -> dict[int, int]:
+    wanted: dict[int, int] = {}
     for signature, count in signatures:
         for r, n in enumerate(statement.snapshot.signatures[signature].request):
             if n:
-                needed_pods[r] = needed_pods.get(r, 0) + count * n
-    return needed_pods
+                wanted[r] = wanted.get(r, 0) + count * n
+    return wanted
 
 
-def _reason(room: Ints, needed_pods: dict[int, int]) -> UnschedulableReason:
-    """Judge by the nodes of which only room is missing, as they are without the chunk."""
+def _reason(room: Ints, wanted: dict[int, int]) -> UnschedulableReason:
+    """Return the reason by the nodes of which only resources are short, without the attempt."""
     if not len(room):
         return UnschedulableReason.NO_NODE_MATCHES
-    would_do = all(total(np.maximum(room[:, r], 0)) >= n for r, n in needed_pods.items())
-    return UnschedulableReason.FRAGMENTED if would_do else UnschedulableReason.NO_CAPACITY
+    is_enough = all(total(np.maximum(room[:, r], 0)) >= n for r, n in wanted.items())
+    return UnschedulableReason.FRAGMENTED if is_enough else UnschedulableReason.NO_CAPACITY

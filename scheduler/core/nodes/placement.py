@@ -24,19 +24,18 @@ _MAX_RANKINGS: Final = 512  # each is as large as there are nodes
 
 
 class PlacementFailure(NamedTuple):
-    """A pod for which there is no node; the ledger still has those that were placed before it."""
+    """A pod that fits on no node; pods placed before it are still in the statement."""
 
     signature: int
     placed: int
-    checkpoint: int  # to which the ledger must be rolled back
-    reserved_places: tuple[
-        tuple[int, ReservedPlace], ...
-    ] = ()  # what pods of the chunk give up, by their places
+    checkpoint: int  # to which the statement must be rolled back
+    # What pods of the attempt give up, by their positions.
+    reserved_places: tuple[tuple[int, ReservedPlace], ...] = ()
 
 
 class _PlacedPods(NamedTuple):
     tasks_index: int
-    pod: int  # or NONE: pods that do not exist yet, so many in a row
+    pod: int  # or NONE: pods that do not exist yet
     node: int
     signature: int
     on_idle: bool
@@ -44,7 +43,7 @@ class _PlacedPods(NamedTuple):
 
 
 class Placer:
-    """Places chunks, one after another."""
+    """Places the tasks of attempts, one after another."""
 
     def __init__(self, statement: Statement, policies: Policies) -> None:
         self.statement: Final = statement
@@ -53,25 +52,26 @@ class Placer:
         self._scored_resources = {
             it: ScoredResource(statement.snapshot, has_gpu=it) for it in (False, True)
         }
-        self._allocated_now: dict[
-            int, AssignedTasks
-        ] = {}  # of units that wait for room: what has it already
+        # By PodGroup that waits for what is being released: what need not wait.
+        self._allocated_now: dict[int, AssignedTasks] = {}
         self._signature_of: Final[list[int]] = statement.snapshot.pods.signature.tolist()
 
     def ranking(self, signature: int) -> NodeRanking:
-        """Return the nodes for a shape."""
-        field = self._rankings.get(signature)
-        if field is None:
+        """Return the ranking of nodes for a signature."""
+        ranking = self._rankings.get(signature)
+        if ranking is None:
             if len(self._rankings) >= _MAX_RANKINGS:  # the one that was made first goes
                 del self._rankings[next(iter(self._rankings))]
-            ground = self._scored_resources[self.statement.snapshot.signatures[signature].has_gpu]
-            field = self._rankings[signature] = NodeRanking(
-                self.statement, self._policies, signature, ground
+            scored_resource = self._scored_resources[
+                self.statement.snapshot.signatures[signature].has_gpu
+            ]
+            ranking = self._rankings[signature] = NodeRanking(
+                self.statement, self._policies, signature, scored_resource
             )
-        return field
+        return ranking
 
     def signature_runs(self, tasks: Tasks) -> SignatureRuns:
-        """Return the shapes of a chunk, in the order in which they are placed."""
+        """Return the signatures of tasks, in the order in which they are placed."""
         found: list[tuple[int, int]] = []
         last, count = NONE, 0
         for podset, pods, later in tasks:
@@ -92,56 +92,56 @@ class Placer:
     def place(
         self, podgroup: int, tasks: Tasks, assigned: AssignedTasks, *, is_pipelined: bool = False
     ) -> PodGroupAllocation | PlacementFailure:
-        """Place all of a chunk, or say for which pod there is no node.
+        """Place all of some tasks, or return the pod that fits on no node.
 
-        If it *waits*, nothing of it is placed at once, though there be room.
+        With *is_pipelined* all pods wait, even if there are idle resources.
         """
-        seats = self._place_all(tasks, assigned)
-        if isinstance(seats, PlacementFailure):
-            return seats
+        placements = self._place_all(tasks, assigned)
+        if isinstance(placements, PlacementFailure):
+            return placements
         if is_pipelined:
-            seats = [self._pipelined(placed_pods) for placed_pods in seats]
+            placements = [self._pipelined(placed_pods) for placed_pods in placements]
         return _podgroup_allocation(
-            podgroup, tasks, self._pipeline_together(podgroup, tasks, assigned, seats)
+            podgroup, tasks, self._pipeline_together(podgroup, tasks, assigned, placements)
         )
 
     def fits(
         self, tasks: Tasks, assigned: AssignedTasks, beside: Tasks = ()
     ) -> list[tuple[int, int, int]] | None:
-        """Return nodes, shapes and numbers of pods if all of a chunk has room; nothing is taken.
+        """Return nodes, signatures and numbers of pods if all tasks fit; nothing is placed.
 
-        So must what is placed *beside*, after the chunk, which waits then.
+        So must tasks *beside*, after these, which then wait.
         """
         checkpoint = self.statement.checkpoint
-        seats = self._place_all(tasks, assigned)
-        if beside and not isinstance(seats, PlacementFailure):
-            seats = [self._pipelined(placed_pods) for placed_pods in seats]
+        placements = self._place_all(tasks, assigned)
+        if beside and not isinstance(placements, PlacementFailure):
+            placements = [self._pipelined(placed_pods) for placed_pods in placements]
             others = self._place_all(beside, AssignedTasks())
-            seats = others if isinstance(others, PlacementFailure) else [*seats, *others]
+            placements = others if isinstance(others, PlacementFailure) else [*placements, *others]
         self.statement.roll_back(checkpoint)
         return (
             None
-            if isinstance(seats, PlacementFailure)
-            else [(it.node, it.signature, it.pod_count) for it in seats]
+            if isinstance(placements, PlacementFailure)
+            else [(it.node, it.signature, it.pod_count) for it in placements]
         )
 
     def reserve(self, tasks: Tasks) -> list[tuple[int, int, int]] | None:
-        """Take room for pods that do not exist; return parts, nodes and numbers, if all have it."""
-        seats = self._place_all(tasks, AssignedTasks())
+        """Place pods that do not exist; return task indexes, nodes and numbers if all of them fit."""
+        placements = self._place_all(tasks, AssignedTasks())
         return (
             None
-            if isinstance(seats, PlacementFailure)
-            else [(it.tasks_index, it.node, it.pod_count) for it in seats]
+            if isinstance(placements, PlacementFailure)
+            else [(it.tasks_index, it.node, it.pod_count) for it in placements]
         )
 
     def _place_all(
         self, tasks: Tasks, assigned: AssignedTasks
     ) -> list[_PlacedPods] | PlacementFailure:
         checkpoint = self.statement.checkpoint
-        seats: list[_PlacedPods] = []
+        placements: list[_PlacedPods] = []
 
         def failed(signature: int) -> PlacementFailure:
-            placed = sum([it.pod_count for it in seats])
+            placed = sum([it.pod_count for it in placements])
             return PlacementFailure(
                 signature, placed, checkpoint, tuple(_places_given_up(tasks, assigned))
             )
@@ -161,56 +161,56 @@ class Placer:
                     return failed(signature)
                 on_idle = self.statement.fits_idle(node, signature)
                 self.statement.allocate(node, signature, on_idle=on_idle)
-                seats.append(_PlacedPods(i, pod, node, signature, on_idle))
-            if podset_tasks.expected and not self._place_expected(i, podset_tasks, seats):
+                placements.append(_PlacedPods(i, pod, node, signature, on_idle))
+            if podset_tasks.expected and not self._place_expected(i, podset_tasks, placements):
                 return failed(podset_tasks.podset.expected_signature)
-        return seats
+        return placements
 
     def _place_expected(
-        self, number: int, podset_tasks: PodSetTasks, seats: list[_PlacedPods]
+        self, number: int, podset_tasks: PodSetTasks, placements: list[_PlacedPods]
     ) -> bool:
-        """Seat the later pods of a part, many in a row on one node; say if all have room."""
+        """Place the expected pods of a PodSet, many in a row on one node; say if all fit."""
         signature, left = podset_tasks.podset.expected_signature, podset_tasks.expected
-        field = self.ranking(signature)
+        ranking = self.ranking(signature)
         while left:
-            node = field.best()
+            node = ranking.best()
             if node == NONE:
                 return False
-            count = field.pods_in_a_row(node, left)
+            count = ranking.pods_in_a_row(node, left)
             on_idle = self.statement.fits_idle(node, signature)
             self.statement.allocate(node, signature, on_idle=on_idle, count=count)
-            seats.append(_PlacedPods(number, NONE, node, signature, on_idle, count))
+            placements.append(_PlacedPods(number, NONE, node, signature, on_idle, count))
             left -= count
         return True
 
     def _pipeline_together(
-        self, podgroup: int, tasks: Tasks, assigned: AssignedTasks, seats: list[_PlacedPods]
+        self, podgroup: int, tasks: Tasks, assigned: AssignedTasks, placements: list[_PlacedPods]
     ) -> list[_PlacedPods]:
-        """Let all wait if one does, unless the unit has what it needs without those who wait."""
+        """Let all pods wait if one does, unless the PodGroup is satisfied without those that wait."""
         tree = self.statement.snapshot.podgroups[podgroup].tree
         if podgroup not in self._allocated_now:
             has_running = self.statement.snapshot.podgroups[
                 podgroup
-            ].has_running  # else it has no slots
+            ].has_running  # else it has no reserved places
             pipelined = self._pipelined_places(tree) if has_running else {}
-            if not pipelined and all(placed_pods.on_idle for placed_pods in seats):
-                return seats
+            if not pipelined and all(placed_pods.on_idle for placed_pods in placements):
+                return placements
             later = {name: assigned.expected.get(name, 0) - n for name, n in pipelined.items()}
             self._allocated_now[podgroup] = AssignedTasks(
                 dict(assigned.pods), {**assigned.expected, **later}
             )
         before = self._allocated_now[podgroup]
-        if not any(placed_pods.on_idle for placed_pods in seats):
-            return seats
-        now = _with_allocated_now(before, tasks, seats)
+        if not any(placed_pods.on_idle for placed_pods in placements):
+            return placements
+        now = _with_allocated_now(before, tasks, placements)
         if not is_satisfied(tree, now):
             now = before
-            seats = [self._pipelined(placed_pods) for placed_pods in seats]
+            placements = [self._pipelined(placed_pods) for placed_pods in placements]
         self._allocated_now[podgroup] = AssignedTasks(dict(now.pods), dict(now.expected))
-        return seats
+        return placements
 
     def _pipelined_places(self, tree: SubGroupTree) -> dict[str, int]:
-        """Return how many slots of each leaf wait themselves for what is being released."""
+        """Return how many reserved places of each PodSet wait for what is being released."""
         idle = self.statement.snapshot.nodes.idle
         found: dict[str, int] = {}
         for podset in podsets_of(tree):
@@ -224,12 +224,12 @@ class Placer:
         return found
 
     def _node_for(self, signature: int, reserved_place: ReservedPlace | None) -> int:
-        field = self.ranking(signature)
+        ranking = self.ranking(signature)
         if reserved_place is not None:
             self.statement.deallocate(reserved_place.node, reserved_place.signature)
-            if field.fits(reserved_place.node):
+            if ranking.fits(reserved_place.node):
                 return reserved_place.node
-        return field.best()
+        return ranking.best()
 
     def _pipelined(self, placed_pods: _PlacedPods) -> _PlacedPods:
         if not placed_pods.on_idle:
@@ -239,7 +239,7 @@ class Placer:
 
 
 def _places_given_up(tasks: Tasks, assigned: AssignedTasks) -> Iterator[tuple[int, ReservedPlace]]:
-    """Yield the slots that pods of a chunk give up, by the places of these, later pods counted."""
+    """Yield the reserved places that pods give up, by the positions of these among all pods."""
     first = 0
     for podset_tasks in tasks:
         for at, reserved_place in enumerate(
@@ -250,14 +250,14 @@ def _places_given_up(tasks: Tasks, assigned: AssignedTasks) -> Iterator[tuple[in
 
 
 def _with_allocated_now(
-    assigned: AssignedTasks, tasks: Tasks, seats: list[_PlacedPods]
+    assigned: AssignedTasks, tasks: Tasks, placements: list[_PlacedPods]
 ) -> AssignedTasks:
-    """Return a progress with what need not wait for room."""
+    """Return assigned tasks with those that need not wait."""
     now = AssignedTasks(dict(assigned.pods), dict(assigned.expected))
     for i, podset_tasks in enumerate(tasks):
         here = [
             placed_pods
-            for placed_pods in seats
+            for placed_pods in placements
             if placed_pods.tasks_index == i and placed_pods.on_idle
         ]
         pods = tuple(placed_pods.pod for placed_pods in here if placed_pods.pod != NONE)
@@ -274,12 +274,12 @@ def _with_allocated_now(
 
 
 def _podgroup_allocation(
-    podgroup: int, tasks: Tasks, seats: list[_PlacedPods]
+    podgroup: int, tasks: Tasks, placements: list[_PlacedPods]
 ) -> PodGroupAllocation:
     binds: list[PodPlacement] = []
     nominations: list[PodPlacement] = []
     reserved: dict[tuple[str, int], int] = {}
-    for podset_tasks, pod, node, _, on_idle, count in seats:
+    for podset_tasks, pod, node, _, on_idle, count in placements:
         if pod == NONE:
             key = (tasks[podset_tasks].podset.name, node)
             reserved[key] = reserved.get(key, 0) + count

@@ -41,7 +41,7 @@ def fits_empty_node(snapshot: Snapshot, signature: SchedulingSignature) -> Bools
 
 
 def passes_dynamic(statement: Statement, signature: SchedulingSignature) -> Bools | None:
-    """Return the nodes that others on them leave open, [node]; nothing if that is all of them."""
+    """Return the nodes that other pods leave open, [node]; None if that is all of them."""
     mask: Bools | None = None
     for _, is_needed, rule in DYNAMIC_PREDICATES:
         if is_needed(signature):
@@ -51,7 +51,7 @@ def passes_dynamic(statement: Statement, signature: SchedulingSignature) -> Bool
 
 
 def has_no_relations(signature: SchedulingSignature) -> bool:
-    """Say whether no other pod matters to it, but for the room."""
+    """Say whether other pods matter to a pod only by the resources they use."""
     return not any(is_needed(signature) for _, is_needed, _ in DYNAMIC_PREDICATES)
 
 
@@ -80,19 +80,19 @@ def _selected(snapshot: Snapshot, signature: SchedulingSignature) -> Bools:
 
 def _all_hold(snapshot: Snapshot, terms: tuple[LabelRequirement, ...]) -> Bools:
     mask = np.ones(len(snapshot.nodes.names), dtype=np.bool_)
-    for need in terms:
-        mask &= has_value(snapshot.nodes.labels, need)
+    for requirement in terms:
+        mask &= has_value(snapshot.nodes.labels, requirement)
     return mask
 
 
-def has_value(labels: LabelCodes, need: LabelRequirement) -> Bools:
-    """Return the nodes whose label is as it is asked for, [node]."""
-    if not (need.codes and len(labels)):  # there may be no column
-        return np.full(len(labels), need.is_negated)
-    values = labels[:, need.key]
+def has_value(labels: LabelCodes, requirement: LabelRequirement) -> Bools:
+    """Return the nodes whose label meets a requirement, [node]."""
+    if not (requirement.codes and len(labels)):  # there may be no column
+        return np.full(len(labels), requirement.is_negated)
+    values = labels[:, requirement.key]
     # By code; the last is that of no value. So this is three times as fast as `isin`.
-    is_meant = np.full(max(int(values.max()), *need.codes) + 2, need.is_negated)
-    is_meant[list(need.codes)] = not need.is_negated
+    is_meant = np.full(max(int(values.max()), *requirement.codes) + 2, requirement.is_negated)
+    is_meant[list(requirement.codes)] = not requirement.is_negated
     return is_meant[values]
 
 
@@ -106,11 +106,11 @@ def _large_enough(snapshot: Snapshot, signature: SchedulingSignature) -> Bools:
 
 def _claims_free(statement: Statement, signature: SchedulingSignature) -> Bools:
     mask = np.ones(len(statement.idle), dtype=np.bool_)
-    for reclaimer in signature.rwop_claims:
-        if statement.claim_users[reclaimer]:
+    for claim in signature.rwop_claims:
+        if statement.claim_users[claim]:
             mask[:] = False
-    for reclaimer in signature.rwo_claims:
-        node = statement.claim_node[reclaimer]
+    for claim in signature.rwo_claims:
+        node = statement.claim_node[claim]
         if node != NONE:
             mask &= np.arange(len(mask)) == node
     return mask
@@ -165,14 +165,12 @@ def _anti_affinity_satisfied(statement: Statement, signature: SchedulingSignatur
 def _anti_affinity_by_label(
     statement: Statement, signature: SchedulingSignature
 ) -> Iterator[tuple[Ints, int]]:
-    """Yield whom it keeps away from and who keeps away from it, [node], by label of places."""
+    """Yield how many pods exclude it or are excluded by it, [node], for each topology key."""
     for key, selectors, terms in statement.anti_affinity_of(signature):
-        reserved = terms[
-            statement.anti_affinity_totals[terms] > 0
-        ]  # what pods say that wait concerns nobody yet
+        present = terms[statement.anti_affinity_totals[terms] > 0]  # not terms of pending pods only
         yield (
             statement.selector_counts[selectors].sum(axis=0)
-            + statement.anti_affinity_counts[reserved].sum(axis=0),
+            + statement.anti_affinity_counts[present].sum(axis=0),
             key,
         )
 

@@ -22,13 +22,11 @@ from scheduler.core.nodes.statement import Statement, has_enough
 
 __all__ = ["NodeRanking", "ScoredResource"]
 
-_RESCORE_ALL_RATIO: Final = (
-    8  # a part of the nodes that are looked at again one by one, not all at once
-)
+_RESCORE_ALL_RATIO: Final = 8  # up to this part of the nodes is rescored one by one
 
 
 class ScoredResource:
-    """What all pods that count the same resource see of nodes: GPUs, or else CPU."""
+    """What nodes have of the resource that scores count: GPUs, or else CPU."""
 
     def __init__(self, snapshot: Snapshot, *, has_gpu: bool) -> None:
         resources, allocatable = snapshot.resources, snapshot.nodes.allocatable
@@ -41,29 +39,31 @@ class ScoredResource:
 
 
 class NodeRanking:
-    """Where pods of a shape can go."""
+    """The nodes for pods of one signature, by score."""
 
     def __init__(
-        self, statement: Statement, policies: Policies, signature: int, ground: ScoredResource
+        self,
+        statement: Statement,
+        policies: Policies,
+        signature: int,
+        scored_resource: ScoredResource,
     ) -> None:
         self.signature: Final = statement.snapshot.signatures[signature]
         self._row: Final = signature
         self._statement: Final = statement
         self._policies: Final = policies
-        self._scored_resource: Final = ground
+        self._scored_resource: Final = scored_resource
         self.fits_empty: Final = fits_empty_node(statement.snapshot, self.signature)
         self._requests: Final = tuple((r, n) for r, n in enumerate(self.signature.request) if n)
         self.has_no_relations: Final = has_no_relations(self.signature)
-        self._open = self.fits_empty  # to which no other pod closes the way
+        self._open = self.fits_empty  # and that no other pod closes
         count = len(self.fits_empty)
         width = max(1, math.isqrt(count))
         self._width: Final = width
         self._scores = np.full(-(-count // width) * width, -math.inf)
         self._rows = self._scores.reshape(-1, width)
         self._tops = self._rows.max(axis=1) if count else np.full(1, -math.inf)
-        self._score_cache: Final[
-            dict[NodeFeatures, float]
-        ] = {}  # how much a node is liked that looks so
+        self._score_cache: Final[dict[NodeFeatures, float]] = {}
         self._seen = 0
         self._relation_changes = 0
         self._rescore_all()
@@ -77,10 +77,10 @@ class NodeRanking:
         return row * self._width + int(self._rows[row].argmax())
 
     def pods_in_a_row(self, node: int, most: int) -> int:
-        """Return how many of so many equal pods the best node gets, one by one, before another.
+        """Return how many equal pods the best node gets, one by one, before another node is best.
 
-        Of pods that mind each other no more than keep open what is open. All of them fit into what
-        is idle, or none does.
+        Of pods with relations to each other, no more than leave all nodes open that are open. All
+        of them fit into what is idle, or none does.
         """
         if not self.has_no_relations:
             most = int(min(most, self._pods_while_open(node)))
@@ -90,32 +90,33 @@ class NodeRanking:
         fitting = min([most, *(int(room[r]) // n for r, n in self._requests)])
         before = np.arange(fitting)
         is_idle = [idle[r] - before * n >= n for r, n in self._requests]
-        ground, request = self._scored_resource, self.signature.request
-        seats = NodeFeatures(
-            free=room[ground.columns].sum() - before * sum([request[r] for r in ground.columns]),
-            allocatable=ground.allocatable_list[node],
-            max_allocatable=ground.max_allocatable,
+        scored_resource, request = self._scored_resource, self.signature.request
+        features = NodeFeatures(
+            free=room[scored_resource.columns].sum()
+            - before * sum([request[r] for r in scored_resource.columns]),
+            allocatable=scored_resource.allocatable_list[node],
+            max_allocatable=scored_resource.max_allocatable,
             fits_idle=np.logical_and.reduce([before >= 0, *is_idle]),
-            has_gpu=ground.has_gpu_list[node],
+            has_gpu=scored_resource.has_gpu_list[node],
             is_nominated=node == self.signature.nominated_node,
         )
-        score, (other, next_score) = self._score(seats), self._second_best(node)
+        score, (other, next_score) = self._score(features), self._second_best(node)
         is_last = score <= next_score if other < node else score < next_score
-        is_last = is_last | (seats.fits_idle != seats.fits_idle[0])
+        is_last = is_last | (features.fits_idle != features.fits_idle[0])
         return int(is_last.argmax()) if is_last.any() else fitting
 
     def _pods_while_open(self, node: int) -> float:
-        """Return how many more pods leave all nodes open and closed that are so with the last one.
+        """Return how many more pods leave all nodes as open or closed as with the last one.
 
-        What pods say of each other asks whether one is there, so that only the first one changes
-        it; a spread asks how many are.
+        Affinity, ports and claims ask whether a pod is there, so that only the first one changes
+        them; a spread asks how many are there.
         """
         if not self._statement.was_last_allocated(node, self._row):
             return 1
         return pods_until_skewed(self._statement, self.signature, node)
 
     def _second_best(self, node: int) -> tuple[int, float]:
-        """Return which node would be the best without the best one, and how much it is liked."""
+        """Return the second best node, and its score."""
         at, place = divmod(node, self._width)
         was, self._rows[at, place] = self._rows[at, place], -math.inf
         tops = self._tops.copy()
@@ -126,23 +127,25 @@ class NodeRanking:
         return found
 
     def fits(self, node: int) -> bool:
-        """Say whether a node would do."""
+        """Say whether a pod fits on a node."""
         self._refresh()
         return bool(self._scores[node] != -math.inf)
 
     def _refresh(self) -> None:
-        moves = self._statement.changed_nodes
-        if self._seen == len(moves):
+        changed_nodes = self._statement.changed_nodes
+        if self._seen == len(changed_nodes):
             return
-        is_out_of_date = (
+        is_relation_changed = (
             not self.has_no_relations and self._relation_changes != self._statement.relation_changes
         )
-        if is_out_of_date or (len(moves) - self._seen) * _RESCORE_ALL_RATIO > len(self.fits_empty):
+        if is_relation_changed or (len(changed_nodes) - self._seen) * _RESCORE_ALL_RATIO > len(
+            self.fits_empty
+        ):
             self._rescore_all()
             return
-        for node in set(moves[self._seen :]):
+        for node in set(changed_nodes[self._seen :]):
             self._rescore(node)
-        self._seen = len(moves)
+        self._seen = len(changed_nodes)
 
     def _rescore_all(self) -> None:
         statement = self._statement
@@ -152,12 +155,12 @@ class NodeRanking:
         )
         if not len(self.fits_empty):
             return
-        open_to_it = None if self.has_no_relations else passes_dynamic(statement, self.signature)
-        self._open = self.fits_empty if open_to_it is None else self.fits_empty & open_to_it
+        passing = None if self.has_no_relations else passes_dynamic(statement, self.signature)
+        self._open = self.fits_empty if passing is None else self.fits_empty & passing
         columns = [r for r, _ in self._requests]
         request = np.array([n for _, n in self._requests])
         mask = self._open & (statement.free[:, columns] >= request).all(axis=1)
-        seats = NodeFeatures(
+        features = NodeFeatures(
             free=statement.free[:, self._scored_resource.columns].sum(axis=1),
             allocatable=self._scored_resource.allocatable,
             max_allocatable=self._scored_resource.max_allocatable,
@@ -165,7 +168,7 @@ class NodeRanking:
             has_gpu=self._scored_resource.has_gpu,
             is_nominated=np.equal(np.arange(len(mask)), self.signature.nominated_node),
         )
-        self._scores[: len(mask)] = np.where(mask, self._score(seats), -math.inf)
+        self._scores[: len(mask)] = np.where(mask, self._score(features), -math.inf)
         self._tops = self._rows.max(axis=1)
 
     def _rescore(self, node: int) -> None:
@@ -175,18 +178,18 @@ class NodeRanking:
         score = -math.inf
         if has_enough(room, self._requests):
             idle = self._statement.idle[node].tolist()
-            ground = self._scored_resource
-            seats = NodeFeatures(
-                free=sum([room[r] for r in ground.columns]),
-                allocatable=ground.allocatable_list[node],
-                max_allocatable=ground.max_allocatable,
+            scored_resource = self._scored_resource
+            features = NodeFeatures(
+                free=sum([room[r] for r in scored_resource.columns]),
+                allocatable=scored_resource.allocatable_list[node],
+                max_allocatable=scored_resource.max_allocatable,
                 fits_idle=has_enough(idle, self._requests),
-                has_gpu=ground.has_gpu_list[node],
+                has_gpu=scored_resource.has_gpu_list[node],
                 is_nominated=node == self.signature.nominated_node,
             )
-            if seats not in self._score_cache:
-                self._score_cache[seats] = self._score(seats)
-            score = self._score_cache[seats]
+            if features not in self._score_cache:
+                self._score_cache[features] = self._score(features)
+            score = self._score_cache[features]
         row = node // self._width
         was, top = self._scores[node], self._tops[row]
         self._scores[node] = score
@@ -195,9 +198,9 @@ class NodeRanking:
         elif was == top:
             self._tops[row] = self._rows[row].max()
 
-    def _score(self, seats: NodeFeatures) -> float:
-        """Return how much the nodes are liked: of all of them an array, of one a number."""
-        liking: float = sum(
-            [w * score(self.signature, seats) for w, score in self._policies.scores]
+    def _score(self, features: NodeFeatures) -> float:
+        """Return the score: an array for all nodes, or a number for one node."""
+        weighted: float = sum(
+            [w * score(self.signature, features) for w, score in self._policies.scores]
         )
-        return liking
+        return weighted

@@ -16,29 +16,29 @@ from scheduler.core.model.snapshot import Snapshot
 __all__ = ["Statement", "StatementEntry", "has_enough"]
 
 
-# A label of places, selectors, terms.
+# A topology key, selectors, terms.
 AntiAffinityGroup: TypeAlias = tuple[int, NDArray[np.intp], NDArray[np.intp]]
 
 
 class StatementEntry(NamedTuple):
-    """One change: so many pods of a shape come to a node, or, if negative, go."""
+    """One change: so many pods of a signature are added to a node, or, if negative, removed."""
 
     node: int
     signature: int
     pod_count: int
-    on_idle: bool  # in what is idle, not only in what is being released
-    is_eviction: bool = False  # whoever minds it still sees it
+    on_idle: bool  # from idle as well, not only from free
+    is_eviction: bool = False  # its relations to other pods stay
 
 
 class Statement:
-    """Room on nodes, and who is whose neighbour."""
+    """Free resources of nodes, and the relations of pods on them."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot: Final = snapshot
         self.idle: Final[Ints] = snapshot.nodes.idle.copy()
-        self.free: Final[Ints] = self.idle + snapshot.nodes.releasing  # for who can wait
+        self.free: Final[Ints] = self.idle + snapshot.nodes.releasing  # for pods that can wait
         self.changed_nodes: Final[list[int]] = []  # nodes, in the order in which they changed
-        self.relation_changes = 0  # how often neighbours, ports or claims changed
+        self.relation_changes = 0  # how often relations, ports or claims changed
         self.selector_counts: Final = snapshot.pod_relations.selector_counts.copy()
         self.anti_affinity_counts: Final = snapshot.pod_relations.anti_affinity_counts.copy()
         self.anti_affinity_totals: Final[Ints] = self.anti_affinity_counts.sum(axis=1)  # [term]
@@ -46,7 +46,7 @@ class Statement:
         self._terms: Final = (terms[:, 0], terms[:, 1])  # of each its selector, and its label
         self._anti_affinity: Final[
             dict[int, tuple[SchedulingSignature, list[AntiAffinityGroup]]]
-        ] = {}  # by identity of the shape
+        ] = {}  # by identity of the signature
         self.ports: Final = snapshot.nodes.ports.copy()
         self.claim_node: Final = list(snapshot.pod_relations.claim_node)
         self.claim_users: Final = list(snapshot.pod_relations.claim_users)
@@ -62,11 +62,11 @@ class Statement:
         return len(self._log)
 
     def requests(self, signature: int) -> tuple[tuple[int, int], ...]:
-        """Return how much of which resource a pod asks for, where that is not zero."""
+        """Return how much of which resource a pod requests, where that is not zero."""
         return self._requests[signature][1]
 
     def anti_affinity_of(self, signature: SchedulingSignature) -> list[AntiAffinityGroup]:
-        """Return the selectors that pods keep away from, and the terms that keep them away."""
+        """Return the selectors that pods exclude, and the terms that exclude them, by topology key."""
         known = self._anti_affinity.get(id(signature))
         if known is None:
             known = self._anti_affinity[id(signature)] = (
@@ -77,32 +77,32 @@ class Statement:
 
     def _anti_affinity_groups(self, signature: SchedulingSignature) -> Iterator[AntiAffinityGroup]:
         selector_of, key_of = self._terms
-        apart, shunned = (
+        own, existing = (
             np.array(it, dtype=np.intp)
             for it in (signature.anti_affinity, signature.existing_anti_affinity)
         )
-        for key in np.unique(np.concatenate((key_of[apart], key_of[shunned]))).tolist():
-            yield key, selector_of[apart[key_of[apart] == key]], shunned[key_of[shunned] == key]
+        for key in np.unique(np.concatenate((key_of[own], key_of[existing]))).tolist():
+            yield key, selector_of[own[key_of[own] == key]], existing[key_of[existing] == key]
 
     def allocate(self, node: int, signature: int, *, on_idle: bool, count: int = 1) -> None:
-        """Put so many pods on a node."""
+        """Add pods to a node."""
         self._write(StatementEntry(node, signature, count, on_idle))
 
     def deallocate(self, node: int, signature: int) -> None:
-        """Take a pod off a node where it had its room."""
+        """Remove a pod from a node; its resources are idle."""
         self._write(StatementEntry(node, signature, -1, on_idle=True))
 
     def evict(self, node: int, signature: int) -> None:
-        """Let a pod go: its room is there for who can wait, and whoever minds it still sees it."""
+        """Evict a pod: its resources are releasing, and its relations to other pods stay."""
         self._write(StatementEntry(node, signature, -1, on_idle=False, is_eviction=True))
 
     def pipeline(self, node: int, signature: int, count: int = 1) -> None:
-        """Let pods that were put on a node wait for what is being released there."""
+        """Let pods that were added to a node wait for what is being released there."""
         self._write(StatementEntry(node, signature, -count, on_idle=True))
         self._write(StatementEntry(node, signature, count, on_idle=False))
 
     def reserve(self, nodes: Ints, amounts: Ints) -> None:
-        """Let there be so much less room on nodes, or more if negative: nothing to roll back."""
+        """Subtract amounts from what is free on nodes; this is not rolled back."""
         np.subtract.at(self.free, nodes, amounts)
         self.changed_nodes.extend(nodes.tolist())
 
@@ -117,7 +117,7 @@ class Statement:
         return has_enough(self.idle[node].tolist(), self._requests[signature][1])
 
     def was_last_allocated(self, node: int, signature: int) -> bool:
-        """Say whether the last change is that pods of a shape came to a node."""
+        """Say whether the last change added pods of a signature to a node."""
         last = self._log[-1] if self._log else None
         return last is not None and last[:2] == (node, signature) and last.pod_count > 0
 
@@ -146,17 +146,17 @@ class Statement:
         self.anti_affinity_counts[list(signature.anti_affinity), node] += count
         self.anti_affinity_totals[list(signature.anti_affinity)] += count
         self.ports[node, list(signature.host_ports)] += count
-        for reclaimer in (*signature.rwo_claims, *signature.rwop_claims):
-            self.claim_users[reclaimer] += count
+        for claim in (*signature.rwo_claims, *signature.rwop_claims):
+            self.claim_users[claim] += count
             if count > 0:
-                self.claim_node[reclaimer] = node
-            elif self.claim_users[reclaimer] == 0:
-                self.claim_node[reclaimer] = NONE
+                self.claim_node[claim] = node
+            elif self.claim_users[claim] == 0:
+                self.claim_node[claim] = NONE
 
 
 def has_enough(amounts: list[int], requested: tuple[tuple[int, int], ...]) -> bool:
-    """Say whether amounts hold all that is asked."""
-    for resource, amount in requested:  # noqa: SIM110 - asked for every pod, and so twice as fast
+    """Say whether amounts cover all that is requested."""
+    for resource, amount in requested:  # noqa: SIM110 - called for every pod, and so twice as fast
         if amounts[resource] < amount:
             return False
     return True
@@ -169,7 +169,7 @@ def _request_arrays(signature: SchedulingSignature) -> tuple[Ints, tuple[tuple[i
 
 
 def _has_relations(signature: SchedulingSignature) -> bool:
-    """Say whether others may care where a pod lies."""
+    """Say whether the node of a pod matters to other pods."""
     return bool(
         signature.matched_selectors
         or signature.anti_affinity

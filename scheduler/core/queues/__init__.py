@@ -1,1 +1,1 @@
-"""Queues: fair share, order, and what may be reclaimed from whom."""
+"""Queues: fair share, order, and which queue may reclaim from which."""

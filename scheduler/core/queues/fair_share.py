@@ -33,13 +33,13 @@ class SiblingQueues(NamedTuple):
 
 
 def fair_share(queues: SnapshotQueues, total: Sequence[int]) -> Ints:
-    """Return what each queue is due, [queue, kind]."""
+    """Return the fair share of each queue, [queue, kind]."""
     fair_shares: Ints = np.zeros(queues.quota.shape, dtype=np.int64)
     families: dict[int, list[int]] = {}
     for q, parent in enumerate(queues.parent):
         families.setdefault(parent, []).append(q)
     parents = [NONE]
-    for parent in parents:  # it grows while we go down
+    for parent in parents:  # it grows while the tree is walked down
         rows = families.get(parent, [])
         parents += rows
         for kind in RESOURCE_KINDS:
@@ -52,19 +52,19 @@ def fair_share(queues: SnapshotQueues, total: Sequence[int]) -> Ints:
 
 def _siblings(queues: SnapshotQueues, rows: list[int], kind: ResourceKind) -> SiblingQueues:
     limit, requested = queues.limit[rows, kind], queues.requested[rows, kind]
-    wants = np.where(limit == UNBOUND, requested, np.minimum(limit, requested))
+    demand = np.where(limit == UNBOUND, requested, np.minimum(limit, requested))
     return SiblingQueues(
         quota=queues.quota[rows, kind].tolist(),
-        demand=wants.tolist(),
+        demand=demand.tolist(),
         weight=queues.weight[rows, kind].tolist(),
         priority=[queues.priority[q] for q in rows],
     )
 
 
-def divide(amount: int, siblings: SiblingQueues, podgroup: int = 1) -> list[int]:
-    """Return the share of each of some queues in an amount, in whole units as far as can be."""
-    quota, wants = siblings.quota, siblings.demand
-    share = [min(amount if most == UNBOUND else most, wants[q]) for q, most in enumerate(quota)]
+def divide(amount: int, siblings: SiblingQueues, granularity: int = 1) -> list[int]:
+    """Return the share of each queue in an amount, in multiples of the granularity where possible."""
+    quota, demand = siblings.quota, siblings.demand
+    share = [min(amount if most == UNBOUND else most, demand[q]) for q, most in enumerate(quota)]
     left = amount - sum(share)
     if left <= 0:
         return share
@@ -74,16 +74,18 @@ def divide(amount: int, siblings: SiblingQueues, podgroup: int = 1) -> list[int]
     for q in sorted(range(len(share)), key=lambda q: -siblings.priority[q]):
         ranked.setdefault(siblings.priority[q], []).append(q)
     for rows in ranked.values():
-        goes_on = True
-        while goes_on and left > 0:
-            want = {q: wants[q] - share[q] for q in rows if share[q] < wants[q]}
-            given, goes_on = _offer_round(left, want, [weight[q] for q in want], podgroup, rest)
+        is_any_content = True
+        while is_any_content and left > 0:
+            want = {q: demand[q] - share[q] for q in rows if share[q] < demand[q]}
+            given, is_any_content = _offer_round(
+                left, want, [weight[q] for q in want], granularity, rest
+            )
             for q, some in given.items():
                 share[q] += some
             left -= sum(given.values())
     for rows in ranked.values():
         for q in sorted((q for q in rows if q in rest), key=lambda q: -rest[q]):
-            some = min(podgroup, left)
+            some = min(granularity, left)
             share[q] += some
             left -= some
     return share
@@ -93,35 +95,35 @@ def _offer_round(
     amount: int,
     want: dict[int, int],
     weights: Sequence[int],
-    podgroup: int,
+    granularity: int,
     rest: dict[int, Fraction],
 ) -> tuple[dict[int, int], bool]:
-    """Offer an amount once; return what was taken, and whether somebody left some of its offer."""
-    total, given, goes_on = sum(weights), {}, False
+    """Offer an amount once; return what was taken, and whether any queue took less than offered."""
+    total, given, is_any_content = sum(weights), {}, False
     if total == 0:
         return {}, False  # none has weight
-    for (q, needed_pods), weight in zip(want.items(), weights, strict=True):
-        offer = amount * weight  # of what is total times less
-        if needed_pods * total <= offer:
-            given[q] = needed_pods
+    for (q, missing), weight in zip(want.items(), weights, strict=True):
+        offer = amount * weight  # as a multiple of 1/total
+        if missing * total <= offer:
+            given[q] = missing
             rest.pop(q, None)
-            goes_on = goes_on or needed_pods * total < offer
+            is_any_content = is_any_content or missing * total < offer
         else:
-            given[q] = offer // (total * podgroup) * podgroup
+            given[q] = offer // (total * granularity) * granularity
             if over := offer - given[q] * total:
                 rest[q] = Fraction(over, total)
-    return given, goes_on
+    return given, is_any_content
 
 
-def _as_integers(details: Iterable[float]) -> list[int]:
-    """Return numbers times what makes all of them whole, as they are written."""
-    exact = [Fraction(str(it)) if it % 1 else int(it) for it in details]
+def _as_integers(numbers: Iterable[float]) -> list[int]:
+    """Return numbers multiplied by the least factor that makes all of them whole."""
+    exact = [Fraction(str(it)) if it % 1 else int(it) for it in numbers]
     times = math.lcm(*(number.denominator for number in exact))
     return [int(number * times) for number in exact]
 
 
 def allocatable_share(queues: SnapshotQueues, fair_shares: Ints) -> Ints:
-    """Return what each queue may fill, [queue, kind]: its quota at least, its limit at most."""
+    """Return the allocatable share of each queue, [queue, kind]: from its quota to its limit."""
     quota, limit = queues.quota, queues.limit
     at_least = np.maximum(quota, fair_shares)
     capped = np.where(limit == UNBOUND, at_least, np.minimum(at_least, limit))

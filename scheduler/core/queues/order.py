@@ -18,24 +18,24 @@ from scheduler.core.queues.fair_share import allocatable_share, bounds_of
 
 __all__ = ["JobsOrderByQueues", "PodGroupKey", "QueueOrder", "keys_by_queue"]
 
-PodGroupKey: TypeAlias = tuple[int, ...]  # its last number is the unit
+PodGroupKey: TypeAlias = tuple[int, ...]  # its last number is the row of the PodGroup
 QueueKey: TypeAlias = tuple[float, ...]
 
 
 class AllocatedByQueue(Protocol):
-    """What queues have."""
+    """The allocated amounts by queue."""
 
     def __getitem__(self, queue: int, /) -> list[int]:
-        """Return what one has."""
+        """Return what is allocated to one queue."""
         ...
 
 
-_SHARE_INDEX: Final = 4  # the place in a key of the dominant share with the candidate
-_NEXT_TO_NOTHING: Final = np.array([1e-3, 1e-3, 1.0])  # where one should have nothing; by Kind
+_SHARE_INDEX: Final = 4  # the place in a key of the dominant share with the request
+_NEXT_TO_NOTHING: Final = np.array([1e-3, 1e-3, 1.0])  # where the share is zero; by ResourceKind
 
 
 class QueueOrder:
-    """The place of a queue among its siblings, smaller first."""
+    """The order of queues among their siblings, smaller keys first."""
 
     def __init__(
         self, queues: SnapshotQueues, usage: Usage, fair_shares: Ints, total: tuple[int, int, int]
@@ -53,15 +53,15 @@ class QueueOrder:
         self.rows = [*zip(*columns, strict=True)]
 
     def with_allocated(self, allocated: AllocatedByQueue) -> "QueueOrder":
-        """Return the places of the same queues if they have something else."""
+        """Return the order of the same queues with other allocations."""
         other = QueueOrder.__new__(QueueOrder)
         other.allocated, other.rows = allocated, self.rows
         return other
 
     def key(self, queue: int, requested: Amounts) -> QueueKey:
-        """Return the place of a queue whose best unit asks for so much.
+        """Return the key of a queue whose best PodGroup requests so much.
 
-        Its parts are those of rule 18, in order; `kept` has words for each, by its number.
+        Its parts are those of rule 18, in order; `messages` names each of them by its number.
         """
         cpu, memory, gpu = self.allocated[queue]
         more_cpu, more_memory, more_gpu = requested
@@ -84,10 +84,10 @@ class QueueOrder:
         )
 
     def victim_key(self, queue: int, evicted: Amounts) -> QueueKey:
-        """Return the place of a queue among those that may lose something: the last turn first.
+        """Return the key of a queue in the order of victims: the queue that comes last is first.
 
-        What its first candidate would lose counts where shares are compared with it; whether the
-        queue is owed something is asked as it is.
+        Dominant shares are compared without its first victim; the other parts of the key are those
+        of the queue as it is.
         """
         has = self.key(queue, (0, 0, 0))
         cpu, memory, gpu = evicted
@@ -97,17 +97,17 @@ class QueueOrder:
 
 
 def keys_by_queue(waiting: Iterable[tuple[int, PodGroupKey]]) -> dict[int, list[PodGroupKey]]:
-    """Return the keys of units by queue, in order."""
-    found: dict[int, list[PodGroupKey]] = {}
+    """Return the keys of PodGroups by queue, in order."""
+    by_queue: dict[int, list[PodGroupKey]] = {}
     for queue, key in waiting:
-        found.setdefault(queue, []).append(key)
-    for keys in found.values():
+        by_queue.setdefault(queue, []).append(key)
+    for keys in by_queue.values():
         keys.sort()
-    return found
+    return by_queue
 
 
 class JobsOrderByQueues:
-    """Whose turn it is, until nobody is left."""
+    """PodGroups in the order in which they are attempted, as queues get more."""
 
     def __init__(
         self,
@@ -117,9 +117,9 @@ class JobsOrderByQueues:
         podgroups: dict[int, list[PodGroupKey]],
         nomination_rank: Callable[[int, int], int] | None = None,
     ) -> None:
-        """Line up units, in order in each queue; *asked* is what one would take next.
+        """Take PodGroups, in order in each queue; *requested* returns what one would take next.
 
-        The lists are given up. Before all else counts the *lateness* of a queue, by its best unit.
+        The lists are consumed. *nomination_rank* of a queue and its best PodGroup comes first.
         """
         self._key = key
         self._nomination_rank = nomination_rank
@@ -127,7 +127,9 @@ class JobsOrderByQueues:
         self._parent = queues.parent
         self._podgroups: Final = podgroups
         self._queues: dict[int, list[tuple[QueueKey, int]]] = {NONE: []}
-        self._last = NONE  # the queue whose unit was taken last: its way up is out of date
+        self._last = (
+            NONE  # the queue whose PodGroup was taken last: keys from it up are out of date
+        )
         for queue in self._podgroups:
             self._add_ancestors(queue)
         for queue in self._bottom_up():
@@ -136,7 +138,7 @@ class JobsOrderByQueues:
                 self._queues[self._parent[queue]].append(self._entry(queue))
 
     def pop(self) -> int | None:
-        """Take the unit whose turn it is; nothing if none is left."""
+        """Take the next PodGroup; None if none is left."""
         if self._last != NONE:
             self._reorder(self._last)
             self._last = NONE
@@ -150,11 +152,11 @@ class JobsOrderByQueues:
         return heapq.heappop(self._podgroups[queue])[-1]
 
     def push(self, key: PodGroupKey) -> None:
-        """Put the unit that was taken last back into its queue."""
+        """Put the PodGroup that was taken last back into its queue."""
         heapq.heappush(self._podgroups[self._last], key)
 
     def update_queue(self, queue: int) -> None:
-        """Look again at the places of a queue and all above it: what they have has changed."""
+        """Update the keys of a queue and all above it: their allocations have changed."""
         if self._last != NONE:
             self._reorder(self._last)
             self._last = NONE
@@ -168,14 +170,14 @@ class JobsOrderByQueues:
             queue = self._parent[queue]
 
     def _add_ancestors(self, queue: int) -> None:
-        """Let every queue on the way up know that something is below."""
+        """Add all queues above a queue."""
         parent = self._parent[queue]
         while parent not in self._queues:
             self._queues[parent] = []
             parent = self._parent[parent]
 
     def _bottom_up(self) -> list[int]:
-        """Return the inner queues, each after all that are below it; put leaves into theirs."""
+        """Return the inner queues, each after all below it; add queues of PodGroups to them."""
         for queue in self._podgroups:
             self._queues[self._parent[queue]].append(self._entry(queue))
         return sorted(self._queues, key=self._depth, reverse=True)
@@ -187,7 +189,7 @@ class JobsOrderByQueues:
         return depth
 
     def _entry(self, queue: int) -> tuple[QueueKey, int]:
-        """Return the place of a queue, by the best unit below it."""
+        """Return the key of a queue, by the best PodGroup below it."""
         best = queue
         while best not in self._podgroups:
             best = self._queues[best][0][1]
@@ -198,14 +200,14 @@ class JobsOrderByQueues:
         ), queue
 
     def _reorder(self, queue: int) -> None:
-        """Set right the place of a queue, and of all above it."""
+        """Update the place of a queue, and of all above it."""
         is_empty = not self._podgroups[queue]
         while queue != NONE:
             parent = self._parent[queue]
             siblings = self._queues[parent]
             if is_empty:
                 heapq.heappop(siblings)
-            elif len(siblings) > 1:  # whoever is alone stays so, and need not be compared
+            elif len(siblings) > 1:  # an only child is not compared
                 heapq.heapreplace(siblings, self._entry(queue))
             is_empty = not siblings
             queue = parent

@@ -1,4 +1,4 @@
-"""Which queue may reclaim from which, up to what, and how much queues have that is not evictable."""
+"""Which queue may reclaim from which, up to what, and what queues have that is unevictable."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -34,7 +34,7 @@ Row: TypeAlias = list[float]
 
 
 class QueueShares:
-    """What queues may count on; without bound is infinite."""
+    """Quotas and shares of queues; no bound is infinite."""
 
     def __init__(self, queues: SnapshotQueues, fair_shares: Ints) -> None:
         share = allocatable_share(queues, fair_shares)
@@ -46,80 +46,80 @@ class QueueShares:
         self.has_quota_only: Final = any(queues.is_quota_only)
 
     def is_quota_only(self, queue: int) -> bool:
-        """Say whether a queue takes nothing back from those beside it beyond its quota."""
+        """Say whether a queue reclaims nothing from its siblings beyond its quota."""
         above = self.parent[queue]
         return above != NONE and bool(self._is_quota_only) and self._is_quota_only[above]
 
 
 class Reclaimer(NamedTuple):
-    """Who wants something, and how much."""
+    """The queue that reclaims, and how much it requests."""
 
     queue: int
     amounts: Amounts
-    is_non_preemptible: bool  # it could not be taken back again
+    is_non_preemptible: bool  # it could not be reclaimed again
 
 
 class Reclaimable:
-    """What may be taken for one claim."""
+    """What may be reclaimed for one reclaimer."""
 
-    def __init__(self, bounds: QueueShares, usage: Usage, reclaimer: Reclaimer) -> None:
+    def __init__(self, shares: QueueShares, usage: Usage, reclaimer: Reclaimer) -> None:
         """Compare with *usage*, which must not change meanwhile."""
-        self.shares: Final = bounds
+        self.shares: Final = shares
         self.usage: Final = usage
         self.reclaimer: Final = reclaimer
         self._wanted: Final = {
             q: self._with_request(usage.allocated[q]) for q in usage.paths[reclaimer.queue]
         }
         self._within_quota: Final = {
-            q: _within(it, bounds.quota[q]) for q, it in self._wanted.items()
+            q: _within(it, shares.quota[q]) for q, it in self._wanted.items()
         }
         self._pairs: Final[dict[int, tuple[int, int]]] = {}
 
     @property
     def may_reclaim(self) -> bool:
-        """Say whether anything may be taken at all: it would still be within what is due to it."""
-        queue, bounds = self.reclaimer.queue, self.shares
-        if not _within(self._wanted[queue], bounds.fair_share[queue]):
+        """Say whether the queue may reclaim at all: it would still be within its fair share."""
+        queue, shares = self.reclaimer.queue, self.shares
+        if not _within(self._wanted[queue], shares.fair_share[queue]):
             return False
         return not self.reclaimer.is_non_preemptible or all(
-            _within(self._with_request(self.usage.non_preemptible[q]), bounds.quota[q])
+            _within(self._with_request(self.usage.non_preemptible[q]), shares.quota[q])
             for q in self.usage.paths[queue]
         )
 
     def is_within_quota(self, reclaimer_queue: int) -> bool:
-        """Say whether a queue on the claimant's way up would stay within its quota."""
+        """Say whether the reclaimer's queue, or one above it, would stay within its quota."""
         return self._within_quota[reclaimer_queue]
 
     def may_reclaim_from(self, queue: int) -> bool:
-        """Say whether another queue than the claimant's comes into question.
+        """Say whether another queue than the reclaimer's may lose something.
 
-        If the claimant is owed it, by being above its quota in something that is asked for, or at
-        least not below it in anything; else only by being above what it may fill, and not at all
-        where those beside each other take back no more than their quotas.
+        A reclaimer within its quota may reclaim from a queue above its quota in a requested
+        resource, or not below it in any. Another one only from a queue above its allocatable share,
+        and not at all where siblings reclaim no more than their quotas.
         """
         reclaimer_queue, victim_queue = self.compared_queues(queue)
-        has, bounds = self.usage.allocated[victim_queue], self.shares
+        has, shares = self.usage.allocated[victim_queue], self.shares
         if not self.is_within_quota(reclaimer_queue):
-            return not bounds.is_quota_only(reclaimer_queue) and not _within(
-                has, bounds.allocatable_share[victim_queue]
+            return not shares.is_quota_only(reclaimer_queue) and not _within(
+                has, shares.allocatable_share[victim_queue]
             )
-        quota, requested = bounds.quota[victim_queue], self.reclaimer.amounts
+        quota, requested = shares.quota[victim_queue], self.reclaimer.amounts
         kinds = zip(has, quota, requested, strict=True)
         over = [one - most for one, most, more in kinds if more > 0 and most != math.inf]
         return not over or max(over) > 0 or min(over) == 0
 
     def surplus(self, victim_queue: int) -> list[float]:
-        """Return by how much a queue that is compared has more than it may keep, by kind."""
-        has, is_eligible = (
+        """Return by how much a compared queue has more than it may keep, by kind."""
+        has, may_keep = (
             self.usage.allocated[victim_queue],
             self.shares.allocatable_share[victim_queue],
         )
         if self.is_within_quota(self.compared_queues(victim_queue)[0]):
-            is_eligible = [*map(min, is_eligible, self.shares.quota[victim_queue])]
-        return [max(one - most, 0) for one, most in zip(has, is_eligible, strict=True)]
+            may_keep = [*map(min, may_keep, self.shares.quota[victim_queue])]
+        return [max(one - most, 0) for one, most in zip(has, may_keep, strict=True)]
 
     def over_share_queues(self, queues: Iterable[int]) -> list[int]:
-        """Return which queues are compared by one that has more than it may keep, in anything."""
+        """Return the queues whose compared queue has more than it may keep, of any kind."""
         pairs = [(queue, self.compared_queues(queue)[1]) for queue in queues]
         over = {
             victim_queue: any(self.surplus(victim_queue))
@@ -128,7 +128,7 @@ class Reclaimable:
         return [queue for queue, victim_queue in pairs if over[victim_queue]]
 
     def quota_only_queues(self, queues: Iterable[int]) -> set[int]:
-        """Return the queues whose goals alone keep others of some out of question."""
+        """Return the parents whose quota-only goal alone protects some of the queues."""
         others = (
             [q for q in queues if q != self.reclaimer.queue] if self.shares.has_quota_only else []
         )
@@ -139,7 +139,7 @@ class Reclaimable:
         }
 
     def unlimited_queues(self, queues: Iterable[int]) -> set[int]:
-        """Return the queues that have GPUs, or else what is asked for, and owe none of it back."""
+        """Return the queues with GPUs, or else a requested resource, and no bound on its quota."""
         requested = self.reclaimer.amounts
         kinds = (
             [ResourceKind.GPU]
@@ -173,30 +173,30 @@ class Reclaimable:
 
 
 class ReclaimState:
-    """What was taken for one claim so far, whether more may be, and whether all of it is fair."""
+    """What was reclaimed so far, whether more may be, and whether all of it is fair."""
 
     def __init__(self, reclaimable: Reclaimable) -> None:
         self._reclaimable = reclaimable
         self._shares = reclaimable.shares
         self._before = reclaimable.usage.allocated
-        self._left: dict[int, list[int]] = {}  # of queues that something was taken from
+        self._left: dict[int, list[int]] = {}  # of queues that lost something
 
     def may_evict(self, queue: int) -> bool:
-        """Say whether a block may be taken from a queue, however large it is.
+        """Say whether an eviction unit of a queue may be evicted, however large it is.
 
-        It may if the queue that is compared still has more than it may fill, in anything; or if the
-        claimant is owed it, and that queue still has more than its own quota.
+        It may if the compared queue is still above its allocatable share, in any kind; or if the
+        reclaimer is within its quota, and that queue is still above its own.
         """
         reclaimer_queue, victim_queue = self._reclaimable.compared_queues(queue)
-        has, bounds = self[victim_queue], self._shares
-        if not _within(has, bounds.allocatable_share[victim_queue]):
+        has, shares = self[victim_queue], self._shares
+        if not _within(has, shares.allocatable_share[victim_queue]):
             return True
         return self._reclaimable.is_within_quota(reclaimer_queue) and not _within(
-            has, bounds.quota[victim_queue]
+            has, shares.quota[victim_queue]
         )
 
     def evict(self, queue: int, amounts: Amounts) -> None:
-        """Take a block from a queue, and so from those above it."""
+        """Subtract an eviction unit from a queue, and from those above it."""
         cpu, memory, gpu = amounts
         for q in self._reclaimable.usage.paths[queue]:
             left = self._left.get(q)
@@ -207,12 +207,12 @@ class ReclaimState:
             left[2] -= gpu
 
     def restore(self, queue: int, amounts: Amounts) -> None:
-        """Give a block back."""
+        """Add an eviction unit back."""
         cpu, memory, gpu = amounts
         self.evict(queue, (-cpu, -memory, -gpu))
 
     def could_allocate(self, queue: int, amounts: Amounts) -> bool:
-        """Say whether a queue could have so much once more: no limit on its way up forbids it."""
+        """Say whether a queue could have so much more: no limit from it up forbids it."""
         usage = self._reclaimable.usage
         return not any(
             bound != UNBOUND and more > 0 and has + more > bound
@@ -221,10 +221,10 @@ class ReclaimState:
         )
 
     def is_valid(self, tolerance: float = 1.0) -> bool:
-        """Say whether nobody who lost is worse off for it than the claimant, on any level.
+        """Say whether no queue that lost something is worse off than the reclaimer's, on any level.
 
-        A queue above its fair share may not get there at the cost of one that has, of its own,
-        no more. With a larger *patience* that must have so much more.
+        A queue above its fair share may not get there at the cost of one that has no larger part
+        of its own. With a larger *tolerance* that part must be so much larger.
         """
         for reclaimer_queue in self._reclaimable.usage.paths[self._reclaimable.reclaimer.queue]:
             above = self._shares.parent[reclaimer_queue]
@@ -256,11 +256,11 @@ class ReclaimState:
             fair_shares[reclaimer_queue],
             strict=True,
         )
-        for has, had, defends, more, would_have, own_fair_share in columns:
-            if defends <= 0 or (more <= 0 and has == had):
+        for has, had, victim_fair_share, more, would_have, own_fair_share in columns:
+            if victim_fair_share <= 0 or (more <= 0 and has == had):
                 continue
-            podset_tasks = _share_ratio(would_have + more, own_fair_share)
-            if podset_tasks > 1 and podset_tasks * tolerance >= has / defends:
+            share_ratio = _share_ratio(would_have + more, own_fair_share)
+            if share_ratio > 1 and share_ratio * tolerance >= has / victim_fair_share:
                 return False
         return True
 
@@ -269,37 +269,37 @@ class ReclaimState:
         return self._left.get(queue, self._before[queue])
 
 
-def _within(amounts: Sequence[float], bounds: Sequence[float]) -> bool:
-    (cpu, memory, gpu), (most_cpu, most_memory, most_gpu) = amounts, bounds
+def _within(amounts: Sequence[float], shares: Sequence[float]) -> bool:
+    (cpu, memory, gpu), (most_cpu, most_memory, most_gpu) = amounts, shares
     return cpu <= most_cpu and memory <= most_memory and gpu <= most_gpu
 
 
 def _share_ratio(amount: float, fair_shares: float) -> float:
-    """Return what part of what is due somebody has."""
+    """Return an amount as a part of the fair share."""
     if fair_shares > 0:
         return amount / fair_shares
     return math.inf if amount > 0 else 0.0
 
 
 def unevictable_usage(snapshot: Snapshot) -> dict[int, UnevictableUsage]:
-    """Return by queue what counts as if it could not be preempted."""
+    """Return by queue what counts as non-preemptible because it cannot be evicted."""
     rows = [*_unevictable_rows(snapshot.podgroups)]
     if not rows:
         return {}
     has, counts = allocated_by_podgroup(snapshot)
-    found: dict[int, UnevictableUsage] = {}
+    by_queue: dict[int, UnevictableUsage] = {}
     for row in rows:
         queue = snapshot.podgroups[row].queue
         if not counts[row]:
             continue
-        podgroups, (cpu, memory, gpu) = found.get(queue, UnevictableUsage((), (0, 0, 0)))
+        podgroups, (cpu, memory, gpu) = by_queue.get(queue, UnevictableUsage((), (0, 0, 0)))
         amounts = cpu + has[row][0], memory + has[row][1], gpu + has[row][2]
-        found[queue] = UnevictableUsage((*podgroups, row), amounts)
-    return found
+        by_queue[queue] = UnevictableUsage((*podgroups, row), amounts)
+    return by_queue
 
 
 def _unevictable_rows(podgroups: Sequence[PodGroupInfo]) -> Iterator[int]:
-    """Yield the units that stay, and not only while they move; of a bundle if any other does."""
+    """Yield the unevictable PodGroups; of a JobSet all, if one is. Relocating ones are none."""
     jobsets: dict[str, list[int]] = {}
     for row, podgroup in enumerate(podgroups):
         if podgroup.owning_jobset:
@@ -321,5 +321,5 @@ def _unevictable_rows(podgroups: Sequence[PodGroupInfo]) -> Iterator[int]:
 
 
 def _is_charged_as_preemptible(podgroup: PodGroupInfo) -> bool:
-    """Say whether a unit has a queue, and does not count in any case."""
+    """Say whether a PodGroup has a queue, and is not counted as non-preemptible anyway."""
     return podgroup.queue != NONE and podgroup.is_preemptible

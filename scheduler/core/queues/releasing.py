@@ -17,32 +17,29 @@ from scheduler.core.model.usage import Usage
 
 __all__ = ["ReleasingPods"]
 
-QuotaCheck: TypeAlias = Callable[
-    [Usage, int, Amounts], QuotaRefusal | None
-]  # of a unit, for so much
-_CoveredAmount: TypeAlias = tuple[list[int], int, int]  # of what, which kind, and how much
+# Of a PodGroup, for so much.
+QuotaCheck: TypeAlias = Callable[[Usage, int, Amounts], QuotaRefusal | None]
+_CoveredAmount: TypeAlias = tuple[list[int], int, int]  # a row, a kind, and how much of it
 
 
 class _PipelinedPlace(NamedTuple):
-    """Where something waits for room."""
+    """A node on which a pod waits for what is being released."""
 
     node: int
     amounts: Amounts
-    is_nominated: bool = False  # it was promised that node before
+    is_nominated: bool = False  # the node was nominated for it before
 
 
 class ReleasingPods:
-    """By queue, on all levels, and by node."""
+    """What is being released, by queue on all levels and by node."""
 
     def __init__(self, snapshot: Snapshot, usage: Usage) -> None:
         self._snapshot: Final = snapshot
         self._usage: Final = usage
         self._is_bounded: Final = bool((snapshot.queues.limit != UNBOUND).any())
-        self._uncovered: Final = usage.emptied()  # of what goes, that nobody of the queue waits for
-        self._uncovered_by_node: Final[
-            dict[tuple[int, int], list[int]]
-        ] = {}  # of that, by queue and node
-        self._evicted: Final = usage.emptied()  # what was taken in this plan
+        self._uncovered: Final = usage.emptied()  # releasing, and no pod of the queue waits for it
+        self._uncovered_by_node: Final[dict[tuple[int, int], list[int]]] = {}  # by queue and node
+        self._evicted: Final = usage.emptied()  # what was evicted in this plan
         releasing = snapshot.queues.releasing if self._is_bounded else ()
         self._is_any = bool(releasing)
         for queue, node, amounts in releasing:
@@ -52,55 +49,57 @@ class ReleasingPods:
                 here[:] = [has + more for has, more in zip(here, amounts, strict=True)]
 
     def evict(self, queue: int, amounts: Amounts) -> None:
-        """Take note that pods of a queue go in this plan; below zero that they stay."""
+        """Note that pods of a queue are evicted in this plan; below zero that they are not."""
         if self._is_bounded:
             self._evicted.charge(queue, amounts, is_non_preemptible=False)
             self._is_any = True
 
-    def refusal(self, row: int, amounts: Amounts, request: QuotaCheck) -> QuotaRefusal | None:
-        """Ask for bounds as if a unit had so much beside what goes of its queues already.
+    def refusal(self, row: int, amounts: Amounts, check_quota: QuotaCheck) -> QuotaRefusal | None:
+        """Check bounds as if a PodGroup had so much beside what its queues are releasing already.
 
-        That must be in the way, and not only what is there.
+        Only bounds that what is being released exceeds are returned.
         """
-        refusal = self._is_any and self._refusal_with(row, amounts, request, self._uncovered)
+        refusal = self._is_any and self._refusal_with(row, amounts, check_quota, self._uncovered)
         if not refusal:
-            return None  # it is asked for every unit, and mostly nothing goes
+            return None  # checked for every PodGroup, and mostly nothing is releasing
         details = [self._with_releasing(it) for it in (refusal.details, *refusal.details.others)]
         details = [it for it in details if it.releasing]
         if not details:
             return None
         return refusal._replace(details=details[0]._replace(others=tuple(details[1:])))
 
-    def must_pipeline(self, row: int, amounts: Amounts, request: QuotaCheck) -> bool:
-        """Say whether bounds would be passed if a unit were there before all that goes is gone."""
+    def must_pipeline(self, row: int, amounts: Amounts, check_quota: QuotaCheck) -> bool:
+        """Say whether bounds would be exceeded if a PodGroup started before all is released."""
         return self._is_any and bool(
-            self._refusal_with(row, amounts, request, self._uncovered, self._evicted)
+            self._refusal_with(row, amounts, check_quota, self._uncovered, self._evicted)
         )
 
     def try_cover(
-        self, row: int, placed: PodGroupAllocation, amounts: Amounts, request: QuotaCheck
+        self, row: int, placed: PodGroupAllocation, amounts: Amounts, check_quota: QuotaCheck
     ) -> bool:
-        """Say whether a unit may wait for so much where it was placed; if so take note of it.
+        """Say whether a PodGroup may wait for so much where it was placed; if so note it.
 
-        It is asked beside what nobody waits for then. A resource of which all that it takes is
-        what goes of its own queues is not looked at.
+        Bounds are checked beside what is not covered then. A resource of which it takes only what
+        its own queues are releasing is not checked.
         """
         taken: list[_CoveredAmount] = []
-        is_pipelined = self._cover(
+        covered = self._cover(
             row, self._pipelined_places(row, placed, with_reserved_places=True), taken
         )
         more = [
-            0 if most >= amount else amount
-            for amount, most in zip(amounts, is_pipelined, strict=True)
+            0 if most >= amount else amount for amount, most in zip(amounts, covered, strict=True)
         ]
-        if self._refusal_with(row, (more[0], more[1], more[2]), request, self._uncovered) is None:
+        if (
+            self._refusal_with(row, (more[0], more[1], more[2]), check_quota, self._uncovered)
+            is None
+        ):
             return True
-        for of, kind, amount in taken:
-            of[kind] += amount
+        for row, kind, amount in taken:
+            row[kind] += amount
         return False
 
     def cover(self, row: int, placed: PodGroupAllocation, *, with_reserved_places: bool) -> None:
-        """Take note of what of a unit waits for room, its slots as well if all of it does."""
+        """Note what a PodGroup waits for, its reserved places as well if all of it waits."""
         if self._is_any:
             self._cover(
                 row,
@@ -109,60 +108,62 @@ class ReleasingPods:
             )
 
     def _refusal_with(
-        self, row: int, amounts: Amounts, request: QuotaCheck, *beside: Usage
+        self, row: int, amounts: Amounts, check_quota: QuotaCheck, *others: Usage
     ) -> QuotaRefusal | None:
-        """Ask for bounds as if queues had so much beside; None if there is nothing."""
+        """Check bounds as if queues had other usages as well; None if those are empty."""
         path = self._usage.paths[self._snapshot.podgroups[row].queue]
-        some = [one for one in beside if any(any(one.allocated[q]) for q in path)]
+        some = [one for one in others if any(any(one.allocated[q]) for q in path)]
         for one in some:
             self._usage.add(path, one, 1)
-        refusal = request(self._usage, row, amounts) if some else None
+        refusal = check_quota(self._usage, row, amounts) if some else None
         for one in some:
             self._usage.add(path, one, -1)
         return refusal
 
     def _with_releasing(self, details: QueueBoundExceeded) -> QueueBoundExceeded:
-        """Tell what is going apart from what is there."""
+        """Separate what is releasing from what is allocated."""
         releasing = self._uncovered.allocated[details.queue][details.kind]
         return details._replace(allocated=details.allocated - releasing, releasing=releasing)
 
     def _pipelined_places(
         self, row: int, placed: PodGroupAllocation, *, with_reserved_places: bool
     ) -> list[_PipelinedPlace]:
-        """Return the pods of a unit that are nominated, and then its new slots."""
+        """Return the nominated pods of a PodGroup, and then its new reserved places."""
         snapshot = self._snapshot
-        seats = []
+        places = []
         for pod, node in placed.nominations:
             signature = snapshot.signatures[snapshot.pods.signature[pod]]
-            seats.append(
+            places.append(
                 _PipelinedPlace(node, signature.queue_request, signature.nominated_node == node)
             )
         if with_reserved_places and placed.reservations:
-            later = {
+            expected_signatures = {
                 podset.name: podset.expected_signature
                 for podset in podsets_of(snapshot.podgroups[row].tree)
             }
             for podset, node, number, _ in placed.reservations:
-                seats += [
-                    _PipelinedPlace(node, snapshot.signatures[later[podset]].queue_request)
+                places += [
+                    _PipelinedPlace(
+                        node, snapshot.signatures[expected_signatures[podset]].queue_request
+                    )
                 ] * number
-        return seats
+        return places
 
     def _cover(
-        self, row: int, seats: list[_PipelinedPlace], taken: list[_CoveredAmount]
+        self, row: int, places: list[_PipelinedPlace], taken: list[_CoveredAmount]
     ) -> list[int]:
-        """Let seats wait for what goes, and note what that takes; return the least of any queue."""
+        """Let places wait for what is releasing, noting it; return the least of any queue."""
         least: list[list[int]] = []
         for q in self._usage.paths[self._snapshot.podgroups[row].queue]:
-            left, found = self._uncovered.allocated[q], [0, 0, 0]
-            for node, amounts, is_nominated in seats:
+            left, covered = self._uncovered.allocated[q], [0, 0, 0]
+            for node, amounts, is_nominated in places:
                 here = self._uncovered_by_node.get((q, node), [0, 0, 0])
                 for kind in RESOURCE_KINDS:
                     most = left[kind] if is_nominated else min(left[kind], here[kind])
                     amount = min(amounts[kind], most)
-                    found[kind] += amount
-                    for of, less in ((left, amount), (here, min(amount, here[kind]))):
-                        of[kind] -= less
-                        taken.append((of, kind, less))
-            least.append(found)
-        return [min(of) for of in zip(*least, strict=True)]
+                    covered[kind] += amount
+                    for uncovered, less in ((left, amount), (here, min(amount, here[kind]))):
+                        uncovered[kind] -= less
+                        taken.append((uncovered, kind, less))
+            least.append(covered)
+        return [min(amounts) for amounts in zip(*least, strict=True)]

@@ -100,7 +100,7 @@ DIVISIONS: dict[str, tuple[float, list[QueueCase], list[float]]] = {
 def test_a_division(case: str) -> None:
     """An amount is divided by quota first, then by priority and weight."""
     amount, queues, want = DIVISIONS[case]
-    shares = divide(int(amount * 1000), siblings(queues), podgroup=1000)
+    shares = divide(int(amount * 1000), siblings(queues), granularity=1000)
     assert shares == [round(share * 1000) for share in want]
 
 
@@ -139,7 +139,7 @@ def test_any_division_is_exact(amount: int, queues: list[QueueCase]) -> None:
         for row, q in enumerate(queues)
     ]
     want, _ = reference.divide(amount, reclaimers)
-    got = divide(amount * 1000, siblings(queues), podgroup=1000)
+    got = divide(amount * 1000, siblings(queues), granularity=1000)
     assert got == [share * 1000 for share in want]
 
 
