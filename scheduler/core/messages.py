@@ -33,7 +33,59 @@ __all__ = [
     "rejection_message",
 ]
 
+N = TypeVar("N", int, str)
 _MAX_REASONS: Final = 3  # of reasons and budgets
+_MAX_REMEDIES: Final = 2  # changes that are named
+_MAX_LISTED: Final = 3  # of bounds, taints, labels and resources
+MAX_REQUEST: Final = 2**50  # what a pod requests is cut at this
+MAX_QUEUE_REQUEST: Final = 2**45  # and for its queue at this
+_MIB: Final = 2**20
+_GIB: Final = 2**30
+_LAST_SECOND: Final = 253_402_300_799  # the last second that a date has a name for
+_NOTHING: Final[Mapping[int, int]] = MappingProxyType({})
+_KIND_NAMES: Final = {
+    ResourceKind.CPU: "CPU",
+    ResourceKind.MEMORY: "memory",
+    ResourceKind.GPU: "GPU",
+}
+_FIT_ERRORS: Final = {
+    FitErrorReason.CORDONED: ("is cordoned", "are cordoned"),
+    FitErrorReason.NOT_READY: ("is not ready", "are not ready"),
+    FitErrorReason.PRESSURE: ("is under pressure", "are under pressure"),
+    FitErrorReason.NO_NETWORK: ("has no network", "have no network"),
+    FitErrorReason.TAINT: (
+        "has a taint that it does not tolerate",
+        "have taints it does not tolerate",
+    ),
+    FitErrorReason.SELECTOR: ("does not match what it selects", "do not match what it selects"),
+    FitErrorReason.TOO_SMALL: ("is too small even when empty", "are too small even when empty"),
+    FitErrorReason.CLAIM: (
+        "cannot give it a claim that is in use",
+        "cannot give it a claim that is in use",
+    ),
+    FitErrorReason.PORT: ("has its host port in use", "have its host port in use"),
+    FitErrorReason.AFFINITY: ("is not near the pods it wants", "are not near the pods it wants"),
+    FitErrorReason.ANTI_AFFINITY: ("is near pods it must avoid", "are near pods it must avoid"),
+    FitErrorReason.SPREAD: ("would make its spread uneven", "would make its spread uneven"),
+}
+_REMEDIES: Final = {
+    FitErrorReason.CORDONED: "a node is uncordoned",
+    FitErrorReason.NOT_READY: "a node becomes ready",
+    FitErrorReason.PRESSURE: "the pressure on a node ends",
+    FitErrorReason.NO_NETWORK: "a node gets its network",
+    FitErrorReason.TAINT: "it tolerates the taints of a node",
+    FitErrorReason.SELECTOR: "it selects other nodes",
+    FitErrorReason.TOO_SMALL: "it asks for less",
+    FitErrorReason.CLAIM: "the claim is free",
+    FitErrorReason.PORT: "the host port is free",
+    FitErrorReason.AFFINITY: "the pods it wants are there",
+    FitErrorReason.ANTI_AFFINITY: "the pods it must avoid are gone",
+    FitErrorReason.SPREAD: "other pods make its spread even",
+}
+_INELIGIBLE: Final = {
+    EarlierIneligibility.QUOTA: "a quota of its queues has no room for it",
+    EarlierIneligibility.SHARE: "its queue would have more than its fair share",
+}
 _SHORTFALLS: Final = {
     ReclaimShortfall.NO_QUEUE_OVER_SHARE: (
         "It can take nothing back: no queue beside it has more than it may count on"
@@ -43,9 +95,7 @@ _SHORTFALLS: Final = {
         "{}, but who gave the room would be no better off then than who claims it"
     ),
 }
-
-
-# Why a queue has the turn before another one, by the places of their keys.
+# Why a queue comes before another one, by the index of the first part of their keys that differs.
 _ORDER_CONFLICTS: Final = (
     "the other one has more than its fair share of everything",
     "it would stay within its quota",
@@ -62,18 +112,17 @@ _CONSOLIDATION_FAILURES: Final = {
     ConsolidationFailure.NOT_PREEMPTIBLE: "that is done only for who is preemptible",
     ConsolidationFailure.NO_SOLUTION: "no way was found with those who may be",
 }
-_LAST_SECOND: Final = 253_402_300_799  # the last second that a date has a name for
 
 
 def eviction_failure_sentences(snapshot: Snapshot, rejection: Rejection) -> Iterator[str]:
-    """Yield what keeps others from losing anything, as far as anything does."""
+    """Yield why no victims were evicted, as far as that is known."""
     failure = rejection.eviction_failure
     if failure.non_evictable:
         more = ", …" if failure.non_evictable[_MAX_REASONS:] else ""
-        report = "; ".join(
+        listed = "; ".join(
             f"{count} because {why}" for why, count in failure.non_evictable[:_MAX_REASONS]
         )
-        yield f"Others stay: {report}{more}"
+        yield f"Others stay: {listed}{more}"
     if failure.protected:
         have = "1 has" if failure.protected == 1 else f"{failure.protected} have"
         name = snapshot.podgroups[failure.first_unprotected].name
@@ -121,20 +170,20 @@ def _shortfall_sentences(snapshot: Snapshot, failure: EvictionFailure) -> Iterat
 
 def _order_conflict(snapshot: Snapshot, order_conflict: QueueOrderConflict) -> str:
     names, priority = snapshot.queues.names, snapshot.queues.priority
-    queue, before, place = order_conflict
-    why = _ORDER_CONFLICTS[min(place, len(_ORDER_CONFLICTS) - 1)].format(
+    queue, before, key_index = order_conflict
+    why = _ORDER_CONFLICTS[min(key_index, len(_ORDER_CONFLICTS) - 1)].format(
         priority[queue], priority[before]
     )
-    report = (
+    nothing_taken = (
         f"Nothing is taken from queue {names[queue]}, for its turn would come again before that of"
     )
-    return f"{report} queue {names[before]}: {why}"
+    return f"{nothing_taken} queue {names[before]}: {why}"
 
 
 def _over_share(snapshot: Snapshot, queues: Sequence[int]) -> str:
     names = [snapshot.queues.names[it] for it in queues]
-    report = ", ".join(names[:_MAX_REASONS]) + (", …" if names[_MAX_REASONS:] else "")
-    one, many = f"Queue {report} has more than it", f"Queues {report} have more than they"
+    listed = ", ".join(names[:_MAX_REASONS]) + (", …" if names[_MAX_REASONS:] else "")
+    one, many = f"Queue {listed} has more than it", f"Queues {listed} have more than they"
     return f"{one if len(names) == 1 else many} may count on"
 
 
@@ -142,65 +191,12 @@ def _timestamp(seconds: int) -> str:
     return datetime.fromtimestamp(min(seconds, _LAST_SECOND), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-N = TypeVar("N", int, str)
-MAX_REQUEST: Final = 2**50  # a pod that asks for more of something is written down with this
-MAX_QUEUE_REQUEST: Final = 2**45  # and with this at its queue
-_MAX_REMEDIES: Final = 2  # changes that are told
-_MAX_LISTED: Final = 3  # of bounds, taints, labels and resources
-_MIB: Final = 2**20
-_GIB: Final = 2**30
-_NOTHING: Final[Mapping[int, int]] = MappingProxyType({})
-_KIND_NAMES: Final = {
-    ResourceKind.CPU: "CPU",
-    ResourceKind.MEMORY: "memory",
-    ResourceKind.GPU: "GPU",
-}
-_FIT_ERRORS: Final = {
-    FitErrorReason.CORDONED: ("is cordoned", "are cordoned"),
-    FitErrorReason.NOT_READY: ("is not ready", "are not ready"),
-    FitErrorReason.PRESSURE: ("is under pressure", "are under pressure"),
-    FitErrorReason.NO_NETWORK: ("has no network", "have no network"),
-    FitErrorReason.TAINT: (
-        "has a taint that it does not tolerate",
-        "have taints it does not tolerate",
-    ),
-    FitErrorReason.SELECTOR: ("does not match what it selects", "do not match what it selects"),
-    FitErrorReason.TOO_SMALL: ("is too small even when empty", "are too small even when empty"),
-    FitErrorReason.CLAIM: (
-        "cannot give it a claim that is in use",
-        "cannot give it a claim that is in use",
-    ),
-    FitErrorReason.PORT: ("has its host port in use", "have its host port in use"),
-    FitErrorReason.AFFINITY: ("is not near the pods it wants", "are not near the pods it wants"),
-    FitErrorReason.ANTI_AFFINITY: ("is near pods it must avoid", "are near pods it must avoid"),
-    FitErrorReason.SPREAD: ("would make its spread uneven", "would make its spread uneven"),
-}
-_INELIGIBLE: Final = {
-    EarlierIneligibility.QUOTA: "a quota of its queues has no room for it",
-    EarlierIneligibility.SHARE: "its queue would have more than its fair share",
-}
-_REMEDIES: Final = {
-    FitErrorReason.CORDONED: "a node is uncordoned",
-    FitErrorReason.NOT_READY: "a node becomes ready",
-    FitErrorReason.PRESSURE: "the pressure on a node ends",
-    FitErrorReason.NO_NETWORK: "a node gets its network",
-    FitErrorReason.TAINT: "it tolerates the taints of a node",
-    FitErrorReason.SELECTOR: "it selects other nodes",
-    FitErrorReason.TOO_SMALL: "it asks for less",
-    FitErrorReason.CLAIM: "the claim is free",
-    FitErrorReason.PORT: "the host port is free",
-    FitErrorReason.AFFINITY: "the pods it wants are there",
-    FitErrorReason.ANTI_AFFINITY: "the pods it must avoid are gone",
-    FitErrorReason.SPREAD: "other pods make its spread even",
-}
-
-
 def rejection_message(snapshot: Snapshot, rejection: Rejection) -> str:
-    """Return the sentence; more of them tell what keeps others from giving anything back."""
-    report = [_details(snapshot, rejection), *eviction_failure_sentences(snapshot, rejection)]
+    """Return the reason, and the sentences on why no victims were evicted."""
+    sentences = [_details(snapshot, rejection), *eviction_failure_sentences(snapshot, rejection)]
     if rejection.eviction_failure.earlier_podgroup is not None:
-        report.append(_earlier_podgroup(snapshot, rejection.eviction_failure.earlier_podgroup))
-    return ". ".join(report)
+        sentences.append(_earlier_podgroup(snapshot, rejection.eviction_failure.earlier_podgroup))
+    return ". ".join(sentences)
 
 
 def _earlier_podgroup(snapshot: Snapshot, earlier_podgroup: EarlierPodGroup) -> str:
@@ -209,11 +205,11 @@ def _earlier_podgroup(snapshot: Snapshot, earlier_podgroup: EarlierPodGroup) -> 
         zip(RESOURCE_KINDS, earlier_podgroup.requested, strict=True),
     )
     needs = _listed(_at_least(kind, number) for kind, number in amounts if number > 0)
-    report = f"What others may have to give back is first for {name}, which asks for {needs}"
+    is_first = f"What others may have to give back is first for {name}, which asks for {needs}"
     if earlier_podgroup.ineligibility is None:
-        return report
+        return is_first
     turn = "It has its turn once that one starts, asks for less or is gone"
-    return f"{report} and cannot have it: {_INELIGIBLE[earlier_podgroup.ineligibility]}. {turn}"
+    return f"{is_first} and cannot have it: {_INELIGIBLE[earlier_podgroup.ineligibility]}. {turn}"
 
 
 def _details(snapshot: Snapshot, rejection: Rejection) -> str:
@@ -253,7 +249,7 @@ def _bound_exceeded(
     is_limit = reason != UnschedulableReason.NON_PREEMPTIBLE_OVER_QUOTA
     names, bounds = snapshot.queues.names, (details, *details.others)
     has = _first_listed(_bound(names, it, is_limit=is_limit) for it in bounds)
-    new_validator = has if is_limit else f"what cannot be preempted may have {has}"
+    bound = has if is_limit else f"what cannot be preempted may have {has}"
     requested = {it.kind: it.requested for it in bounds}
     needs = _listed(_at_least(kind, number) for kind, number in requested.items())
     are = "are" if len(requested) > 1 else _is_or_are(details.kind, details.requested)
@@ -263,11 +259,11 @@ def _bound_exceeded(
         (_bound_remedy(names, it, is_limit=is_limit) for it in never or bounds), ", and "
     )
     ways = [*["it asks for less"] * bool(never), *["it may be preempted"] * (not is_limit)]
-    return f"{new_validator}; {needs} more {are} needed. {when} {_or([change, *ways])}"
+    return f"{bound}; {needs} more {are} needed. {when} {_or([change, *ways])}"
 
 
 def _unevictable_over_quota(snapshot: Snapshot, details: QueueBoundExceeded) -> str:
-    """Say that a queue borrows no more, because it could not give back what it has."""
+    """Return that a queue borrows no more, because what it has cannot be reclaimed."""
     bounds, podgroups = (details, *details.others), details.unevictable
     has = _listed(_amount_of_kind(it.kind, it.allocated) for it in bounds)
     quota = _listed(_amount_of_kind(it.kind, it.bound) for it in bounds)
@@ -275,29 +271,25 @@ def _unevictable_over_quota(snapshot: Snapshot, details: QueueBoundExceeded) -> 
     over = _listed(_amount_of_kind(it.kind, it.allocated - it.bound) for it in bounds)
     queue, many = snapshot.queues.names[details.queue], "s" if len(podgroups) > 1 else ""
     podgroup_names = _first_listed(snapshot.podgroups[row].name for row in podgroups)
-    new_validator = f"queue {queue} may borrow nothing more: it has {has} that it cannot give back"
+    refusal = f"queue {queue} may borrow nothing more: it has {has} that it cannot give back"
     because = f"because {len(podgroups)} PodGroup{many} cannot be evicted ({podgroup_names})"
     change = f"{over} of this can be given back or the quota of queue {queue} rises to {has}"
     are = "are" if len(bounds) > 1 else _is_or_are(details.kind, details.requested)
     more = f"{needs} more {are} needed. It can start when {change}"
-    return f"{new_validator}, and a quota of {quota}, {because}; {more}"
+    return f"{refusal}, and a quota of {quota}, {because}; {more}"
 
 
 def _bound(names: tuple[str, ...], it: QueueBoundExceeded, *, is_limit: bool) -> str:
     queue, bound, has = names[it.queue], _amount_of_kind(it.kind, it.bound), it.allocated
-    new_validator = (
-        f"queue {queue} may have at most" if is_limit else f"the quota of queue {queue},"
-    )
-    report = (
-        f"{new_validator} {bound}{'' if is_limit else ','} and has {_amount_of_kind(it.kind, has)}"
-    )
+    subject = f"queue {queue} may have at most" if is_limit else f"the quota of queue {queue},"
+    text = f"{subject} {bound}{'' if is_limit else ','} and has {_amount_of_kind(it.kind, has)}"
     if it.releasing:
-        report += f" and {_amount_of_kind(it.kind, it.releasing)} in pods that are ending"
-    return report
+        text += f" and {_amount_of_kind(it.kind, it.releasing)} in pods that are ending"
+    return text
 
 
 def _bound_remedy(names: tuple[str, ...], it: QueueBoundExceeded, *, is_limit: bool) -> str:
-    """Return what would make room below a bound: that it rises, or that something comes back."""
+    """Return what would make room below a bound: a larger bound, or resources that are released."""
     word, queue = "limit" if is_limit else "quota", names[it.queue]
     whole = it.allocated + it.releasing + it.requested
     if it.releasing:
@@ -323,8 +315,8 @@ def _missing_pods(details: MissingPods) -> str:
         until.append("the others exist")
     if any(it.gated for it in missing):
         until.append("the gates are gone")
-    report = _listed(_incomplete_podset(it) for it in missing)
-    return f"pods are missing: {report}. It waits until {' and '.join(until)}"
+    listed = _listed(_incomplete_podset(it) for it in missing)
+    return f"pods are missing: {listed}. It waits until {' and '.join(until)}"
 
 
 def _incomplete_podset(it: IncompletePodSet) -> str:
@@ -341,24 +333,24 @@ def _fit_errors(snapshot: Snapshot, details: FitErrors) -> str:
         for r, n in enumerate(signature.request)
         if n and r != resources.pods
     ]
-    insufficient = (
+    unknown = (
         [_first_listed(f"{n} {name}" for name, n in signature.unknown_resources)]
         if signature.unknown_resources
         else []
     )
-    requests = _listed([*requested, *insufficient])
-    new_validator = f"{details.placed} of {details.needed} pods have room, the next asks for"
+    requests = _listed([*requested, *unknown])
+    subject = f"{details.placed} of {details.needed} pods have room, the next asks for"
     if details.needed == 1:
-        new_validator = "it asks for"
+        subject = "it asks for"
     nodes = len(snapshot.nodes.names)
     reasons = _listed(_node_reasons(snapshot, details)) or "there is none"
     remedy = _remedy(resources, details, signature)
-    of = f"{_nodes_after(details.placed)} {_nodes(nodes)}"
-    return f"{new_validator} {requests or 'nothing'}. {of} {reasons}. {remedy}"
+    after = f"{_nodes_after(details.placed)} {_nodes(nodes)}"
+    return f"{subject} {requests or 'nothing'}. {after} {reasons}. {remedy}"
 
 
 def _nodes_after(placed: int) -> str:
-    """Say that nodes are counted with the pods before it in their places."""
+    """Return that nodes are counted after the pods before it are placed."""
     if not placed:
         return "Of"
     return f"After {placed} of its pods {'is' if placed == 1 else 'are'} placed, of"
@@ -378,21 +370,21 @@ def _node_reasons(snapshot: Snapshot, details: FitErrors) -> Iterator[str]:
 def _reason_names(
     snapshot: Snapshot, details: FitErrors, fit_error_reason: FitErrorReason, count: int
 ) -> str:
-    """Name what is in the way there, the most frequent first."""
+    """Return the names of taints, labels or resources in the way, the most frequent first."""
     if fit_error_reason == FitErrorReason.TAINT:
         return _first_listed(snapshot.nodes.taint_names[it] for it in _by_count(details.taints))
     if fit_error_reason == FitErrorReason.SELECTOR:
         keys = _first_listed(_by_count(details.keys))
         return keys and f"by {keys}"
     if fit_error_reason == FitErrorReason.TOO_SMALL:
-        insufficient = _first_listed(
+        unknown = _first_listed(
             name for name, _ in snapshot.signatures[details.signature].unknown_resources
         )
-        report = [
+        named = [
             _sizes(snapshot.resources, details, count),
-            f"no node has {insufficient}" if insufficient else "",
+            f"no node has {unknown}" if unknown else "",
         ]
-        return "; ".join(filter(None, report))
+        return "; ".join(filter(None, named))
     return ""
 
 
@@ -402,8 +394,8 @@ def _sizes(resources: ResourceColumns, details: FitErrors, count: int) -> str:
     most = {r: _amount(resources, r, details.largest_allocatable[r]) for r in order}
     if any(small[r] < count for r in order):
         return _first_listed(f"{small[r]} with at most {most[r]}" for r in order)
-    new_validator = "it has" if count == 1 else "the largest has"
-    return f"{new_validator} {_first_listed(most.values())}" if most else ""
+    subject = "it has" if count == 1 else "the largest has"
+    return f"{subject} {_first_listed(most.values())}" if most else ""
 
 
 def _by_count(counts: Mapping[N, int]) -> list[N]:
@@ -449,7 +441,7 @@ def _too_few(details: FitErrors) -> str:
 
 
 def _needed_room(resources: ResourceColumns, details: FitErrors, requested: dict[int, int]) -> str:
-    """Return which room would do for the pods that are left."""
+    """Return how much room the pods that are left need."""
     needs = _listed(_amount(resources, r, n) for r, n in requested.items())
     is_one = details.counts[FitErrorReason.ROOM] == 1
     then = "then " if details.placed else ""
@@ -465,9 +457,9 @@ def _node_remedy(
     signature: SchedulingSignature,
     requested: Mapping[int, int] = _NOTHING,
 ) -> str:
-    """Say what could open a node to it, the nearest first; of each node only one thing is known.
+    """Return what could open a node to it, the nearest first; of each node one reason is known.
 
-    One node more may not be enough for many pods, or while others have the room beside it.
+    One more node may not be enough for many pods, or while other pods use it.
     """
     counts, own = details.counts, details.own_counts
     foreign = [it for it in _REMEDIES if counts.get(it, 0) > own.get(it, 0)]
@@ -499,13 +491,13 @@ def _kai_fit_errors(resources: ResourceColumns, details: FitErrors) -> Iterator[
 
 
 def _request(resources: ResourceColumns, resource: int, number: int) -> str:
-    """Return what a pod asks for; a number that is cut off is not told."""
+    """Return what a pod requests; a number that was cut is not named."""
     if number < MAX_REQUEST:
         return _amount(resources, resource, number)
     kind = resources.kinds[resource]
     is_named = kind != NONE and (kind != ResourceKind.GPU or resource in resources.gpus)
-    podgroup = _KIND_NAMES[ResourceKind(kind)] if is_named else resources.names[resource]
-    return f"more {podgroup} than any node can have"
+    name = _KIND_NAMES[ResourceKind(kind)] if is_named else resources.names[resource]
+    return f"more {name} than any node can have"
 
 
 def _amount(resources: ResourceColumns, resource: int, number: int) -> str:
@@ -520,10 +512,10 @@ def _amount(resources: ResourceColumns, resource: int, number: int) -> str:
 
 
 def _at_least(kind: ResourceKind, number: int) -> str:
-    """Return an amount that would do, rounded up; it may be cut off."""
+    """Return a sufficient amount, rounded up; it may have been cut."""
     if kind == ResourceKind.MEMORY:
-        podgroup = _MIB if 0 < number < _GIB / 100 else _GIB
-        number = -(-(-(-number * 1000 // podgroup) * podgroup) // 1000)
+        step = _MIB if 0 < number < _GIB / 100 else _GIB
+        number = -(-(-(-number * 1000 // step) * step) // 1000)
     return ("at least " if number >= MAX_QUEUE_REQUEST else "") + _amount_of_kind(kind, number)
 
 
@@ -557,6 +549,6 @@ def _or(parts: list[str]) -> str:
 
 
 def _first_listed(parts: Iterable[str], between: str = ", ") -> str:
-    """Return the first of some parts, and that there are more."""
-    report = [*islice(parts, _MAX_LISTED + 1)]
-    return between.join(report[:_MAX_LISTED]) + (", …" if report[_MAX_LISTED:] else "")
+    """Return the first of some parts, and whether there are more."""
+    first = [*islice(parts, _MAX_LISTED + 1)]
+    return between.join(first[:_MAX_LISTED]) + (", …" if first[_MAX_LISTED:] else "")

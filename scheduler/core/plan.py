@@ -22,7 +22,7 @@ __all__ = ["PlanLimits", "plan"]
 class PlanLimits:
     """How much one plan may do: counts, never seconds, so that slow machines decide the same."""
 
-    evictable_gpus: int | None = None  # thousandths; who begins below it may go beyond it
+    evictable_gpus: int | None = None  # thousandths; the last eviction may go beyond it
 
 
 _EvictionAction: TypeAlias = (
@@ -38,7 +38,7 @@ _EVICTION_ACTIONS: Final[Mapping[str, _EvictionAction]] = {
 
 
 def _ignore(_action: str) -> None:
-    """Hear that an action is over."""
+    """Ignore that an action is over."""
 
 
 def plan(
@@ -47,9 +47,9 @@ def plan(
     limits: PlanLimits = PlanLimits(),
     passed: Callable[[str], None] = _ignore,
 ) -> Plan:
-    """Answer for a snapshot; the same one always has the same answer.
+    """Return the plan of a snapshot; the same snapshot always has the same plan.
 
-    *passed* is told of each action when it is over.
+    *passed* is called with each action when it is over.
     """
     fair_shares = fair_share(snapshot.queues, snapshot.total)
     session = Session(snapshot, policies, fair_shares)

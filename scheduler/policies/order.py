@@ -29,7 +29,7 @@ def _least_work(_amounts: Amounts, lost_work: int, _requested: Amounts) -> int:
 
 
 def _most_released(amounts: Amounts, _lost_work: int, requested: Amounts) -> int:
-    """Count what it gives, the most first; more than is asked for is worth no more."""
+    """Return what is released, the most first; more than is requested counts no more."""
     kind = ResourceKind.GPU if requested[ResourceKind.GPU] else ResourceKind.CPU
     return -min(amounts[kind], requested[kind])
 

@@ -19,14 +19,14 @@ _UNBOUND: Final = [UNBOUND] * len(RESOURCE_KINDS)
 
 
 def within_limit(usage: Usage, podgroup: PodGroupInfo, requested: Amounts) -> QuotaRefusal | None:
-    """Refuse what would pass a limit."""
+    """Refuse what would exceed a limit."""
     path = usage.paths[podgroup.queue]
     details = _exceeded(path, usage.limit, usage.allocated, requested)
     return QuotaRefusal(UnschedulableReason.EXCEEDS_LIMIT, details) if details else None
 
 
 def within_quota(usage: Usage, podgroup: PodGroupInfo, requested: Amounts) -> QuotaRefusal | None:
-    """Refuse a unit that nobody may preempt what would pass a quota."""
+    """Refuse a non-preemptible PodGroup what would exceed a quota."""
     if podgroup.is_preemptible:
         return None
     details = _exceeded(usage.paths[podgroup.queue], usage.quota, usage.non_preemptible, requested)
@@ -36,9 +36,9 @@ def within_quota(usage: Usage, podgroup: PodGroupInfo, requested: Amounts) -> Qu
 
 
 def may_borrow(usage: Usage, podgroup: PodGroupInfo, requested: Amounts) -> QuotaRefusal | None:
-    """Refuse more of what a queue has more of than its quota, and cannot give back.
+    """Refuse more of a resource of which a queue has unevictable usage above its quota.
 
-    Who has units that cannot be evicted could otherwise borrow everything, unit by unit.
+    A queue with unevictable PodGroups could otherwise borrow everything, PodGroup by PodGroup.
     """
     queue = podgroup.queue
     unevictable = usage.unevictable.get(queue)
@@ -66,11 +66,11 @@ def may_borrow(usage: Usage, podgroup: PodGroupInfo, requested: Amounts) -> Quot
 def _exceeded(
     path: tuple[int, ...], bounds: list[list[int]], has: list[list[int]], requested: Amounts
 ) -> QueueBoundExceeded | None:
-    """Return the first bound that would be passed, from the queue up, and with it the others."""
+    """Return the first bound that would be exceeded, from the queue up, with the others."""
     passed: list[QueueBoundExceeded] = []
     for q in path:
         if bounds[q] == _UNBOUND:
-            continue  # asked of every unit, and most queues have no bound
+            continue  # called for every PodGroup, and most queues have no bound
         for kind, bound, before, more in zip(
             RESOURCE_KINDS, bounds[q], has[q], requested, strict=True
         ):

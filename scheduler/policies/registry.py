@@ -1,7 +1,7 @@
 """All policies by the names that KAI's settings have for them: the one list.
 
 Plugins that are not built yet are known by name, so that settings made for KAI are read as they
-are, and their users are told.
+are, and reported as not built.
 """
 
 from collections.abc import Iterator, Mapping
@@ -52,7 +52,7 @@ _QUOTAS: Final[tuple[QuotaPlugin, ...]] = (within_limit, within_quota, may_borro
 _K_VALUE: Final = "kValue"
 _BUDGETS: Final = ("best-effort", "always")
 
-# Always on: without them pods would be sent where they cannot run, or sub-groups would be torn.
+# Always on: without them pods would be bound where they cannot run, or sub-groups would be split.
 ALWAYS_ON: Final = ("predicates", "subgrouporder", "taskorder", "kubeflow", "ray", "snapshot")
 _NOT_BUILT: Final = (
     "podaffinity",
@@ -98,7 +98,7 @@ class PolicySelection:
     gpu_placement: str = "binpack"
     cpu_placement: str = "binpack"
     actions: Mapping[str, bool] = field(default_factory=dict)
-    max_relocated: int = 16  # candidates that consolidation looks at; below zero: all
+    max_relocated: int = 16  # candidates that consolidation tries; below zero: all
     victim_order: str = "kai"
     disruption_budgets: str = "best-effort"  # in reclaim; always: as in all else
 
@@ -121,8 +121,8 @@ def selection_errors(selection: PolicySelection) -> Iterator[str]:
             f"{', '.join(VICTIM_ORDERS)}"
         )
     if selection.disruption_budgets not in _BUDGETS:
-        dump = f"what budgets of disruption mean, {selection.disruption_budgets!r}, is unknown"
-        yield f"{dump}; there are {', '.join(_BUDGETS)}"
+        unknown = f"what budgets of disruption mean, {selection.disruption_budgets!r}, is unknown"
+        yield f"{unknown}; there are {', '.join(_BUDGETS)}"
     if _K_VALUE in _arguments(selection, _PROPORTION):
         yield f"{_K_VALUE} has no effect: fair share over time (past use) is not built yet"
     yield from argument_errors(_arguments(selection, _MIN_RUNTIME))

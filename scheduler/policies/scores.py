@@ -14,29 +14,29 @@ __all__ = [
 
 
 def availability(_signature: SchedulingSignature, features: NodeFeatures) -> ScoreValue:
-    """Like nodes with idle room."""
+    """Prefer nodes with idle resources for the pod."""
     return 1 * features.fits_idle
 
 
 def nominated_node(_signature: SchedulingSignature, features: NodeFeatures) -> ScoreValue:
-    """Like the node that was nominated."""
+    """Prefer the node that was nominated."""
     return 1 * features.is_nominated
 
 
 def binpack(_signature: SchedulingSignature, features: NodeFeatures) -> ScoreValue:
-    """Like nodes that have little room left; those with less than none have none."""
+    """Prefer nodes with little free; less than nothing free counts as nothing."""
     return 1 - features.free * (features.free > 0) / max(features.max_allocatable, 1)
 
 
 def spread(_signature: SchedulingSignature, features: NodeFeatures) -> ScoreValue:
-    """Like nodes of which a large part is free; those with less than none have none."""
+    """Prefer nodes with a large part free; less than nothing free counts as nothing."""
     return (
         features.free * (features.free > 0) / (features.allocatable + (features.allocatable == 0))
     )
 
 
 def by_resource_type(gpu: ScorePlugin, cpu: ScorePlugin) -> ScorePlugin:
-    """Return a score that treats pods with GPUs in one way, and others in another."""
+    """Return a score that uses one score for pods with GPUs, and another for the others."""
 
     def score(signature: SchedulingSignature, features: NodeFeatures) -> ScoreValue:
         return gpu(signature, features) if signature.has_gpu else cpu(signature, features)
@@ -45,5 +45,5 @@ def by_resource_type(gpu: ScorePlugin, cpu: ScorePlugin) -> ScorePlugin:
 
 
 def resource_type(signature: SchedulingSignature, features: NodeFeatures) -> ScoreValue:
-    """Like nodes without GPUs, if the pod has no use for them."""
+    """Prefer nodes without GPUs for pods without GPUs."""
     return 0 * features.has_gpu if signature.has_gpu else 1 - 1 * features.has_gpu

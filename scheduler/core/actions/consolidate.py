@@ -44,20 +44,23 @@ __all__ = [
 ]
 
 
+_RESOLVABLE: Final = (UnschedulableReason.FRAGMENTED, UnschedulableReason.NO_CAPACITY)
+
+
 class ConsolidationCandidates:
-    """What those who could be moved need anew, by unit."""
+    """The tasks that relocated PodGroups need elsewhere, by PodGroup."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot: Final = snapshot
         members = victims_of(snapshot)
-        found = (
+        tasks = (
             (row, self._tasks(row, podgroup, members))
             for row, podgroup in enumerate(snapshot.podgroups)
         )
-        self.tasks: Final[dict[int, Tasks]] = {row: tasks for row, tasks in found if tasks}
+        self.tasks: Final[dict[int, Tasks]] = {row: some for row, some in tasks if some}
 
     def order(self, podgroups: Iterable[int]) -> list[tuple[int, PodSetTasks]]:
-        """Return what units need in the order of its placement: the largest pods first."""
+        """Return the tasks of PodGroups in the order of placement: the largest pods first."""
         signatures = self._snapshot.signatures
 
         def size(one: tuple[int, PodSetTasks]) -> tuple[int, int, int]:
@@ -71,7 +74,7 @@ class ConsolidationCandidates:
     def _tasks(
         self, row: int, podgroup: PodGroupInfo, members: Callable[[int], tuple[Victim, ...]]
     ) -> Tasks:
-        """Return what a unit needs anew; nothing if it cannot be moved."""
+        """Return the tasks of a PodGroup elsewhere; empty if it cannot be relocated."""
         if not (
             podgroup.may_relocate
             and podgroup.has_running
@@ -84,7 +87,7 @@ class ConsolidationCandidates:
         podsets = podsets_of(podgroup.tree)
         if not is_satisfied(podgroup.tree):
             return ()
-        running = members(row)  # with slots there are more than there are pods
+        running = members(row)  # with reserved places these are more than its pods
         signature_of = relocated_signatures(self._snapshot, row, [it.signature for it in running])
         if signature_of is None or not all(self._is_placeable_anywhere(it) for it in running):
             return ()
@@ -106,14 +109,14 @@ class ConsolidationCandidates:
         )
 
     def _is_placeable_anywhere(self, member: Victim) -> bool:
-        """Say whether a pod can be anywhere, whoever is beside it."""
+        """Say whether no other pod restricts where a pod can be."""
         signature = self._snapshot.signatures[member.signature]
         return member.node != NONE and not (
             signature.affinity or signature.spread_constraints or signature.shared_devices
         )
 
     def _has_same_signature(self, podset: PodSet, signature_of: dict[str, int]) -> bool:
-        """Say whether pods that wait ask for the same as those that are there."""
+        """Say whether pending pods have the signature of running ones."""
         if not podset.pending or not podset.running:
             return True
         signatures, signature_at = self._snapshot.signatures, self._snapshot.pods.signature
@@ -123,36 +126,8 @@ class ConsolidationCandidates:
         )
 
 
-def relocated_signatures(
-    snapshot: Snapshot, row: int, running: Sequence[int]
-) -> dict[str, int] | None:
-    """Return the shape of the pods of each leaf, if they have one, and no others are there.
-
-    *there* are the shapes of all its pods that are on nodes.
-    """
-    podsets = [podset for podset in podsets_of(snapshot.podgroups[row].tree) if podset.running]
-    if not running or sum([podset.running for podset in podsets]) != len(running):
-        return None
-    found: dict[str, int] = {}
-    for podset in podsets:
-        of = running
-        if len(podsets) > 1:
-            of = [int(snapshot.pods.signature[pod]) for pod in podset.running_pods]
-        if len(of) != podset.running or len({*of}) > 1:
-            return None
-        found[podset.name] = of[0]
-    return found
-
-
-def _without_nomination(signature: SchedulingSignature) -> SchedulingSignature:
-    return replace(signature, nominated_node=NONE)
-
-
-_RESOLVABLE: Final = (UnschedulableReason.FRAGMENTED, UnschedulableReason.NO_CAPACITY)
-
-
 class ConsolidateAction:
-    """Whoever waits for room, and may be moved himself."""
+    """Consolidation for preemptible PodGroups that wait for room."""
 
     def __init__(self, eviction_session: EvictionSession) -> None:
         self._eviction_session: Final = eviction_session
@@ -160,9 +135,9 @@ class ConsolidateAction:
         self._max_candidates: Final = eviction_session.session.policies.max_relocated
 
     def run(self) -> None:
-        """Let everybody take his turn, one chunk each."""
+        """Try each pending PodGroup once, in order."""
         session = self._session
-        failed_signatures: dict[tuple[int, SignatureRuns, int], int] = {}
+        failed_requests: dict[tuple[int, SignatureRuns, int], int] = {}
         if not (self._max_candidates and self._eviction_session.failures.has_relocatable):
             return
         for row in self._eviction_session.preemptors_in_order(
@@ -173,11 +148,11 @@ class ConsolidateAction:
                 continue
             own = row if podgroup.owning_jobset or podgroup.has_running else NONE
             request_key = podgroup.queue, session.attempts[row].signatures, own
-            plan_result = len(session.allocations)
-            if failed_signatures.get(request_key) == plan_result:
+            allocation_count = len(session.allocations)
+            if failed_requests.get(request_key) == allocation_count:
                 continue
             if not self._consolidate_for(row):
-                failed_signatures[request_key] = plan_result
+                failed_requests[request_key] = allocation_count
 
     def _may_consolidate(self, row: int) -> bool:
         if not self._session.snapshot.podgroups[
@@ -187,7 +162,7 @@ class ConsolidateAction:
         return self._session.rejections[row].reason in _RESOLVABLE
 
     def _is_free_in_total(self, row: int) -> bool:
-        """Say whether all nodes together have what a unit asks for."""
+        """Say whether what a PodGroup requests is free on all nodes together."""
         amounts = self._session.attempts[row].amounts
         return all(
             amounts[kind] <= self._eviction_session.free_amount(kind)
@@ -201,12 +176,12 @@ class ConsolidateAction:
 
     @property
     def placer(self) -> Placer:
-        """Return what places pods, on trial or not."""
+        """Return the placer of the session."""
         return self._session.placer
 
     @cached_property
     def pool(self) -> VictimPool:
-        """Return those who could be moved, each in one block."""
+        """Return the relocatable PodGroups, each as one eviction unit."""
         snapshot, candidates = self._session.snapshot, self._relocatable
         protected = {row for row in range(len(snapshot.podgroups)) if row not in candidates.tasks}
         key, budgets = self._session.podgroup_key, self._eviction_session.allowance
@@ -220,11 +195,11 @@ class ConsolidateAction:
         return VictimOrder(session.snapshot.queues, session.queue_order, self.pool.eviction_units)
 
     def _consolidate_for(self, row: int) -> bool:
-        plan_result, session = self._eviction_session, self._session
+        eviction_session, session = self._eviction_session, self._session
         if session.refusal(session.usage, row) is not None:
             return False
-        request = plan_result.request(row)
-        if plan_result.use_free_resources(request):
+        request = eviction_session.request(row)
+        if eviction_session.use_free_resources(request):
             self._protect(row)
             return True
         if not self._is_free_in_total(row):
@@ -232,10 +207,10 @@ class ConsolidateAction:
         candidates = self._candidates(request)
         scenario = RelocationScenario(request, self, candidates)
         solution = solve(len(candidates), scenario)
-        plan_result.stats["searches"] += 1
-        plan_result.stats["trials"] += scenario.trials
-        plan_result.stats["sets"] += solution.tried
-        plan_result.stats["cut"] += solution.is_cut or scenario.is_truncated
+        eviction_session.stats["searches"] += 1
+        eviction_session.stats["trials"] += scenario.trials
+        eviction_session.stats["sets"] += solution.tried
+        eviction_session.stats["cut"] += solution.is_cut or scenario.is_truncated
         if solution.ranks is None or scenario.is_truncated:
             return False
         return self._carry_out(row, request, [candidates[rank] for rank in solution.ranks])
@@ -267,7 +242,7 @@ class ConsolidateAction:
         )
 
     def _carry_out(self, row: int, request: PreemptorRequest, eviction_units: list[int]) -> bool:
-        """Evict, place who it is for, and hold room for those who move."""
+        """Evict units, place the preemptor, and reserve places for the relocated PodGroups."""
         session, pool = self._session, self.pool
         placer, checkpoint = session.placer, session.statement.checkpoint
         for eviction_unit in eviction_units:
@@ -282,7 +257,7 @@ class ConsolidateAction:
             session.statement.roll_back(checkpoint)
             return False
         reserved = placer.reserve(tasks)
-        assert reserved is not None  # it was tried just now
+        assert reserved is not None  # it was placed on trial just now
         reserved_places: Counter[tuple[int, str, int]] = Counter()
         for at, node, count in reserved:
             reserved_places[relocated[at][0], relocated[at][1].podset.name, node] += count
@@ -293,7 +268,7 @@ class ConsolidateAction:
         return True
 
     def relocated_tasks(self, eviction_units: list[int]) -> list[tuple[int, PodSetTasks]]:
-        """Return what has to find room anew if blocks are gone."""
+        """Return the tasks that must be placed again if units are evicted."""
         return self._relocatable.order(
             row for eviction_unit in eviction_units for row in self.pool.podgroups[eviction_unit]
         )
@@ -307,21 +282,46 @@ class ConsolidateAction:
         for podgroup in podgroups:
             reserved = [
                 Reservation(podset, node, number, ReservationCause.MOVE)
-                for (of, podset, node), number in reserved_places.items()
-                if of == podgroup
+                for (one, podset, node), number in reserved_places.items()
+                if one == podgroup
             ]
             self._eviction_session.relocations.append(Relocation(podgroup, tuple(reserved)))
             self._protect(podgroup)
 
     def _protect(self, row: int) -> None:
-        """Let a unit stay where it is from now on."""
+        """Keep a PodGroup where it is from now on."""
         self._eviction_session.protect(row)
         for eviction_unit in self.pool.protect(row):
             self._victim_order.drop(eviction_unit)
 
 
+def relocated_signatures(
+    snapshot: Snapshot, row: int, running: Sequence[int]
+) -> dict[str, int] | None:
+    """Return the signature of the pods of each PodSet, if each has one, and no others run.
+
+    *running* are the signatures of all its pods that are on nodes.
+    """
+    podsets = [podset for podset in podsets_of(snapshot.podgroups[row].tree) if podset.running]
+    if not running or sum([podset.running for podset in podsets]) != len(running):
+        return None
+    signature_of: dict[str, int] = {}
+    for podset in podsets:
+        signatures = running
+        if len(podsets) > 1:
+            signatures = [int(snapshot.pods.signature[pod]) for pod in podset.running_pods]
+        if len(signatures) != podset.running or len({*signatures}) > 1:
+            return None
+        signature_of[podset.name] = signatures[0]
+    return signature_of
+
+
+def _without_nomination(signature: SchedulingSignature) -> SchedulingSignature:
+    return replace(signature, nominated_node=NONE)
+
+
 class RelocationScenario(EvictionScenario):
-    """Those who are moved, by their ranks: there is room if there is for them as well."""
+    """Relocated candidates, by rank: there is room if they can be placed again as well."""
 
     def __init__(
         self, request: PreemptorRequest, action: ConsolidateAction, candidates: list[int]
@@ -344,17 +344,17 @@ class RelocationScenario(EvictionScenario):
         self._evicted_ranks: Final[set[int]] = set()
 
     def evict(self, candidate: int) -> None:
-        """Have it moved."""
+        """Relocate a candidate."""
         super().evict(candidate)
         self._evicted_ranks.add(candidate)
 
     def restore(self, candidate: int) -> None:
-        """Let it stay."""
+        """Keep a candidate where it is."""
         super().restore(candidate)
         self._evicted_ranks.discard(candidate)
 
     def relocated_tasks(self) -> Tasks:
-        """Return what those who are moved need anew."""
+        """Return the tasks of the relocated candidates."""
         eviction_units = [self._candidates[rank] for rank in sorted(self._evicted_ranks)]
         return tuple(
             [podset_tasks for _, podset_tasks in self._action.relocated_tasks(eviction_units)]

@@ -15,14 +15,14 @@ __all__ = [
 
 
 class PreemptAction:
-    """Whoever has not got what he needs, against those of smaller priority in his queue."""
+    """Preemption by pending PodGroups of PodGroups with smaller priority in their queue."""
 
     def __init__(self, eviction_session: EvictionSession) -> None:
         self._eviction_session: Final = eviction_session
         self._session: Final = eviction_session.session
 
     def run(self) -> None:
-        """Let everybody take his turn, one chunk each."""
+        """Try each pending PodGroup once, in order."""
         self._eviction_session.preempt_for_each(
             self._preempt_for, self._may_preempt, by_priority=True
         )
@@ -34,7 +34,7 @@ class PreemptAction:
         )
 
     def _preempt_for(self, row: int) -> EvictionFailure | None:
-        """Let a unit take what it can; return why it did not."""
+        """Evict victims for a PodGroup and place it; return why that failed."""
         eviction_session, podgroup = self._eviction_session, self._session.snapshot.podgroups[row]
         queue, priority, request = podgroup.queue, podgroup.priority, eviction_session.request(row)
         if eviction_session.use_free_resources(request):

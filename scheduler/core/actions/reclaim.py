@@ -25,11 +25,111 @@ __all__ = [
 ]
 
 
-class EarlierPending:
-    """Who waits in each queue, and so has its turn before others of it."""
+_MAX_OVER_SHARE: Final = 4  # queues that are collected: one more than a message names
+
+
+class ReclaimAction:
+    """Reclaim by pending PodGroups whose queues stay within their fair shares."""
 
     def __init__(self, eviction_session: EvictionSession) -> None:
-        """Look at all who wait now."""
+        self._eviction_session: Final = eviction_session
+        self._session: Final = eviction_session.session
+        self._shares: Final = QueueShares(self._session.snapshot.queues, self._session.fair_shares)
+        self._earlier_pending: Final = EarlierPending(eviction_session)
+
+    def run(self) -> None:
+        """Try each pending PodGroup once, in order."""
+        self._eviction_session.preempt_for_each(
+            self._reclaim_for, lambda row: self._reclaimable(row).may_reclaim, by_priority=False
+        )
+
+    def _reclaimable(self, row: int) -> Reclaimable:
+        """Return what may be reclaimed for a PodGroup."""
+        podgroup = self._session.snapshot.podgroups[row]
+        amounts = self._session.attempts[row].amounts
+        reclaimer = Reclaimer(podgroup.queue, amounts, not podgroup.is_preemptible)
+        return Reclaimable(self._shares, self._session.usage, reclaimer)
+
+    def _reclaim_for(self, row: int) -> EvictionFailure | None:
+        """Evict victims for a PodGroup and place it; return why that failed."""
+        reclaimable, session = self._reclaimable(row), self._eviction_session
+        reclaimer = reclaimable.reclaimer
+        if not reclaimable.may_reclaim:
+            return FAIR_SHARE_EXCEEDED
+        request = session.request(row)
+        if session.use_free_resources(request):
+            return None
+        totals, is_delayed = session.reclaimable_totals, session.is_delayed(row)
+        session.failures.quota_only_queues.update(reclaimable.quota_only_queues(totals.all))
+        queues = [q for q in totals.all if q != reclaimer.queue and reclaimable.may_reclaim_from(q)]
+        most = partial(totals.reclaimable_bound, reclaimable, queues)
+        if not queues or not (is_delayed or session.could_be_enough(reclaimer.amounts, most)):
+            return self._failure(row, reclaimable, queues, is_enough=False)
+        candidate_sets = session.candidate_sets(
+            request, Action.RECLAIM, queues, partial(self._ordered_victims, queues)
+        )
+        if is_delayed:
+            failure = self._failure(row, reclaimable, queues, None)
+            return failure._replace(is_delayed=any(one.total for one in candidate_sets))
+        earlier_requests = self._earlier_pending.requests_before(row)
+        validators: list[ReclaimValidator] = []
+
+        def new_validator() -> ReclaimValidator:
+            headroom = QueueHeadroom(self._session, row)
+            validators.append(
+                ReclaimValidator(reclaimable, self._session.queue_order, earlier_requests, headroom)
+            )
+            return validators[-1]
+
+        if session.make_room(request, Action.RECLAIM, candidate_sets, new_validator):
+            return None
+        last = validators[-1]  # with the most candidates
+        return self._failure(row, reclaimable, queues, last.shortfall)._replace(
+            earlier_podgroup=last.earlier_podgroup,
+            order_conflict=None if last.earlier_podgroup else last.order_conflict,
+        )
+
+    def _failure(
+        self,
+        row: int,
+        reclaimable: Reclaimable,
+        queues: Collection[int],
+        shortfall: ReclaimShortfall | None = ReclaimShortfall.TOO_LITTLE,
+        *,
+        is_enough: bool = True,
+    ) -> EvictionFailure:
+        """Return why nothing was reclaimed from queues for a PodGroup.
+
+        Where no victim is protected and there is a *shortfall*, with the queues above their shares.
+        """
+        session, own_queue = self._eviction_session, reclaimable.reclaimer.queue
+        reclaimable_queues = session.reclaimable_totals.all.keys()
+        others = session.failures.non_evictable.keys() - reclaimable_queues - {own_queue}
+        others = {q for q in others if reclaimable.may_reclaim_from(q)}
+        over_share = reclaimable.over_share_queues([*queues, *others])
+        failure = session.failure(row, Action.RECLAIM, over_share)._replace(
+            unlimited_queues=tuple(sorted(reclaimable.unlimited_queues(reclaimable_queues)))
+        )
+        if not is_enough and not failure.non_evictable:
+            failure = failure.without_temporary_reasons()
+        is_explained = failure != NO_EVICTION_FAILURE or not reclaimable_queues - {own_queue}
+        if shortfall is None or is_explained:
+            return failure
+        return _shortfall_failure(reclaimable, queues, shortfall)
+
+    def _ordered_victims(
+        self, queues: Collection[int], is_eligible: UnitFilter
+    ) -> tuple[Iterator[int], int]:
+        return self._eviction_session.victim_order.across_queues(
+            self._session.usage, queues, is_eligible
+        )
+
+
+class EarlierPending:
+    """The pending PodGroups of each queue, which come before others of it."""
+
+    def __init__(self, eviction_session: EvictionSession) -> None:
+        """Take all PodGroups that are pending now."""
         self._eviction_session: Final = eviction_session
         self._session: Final = eviction_session.session
         session = eviction_session.session
@@ -45,9 +145,9 @@ class EarlierPending:
         self._requests: Final[dict[int, dict[Amounts, int]]] = {queue: {} for queue in self._keys}
 
     def requests_before(self, row: int) -> dict[Amounts, int]:
-        """Return what is asked for by those that have their turns before a unit, and by whom first.
+        """Return what the PodGroups before one in its queue request, each with the first of them.
 
-        It is asked for those of a queue in their order.
+        It must be called for the PodGroups of a queue in their order.
         """
         queue = self._session.snapshot.podgroups[row].queue
         key = self._session.attempts[row].key
@@ -64,121 +164,10 @@ class EarlierPending:
         return self._requests[queue]
 
 
-_MAX_OVER_SHARE: Final = 4  # queues that are looked for: one more than are told
-
-
-class ReclaimAction:
-    """Claims, one after another."""
-
-    def __init__(self, eviction_session: EvictionSession) -> None:
-        self._eviction_session: Final = eviction_session
-        self._session: Final = eviction_session.session
-        self._shares: Final = QueueShares(self._session.snapshot.queues, self._session.fair_shares)
-        self._earlier_pending: Final = EarlierPending(eviction_session)
-
-    def run(self) -> None:
-        """Let everybody claim what is due to it, one chunk each."""
-        self._eviction_session.preempt_for_each(
-            self._reclaim_for, lambda row: self._reclaimable(row).may_reclaim, by_priority=False
-        )
-
-    def _reclaimable(self, row: int) -> Reclaimable:
-        """Return what a unit may take."""
-        podgroup, amounts = (
-            self._session.snapshot.podgroups[row],
-            self._session.attempts[row].amounts,
-        )
-        reclaimer = Reclaimer(podgroup.queue, amounts, not podgroup.is_preemptible)
-        return Reclaimable(self._shares, self._session.usage, reclaimer)
-
-    def _reclaim_for(self, row: int) -> EvictionFailure | None:
-        """Let a unit take what it claims; return why it did not."""
-        reclaimable = self._reclaimable(row)
-        reclaimer, amounts = reclaimable.reclaimer, reclaimable.reclaimer.amounts
-        if not reclaimable.may_reclaim:
-            return FAIR_SHARE_EXCEEDED
-        request = self._eviction_session.request(row)
-        if self._eviction_session.use_free_resources(request):
-            return None
-        totals, is_delayed = (
-            self._eviction_session.reclaimable_totals,
-            self._eviction_session.is_delayed(row),
-        )
-        self._eviction_session.failures.quota_only_queues.update(
-            reclaimable.quota_only_queues(totals.all)
-        )
-        queues = [q for q in totals.all if q != reclaimer.queue and reclaimable.may_reclaim_from(q)]
-
-        def why_kept(
-            shortfall: ReclaimShortfall | None = ReclaimShortfall.TOO_LITTLE,
-            *,
-            is_enough: bool = True,
-        ) -> EvictionFailure:
-            non_evictable = (
-                self._eviction_session.failures.non_evictable.keys()
-                - totals.all.keys()
-                - {reclaimer.queue}
-            )
-            others = [q for q in non_evictable if reclaimable.may_reclaim_from(q)]
-            unbounded = tuple(sorted(reclaimable.unlimited_queues(totals.all)))
-            subject = reclaimable.over_share_queues([*queues, *others])
-            failure = self._eviction_session.failure(row, Action.RECLAIM, subject)._replace(
-                unlimited_queues=unbounded
-            )
-            failure = (
-                failure
-                if is_enough or failure.non_evictable
-                else failure.without_temporary_reasons()
-            )
-            if (
-                shortfall is None
-                or failure != NO_EVICTION_FAILURE
-                or not totals.all.keys() - {reclaimer.queue}
-            ):
-                return failure
-            return _shortfall(reclaimable, queues, shortfall)
-
-        most = partial(totals.reclaimable_bound, reclaimable, queues)
-        if not queues or not (is_delayed or self._eviction_session.could_be_enough(amounts, most)):
-            return why_kept(is_enough=False)
-        candidate_sets = self._eviction_session.candidate_sets(
-            request, Action.RECLAIM, queues, partial(self._ordered_victims, queues)
-        )
-        if is_delayed:
-            return why_kept(None)._replace(
-                is_delayed=any(earlier.total for earlier in candidate_sets)
-            )
-        before, podsets = self._earlier_pending.requests_before(row), list[ReclaimValidator]()
-
-        def new_validator() -> ReclaimValidator:
-            headroom = QueueHeadroom(self._session, row)
-            podsets.append(
-                ReclaimValidator(reclaimable, self._session.queue_order, before, headroom)
-            )
-            return podsets[-1]
-
-        if self._eviction_session.make_room(request, Action.RECLAIM, candidate_sets, new_validator):
-            return None
-        validator = podsets[-1]  # of the widest try
-        order_conflict = (
-            None if validator.earlier_podgroup else validator.order_conflict
-        )  # it fails by itself, or it does not
-        return why_kept(validator.shortfall)._replace(
-            earlier_podgroup=validator.earlier_podgroup, order_conflict=order_conflict
-        )
-
-    def _ordered_victims(
-        self, queues: Collection[int], is_eligible: UnitFilter
-    ) -> tuple[Iterator[int], int]:
-        return self._eviction_session.victim_order.across_queues(
-            self._session.usage, queues, is_eligible
-        )
-
-
-def _shortfall(
+def _shortfall_failure(
     reclaimable: Reclaimable, queues: Iterable[int], shortfall: ReclaimShortfall
 ) -> EvictionFailure:
-    """Return who has too much, in vain, of those that come into question: as many as are told."""
+    """Return a shortfall with the queues that are above their shares, as far as needed."""
     victim_queues = sorted({reclaimable.compared_queues(queue)[1] for queue in queues})
     over = tuple(
         islice(

@@ -18,14 +18,14 @@ __all__ = ["StaleGangAction", "is_stale"]
 
 
 class StaleGangAction:
-    """Whoever is stale, with those that leave together with it."""
+    """Evicts stale PodGroups, with all PodGroups of their JobSets."""
 
     def __init__(self, eviction_session: EvictionSession) -> None:
         self._eviction_session: Final = eviction_session
         self._snapshot: Final = eviction_session.session.snapshot
 
     def run(self) -> None:
-        """Evict them, the oldest first; who was given pods' places here has what it needs."""
+        """Evict them, the oldest first; not those of which pods were placed in this plan."""
         allocations = self._eviction_session.session.allocations
         placed = {one.podgroup for one in allocations if one.binds or one.nominations}
         stale = [
@@ -41,7 +41,7 @@ class StaleGangAction:
                 self._eviction_session.evict_podgroups(rows, running, Action.STALE_GANG_EVICTION)
 
     def _evicted_together(self, stale: list[int]) -> Iterator[tuple[int, ...]]:
-        """Yield each with all that leave together with it."""
+        """Yield each with all PodGroups that are evicted together with it."""
         podgroups = self._snapshot.podgroups
         by_jobset: dict[str, list[int]] = {podgroups[row].owning_jobset: [] for row in stale}
         for row, podgroup in enumerate(podgroups) if stale else ():
@@ -61,13 +61,13 @@ class StaleGangAction:
 
 
 def is_stale(snapshot: Snapshot, row: int) -> bool:
-    """Say whether a unit has been short for too long."""
+    """Say whether a PodGroup has lacked members for longer than its grace."""
     stale_at = snapshot.podgroups[row].stale_at
     return stale_at is not None and stale_at <= snapshot.now
 
 
 def _is_evictable(podgroup: PodGroupInfo) -> bool:
-    """Say whether a unit may be evicted; whether it may be preempted is not asked."""
+    """Say whether a PodGroup may be evicted; whether it is preemptible is not checked."""
     return (
         podgroup.queue != NONE
         and not podgroup.non_evictable_reason

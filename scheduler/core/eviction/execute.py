@@ -45,13 +45,15 @@ __all__ = [
 ]
 
 _MAX_CAPACITIES: Final = 64  # each is as large as there are nodes
-UnitFilter: TypeAlias = Callable[[int], bool] | None  # which blocks come into question; None is all
+UnitFilter: TypeAlias = (
+    Callable[[int], bool] | None
+)  # which eviction units are candidates; None is all
 _OrderedVictims: TypeAlias = Callable[[UnitFilter], tuple[Iterator[int], int]]
 _FailedRequest: TypeAlias = tuple[int, int, SignatureRuns, bool, int, bool]
 
 
 class EvictionSession:
-    """What was taken from whom so far."""
+    """What was evicted in a plan so far, and for which preemptors."""
 
     def __init__(self, session: Session, evictable_gpus: int | None) -> None:
         self.session: Final = session
@@ -59,46 +61,46 @@ class EvictionSession:
         self.evictions: Final[list[Eviction]] = []
         self.relocations: Final[list[Relocation]] = []
         self.stats: Final = {"searches": 0, "trials": 0, "sets": 0, "cut": 0, "withheld": 0}
-        self.preemptors: Final[set[int]] = set()  # who took what
+        self.preemptors: Final[set[int]] = set()  # PodGroups that were placed
         self.failures: Final = EvictionFailures(session)
         self.allowance: Final = DisruptionAllowance(session.snapshot.budgets)
         self._evicted: Final[set[int]] = set()
-        self._rate_limited: Final[set[int]] = set()  # who claims nothing, for enough was taken
-        # By what is asked for: pods by shape, and whether nobody else matters to any of them.
+        self._rate_limited: Final[set[int]] = set()  # PodGroups that were not tried
+        # By tasks: pods by signature, and whether none of them has relations to other pods.
         self._wanted: Final[dict[SignatureRuns, tuple[dict[int, int], bool]]] = {}
         self._capacities: Final[dict[int, PodCapacity]] = {}
 
     @cached_property
     def allocated(self) -> set[int]:
-        """Return who was given something in this plan; it is added to."""
+        """Return the PodGroups that were placed in this plan; it is added to."""
         return {one.podgroup for one in self.session.allocations}
 
     @cached_property
     def reclaimable_totals(self) -> ReclaimableTotals:
-        """Return what queues could lose at most."""
+        """Return what can be reclaimed from queues at most."""
         return ReclaimableTotals(self.session.snapshot, self.allocated)
 
     def free_amount(self, kind: ResourceKind) -> int:
-        """Return what of a kind there is room for on all nodes."""
+        """Return what is free of a kind on all nodes."""
         resources, room = self.session.snapshot.resources, self.session.statement.free
-        columns = [r for r, of in enumerate(resources.kinds) if of == kind]
+        columns = [r for r, kind_of_r in enumerate(resources.kinds) if kind_of_r == kind]
         return sum([total(room[:, r].clip(min=0)) * resources.weights[r] for r in columns])
 
     def could_be_enough(self, amounts: Amounts, most: Callable[[ResourceKind], int]) -> bool:
-        """Say whether what may be lost at most, with what is free, could be enough."""
+        """Say whether the most that may be evicted, with what is free, could be enough."""
         kind = ResourceKind.GPU if amounts[ResourceKind.GPU] else ResourceKind.CPU
         missing = amounts[kind] - most(kind)
         return missing <= 0 or missing <= self.free_amount(kind)
 
     @cached_property
     def pool(self) -> VictimPool:
-        """Return those who could lose something: nobody who has just been given something."""
+        """Return the possible victims: no pods of PodGroups that were placed in this plan."""
         snapshot, key = self.session.snapshot, self.session.podgroup_key
         return VictimPool(snapshot, self.allocated, key, self.allowance)
 
     @cached_property
     def min_runtime_guard(self) -> MinRuntimeGuard:
-        """Return who of them keeps what it needs for now."""
+        """Return which of them are within their minimum runtime."""
         session = self.session
         configured = session.policies.min_runtime
         return MinRuntimeGuard(session.snapshot, self.pool, session.usage.paths, configured)
@@ -112,17 +114,17 @@ class EvictionSession:
 
     @cached_property
     def victim_order(self) -> VictimOrder:
-        """Return the order in which they would lose it."""
+        """Return the order in which they are evicted."""
         session = self.session
         return VictimOrder(session.snapshot.queues, session.queue_order, self.pool.eviction_units)
 
     @cached_property
     def lost_work(self) -> LostWork:
-        """Return what work they would lose."""
+        """Return what work is lost with them."""
         return LostWork(self.session.snapshot)
 
     def by_plugin(self, row: int, victim_order: Iterator[int]) -> Iterator[int]:
-        """Return those who stand in line in the order that the site has chosen for a unit."""
+        """Return a victim order rearranged by what the site has chosen, for a preemptor."""
         order, requested = self.session.policies.victim_order, self.session.attempts[row].amounts
         if order is None:
             return victim_order
@@ -135,12 +137,12 @@ class EvictionSession:
         *,
         by_priority: bool,
     ) -> None:
-        """Let everybody claim, one chunk each; not who asks for what was just refused.
+        """Try each preemptor once; not one whose request has just failed for an equal one.
 
-        Whether priority makes a difference depends on the action. Who has slots is like no other.
-        *pursue* returns why nothing was taken.
+        Whether priority makes a difference depends on the action. A PodGroup with reserved places
+        equals no other. *preempt_for* returns why no victim was evicted.
         """
-        failed_signatures: dict[_FailedRequest, tuple[int, EvictionFailure]] = {}
+        failed_requests: dict[_FailedRequest, tuple[int, EvictionFailure]] = {}
         allocations, podgroups = self.session.allocations, self.session.snapshot.podgroups
         attempts = self.session.attempts
         for row in self.preemptors_in_order(may_preempt):
@@ -156,22 +158,22 @@ class EvictionSession:
                 own,
                 is_delayed,
             )
-            plan_result = len(allocations)
-            known = failed_signatures.get(request_key)
-            if known is None or known[0] != plan_result:
+            allocation_count = len(allocations)
+            known = failed_requests.get(request_key)
+            if known is None or known[0] != allocation_count:
                 failure = preempt_for(row)
                 if failure is None:
                     continue
-                known = failed_signatures[request_key] = plan_result, failure
+                known = failed_requests[request_key] = allocation_count, failure
             self.failures.record(row, known[1])
 
     def preemptors_in_order(
         self, may_preempt: Callable[[int], bool] = lambda _: True
     ) -> Iterator[int]:
-        """Yield the units that could be helped by taking something from others, in their turns.
+        """Yield the pending PodGroups that evictions could help, in order.
 
-        Not those in whose way is what goes of their own queues: that is over soon.
-        Where enough was taken for now, those are told so who *may claim* anything.
+        Not those that wait for what their own queues are releasing: that is over soon. Once the
+        limit of evictions is reached, the rest that *may_preempt* is noted as rate limited.
         """
         session, podgroups = self.session, self.session.snapshot.podgroups
         left = {row for row, one in session.rejections.items() if _is_resolvable(one)}
@@ -184,15 +186,15 @@ class EvictionSession:
             left.remove(row)
             if session.awaits_own_releasing(row):
                 continue
-            plan_result = len(self.evictions)
+            eviction_count = len(self.evictions)
             self.failures.begin_search()
             yield row
-            if len(self.evictions) == plan_result:
+            if len(self.evictions) == eviction_count:
                 continue
             evicted = {
-                podgroup for one in self.evictions[plan_result:] for podgroup in one.podgroups
+                podgroup for one in self.evictions[eviction_count:] for podgroup in one.podgroups
             }
-            if left & evicted:  # who loses something takes nothing
+            if left & evicted:  # evicted PodGroups are no preemptors
                 left -= evicted
                 jobs_order = session.jobs_order(left)
             for queue in {podgroups[podgroup].queue for podgroup in evicted}:
@@ -208,20 +210,20 @@ class EvictionSession:
         return self._evictable_gpus is not None and self._evictable_gpus <= 0
 
     def is_delayed(self, row: int) -> bool:
-        """Say whether a unit gives others time before it takes anything."""
+        """Say whether the preemption delay of a PodGroup is not over."""
         return (
             self.session.snapshot.podgroups[row].preemption_delay_until > self.session.snapshot.now
         )
 
     def failure(self, row: int, action: Action, queues: Collection[int]) -> EvictionFailure:
-        """Return why nobody of some queues loses anything for a unit that found nobody."""
+        """Return why no victim of some queues was found for a PodGroup."""
         failure = self.failures.failure(
             lambda: self._non_evictable.failure(row, action, queues, self._is_settled)
         )
         return failure if self._is_budget_strict(action) else failure._replace(budgets=())
 
     def _is_budget_strict(self, action: Action) -> bool:
-        """Say whether a budget always keeps pods from an action."""
+        """Say whether an action always respects budgets."""
         return action != Action.RECLAIM or self.session.policies.is_budget_strict
 
     def _is_settled(self, podgroup: int) -> bool:
@@ -232,25 +234,26 @@ class EvictionSession:
         request: PreemptorRequest,
         action: Action,
         queues: Iterable[int],
-        of: VictimPool | None = None,
+        other_pool: VictimPool | None = None,
     ) -> UnitFilter:
-        """Say who of some queues may, whatever budgets say.
+        """Return which eviction units of some queues may be evicted, apart from budgets.
 
-        Blocks stay that the pods want to be near, or are spread beside, and that keep all for now.
+        Not those with pods that the requested pods want to be near or are spread beside, nor those
+        within their minimum runtime.
         """
         if request.has_no_relations and not self.failures.has_min_runtime:
             return None
-        signatures, pool = self.session.snapshot.signatures, of or self.pool
-        failure: Collection[int] = ()
+        signatures, pool = self.session.snapshot.signatures, other_pool or self.pool
+        protected: Collection[int] = ()
         if self.failures.has_min_runtime and pool is self.pool:
             reclaimer_queue = self.session.snapshot.podgroups[request.podgroup].queue
-            failure = self.min_runtime_guard.protected(action, reclaimer_queue, queues)
+            protected = self.min_runtime_guard.protected(action, reclaimer_queue, queues)
         selectors = _related_selectors([signatures[signature] for signature in request.wanted])
-        if not selectors and not failure:
+        if not selectors and not protected:
             return None
 
         def may_evict(eviction_unit: int) -> bool:
-            if eviction_unit in failure:
+            if eviction_unit in protected:
                 return False
             members = pool.victims[eviction_unit]
             return all(
@@ -266,10 +269,10 @@ class EvictionSession:
         queues: Collection[int],
         ordered_victims: _OrderedVictims,
     ) -> Iterator[CandidateVictims]:
-        """Yield who may go for a unit, first without units that are partly done, then with them.
+        """Yield candidates for a preemptor, first without partly succeeded PodGroups, then with.
 
-        At last, where budgets are best effort, without budgets. What could not differ from the one
-        before is left out; whether budgets refused a block is known when that one was tried.
+        At last, where budgets are best effort, without budgets. A set that could not differ from
+        the one before is left out; whether budgets refused a unit is known when that one was tried.
         """
         may_evict = self.unit_filter(request, action, queues)
         blocked, partly_succeeded = self.pool.blocked, self.pool.partly_succeeded
@@ -295,7 +298,7 @@ class EvictionSession:
             yield CandidateVictims(iter(last), count, respects_budgets=False)
 
     def use_free_resources(self, request: PreemptorRequest) -> bool:
-        """Give a unit what was taken for others and was more than they needed, if it is enough."""
+        """Place a PodGroup on what earlier evictions of this plan left free, if it is enough."""
         if not self.evictions:
             return False
         for signature, capacity in request.capacities.items():
@@ -311,9 +314,9 @@ class EvictionSession:
         candidate_sets: Iterable[CandidateVictims],
         new_validator: Callable[[], ScenarioValidator],
     ) -> bool:
-        """Take from the first who will do what a unit needs; say whether it has it.
+        """Evict the first valid victims and place the PodGroup; say whether it was placed.
 
-        Each try *begins* anew.
+        Each set of candidates is tried with a new validator.
         """
         return any(self._make_room(request, action, one, new_validator()) for one in candidate_sets)
 
@@ -326,34 +329,34 @@ class EvictionSession:
     ) -> bool:
         for reuses_placement in (True, False):
             placer = self.session.placer
-            gone = EvictionScenario(
+            scenario = EvictionScenario(
                 request, placer, self.pool, candidates, validator, reuses_placement=reuses_placement
             )
-            solution = solve(candidates.total, gone)
-            self.failures.refused_by.update(gone.refused_by)
+            solution = solve(candidates.total, scenario)
+            self.failures.refused_by.update(scenario.refused_by)
             self.stats["searches"] += 1
-            self.stats["trials"] += gone.trials
+            self.stats["trials"] += scenario.trials
             self.stats["sets"] += solution.tried
-            self.failures.is_truncated = solution.is_cut or gone.is_truncated
+            self.failures.is_truncated = solution.is_cut or scenario.is_truncated
             self.stats["cut"] += self.failures.is_truncated
-            if solution.ranks is None or gone.is_truncated:  # cut: somebody might be spared
+            if solution.ranks is None or scenario.is_truncated:  # cut: a victim might be spared
                 return False
-            eviction_units = [gone.eviction_units[rank] for rank in solution.ranks]
+            eviction_units = [scenario.eviction_units[rank] for rank in solution.ranks]
             if self._carry_out(request.podgroup, action, eviction_units):
                 return True
-            candidates = candidates._replace(order=chain(gone.eviction_units, candidates.order))
+            candidates = candidates._replace(order=chain(scenario.eviction_units, candidates.order))
         return False
 
     def evict_podgroups(
         self, podgroups: tuple[int, ...], pods: tuple[int, ...], action: Action
     ) -> None:
-        """Take from units all they have, these pods, for nobody; who lost something is left."""
+        """Evict PodGroups whole, for no preemptor; unless one of them has lost pods before."""
         if self._is_limit_reached() or not self._evicted.isdisjoint(podgroups):
             return
         self.record_whole(podgroups, pods, action, NONE)
 
     def request(self, row: int) -> PreemptorRequest:
-        """Return what a unit wants next."""
+        """Return what a PodGroup requests next."""
         session = self.session
         tasks, _, signatures, _ = session.attempts[row]
         has_reserved_places = session.has_reserved_places(row)
@@ -388,7 +391,7 @@ class EvictionSession:
         return capacity
 
     def _carry_out(self, row: int, action: Action, eviction_units: list[int]) -> bool:
-        """Evict, and place what it is for; if that fails, let everything be as it was."""
+        """Evict units, and place the preemptor; if that fails, roll everything back."""
         session, pool = self.session, self.pool
         checkpoint = session.statement.checkpoint
         evicted: dict[int, tuple[Victim, ...]] = {}
@@ -413,14 +416,14 @@ class EvictionSession:
         return True
 
     def _attempt(self, row: int, *, is_pipelined: bool) -> bool:
-        """Place a unit; who has just been given something loses nothing."""
+        """Place a PodGroup, and protect it if that succeeds."""
         if not self.session.attempt(row, is_pipelined=is_pipelined):
             return False
         self.protect(row)
         return True
 
     def protect(self, row: int) -> None:
-        """Let a unit that was given something lose nothing."""
+        """Exclude a PodGroup that was placed from the victims."""
         self.allocated.add(row)
         self.preemptors.add(row)
         self.failures.forget(row)
@@ -431,15 +434,15 @@ class EvictionSession:
     def record_whole(
         self, podgroups: tuple[int, ...], pods: tuple[int, ...], action: Action, row: int
     ) -> None:
-        """Note that units lose all they have, these pods; *row* is the claimant, or NONE."""
+        """Record that PodGroups are evicted whole, for a preemptor *row* or NONE."""
         signatures, signature_of = (
             self.session.snapshot.signatures,
             self.session.snapshot.pods.signature,
         )
         gpus = sum([signatures[signature_of[pod]].queue_request[ResourceKind.GPU] for pod in pods])
         self.allowance.evict(pods)
-        evicted = self.lost_work.of_pods(pods) // 1000
-        self._record(Eviction(podgroups, pods, True, action, row, gpus, evicted))  # noqa: FBT003
+        work_lost = self.lost_work.of_pods(pods) // 1000
+        self._record(Eviction(podgroups, pods, True, action, row, gpus, work_lost))  # noqa: FBT003
 
     def _record_unit(
         self, eviction_unit: int, members: tuple[Victim, ...], action: Action, row: int
@@ -448,13 +451,13 @@ class EvictionSession:
         gpus = self.pool.amounts(eviction_unit, members)[ResourceKind.GPU]
         podgroups, is_whole = self.pool.podgroups[eviction_unit], self.pool.is_whole[eviction_unit]
         order = self.session.policies.victim_order
-        evicted, order_reason = self.lost_work.of_pods(pods) // 1000, order.reason if order else ""
+        work_lost, reason = self.lost_work.of_pods(pods) // 1000, order.reason if order else ""
         budgets = self.allowance.evict(pods)
         self._record(
-            Eviction(podgroups, pods, is_whole, action, row, gpus, evicted, order_reason, budgets)
+            Eviction(podgroups, pods, is_whole, action, row, gpus, work_lost, reason, budgets)
         )
-        for gone in self.pool.evict(eviction_unit):
-            self.victim_order.drop(gone)
+        for removed in self.pool.evict(eviction_unit):
+            self.victim_order.drop(removed)
 
     def _record(self, one: Eviction) -> None:
         if self._evictable_gpus is not None:
@@ -464,7 +467,7 @@ class EvictionSession:
 
 
 def excluding(may_evict: UnitFilter, excluded: Collection[int]) -> UnitFilter:
-    """Say who may go, but for some blocks."""
+    """Return a filter without some eviction units."""
     if not excluded:
         return may_evict
     return lambda eviction_unit: (
@@ -473,7 +476,7 @@ def excluding(may_evict: UnitFilter, excluded: Collection[int]) -> UnitFilter:
 
 
 def _count_by_signature(signatures: SignatureRuns) -> dict[int, int]:
-    """Return how many pods there are of each shape."""
+    """Return how many pods there are of each signature."""
     counts: dict[int, int] = {}
     for signature, count in signatures:
         counts[signature] = counts.get(signature, 0) + count
@@ -481,7 +484,7 @@ def _count_by_signature(signatures: SignatureRuns) -> dict[int, int]:
 
 
 def _related_selectors(requested: Sequence[SchedulingSignature]) -> set[int]:
-    """Return the selectors of pods that some want to be near, or are spread beside."""
+    """Return the selectors of pods that requested pods want to be near, or are spread beside."""
     near = {term.selector for one in requested for term in one.affinity}
     return near | {spread.selector for one in requested for spread in one.spread_constraints}
 

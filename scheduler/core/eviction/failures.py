@@ -29,11 +29,13 @@ __all__ = [
 ]
 
 _NOT_ALLOWED: Final = "priority or preemptibility forbids it"
-_PriorityAndReason: TypeAlias = tuple[int, str]  # a priority, and why those of it stay
+_PriorityAndReason: TypeAlias = tuple[
+    int, str
+]  # a priority, and why its PodGroups are non-evictable
 
 
 class NonEvictable:
-    """Units that stay, have not run for long, or are covered by a budget."""
+    """PodGroups that are non-evictable, within their minimum runtime, or covered by a budget."""
 
     def __init__(
         self,
@@ -50,7 +52,7 @@ class NonEvictable:
     def failure(
         self, row: int, action: Action, queues: Collection[int], is_settled: Callable[[int], bool]
     ) -> EvictionFailure:
-        """Return who of some queues keeps what it has; who is *over* has lost or got something."""
+        """Return what protects PodGroups of some queues; settled ones have lost or got pods."""
         preemptor = self._podgroups[row]
 
         def may_evict(priority: int) -> bool:
@@ -88,7 +90,7 @@ class NonEvictable:
 def count_non_evictable(
     podgroups: Iterable[PodGroupInfo],
 ) -> dict[int, Counter[_PriorityAndReason]]:
-    """Count the units that have something, and that nobody may take from, by queue and why."""
+    """Count the PodGroups with victims that are non-evictable, by queue, priority and reason."""
     counts: dict[int, Counter[_PriorityAndReason]] = {}
     for podgroup in podgroups:
         why = podgroup.non_evictable_reason if podgroup.is_preemptible else _NOT_ALLOWED
@@ -98,7 +100,7 @@ def count_non_evictable(
 
 
 def merged(one: EvictionFailure, other: EvictionFailure) -> EvictionFailure:
-    """Return what keeps others from two actions: no unit comes into question for both."""
+    """Return the failure of two actions: no PodGroup is a candidate of both."""
     if NO_EVICTION_FAILURE in (one, other):
         return one if other == NO_EVICTION_FAILURE else other
     earlier, later = sorted((one, other), key=lambda it: (not it.protected, it.protected_until))
@@ -127,31 +129,29 @@ def _has_victims(podgroup: PodGroupInfo) -> bool:
 
 
 class EvictionFailures:
-    """By unit, as far as anybody claimed in vain."""
+    """Why preemptors found no victims, by PodGroup."""
 
     def __init__(self, session: Session) -> None:
-        self.refused_by: Final[set[int]] = set()  # budgets, in the last search,
-        self.quota_only_queues: Final[set[int]] = (
-            set()
-        )  # and the queues whose goals forbade something,
-        self.is_truncated = False  # and whether that ended at a limit
+        self.refused_by: Final[set[int]] = set()  # budgets, in the last search
+        self.quota_only_queues: Final[set[int]] = set()  # in the last search, those that forbade it
+        self.is_truncated = False  # whether the last search ended at a limit
         self._session: Final = session
         self._failures: Final[dict[int, EvictionFailure]] = {}
 
     @cached_property
     def non_evictable(self) -> dict[int, Counter[tuple[int, str]]]:
-        """Count the units that nobody may take from, by queue, priority and why."""
+        """Count the non-evictable PodGroups, by queue, priority and reason."""
         return count_non_evictable(self._session.snapshot.podgroups)
 
     @cached_property
     def has_min_runtime(self) -> bool:
-        """Say whether a minimum run time may keep a unit."""
+        """Say whether any minimum runtime may protect a PodGroup."""
         configured, queues = self._session.policies.min_runtime, self._session.snapshot.queues
         seconds = (*queues.preempt_min_s, *queues.reclaim_min_s)
         return configured is not None and any(it > 0 for it in (*seconds, *configured[:2]))
 
     def failure(self, find_reasons: Callable[[], EvictionFailure]) -> EvictionFailure:
-        """Return why nobody loses anything for a unit, asked for if there can be a reason."""
+        """Return why no victim was found; reasons are computed only if there can be any."""
         if not (self.non_evictable or self.has_min_runtime or self._session.snapshot.budgets.names):
             return EvictionFailure(
                 quota_only_queues=tuple(sorted(self.quota_only_queues)),
@@ -166,24 +166,24 @@ class EvictionFailures:
         )
 
     def begin_search(self) -> None:
-        """Begin to look for somebody who could lose something."""
+        """Forget what the last search found."""
         self.refused_by.clear()
         self.quota_only_queues.clear()
         self.is_truncated = False
 
     def record(self, row: int, failure: EvictionFailure) -> None:
-        """Take note of why a unit takes nothing."""
+        """Add why a PodGroup found no victims."""
         if failure != NO_EVICTION_FAILURE:
             self._failures[row] = merged(self._failures.get(row, NO_EVICTION_FAILURE), failure)
 
     def forget(self, row: int) -> None:
-        """Take note that a unit was given something."""
+        """Forget the failures of a PodGroup that was placed."""
         self._failures.pop(row, None)
 
     def rejection_of(self, rejection: Rejection) -> Rejection:
-        """Return why a unit waits, and why it takes nothing."""
+        """Return a rejection with why the PodGroup found no victims."""
         failure = self._failures.get(rejection.podgroup, NO_EVICTION_FAILURE)
-        if failure == FAIR_SHARE_EXCEEDED:  # that tells only those behind something
+        if failure == FAIR_SHARE_EXCEEDED:  # only PodGroups behind this one report it
             failure = NO_EVICTION_FAILURE
         if rejection.reason == UnschedulableReason.FRAGMENTED and not failure.is_delayed:
             failure = failure._replace(
@@ -204,7 +204,7 @@ class EvictionFailures:
         return replace(rejection, reason=reason, retry_on=retry_on, eviction_failure=failure)
 
     def _consolidation_failure(self, row: int) -> ConsolidationFailure:
-        """Return why nobody is moved for a unit."""
+        """Return why no PodGroup is relocated for a PodGroup."""
         if not self._session.snapshot.podgroups[row].is_preemptible:
             return ConsolidationFailure.NOT_PREEMPTIBLE
         policies = self._session.policies
@@ -218,17 +218,17 @@ class EvictionFailures:
 
     @cached_property
     def has_relocatable(self) -> bool:
-        """Say whether anybody is there whose place may become another."""
+        """Say whether there are running PodGroups that may be relocated."""
         podgroups = self._session.snapshot.podgroups
-        failure = (
+        relocatable = (
             it
             for it in podgroups
             if it.may_relocate and it.has_running and not it.is_partly_succeeded
         )
-        return any(map(is_evictable, failure))
+        return any(map(is_evictable, relocatable))
 
     def _ineligibility(self, row: int) -> EarlierIneligibility | None:
-        """Return why a unit takes nothing itself, where that is known."""
+        """Return why a PodGroup that comes first cannot reclaim itself, where that is known."""
         rejection = self._session.rejections.get(row)
         if (
             rejection is not None

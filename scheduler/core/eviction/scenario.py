@@ -31,55 +31,55 @@ __all__ = [
     "ScenarioValidator",
 ]
 
-_MAX_TRIALS: Final = 2**9  # of one claim
+_MAX_TRIALS: Final = 2**9  # for one preemptor
 
 
 class PreemptorRequest(NamedTuple):
-    """What room is wanted for."""
+    """What a preemptor requests."""
 
     podgroup: int
     tasks: Tasks
     assigned: AssignedTasks
-    wanted: dict[int, int]  # pods by shape
-    capacities: dict[int, PodCapacity]  # by shape
-    is_count_enough: bool  # enough seats are enough
-    has_no_relations: bool  # nobody else matters to the pods, but for the room
+    wanted: dict[int, int]  # pods by signature
+    capacities: dict[int, PodCapacity]  # by signature
+    is_count_enough: bool  # enough capacity for their number is enough
+    has_no_relations: bool  # other pods matter only by their resources
 
 
 class CandidateVictims(NamedTuple):
-    """Who may be gone, as they stand in line."""
+    """Eviction units that may be evicted, in order."""
 
-    order: Iterator[int]  # blocks
-    total: int  # of them
-    respects_budgets: bool  # no budget lets more go than it may
+    order: Iterator[int]  # eviction units
+    total: int  # how many there are
+    respects_budgets: bool  # no budget may be violated
 
 
 class ScenarioValidator(Protocol):
-    """Who may be taken from, and what that leaves of what queues have."""
+    """What an action may evict, and what that leaves to queues."""
 
     def may_evict(self, queue: int, /) -> bool:
-        """Say whether a block may be taken from a queue."""
+        """Say whether a unit of a queue may be evicted."""
         ...
 
     def evict(self, eviction_unit: EvictionUnit, amounts: Amounts, /) -> None:
-        """Take a block; *amounts* of it nobody had taken before."""
+        """Evict a unit; *amounts* are those of its pods that were not evicted before."""
         ...
 
     def restore(self, eviction_unit: EvictionUnit, amounts: Amounts, /) -> None:
-        """Give a block back; *amounts* of it nobody else takes."""
+        """Restore a unit; *amounts* are those of its pods that are not evicted any more."""
         ...
 
     def is_within_bounds(self) -> bool:
-        """Say whether no bound of a queue is in the way any more."""
+        """Say whether the preemptor is within all bounds of its queues."""
         ...
 
     def is_valid(self) -> bool:
-        """Say whether it is fair to those who lost something."""
+        """Say whether the evictions are fair to the queues that lose something."""
         ...
 
 
 class EvictionScenario:
-    """Those who are gone, by their ranks."""
+    """The evicted units, by their ranks."""
 
     def __init__(
         self,
@@ -91,74 +91,74 @@ class EvictionScenario:
         *,
         reuses_placement: bool,
     ) -> None:
-        """Rank *some* who may be gone as they stand in line.
+        """Rank candidates by their order.
 
-        With *trusts* a placement stands while there is room for it, though another one might be
-        made now; else each is made anew.
+        With *reuses_placement* a trial placement stands while there is room for it, though another
+        one might be made now; else each is made anew.
         """
         self._reuses_placement: Final = reuses_placement and request.has_no_relations
         self.trials = 0
         self.is_truncated = False
-        self.eviction_units: Final[list[int]] = []  # by rank, as far as anybody asked
+        self.eviction_units: Final[list[int]] = []  # by rank, as far as needed so far
         self._request: Final = request
         self._placer: Final = placer
         self._pool: Final = pool
         self._allowance: Final = pool.disruptions
         self._respects_budgets: Final = candidates.respects_budgets and pool.disruptions.has_budgets
-        self._disrupted: Final[Counter[int]] = Counter()  # of each budget
+        self._disrupted: Final[Counter[int]] = Counter()  # by budget
         self.refused_by: Final[set[int]] = set()  # budgets
         self._order: Final = candidates.order
         self._validator: Final = validator
         signatures = placer.statement.snapshot.signatures
         self._signatures: Final = signatures
         self._free: Final[dict[int, list[int]]] = {}  # of nodes, as it would be
-        self._evicted: Final[dict[Victim, int]] = {}  # how many blocks took it
-        self._placed: dict[int, Counter[int]] = {}  # on trial, by node: how much of what
-        self._changed_nodes: Final[set[int]] = set()  # nodes of these where somebody came or went
+        self._evicted: Final[dict[Victim, int]] = {}  # in how many evicted units it is
+        self._placed: dict[int, Counter[int]] = {}  # on trial, by node: amounts by resource
+        self._changed_nodes: Final[set[int]] = set()  # of these nodes, those that changed since
         for capacity in request.capacities.values():
             capacity.refresh()
 
     def may_evict(self, candidate: int) -> bool:
-        """Say whether one more may go."""
+        """Say whether one more candidate may be evicted."""
         eviction_unit = self._eviction_unit(candidate)
         if self._respects_budgets and self._violates_budget(eviction_unit):
             return False
         return self._validator.may_evict(self._pool.eviction_units[eviction_unit].queue)
 
     def evict(self, candidate: int) -> None:
-        """Have it gone."""
+        """Evict a candidate."""
         eviction_unit = self._eviction_unit(candidate)
-        found: list[Victim] = []
+        changed: list[Victim] = []
         for member in self._pool.victims[eviction_unit]:
             count = self._evicted.get(member, 0)
             self._evicted[member] = count + 1
             if not count:
-                found.append(member)
+                changed.append(member)
         if self._respects_budgets:
-            self._disrupted.update(self._allowance.counts(it.pod for it in found))
-        self._change_free(found, 1)
+            self._disrupted.update(self._allowance.counts(it.pod for it in changed))
+        self._change_free(changed, 1)
         self._validator.evict(
-            self._pool.eviction_units[eviction_unit], self._pool.amounts(eviction_unit, found)
+            self._pool.eviction_units[eviction_unit], self._pool.amounts(eviction_unit, changed)
         )
 
     def restore(self, candidate: int) -> None:
-        """Have it back."""
+        """Restore a candidate."""
         eviction_unit = self._eviction_unit(candidate)
-        found: list[Victim] = []
+        changed: list[Victim] = []
         for member in self._pool.victims[eviction_unit]:
             self._evicted[member] -= 1
             if not self._evicted[member]:
                 del self._evicted[member]
-                found.append(member)
+                changed.append(member)
         if self._respects_budgets:
-            self._disrupted.subtract(self._allowance.counts(it.pod for it in found))
-        self._change_free(found, -1)
+            self._disrupted.subtract(self._allowance.counts(it.pod for it in changed))
+        self._change_free(changed, -1)
         self._validator.restore(
-            self._pool.eviction_units[eviction_unit], self._pool.amounts(eviction_unit, found)
+            self._pool.eviction_units[eviction_unit], self._pool.amounts(eviction_unit, changed)
         )
 
     def has_room(self) -> bool:
-        """Say whether there would be room for all that is asked."""
+        """Say whether all that is requested fits."""
         request = self._request
         for signature, capacity in request.capacities.items():
             if capacity.total < request.wanted[signature]:
@@ -168,11 +168,11 @@ class EvictionScenario:
         )
 
     def is_valid(self) -> bool:
-        """Say whether it would be fair to those who lost something."""
+        """Say whether the evictions are fair."""
         return self._validator.is_valid()
 
     def _violates_budget(self, eviction_unit: int) -> bool:
-        """Say whether more would go with a block than a budget lets, and note which one."""
+        """Say whether a unit would violate a budget, and note which one."""
         members = (it.pod for it in self._pool.victims[eviction_unit] if it not in self._evicted)
         more = self._allowance.counts(members)
         violated = self._allowance.violated(more + self._disrupted) if more else []
@@ -180,7 +180,7 @@ class EvictionScenario:
         return bool(violated)
 
     def relocated_tasks(self) -> Tasks:
-        """Return what has to find room as well: nothing."""
+        """Return what must be placed as well: nothing."""
         return ()
 
     def _eviction_unit(self, rank: int) -> int:
@@ -207,7 +207,7 @@ class EvictionScenario:
                 self._changed_nodes.add(node)
 
     def _placement_stands(self) -> bool:
-        """Say whether what was placed on trial would still have its room."""
+        """Say whether the last trial placement still fits."""
         for node in [*self._changed_nodes]:
             free = self._free[node]
             if any(free[r] < amount for r, amount in self._placed[node].items()):
@@ -216,7 +216,7 @@ class EvictionScenario:
         return bool(self._placed) and self._reuses_placement
 
     def _fits(self) -> bool:
-        """Place all that is asked on trial."""
+        """Place all that is requested on trial."""
         if self.trials == _MAX_TRIALS:
             self.is_truncated = True
             return False
@@ -227,15 +227,15 @@ class EvictionScenario:
             if member.node == NONE:
                 continue
             statement.evict(member.node, member.signature)
-        found = self._placer.fits(
+        placements = self._placer.fits(
             self._request.tasks, self._request.assigned, self.relocated_tasks()
         )
         statement.roll_back(checkpoint)
-        if found is None:
+        if placements is None:
             return False
         self._placed.clear()
         self._changed_nodes.clear()
-        for node, signature, count in found:
+        for node, signature, count in placements:
             placed = self._placed.setdefault(node, Counter())
             for resource, amount in statement.requests(signature):
                 placed[resource] += count * amount
@@ -243,7 +243,7 @@ class EvictionScenario:
 
 
 class QueueHeadroom:
-    """Whether the bounds of queues leave a unit enough when others have less."""
+    """Whether a preemptor is within the bounds of its queues when these lose something."""
 
     def __init__(self, session: Session, row: int) -> None:
         self._session: Final = session
@@ -252,28 +252,28 @@ class QueueHeadroom:
         self._usage: Final = session.usage.copy() if is_refused else None
 
     def evict(self, eviction_unit: EvictionUnit, amounts: Amounts) -> None:
-        """Let a queue have less."""
+        """Refund the queue of a unit."""
         if self._usage is not None:
             self._usage.refund(eviction_unit.queue, amounts, is_non_preemptible=False)
 
     def restore(self, eviction_unit: EvictionUnit, amounts: Amounts) -> None:
-        """Let it have that again."""
+        """Charge it again."""
         if self._usage is not None:
             self._usage.charge(eviction_unit.queue, amounts, is_non_preemptible=False)
 
     def is_within_bounds(self) -> bool:
-        """Say whether nothing is in the way."""
+        """Say whether no bound would be exceeded."""
         return self._usage is None or self._session.refusal(self._usage, self._row) is None
 
 
 class ReclaimValidator:
-    """What one claim may take."""
+    """What may be evicted for one reclaimer."""
 
     def __init__(
         self,
         reclaimable: Reclaimable,
         queue_order: QueueOrder,
-        before: dict[Amounts, int],
+        earlier_requests: dict[Amounts, int],
         headroom: QueueHeadroom,
     ) -> None:
         self.earlier_podgroup: EarlierPodGroup | None = None
@@ -282,15 +282,15 @@ class ReclaimValidator:
         self._reclaimable: Final = reclaimable
         self._state: Final = ReclaimState(reclaimable)
         self._queue_order: Final = queue_order.with_allocated(self._state)
-        self._earlier_requests: Final = before
+        self._earlier_requests: Final = earlier_requests
         self._headroom: Final = headroom
-        # What would be asked for, also if of a bundle; and how often.
+        # What evicted PodGroups would request, whether as a JobSet; and how often.
         self._evicted_requests: Final[dict[tuple[int, Amounts, bool], int]] = {}
         self.may_evict: Final = self._state.may_evict
         self.is_within_bounds: Final = headroom.is_within_bounds
 
     def evict(self, eviction_unit: EvictionUnit, amounts: Amounts) -> None:
-        """Take a block."""
+        """Evict a unit."""
         self._state.evict(eviction_unit.queue, amounts)
         self._headroom.evict(eviction_unit, amounts)
         for request in eviction_unit.first_requests:
@@ -300,7 +300,7 @@ class ReclaimValidator:
             )
 
     def restore(self, eviction_unit: EvictionUnit, amounts: Amounts) -> None:
-        """Give a block back."""
+        """Restore a unit."""
         self._state.restore(eviction_unit.queue, amounts)
         self._headroom.restore(eviction_unit, amounts)
         for request in eviction_unit.first_requests:
@@ -308,13 +308,13 @@ class ReclaimValidator:
 
     @property
     def shortfall(self) -> ReclaimShortfall | None:
-        """Return what those lacked who could go, if it is not that somebody has the turn before."""
+        """Return why the victims were not enough, unless a queue or PodGroup comes before."""
         if self.earlier_podgroup or self.order_conflict:
             return None
         return ReclaimShortfall.UNFAIR if self._is_unfair else ReclaimShortfall.TOO_LITTLE
 
     def is_valid(self) -> bool:
-        """Say whether nobody who lost is worse off, and nobody would have the next turn."""
+        """Say whether shares stay fair, and no victim would come before the reclaimer."""
         if not self._state.is_valid():
             self._is_unfair = True
             return False
@@ -331,11 +331,11 @@ class ReclaimValidator:
         return True
 
     def _order_conflict(self, requested: Amounts) -> QueueOrderConflict | None:
-        """Return who lost room and would have its turn again before who asks for it.
+        """Return the queue that lost resources and would come before the one that requests them.
 
-        That is no matter of a bundle where the claim stays within a quota: its room is held for it
-        (10b), and afterwards nothing is taken from it. Else a queue could keep all that it borrowed
-        in a TrainJob, which cannot shrink, that first asks for little, which it may always have.
+        A JobSet does not count where the reclaimer stays within its quota: the room is reserved for
+        the reclaimer (10b), and afterwards nothing is reclaimed from it. Otherwise a queue could
+        keep all that it borrowed in a TrainJob, which cannot shrink, that first requests little.
         """
         is_own_request = requested == self._reclaimable.reclaimer.amounts
         for (queue, amounts, is_jobset), count in self._evicted_requests.items():
@@ -343,18 +343,18 @@ class ReclaimValidator:
             if is_own_request and is_jobset and self._reclaimable.is_within_quota(reclaimer_queue):
                 continue
             if count and self._state.could_allocate(queue, amounts):
-                key, before = (
+                key, victim_key = (
                     self._queue_order.key(reclaimer_queue, requested),
                     self._queue_order.key(victim_queue, amounts),
                 )
-                if key >= before:
-                    key_index = next(i for i, it in enumerate(key) if it != before[i])
+                if key >= victim_key:
+                    key_index = next(i for i, it in enumerate(key) if it != victim_key[i])
                     return QueueOrderConflict(victim_queue, reclaimer_queue, key_index)
         return None
 
 
 class PreemptValidator:
-    """Whoever comes into question may be taken."""
+    """Every candidate may be evicted."""
 
     def __init__(self, headroom: QueueHeadroom) -> None:
         self.evict: Final = headroom.evict
@@ -362,31 +362,31 @@ class PreemptValidator:
         self.is_within_bounds: Final = headroom.is_within_bounds
 
     def may_evict(self, _queue: int) -> bool:
-        """Say yes."""
+        """Return true."""
         return True
 
     def is_valid(self) -> bool:
-        """Say yes."""
+        """Return true."""
         return True
 
 
 class ConsolidationValidator:
-    """Nobody has less of his queue by it, and so nobody is asked."""
+    """No queue has less by a relocation, so nothing is checked."""
 
     def may_evict(self, _queue: int) -> bool:
-        """Say yes."""
+        """Return true."""
         return True
 
     def evict(self, _eviction_unit: EvictionUnit, _amounts: Amounts) -> None:
-        """Let what the queue has be as it is."""
+        """Leave the usage of the queue as it is."""
 
     def restore(self, _eviction_unit: EvictionUnit, _amounts: Amounts) -> None:
-        """Let what the queue has be as it is."""
+        """Leave the usage of the queue as it is."""
 
     def is_within_bounds(self) -> bool:
-        """Say yes: it was asked before."""
+        """Return true: it was checked before."""
         return True
 
     def is_valid(self) -> bool:
-        """Say yes."""
+        """Return true."""
         return True

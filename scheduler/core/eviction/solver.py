@@ -21,47 +21,47 @@ Ranks: TypeAlias = tuple[int, ...]
 
 
 class Scenario(Protocol):
-    """What would be if some candidates were gone; nobody is at first, and then there is no room."""
+    """What holds if some candidates are evicted; none is at first, and then there is no room."""
 
     def may_evict(self, candidate: int) -> bool:
-        """Say whether one more may go. Whoever may, might with fewer gone."""
+        """Say whether one more may be evicted. One that may, may if fewer are evicted."""
         ...
 
     def evict(self, candidate: int) -> None:
-        """Have it gone."""
+        """Evict a candidate."""
         ...
 
     def restore(self, candidate: int) -> None:
-        """Have it back, whoever was taken after it."""
+        """Restore a candidate, in any order."""
         ...
 
     def has_room(self) -> bool:
-        """Say whether those who are gone leave room enough; if so, they do with more gone.
+        """Say whether there is room enough; if so, there is if more are evicted.
 
-        It is asked often, and should cost what changed since.
+        It is called often, and should cost what changed since.
         """
         ...
 
     def is_valid(self) -> bool:
-        """Say whether it is fair to those who lost something.
+        """Say whether the evictions are fair.
 
-        It is asked only of who may be taken, leaves room enough, and has nobody to spare.
+        It is called only if all may be evicted, there is room, and none can be spared.
         """
         ...
 
 
 class Solution(NamedTuple):
-    """Whom to take, if anybody does."""
+    """The first valid set of candidates, if there is one."""
 
     ranks: Ranks | None
-    tried: int = 0  # sets, one by one
-    is_cut: bool = False  # not all sets were looked at
+    tried: int = 0  # sets that were checked one by one
+    is_cut: bool = False  # not all sets were checked
 
 
 def solve(count: int, scenario: Scenario, limit: int = _MAX_SETS) -> Solution:
-    """Choose among so many candidates; afterwards the stake is spent: somebody may be gone.
+    """Choose among so many candidates; afterwards the scenario is used up: some may be evicted.
 
-    The *limit* is of sets that are looked at one by one: a few hundred.
+    At most *limit* sets are checked one by one: a few hundred.
     """
     solver = _Solver(count, scenario, limit)
     greedy = solver.solve_greedily()
@@ -76,19 +76,19 @@ class _Solver:
     def __init__(self, count: int, scenario: Scenario, limit: int) -> None:
         self.tried = 0
         self.is_cut = False
-        self.last_needed: int | None = None  # nobody before this one is needed for there to be room
+        self.last_needed: int | None = None  # without this one, or one after it, there is no room
         self._count = count
         self._scenario = scenario
         self._limit = limit
 
     def solve_greedily(self) -> Ranks | None:
-        """Return a set that does, found by taking whoever may be, or everybody, in order."""
+        """Return a valid set, found by evicting all that may be, or just all, in order."""
         taken, refused = self._evict_until_room(checks_each=True)
         self.last_needed = taken[-1] if taken else None
         needed = self._without_spared(taken)
         found = tuple(needed) if needed and self._scenario.is_valid() else None
         if found and _is_first(found):
-            return found  # and that is all that is asked of the stake
+            return found  # the scenario is not used any more
         self._restore(needed)
         if not refused:
             return found
@@ -102,7 +102,7 @@ class _Solver:
         return tuple(needed) if self._is_valid(needed) else None
 
     def first_before(self, greedy: Ranks | None, first: Ranks = ()) -> Ranks | None:
-        """Return the first set that does and begins so, if it comes before one that is known."""
+        """Return the first valid set that begins so, if it comes before the greedy one."""
         scenario = self._scenario
         for candidate in range(first[-1] + 1 if first else 0, self._count):
             ranks = (*first, candidate)
@@ -117,7 +117,7 @@ class _Solver:
             scenario.evict(candidate)
             if not self._has_room(candidate):
                 found = self.first_before(greedy, ranks)
-            else:  # of a larger set that begins so somebody can be spared
+            else:  # of a larger set that begins so a candidate can be spared
                 found = ranks if self._is_smallest(ranks) and scenario.is_valid() else None
             scenario.restore(candidate)
             if found is not None or self.is_cut:
@@ -125,10 +125,10 @@ class _Solver:
         return None
 
     def _evict_until_room(self, *, checks_each: bool) -> tuple[list[int], bool]:
-        """Take candidates until there is room; return them, or nobody, and if any was refused.
+        """Evict candidates until there is room; return them, or none, and if any was refused.
 
-        Whether there is room is asked of one, two, four of them, and so on; then it is looked for
-        between the last two answers.
+        Whether there is room is checked with one, two, four of them, and so on; then by bisection
+        between the last two numbers.
         """
         taken: list[int] = []
         refused, last_checked = False, 0
@@ -148,7 +148,7 @@ class _Solver:
         return [], refused
 
     def _shortest_with_room(self, taken: list[int], too_few: int) -> list[int]:
-        """Spare the last ones of those who leave room; *too_few* of them do not."""
+        """Restore the last ones of candidates that leave room; *too_few* of them do not."""
         evicted = enough = len(taken)
         while enough - too_few > 1:
             middle = (too_few + enough) // 2
@@ -166,12 +166,11 @@ class _Solver:
         return taken[:enough]
 
     def _without_spared(self, taken: list[int]) -> list[int]:
-        """Spare whoever can be, the last ones first; return who could not.
+        """Restore the candidates that can be spared, the last ones first; return the others.
 
-        It is whom sparing one by one would leave. That spares all of a run exactly if there is room
-        with none of it gone: this is what is asked at last, and before that more of it is gone. So
-        runs are tried, as long as what was spared since somebody was needed; of one that cannot be
-        spared the halves tell who is needed.
+        The result is that of sparing one by one, which spares a whole run exactly if there is room
+        with none of it evicted. So whole runs are tried, each as long as what was spared since the
+        last needed candidate; of a run that cannot be spared, bisection finds the needed one.
         """
         left, needed = taken[:-1], taken[-1:]  # without the last one there was no room
         spared = 0
@@ -193,7 +192,7 @@ class _Solver:
         return needed[::-1]
 
     def _can_spare(self, run: list[int]) -> bool:
-        """Spare some, if there is room without them."""
+        """Restore a run of candidates, if there is room without it."""
         for candidate in run:
             self._scenario.restore(candidate)
         if self._scenario.has_room():
@@ -203,7 +202,7 @@ class _Solver:
         return False
 
     def _is_valid(self, ranks: Sequence[int]) -> bool:
-        """Say whether those of a set may be taken, one after another, and that is fair."""
+        """Say whether all of a set may be evicted, one after another, and that is fair."""
         taken: list[int] = []
         for candidate in ranks:
             if not self._scenario.may_evict(candidate):
@@ -215,13 +214,13 @@ class _Solver:
         return is_valid
 
     def _has_room(self, last: int) -> bool:
-        """Say whether those who are gone leave room enough, of whom somebody is the last."""
+        """Say whether the evicted candidates leave room, given the last one of them."""
         return (
             self.last_needed is not None and last >= self.last_needed and self._scenario.has_room()
         )
 
     def _is_smallest(self, ranks: Ranks) -> bool:
-        """Say whether nobody can be spared; the last one cannot, or it was not tried."""
+        """Say whether none can be spared; the last one cannot, or the set was not tried."""
         for candidate in ranks[:-1]:
             self._scenario.restore(candidate)
             has_room = self._has_room(ranks[-1])
@@ -236,5 +235,5 @@ class _Solver:
 
 
 def _is_first(ranks: Ranks) -> bool:
-    """Say whether nobody was passed over: of other sets only parts of it come before."""
+    """Say whether no candidate was passed over: only parts of this set come before it."""
     return ranks[-1] == len(ranks) - 1

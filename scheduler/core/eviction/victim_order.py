@@ -26,7 +26,7 @@ __all__ = [
 
 
 class VictimOrder:
-    """All that may lose something; of one unit and key the last block is the first to go."""
+    """All eviction units in order; of one PodGroup and key the last unit is evicted first."""
 
     def __init__(
         self,
@@ -42,14 +42,14 @@ class VictimOrder:
         ]
         unit_queues = [unit.queue for unit in eviction_units]
         self._places: Final = keys_by_queue(zip(unit_queues, self._place, strict=True))
-        self._is_ranked: Final[dict[int, bool]] = {}  # queues in whose line priority only grows
+        self._is_ranked: Final[dict[int, bool]] = {}  # queues in whose order priority never falls
 
     def across_queues(
         self, usage: Usage, queues: Iterable[int], is_eligible: Callable[[int], bool] | None = None
     ) -> tuple[Iterator[int], int]:
-        """Return who loses next, and how many there are: blocks of some queues, or some of those.
+        """Return the victims of some queues in order, and their number: all, or the eligible ones.
 
-        What queues have is in *usage*.
+        *usage* holds what the queues have allocated.
         """
         places = {queue: self._places[queue] for queue in queues if queue in self._places}
         if is_eligible is not None:
@@ -68,9 +68,9 @@ class VictimOrder:
     def below_priority(
         self, queue: int, priority: int, is_eligible: Callable[[int], bool] | None = None
     ) -> tuple[Iterator[int], int]:
-        """Return who of a queue loses next, and how many there are: blocks of smaller priority.
+        """Return the victims of a queue with smaller priority in order, and their number.
 
-        Where units take their turns by priority these are the first of the line.
+        Where PodGroups are ordered by priority these are the first of the order.
         """
         places = self._places.get(queue, [])
         if queue not in self._is_ranked:
@@ -104,7 +104,7 @@ class VictimOrder:
             yield -place
 
     def drop(self, eviction_unit: int) -> None:
-        """Leave out a block from now on."""
+        """Remove an eviction unit."""
         places = self._places[self._units[eviction_unit].queue]
         del places[bisect_left(places, self._place[eviction_unit])]
         if not places:
@@ -112,10 +112,10 @@ class VictimOrder:
 
 
 class LostWork:
-    """By unit and by pod; of a pod that does not exist nothing is lost."""
+    """The work that is lost with pods; none with a pod that does not exist."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        """Look at pods on behalf of many who ask."""
+        """Prepare for many calls."""
         gpus = [signature.queue_request[ResourceKind.GPU] for signature in snapshot.signatures]
         self._gpus: Final = gpus
         self._signature: Final[list[int]] = snapshot.pods.signature.tolist()
@@ -126,7 +126,7 @@ class LostWork:
         ]
 
     def of_pods(self, pods: Iterable[int]) -> int:
-        """Return what is lost with some pods, in thousandths of a GPU times seconds."""
+        """Return the work lost with some pods, in thousandths of a GPU times seconds."""
         signature, podgroup = self._signature, self._podgroup
         return sum(
             [self._gpus[signature[pod]] * self._seconds[podgroup[pod]] for pod in pods if pod >= 0]
@@ -134,7 +134,7 @@ class LostWork:
 
 
 def lost_seconds(running_since: int, checkpoint_at: int, now: int) -> int:
-    """Return how many seconds of work would be lost; none where nobody knows since when."""
+    """Return how many seconds of work would be lost; none if the start is not known."""
     last = max(running_since, checkpoint_at)
     return max(now - last, 0) if last else 0
 
@@ -146,8 +146,8 @@ def by_plugin(
     lost_work: Callable[[Iterable[int]], int],
     requested: Amounts,
 ) -> Iterator[int]:
-    """Yield the blocks of a line by what a site has chosen; a unit's own stay in their order."""
-    least: dict[int, int] = {}  # by unit: what its blocks before count
+    """Yield units by the order that a site has chosen; those of one PodGroup keep theirs."""
+    least: dict[int, int] = {}  # by PodGroup: the rank of its units before
     ranks: dict[int, int] = {}
     for eviction_unit in victim_order:
         podgroup, members = pool.podgroups[eviction_unit][0], pool.victims[eviction_unit]

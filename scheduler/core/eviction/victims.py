@@ -1,4 +1,4 @@
-"""Who may be a victim, for how much, and which pods are evicted together: eviction units."""
+"""Victims, and the eviction units that they form: pods that are evicted together."""
 
 import math
 from collections import Counter
@@ -47,32 +47,45 @@ __all__ = [
 
 
 Rows: TypeAlias = tuple[int, ...]
-KeyFunction: TypeAlias = Callable[[int, int], PodGroupKey]  # of a unit and how it stands
+KeyFunction: TypeAlias = Callable[
+    [int, int], PodGroupKey
+]  # of a PodGroup and its min_available_state
 
 
 class Victim(NamedTuple):
-    """A pod that is there, or a slot that is held."""
+    """A running pod, or a reserved place."""
 
-    pod: int  # below zero: a slot
-    node: int  # or NONE: on one that nobody knows
+    pod: int  # below zero: a reserved place
+    node: int  # or NONE: on an unknown node
     signature: int
 
 
 Victims: TypeAlias = tuple[Victim, ...]
 
 
+class EvictionUnit(NamedTuple):
+    """Pods and reserved places that are evicted together."""
+
+    queue: int
+    key: PodGroupKey  # of its PodGroup among those of its queue
+    amounts: Amounts
+    priority: int = 0  # the largest of its PodGroups
+    first_requests: tuple[Amounts, ...] = ()  # what its PodGroups would request first after it
+    is_jobset: bool = False  # a JobSet is evicted whole
+
+
 class DisruptionAllowance:
-    """What is left of each budget, jointly for all claims of a plan."""
+    """What is left of each budget, jointly for all evictions of a plan."""
 
     def __init__(self, budgets: DisruptionBudgets) -> None:
         self._left: Final = [*budgets.allowed]
         self._sets: Final = budgets.sets
         self._set_of_pod: Final = budgets.set_of_pod
         self.has_budgets: Final = bool(budgets.names)
-        self.evicted = 0  # how many of theirs have gone
+        self.evicted = 0  # how many pods of budgets were evicted
 
     def counts(self, pods: Iterable[int]) -> Counter[int]:
-        """Return how many of some pods each budget covers; a slot, below zero, is no pod."""
+        """Return how many of some pods each budget covers; reserved places are no pods."""
         found: Counter[int] = Counter()
         for pod in pods if self._sets else ():
             row = self._set_of_pod[pod] if pod >= 0 else NONE
@@ -81,11 +94,11 @@ class DisruptionAllowance:
         return found
 
     def violated(self, counts: Counter[int]) -> list[int]:
-        """Return the budgets that let fewer go."""
+        """Return the budgets that allow fewer evictions."""
         return [budget for budget, number in counts.items() if number > self._left[budget]]
 
     def evict(self, pods: Iterable[int]) -> tuple[int, ...]:
-        """Let some pods go for good; return the budgets that let fewer go."""
+        """Evict pods; return the budgets that allow fewer evictions."""
         counts = self.counts(pods)
         passed = tuple(sorted(self.violated(counts)))
         for budget, number in counts.items():
@@ -94,14 +107,14 @@ class DisruptionAllowance:
         return passed
 
     def blocked(self, eviction_units: Iterable[Iterable[int]]) -> dict[int, list[int]]:
-        """Return the blocks that cannot go at all any more, and the budgets that forbid it."""
+        """Return the units that cannot be evicted any more, and the budgets that forbid it."""
         counts = map(self.counts, eviction_units if self._sets else ())
         passed = enumerate(map(self.violated, counts))
         return {eviction_unit: budgets for eviction_unit, budgets in passed if budgets}
 
 
 class VictimPool:
-    """Those that could lose something, by rows of blocks."""
+    """The eviction units of a snapshot, by rows."""
 
     def __init__(
         self,
@@ -112,18 +125,20 @@ class VictimPool:
         *,
         shrink: bool = True,
     ) -> None:
-        """Look at all units but those that are spared; unless they *shrink* each is one block."""
+        """Make units of all but protected PodGroups; unless they *shrink*, one for each."""
         self._shrink: Final = shrink
         self.eviction_units: Final[list[EvictionUnit]] = []
         self.victims: Final[list[Collection[Victim]]] = []
-        self._left: Final[dict[int, dict[Victim, None]]] = {}  # members, where some are inside
-        self._around: Final[dict[int, int]] = {}  # the next block that others are inside
+        self._left: Final[
+            dict[int, dict[Victim, None]]
+        ] = {}  # members, where other units are inside
+        self._around: Final[dict[int, int]] = {}  # the next larger unit around a unit
         self._inside: Final[dict[int, set[int]]] = {}
         self._totals: Final[list[Amounts]] = []  # of all members
         self.podgroups: Final[list[Rows]] = []
         self.is_whole: Final[list[bool]] = []
-        self.partly_succeeded: Final[set[int]] = set()  # blocks of which a unit is
-        self._units_of_podgroup: Final[dict[int, list[int]]] = {}  # blocks by unit
+        self.partly_succeeded: Final[set[int]] = set()  # eviction units with such a PodGroup
+        self._units_of_podgroup: Final[dict[int, list[int]]] = {}  # eviction units by PodGroup
         self.disruptions: Final = disruptions
         self._blocked: tuple[int, dict[int, list[int]]] = NONE, {}
         self._snapshot: Final = snapshot
@@ -134,27 +149,27 @@ class VictimPool:
 
     @property
     def blocked(self) -> dict[int, list[int]]:
-        """Return the blocks that cannot go at all, and the budgets that forbid it."""
+        """Return the units that cannot be evicted, and the budgets that forbid it."""
         if self._blocked[0] != self.disruptions.evicted:
             pods = ((member.pod for member in members) for members in self.victims)
             self._blocked = self.disruptions.evicted, self.disruptions.blocked(pods)
         return self._blocked[1]
 
     def amounts(self, eviction_unit: int, members: Collection[Victim]) -> Amounts:
-        """Return what some or all members of a block are charged for."""
+        """Return what some or all members of a unit are charged for."""
         if len(members) == len(self.victims[eviction_unit]):
             return self._totals[eviction_unit]
         return amounts_of(self._snapshot.signatures, members)
 
     def protect(self, podgroup: int) -> list[int]:
-        """Let a unit keep what it has; return the blocks that are no more."""
+        """Remove a PodGroup; return its eviction units, which no longer exist."""
         eviction_units = self._units_of_podgroup.get(podgroup, [])
         gone = eviction_units.copy()
         eviction_units.clear()
         return gone
 
     def evict(self, eviction_unit: int) -> list[int]:
-        """Take away what a block has; return the blocks that are no more."""
+        """Evict the members of a unit; return the units that no longer exist."""
         eviction_units = self._units_of_podgroup[self.podgroups[eviction_unit][0]]
         if self.is_whole[eviction_unit]:
             gone = eviction_units.copy()
@@ -173,13 +188,13 @@ class VictimPool:
         return gone
 
     def _all_inside(self, eviction_unit: int) -> Iterator[int]:
-        """Yield a block, and those inside that are still there."""
+        """Yield a unit, and those inside that still exist."""
         yield eviction_unit
         for one in self._inside.get(eviction_unit, ()):
             yield from self._all_inside(one)
 
     def _remove(self, around: int, step: int) -> None:
-        """Let a block have less, of which a step is lost."""
+        """Remove the members of a step from a unit around it."""
         for member in self.victims[step]:
             del self._left[around][member]
         cpu, memory, gpu = self._totals[around]
@@ -214,13 +229,13 @@ class VictimPool:
         protected = {it for evicted in steps for it in evicted}
         self._put(rows, key, [it for it in found if it not in protected], is_whole=True)
         key = self._key_of(first, 1)
-        for evicted in reversed(_newly_evicted(steps)):  # in line the last one is the first
+        for evicted in reversed(_newly_evicted(steps)):  # the last one is evicted first
             self._put(rows, key, evicted, is_whole=False)
         self._enclose([*reversed(eviction_units)], [*steps, found])
 
     def _enclose(self, eviction_units: Sequence[int], victims_of_units: Sequence[Victims]) -> None:
-        """Let blocks have what others have, that are inside: of these each is before it."""
-        last: dict[Victim, int] = {}  # the last block that has it
+        """Give units the members of those inside them, each of which is before it."""
+        last: dict[Victim, int] = {}  # the last unit that has it
         for eviction_unit, members in zip(eviction_units, victims_of_units, strict=True):
             inside = {last[it]: None for it in members if it in last}
             last.update(dict.fromkeys(members, eviction_unit))
@@ -257,7 +272,7 @@ class VictimPool:
             self.partly_succeeded.add(len(self.eviction_units) - 1)
 
     def _first_request(self, row: int) -> Amounts:
-        """Return what a unit would ask for first of what it has; or else what it cannot spare."""
+        """Return what a PodGroup would request first if evicted; or else what it cannot spare."""
         podgroup, snapshot = self._snapshot.podgroups[row], self._snapshot
         tree, found = podgroup.tree, self._victims_of(row)
         if next(tasks_to_evict(tree), None) is None:
@@ -281,7 +296,7 @@ class VictimPool:
 
 
 class MinRuntimeGuard:
-    """By block: those that are all a unit has, for what is above its minimum may always go."""
+    """Units within a minimum runtime: only whole ones, for elastic pods are not protected."""
 
     def __init__(
         self,
@@ -290,7 +305,7 @@ class MinRuntimeGuard:
         paths: Sequence[Sequence[int]],
         configured: MinRuntime | None,
     ) -> None:
-        """Look at when units began; of a bundle the last one counts."""
+        """Collect when PodGroups began to run; of a JobSet the last one counts."""
         is_needed, queues = configured is not None, snapshot.queues
         configured = configured or MinRuntime()
         self._configured: Final = {
@@ -300,7 +315,7 @@ class MinRuntimeGuard:
         self._resolves_at_leaf: Final = configured.resolves_at_leaf
         self._paths: Final = paths
         self._now: Final = snapshot.now
-        self._running_since: Final[dict[int, dict[int, int]]] = {}  # by queue, by block
+        self._running_since: Final[dict[int, dict[int, int]]] = {}  # by queue, by eviction unit
         self._known: Final[dict[tuple[int, int], dict[int, int]]] = {}
         for eviction_unit, rows in enumerate(pool.podgroups):
             running_since = max(snapshot.podgroups[row].running_since for row in rows)
@@ -312,7 +327,7 @@ class MinRuntimeGuard:
     def protected(
         self, action: Action, reclaimer_queue: int, queues: Iterable[int]
     ) -> dict[int, int]:
-        """Return which blocks of some queues may not go yet for *mine*, and until when."""
+        """Return which units of some queues are protected from a queue, and until when."""
         found: dict[int, int] = {}
         for queue in queues:
             if queue in self._running_since:
@@ -332,7 +347,7 @@ class MinRuntimeGuard:
         return self._known[key]
 
     def _seconds(self, action: Action, reclaimer_queue: int, queue: int) -> int:
-        """Return for how long a queue promises it: what is said nearest above."""
+        """Return the minimum runtime of a queue: the nearest one set from it up."""
         by_queue, default = self._configured[action]
         if action == Action.RECLAIM and not self._resolves_at_leaf:
             queue = below_common_ancestor(self._paths, reclaimer_queue, queue)[1]
@@ -343,10 +358,10 @@ class MinRuntimeGuard:
 
 
 class ReclaimableTotals:
-    """By queue: all that may be taken, by priority as well, and the most of it in one block."""
+    """By queue: all that may be evicted, by priority as well, and the largest PodGroup of it."""
 
     def __init__(self, snapshot: Snapshot, protected: Collection[int]) -> None:
-        """Look at all units but those that are spared."""
+        """Add up all but protected PodGroups."""
         self.all: Final[dict[int, AmountList]] = {}
         self._largest: Final[dict[int, AmountList]] = {}
         self._by_priority: Final[dict[int, dict[int, AmountList]]] = {}
@@ -366,21 +381,21 @@ class ReclaimableTotals:
                 of_one[kind] = max(of_one[kind], amount)
 
     def has_below(self, queue: int, priority: int) -> bool:
-        """Say whether anybody of a queue may lose something whose priority is smaller."""
+        """Say whether a queue has evictable PodGroups of smaller priority."""
         return min(self._by_priority.get(queue, [priority])) < priority
 
     def below(self, queue: int, priority: int, kind: ResourceKind) -> int:
-        """Return what all of a queue may lose whose priority is smaller."""
+        """Return what may be evicted of a queue at smaller priorities."""
         ranked = self._by_priority[queue].items()
         return sum([amounts[kind] for one, amounts in ranked if one < priority])
 
     def reclaimable_bound(
         self, reclaimable: Reclaimable, queues: Collection[int], kind: ResourceKind
     ) -> int:
-        """Return a bound of what some queues may lose of something for one claim, block by block.
+        """Return a bound of what some queues may lose of a kind for one reclaimer.
 
-        What is taken last may be as large as it is; before it, its queue had still too much. If
-        that can only be too much of this kind, no more of it goes than that and one block.
+        The last unit may be as large as it is; before it, its queue still had a surplus. If that
+        is a surplus of this kind alone, no more is lost than the surplus and one unit.
         """
         beside: dict[int, list[int]] = {}
         for queue in queues:
@@ -399,7 +414,7 @@ class ReclaimableTotals:
 
 
 def _is_plain_podset(podgroup: PodGroupInfo) -> bool:
-    """Say whether what a unit keeps to the last is what it would ask for first."""
+    """Say whether what a PodGroup keeps to the last is what it would request first."""
     return (
         not podgroup.owning_jobset
         and isinstance(podgroup.tree, PodSet)
@@ -408,7 +423,7 @@ def _is_plain_podset(podgroup: PodGroupInfo) -> bool:
 
 
 def _unplaced(tree: SubGroupTree) -> SubGroupTree:
-    """Return a unit as it is without a place for any of its pods, as if no others waited."""
+    """Return a tree in which all running pods are pending, and no others."""
     if isinstance(tree, PodSet):
         return replace(
             tree, pending=tree.running_pods, running=0, reserved_places=(), running_pods=()
@@ -419,7 +434,7 @@ def _unplaced(tree: SubGroupTree) -> SubGroupTree:
 def evictable_podgroups(
     podgroups: Sequence[PodGroupInfo], protected: Collection[int]
 ) -> Iterator[Rows]:
-    """Yield the units from which something may be taken, those of a bundle together."""
+    """Yield the PodGroups that may be evicted, those of a JobSet together."""
     jobsets: dict[str, list[int]] = {}
     for row, podgroup in enumerate(podgroups):
         if podgroup.owning_jobset:
@@ -444,7 +459,7 @@ def amounts_of(signatures: Sequence[SchedulingSignature], members: Iterable[Vict
 
 
 def _eviction_steps(podgroup: PodGroupInfo, members: Iterable[Victim]) -> Iterator[Victims]:
-    """Yield what a unit loses step by step, before it loses all: slots alone nobody keeps."""
+    """Yield what a PodGroup loses step by step; it never keeps reserved places alone."""
     by_pod = {member.pod: member for member in members}
     left = {pod for pod in by_pod if pod >= 0}
     has_reserved_places = len(left) < len(by_pod)
@@ -456,7 +471,7 @@ def _eviction_steps(podgroup: PodGroupInfo, members: Iterable[Victim]) -> Iterat
 
 
 def _newly_evicted(steps: Iterable[Victims]) -> list[Victims]:
-    """Return what is lost by each of some steps that was not by one before it."""
+    """Return the members of each step that are in no step before it."""
     evicted: set[Victim] = set()
     found = []
     for members in steps:
@@ -466,7 +481,7 @@ def _newly_evicted(steps: Iterable[Victims]) -> list[Victims]:
 
 
 def victims_of(snapshot: Snapshot) -> Callable[[int], Victims]:
-    """Return what finds the members of a unit."""
+    """Return a function that returns the members of a PodGroup."""
     pods, podgroups = snapshot.pods, snapshot.podgroups
     is_there = (pods.state == PodState.RUNNING) & (pods.podgroup != NONE)
     rows = np.flatnonzero(is_there)
@@ -489,16 +504,3 @@ def victims_of(snapshot: Snapshot) -> Callable[[int], Victims]:
         return tuple(there)
 
     return members
-
-
-class EvictionUnit(NamedTuple):
-    """What somebody may lose at once."""
-
-    queue: int
-    key: PodGroupKey  # the place of its unit among those of its queue that wait for a turn
-    amounts: Amounts
-    priority: int = 0  # the largest of its units
-    first_requests: tuple[
-        Amounts, ...
-    ] = ()  # what is asked for first of it, if it is to be had back
-    is_jobset: bool = False  # it goes whole, and nothing less of it could

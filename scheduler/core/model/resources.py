@@ -31,6 +31,18 @@ __all__ = [
 ]
 
 
+UNBOUND: Final = -1  # of quotas and limits
+NONE: Final = -1  # no row
+SUM_MOST: Final = 2**60
+_LOW: Final = 25
+_MASK: Final = 2**_LOW - 1
+_SAFE: Final = 2**62  # what one column cannot pass as it is
+Bools: TypeAlias = NDArray[np.bool_]
+Floats: TypeAlias = NDArray[np.float64]
+Ints: TypeAlias = NDArray[np.int64]
+Amounts: TypeAlias = tuple[int, int, int]  # by ResourceKind
+
+
 class ResourceKind(IntEnum):
     """What queues share: the columns of their arrays."""
 
@@ -40,14 +52,6 @@ class ResourceKind(IntEnum):
 
 
 RESOURCE_KINDS: Final = tuple(ResourceKind)
-
-
-UNBOUND: Final = -1  # of quotas and limits
-NONE: Final = -1  # no row
-Bools: TypeAlias = NDArray[np.bool_]
-Floats: TypeAlias = NDArray[np.float64]
-Ints: TypeAlias = NDArray[np.int64]
-Amounts: TypeAlias = tuple[int, int, int]  # by ResourceKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +64,6 @@ class ResourceColumns:
     cpu: int
     pods: int
     gpus: tuple[int, ...]  # whole devices, in thousandths
-
-
-SUM_MOST: Final = 2**60
-_LOW: Final = 25
-_MASK: Final = 2**_LOW - 1
-_SAFE: Final = 2**62  # what one column cannot pass as it is
 
 
 def sums(rows: Ints, amounts: Ints, counts: Ints, size: int) -> Ints:

@@ -19,6 +19,9 @@ __all__ = [
 ]
 
 
+AmountList: TypeAlias = list[int]  # by Kind
+
+
 class UnevictableUsage(NamedTuple):
     """What preemptible PodGroups of a queue have that cannot be evicted."""
 
@@ -127,9 +130,6 @@ def _path(parent: tuple[int, ...], queue: int) -> tuple[int, ...]:
         path.append(queue)
         queue = parent[queue]
     return tuple(path)
-
-
-AmountList: TypeAlias = list[int]  # by Kind
 
 
 def allocated_by_podgroup(snapshot: Snapshot) -> tuple[list[AmountList], list[int]]:

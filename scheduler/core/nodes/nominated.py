@@ -25,6 +25,10 @@ __all__ = [
 ]
 
 
+_NON_PREEMPTIBLE_PRIORITY: Final = 2**63  # of non-preemptible PodGroups: no other is larger
+NominationAccess = tuple[int, int]  # a queue and a priority
+
+
 class NominatedPodGroups:
     """The pending PodGroups of whose next pods each has a nominated node."""
 
@@ -76,10 +80,6 @@ class NominatedPodGroups:
         return 1 if self._pending_below[queue] > 0 else 2
 
 
-_NON_PREEMPTIBLE_PRIORITY: Final = 2**63  # of non-preemptible PodGroups: no other is larger
-NominationAccess = tuple[int, int]  # a queue and a priority
-
-
 class _Nomination(NamedTuple):
     row: int
     attempt_index: int  # 0 for the next attempt; each later pod is one
@@ -103,7 +103,7 @@ class NominatedCapacity:
         return bool(self._nominations)
 
     def reserve(self, podgroups: Iterable[tuple[int, Sequence[SignatureRuns]]]) -> None:
-        """Reserve what is nominated for PodGroups, by the signatures of their attempts, if it fits."""
+        """Reserve what is nominated for PodGroups, by signatures of attempts; each that fits."""
         self._reserve(
             [
                 self._nomination(row, attempt_index, signatures)

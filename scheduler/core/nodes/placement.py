@@ -126,7 +126,7 @@ class Placer:
         )
 
     def reserve(self, tasks: Tasks) -> list[tuple[int, int, int]] | None:
-        """Place pods that do not exist; return task indexes, nodes and numbers if all of them fit."""
+        """Place pods that do not exist; return task indexes, nodes and numbers if all fit."""
         placements = self._place_all(tasks, AssignedTasks())
         return (
             None
@@ -186,7 +186,7 @@ class Placer:
     def _pipeline_together(
         self, podgroup: int, tasks: Tasks, assigned: AssignedTasks, placements: list[_PlacedPods]
     ) -> list[_PlacedPods]:
-        """Let all pods wait if one does, unless the PodGroup is satisfied without those that wait."""
+        """Let all pods wait if one does, unless the PodGroup is satisfied without it."""
         tree = self.statement.snapshot.podgroups[podgroup].tree
         if podgroup not in self._allocated_now:
             has_running = self.statement.snapshot.podgroups[

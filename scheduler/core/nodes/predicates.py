@@ -235,13 +235,17 @@ STATIC_PREDICATES: Final[tuple[tuple[FitErrorReason, StaticPredicate], ...]] = (
 DYNAMIC_PREDICATES: Final[
     tuple[tuple[FitErrorReason, Callable[[SchedulingSignature], bool], DynamicPredicate], ...]
 ] = (
-    (FitErrorReason.CLAIM, lambda shape: bool(shape.rwo_claims or shape.rwop_claims), _claims_free),
-    (FitErrorReason.PORT, lambda shape: bool(shape.conflicting_ports), _ports_free),
-    (FitErrorReason.AFFINITY, lambda shape: bool(shape.affinity), _affinity_satisfied),
+    (
+        FitErrorReason.CLAIM,
+        lambda signature: bool(signature.rwo_claims or signature.rwop_claims),
+        _claims_free,
+    ),
+    (FitErrorReason.PORT, lambda signature: bool(signature.conflicting_ports), _ports_free),
+    (FitErrorReason.AFFINITY, lambda signature: bool(signature.affinity), _affinity_satisfied),
     (
         FitErrorReason.ANTI_AFFINITY,
-        lambda shape: bool(shape.anti_affinity or shape.existing_anti_affinity),
+        lambda signature: bool(signature.anti_affinity or signature.existing_anti_affinity),
         _anti_affinity_satisfied,
     ),
-    (FitErrorReason.SPREAD, lambda shape: bool(shape.spread_constraints), _evenly_spread),
+    (FitErrorReason.SPREAD, lambda signature: bool(signature.spread_constraints), _evenly_spread),
 )

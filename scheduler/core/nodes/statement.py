@@ -66,7 +66,7 @@ class Statement:
         return self._requests[signature][1]
 
     def anti_affinity_of(self, signature: SchedulingSignature) -> list[AntiAffinityGroup]:
-        """Return the selectors that pods exclude, and the terms that exclude them, by topology key."""
+        """Return the selectors that pods exclude, and the terms that exclude them, by key."""
         known = self._anti_affinity.get(id(signature))
         if known is None:
             known = self._anti_affinity[id(signature)] = (

@@ -62,7 +62,7 @@ def _siblings(queues: SnapshotQueues, rows: list[int], kind: ResourceKind) -> Si
 
 
 def divide(amount: int, siblings: SiblingQueues, granularity: int = 1) -> list[int]:
-    """Return the share of each queue in an amount, in multiples of the granularity where possible."""
+    """Return the share of each queue in an amount, in multiples of *granularity* if possible."""
     quota, demand = siblings.quota, siblings.demand
     share = [min(amount if most == UNBOUND else most, demand[q]) for q, most in enumerate(quota)]
     left = amount - sum(share)

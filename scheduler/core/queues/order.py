@@ -22,16 +22,16 @@ PodGroupKey: TypeAlias = tuple[int, ...]  # its last number is the row of the Po
 QueueKey: TypeAlias = tuple[float, ...]
 
 
+_SHARE_INDEX: Final = 4  # the place in a key of the dominant share with the request
+_NEXT_TO_NOTHING: Final = np.array([1e-3, 1e-3, 1.0])  # where the share is zero; by ResourceKind
+
+
 class AllocatedByQueue(Protocol):
     """The allocated amounts by queue."""
 
     def __getitem__(self, queue: int, /) -> list[int]:
         """Return what is allocated to one queue."""
         ...
-
-
-_SHARE_INDEX: Final = 4  # the place in a key of the dominant share with the request
-_NEXT_TO_NOTHING: Final = np.array([1e-3, 1e-3, 1.0])  # where the share is zero; by ResourceKind
 
 
 class QueueOrder:

@@ -151,7 +151,7 @@ class Reclaimable:
         return {q for q in compared if any(has[q][k] and share[q][k] == math.inf for k in kinds)}
 
     def compared_queues(self, queue: int) -> tuple[int, int]:
-        """Return the claimant's and another queue just below the one they have in common."""
+        """Return the reclaimer's and another queue, each just below their common ancestor."""
         if queue not in self._pairs:
             self._pairs[queue] = below_common_ancestor(
                 self.usage.paths, self.reclaimer.queue, queue

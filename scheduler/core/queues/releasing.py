@@ -94,8 +94,8 @@ class ReleasingPods:
             is None
         ):
             return True
-        for row, kind, amount in taken:
-            row[kind] += amount
+        for uncovered, kind, amount in taken:
+            uncovered[kind] += amount
         return False
 
     def cover(self, row: int, placed: PodGroupAllocation, *, with_reserved_places: bool) -> None:
