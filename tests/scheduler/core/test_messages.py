@@ -1,4 +1,4 @@
-"""Why a unit waits, in one sentence with numbers, and what would change it."""
+"""Why a PodGroup waits, in one sentence with numbers, and what would change it."""
 
 from dataclasses import replace
 from typing import Any, Final
@@ -27,7 +27,7 @@ CPU, MEMORY, POD, GPU = range(4)
 
 
 def snapshot() -> Snapshot:
-    """Return four nodes, two queues and some shapes."""
+    """Return four nodes, two queues and some signatures."""
     node = SnapshotNode(labels=(0,) * 2, taints=(True,) * 4)
     build = Builder(nodes=[node] * 4, queues=[SnapshotQueue("department"), SnapshotQueue("team")])
     build.signature_row(signature(gpu=8, cpu=0.5, memory=1.5))
@@ -336,7 +336,7 @@ def test_one_node_is_one() -> None:
     assert "1000 nvidia.com/mig-1g.5gb. Of 1 node 1 is too small" in report
 
 
-def test_gpus_of_two_makers_are_told_apart() -> None:
+def test_gpus_of_two_vendors_are_named_apart() -> None:
     """A pod for one does not run on the other."""
     two = Builder(nodes=[SnapshotNode()])
     two.signature_row(signature(gpu=1))
@@ -366,7 +366,7 @@ def test_every_obstacle_has_words(fit_error_reason: FitErrorReason) -> None:
 
 
 @pytest.mark.parametrize("reason", UnschedulableReason)
-def test_every_verdict_has_a_title(reason: UnschedulableReason) -> None:
+def test_every_reason_has_a_title(reason: UnschedulableReason) -> None:
     """A word as Kubernetes writes reasons, and a sentence even where nothing else is known."""
     assert reason.title.isalpha()
     assert reason.title[0].isupper()

@@ -39,7 +39,7 @@ def sentences(answer: Plan) -> str:
 def sentence_of(
     snapshot: Snapshot, podgroup: int = 8, policies: Policies = POLICIES
 ) -> tuple[str, str]:
-    """Return the verdict on a unit, and what is said of it beyond its numbers."""
+    """Return the reason on a PodGroup, and what is said of it beyond its numbers."""
     (one,) = [it for it in plan(snapshot, policies).rejections if it.podgroup == podgroup]
     return one.reason.title, rejection_message(snapshot, one).partition(" free. ")[2]
 
@@ -74,7 +74,7 @@ def test_the_end_of_time_is_reported() -> None:
 
 
 def test_a_preemption_delay_without_effect_is_not_reported() -> None:
-    """A unit of A may take nothing, now or later: its verdict is what it was."""
+    """A PodGroup of A may take nothing, now or later: its reason is what it was."""
     assert sentence_of(lent(queue="a", preemption_delay_until=100).snapshot()) == ("NoCapacity", "")
 
 
@@ -128,7 +128,7 @@ def test_who_has_lost_all_step_by_step_has_nothing() -> None:
 
 
 def eviction_failure(**more: Any) -> Builder:
-    """Return what is lent, three of it to units that keep it for one reason each."""
+    """Return what is lent, three of it to PodGroups that keep it for one reason each."""
     builder = Builder(
         [SnapshotNode(gpu=4)],
         [SnapshotQueue("a", reclaim_min_runtime_s=100), SnapshotQueue("b", quota=4)],
@@ -182,7 +182,7 @@ def test_a_budget_that_lets_one_go_is_reported_to_who_needs_two() -> None:
 
 
 def test_who_is_not_asked_keeps_nothing() -> None:
-    """In preempt a unit that matters more stays for that, and no other reason is told."""
+    """In preempt a PodGroup that matters more stays for that, and no other reason is told."""
     builder = Builder([SnapshotNode(gpu=1)], [SnapshotQueue("a", quota=8)])
     builder.running_podgroup(
         [0], ONE, priority=60, non_evictable_reason="Kueue suspends and resumes it"
@@ -194,7 +194,7 @@ def test_who_is_not_asked_keeps_nothing() -> None:
 
 
 def test_a_preemptor_has_no_failure() -> None:
-    """And of units that have nothing nobody says that they stay."""
+    """And of PodGroups that have nothing nobody says that they stay."""
     snapshot = eviction_failure().snapshot(now=1000)
     assert sentences(plan(snapshot, POLICIES)) == "3→4"
     builder = Builder([SnapshotNode(gpu=1)], [SnapshotQueue("a"), SnapshotQueue("b", quota=1)])
@@ -224,7 +224,7 @@ def test_who_cannot_be_preempted_is_reported() -> None:
 
 
 def test_who_is_on_his_way_keeps_his_place() -> None:
-    """Nothing of him is there but his slots."""
+    """Nothing of him is there but his reserved places."""
     builder = Builder([SnapshotNode(gpu=1)], [SnapshotQueue("a"), SnapshotQueue("b", quota=1)])
     reserved_place = ReservedPlace(0, builder.signature_row(ONE), ReservationCause.MOVE)
     podset = PodSet(
@@ -254,7 +254,7 @@ def test_a_rate_limit_is_reported() -> None:
     [(0, 50, False), (2, 50, True), (0, 60, True)],
     ids=["no claim", "a claim", "a larger priority"],
 )
-def test_who_could_reclaim_nothing_is_not_told_a_rate_limit(
+def test_a_rate_limit_is_not_reported_if_nothing_could_be_reclaimed(
     quota: int, priority: int, is_named: bool
 ) -> None:
     """It would not help to wait for that minute."""

@@ -1,4 +1,4 @@
-"""Why a unit waits that would pass a limit or a quota, and to what that has to rise."""
+"""Why a PodGroup waits that would pass a limit or a quota, and to what that has to rise."""
 
 from dataclasses import replace
 from typing import Any, Final

@@ -283,17 +283,17 @@ PLANS: list[Case[Scene, list[str]]] = [
         ["0: ~0 ~0", "1 ExceedsLimit"],
     ),
     Case(
-        "a pod takes its slot",
+        "a pod takes its reserved place",
         Scene([FULL], [PodGroupCase(1, reserved_places=((0, GPU),))]),
         ["0: 0!"],
     ),
     Case(
-        "who takes its slot has it already",
+        "who takes its reserved place has it already",
         Scene([FULL], [PodGroupCase(1, reserved_places=((0, GPU),))], bound(limit=1, allocated=1)),
         ["0: 0!"],
     ),
     Case(
-        "a pod that is larger than its slot takes the difference",
+        "a pod that is larger than its reserved place takes the difference",
         Scene(
             [SnapshotNode(gpu=2, used_gpu=1)],
             [PodGroupCase(1, TWO, reserved_places=((0, GPU),))],
@@ -302,14 +302,14 @@ PLANS: list[Case[Scene, list[str]]] = [
         ["0 ExceedsLimit"],
     ),
     Case(
-        "no room for others is none for who has a slot no longer",
+        "no room for others is none for who has a reserved place no longer",
         Scene(
             [FULL], [PodGroupCase(1), PodGroupCase(1, reserved_places=((0, GPU),)), PodGroupCase(1)]
         ),
         ["1: 0!", "0 NoCapacity", "2 NoCapacity"],
     ),
     Case(
-        "slots that are given up may make room again",
+        "reserved places that are given up may make room again",
         Scene(
             [SnapshotNode(gpu=2, used_gpu=2)],
             [PodGroupCase(1), PodGroupCase(1, reserved_places=((0, TWO),)), PodGroupCase(1)],
@@ -338,7 +338,7 @@ def test_plans(case: Case[Scene, list[str]]) -> None:
 
 
 def test_incomplete_podsets_are_reported() -> None:
-    """Leaf by leaf: how many there are, how many are needed."""
+    """PodSet by PodSet: how many pods exist, how many are needed."""
     build = Builder(nodes=EIGHT)
     first = PodSet("driver", 1, build.waiting_pods(1, GPU))
     second = PodSet("worker", 6, build.waiting_pods(2, GPU), running=1, succeeded=1, gated=1)
@@ -363,7 +363,7 @@ def test_what_can_never_join_is_reported() -> None:
 
 
 def test_nothing_is_reserved_for_what_is_not_needed() -> None:
-    """A unit that runs and has its minimum is left alone, though a sub-group is not complete."""
+    """A running PodGroup with its minimum is left alone, though a sub-group is not complete."""
     build = Builder(nodes=EIGHT)
     row = build.signature_row(GPU)
     first, second = PodSet("a", 1, running=1), PodSet("b", 1, expected=1, expected_signature=row)
@@ -404,7 +404,7 @@ def test_a_prefilter_failure_is_reported_as_it_is() -> None:
 
 
 def test_lack_of_room_is_reported_with_numbers() -> None:
-    """How far it got; equal units have the same ones."""
+    """How far it got; equal PodGroups have the same ones."""
     got = plan(
         Scene([SnapshotNode(gpu=2)], [PodGroupCase(3), PodGroupCase(3)]).snapshot(), POLICIES
     ).rejections
@@ -417,7 +417,7 @@ def test_lack_of_room_is_reported_with_numbers() -> None:
 
 
 def test_what_was_done_is_counted() -> None:
-    """A unit that grows is admitted twice."""
+    """A PodGroup that grows is admitted twice."""
     got = plan(
         Scene([SnapshotNode(gpu=2)], [PodGroupCase(3, minimum=1), PodGroupCase(1)]).snapshot(),
         POLICIES,
@@ -427,7 +427,7 @@ def test_what_was_done_is_counted() -> None:
 
 
 def test_what_is_not_to_be_done_is_not_done() -> None:
-    """Without allocate a unit that has room is not bound, and keeps its room from the others."""
+    """Without allocate a PodGroup that fits is not bound, and keeps its room from others."""
     policies = build_policies(PolicySelection(actions={"allocate": False}))
     got = plan(
         Scene(

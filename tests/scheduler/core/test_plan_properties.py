@@ -44,7 +44,7 @@ def test_a_plan_keeps_what_must_hold(snapshot: Snapshot, packs: bool) -> None:
 @many
 @given(snapshots())
 def test_nobody_is_sent_where_it_cannot_run(snapshot: Snapshot) -> None:
-    """Labels, taints, faults and size hold for all, whoever has a slot there."""
+    """Labels, taints, faults and size hold for all, whoever has a reserved place there."""
     for allocation in plan(snapshot, POLICIES).allocations:
         for pod, node in (*allocation.binds, *allocation.nominations):
             assert _can_take(snapshot, node, snapshot.signatures[snapshot.pods.signature[pod]])
@@ -71,7 +71,7 @@ def _can_take(snapshot: Snapshot, node: int, one: SchedulingSignature) -> bool:
 @many
 @given(snapshots())
 def test_everybody_who_waits_hears_something(snapshot: Snapshot) -> None:
-    """Each pod that waits is placed, or its unit is told why not."""
+    """Each pod that waits is placed, or its PodGroup is told why not."""
     got = plan(snapshot, POLICIES)
     placed = {pod for it in got.allocations for pod, _ in (*it.binds, *it.nominations)}
     rejected = [it.podgroup for it in got.rejections]
@@ -138,7 +138,7 @@ def test_a_plan_that_was_carried_out_leaves_nothing_to_do(snapshot: Snapshot) ->
 @some
 @given(snapshots())
 def test_a_failure_leaves_no_trace(snapshot: Snapshot) -> None:
-    """Once it has been counted, the ledger is as it was, bit for bit."""
+    """Once it has been counted, the statement is as it was, bit for bit."""
     statement = Statement(snapshot)
     placer = Placer(statement, POLICIES)
     for row, podgroup in enumerate(snapshot.podgroups):

@@ -1,4 +1,4 @@
-"""Turns in rounds: what one unit's failure says of others, and what is told at the end."""
+"""Turns in rounds: what one PodGroup's failure says of others, and what is told at the end."""
 
 from dataclasses import replace
 from typing import Final
@@ -22,13 +22,13 @@ FAST: Final = ((((LabelRequirement(0, frozenset({0})),)),),)
 
 
 def mixed(build: Builder, first: SchedulingSignature, second: SchedulingSignature) -> int:
-    """Add a unit of two pods that differ."""
+    """Add a PodGroup of two pods that differ."""
     pods = (*build.waiting_pods(1, first), *build.waiting_pods(1, second))
     return build.podgroup(PodSet("a", 2, pods))
 
 
 def of(plan_result: Plan, podgroup: int) -> Rejection:
-    """Return why a unit waits."""
+    """Return why a PodGroup waits."""
     return next(it for it in plan_result.rejections if it.podgroup == podgroup)
 
 
@@ -61,7 +61,7 @@ def test_reasons_are_true_of_the_end() -> None:
 
 
 def test_a_podgroup_that_grows_after_a_failure_has_no_reason() -> None:
-    """A verdict goes when the unit gets what it lacked."""
+    """A reason goes when the PodGroup gets what it lacked."""
     build = Builder([SnapshotNode(gpu=2, used_gpu=2)])
     build.uniform_podgroup(1, signature(gpu=1))
     row = build.signature_row(signature(gpu=2))
@@ -102,7 +102,7 @@ def test_reserved_places_alone_are_taken_by_nobody() -> None:
 
 
 def test_nothing_is_bound_beside_reserved_places_that_wait_for_room() -> None:
-    """The slots were promised what is being released, and it is not there yet."""
+    """The reserved places wait for what is being released."""
     build = Builder([SnapshotNode(gpu=3, used_gpu=3), SnapshotNode(gpu=1)])
     row = build.signature_row(signature(gpu=1))
     reserved_places = (ReservedPlace(0, row, ReservationCause.ANTICIPATED),) * 2
@@ -113,7 +113,8 @@ def test_nothing_is_bound_beside_reserved_places_that_wait_for_room() -> None:
     build.podgroup(SubGroupSet("", 2, (PodSet("launcher", 1, launcher), workers)), is_kept=True)
     snapshot = build.snapshot()
     idle, releasing = snapshot.nodes.idle.copy(), snapshot.nodes.releasing.copy()
-    idle[0, 3], releasing[0, 3] = -2000, 2000  # the slots are charged, the others not yet gone
+    # The reserved places are charged, and the evicted pods are not gone yet.
+    idle[0, 3], releasing[0, 3] = -2000, 2000
     nominated = build.snapshot(nodes=replace(snapshot.nodes, idle=idle, releasing=releasing))
 
     (backed,), (pipelined,) = (plan(it, POLICIES).allocations for it in (snapshot, nominated))

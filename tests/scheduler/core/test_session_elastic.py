@@ -1,4 +1,4 @@
-"""A unit that runs and may have no more than it needs (rule 8a)."""
+"""A PodGroup that runs and may have no more than it needs (rule 8a)."""
 
 from typing import Final
 
@@ -21,7 +21,7 @@ PREFILTER_FAILURE: Final = PreFilterFailure(
 
 
 def answer(running: int, waiting: int, minimum: int, *, free: int = 8) -> Plan:
-    """Plan for a unit of one leaf that may not grow."""
+    """Plan for a PodGroup of one PodSet that may not grow."""
     builder = Builder([SnapshotNode(gpu=running + free)])
     row = builder.signature_row(ONE)
     for _ in range(running):
@@ -34,7 +34,7 @@ def answer(running: int, waiting: int, minimum: int, *, free: int = 8) -> Plan:
     return plan(builder.snapshot(), POLICIES)
 
 
-# pods that run, that wait, that are needed -> how many are bound, and the verdict on the rest
+# pods that run, that wait, that are needed -> how many are bound, and the reason on the rest
 ONES: list[Case[tuple[int, int, int], tuple[int, str]]] = [
     Case("it has what it needs", (2, 2, 2), (0, "ForbiddenQueue")),
     Case("it lacks one", (1, 1, 2), (1, "")),
@@ -63,7 +63,7 @@ def test_it_is_reported_what_keeps_it_from_being_whole() -> None:
 
 
 def two_podsets(minimum: int, reserved_places: tuple[ReservedPlace, ...]) -> Plan:
-    """Plan for a unit whose first leaf runs, and a pod of whose second one waits."""
+    """Plan for a PodGroup whose first PodSet runs, and a pod of whose second one waits."""
     builder = Builder([SnapshotNode(gpu=8)])
     row = builder.signature_row(ONE)
     builder.pod_on_node(0, row)
@@ -82,7 +82,7 @@ def two_podsets(minimum: int, reserved_places: tuple[ReservedPlace, ...]) -> Pla
 
 
 def test_a_podset_that_is_needed_comes() -> None:
-    """All leaves have to be there."""
+    """All PodSets have to be there."""
     assert len(two_podsets(2, ()).allocations) == 1
 
 

@@ -10,7 +10,7 @@ def test_the_more_important_comes_first() -> None:
 
 
 def unit(important: int) -> PodGroupInfo:
-    """Return a unit."""
+    """Return a PodGroup."""
     return PodGroupInfo("it", 0, important, is_preemptible=True, tree=PodSet("a", 1))
 
 

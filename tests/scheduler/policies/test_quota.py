@@ -1,4 +1,4 @@
-"""What a unit may have of its queue, and of all queues above."""
+"""What a PodGroup may have of its queue, and of all queues above."""
 
 from typing import NamedTuple
 
@@ -75,7 +75,7 @@ def usage(given: Given, bound: str) -> Usage:
 
 
 def unit(*, is_preemptible: bool) -> PodGroupInfo:
-    """Return a unit of the team."""
+    """Return a PodGroup of the team."""
     return PodGroupInfo("it", 1, 50, is_preemptible, PodSet("a", 1))
 
 

@@ -147,7 +147,7 @@ def counted(policies: Policies) -> tuple[int, int, int]:
 # plugins that are off -> how many scores, orders and quotas are left
 WITHOUT: list[Case[tuple[str, ...], tuple[int, int, int]]] = [
     Case("none", (), (4, 2, 3)),
-    Case("the promised node", ("nominatednode",), (3, 2, 3)),
+    Case("the nominated node", ("nominatednode",), (3, 2, 3)),
     Case("placement", ("nodeplacement",), (3, 2, 3)),
     Case("priority", ("priority",), (4, 1, 3)),
     Case("bounds", ("proportion",), (4, 2, 0)),

@@ -90,15 +90,15 @@ def elastic() -> Builder:
 
 
 def jobset(**more: Any) -> Builder:
-    """Return a JobSet of two units, each on a node of its own, and who needs a node."""
+    """Return a JobSet of two PodGroups, each on a node of its own, and who needs a node."""
     builder = cluster()
     builder.running_podgroup([0], ONE, owning_jobset="j")
     builder.running_podgroup([1], ONE, owning_jobset="j", **more)
     return waiting(builder)
 
 
-def leaves(*, mixed: bool = False, older: bool = False) -> Builder:
-    """Return a unit of two leaves that ask for different things, and who needs its node."""
+def two_podsets(*, mixed: bool = False, older: bool = False) -> Builder:
+    """Return a PodGroup of two PodSets that ask for different things, and who needs its node."""
     builder = cluster()
     small, large = builder.signature_row(ONE), builder.signature_row(TWO)
     builder.pod_on_node(0, small)
@@ -125,7 +125,7 @@ def pair(**more: Any) -> Builder:
 
 
 def changed(**more: Any) -> Builder:
-    """Return the same, with something about the one unit changed."""
+    """Return the same, with something about the one PodGroup changed."""
     builder = pair()
     builder.podgroups[0] = replace(builder.podgroups[0], **more)
     return builder
@@ -150,7 +150,7 @@ def crowd(count: int) -> Builder:
 
 
 def lacking() -> Builder:
-    """Return a unit that grows by another leaf: its own pod that is there is not moved for it."""
+    """Return a PodGroup that grows by another PodSet: its own running pod is not relocated."""
     builder = cluster()
     builder.pod_on_node(0, builder.signature_row(ONE))
     there = PodSet("a", 1, running=1, running_pods=(0,))
@@ -192,9 +192,9 @@ PLANS: list[Case[Builder, str]] = [
     Case("what can be spared moves as well", elastic(), "0→1x2+1x1:2"),
     Case("a JobSet moves whole", jobset(), "0→1x1:2 1→1x1:2"),
     Case("or not at all", jobset(is_preemptible=False), ""),
-    Case("leaf by leaf", leaves(), "0→1x1+1x1:2"),
-    Case("not with mixed leaves", leaves(mixed=True), ""),
-    Case("not leaf by leaf, beside an older attempt", leaves(older=True), ""),
+    Case("PodSet by PodSet", two_podsets(), "0→1x1+1x1:2"),
+    Case("not with mixed leaves", two_podsets(mixed=True), ""),
+    Case("not PodSet by PodSet, beside an older attempt", two_podsets(older=True), ""),
     Case("who has a place elsewhere", pinned(), "0→1x1:2"),
     Case("who may be preempted", pair(), "0→1x1:2"),
     Case("not who may not be", pair(is_preemptible=False), ""),
@@ -207,7 +207,7 @@ PLANS: list[Case[Builder, str]] = [
     Case("not who will not come back", changed(has_running=False), ""),
     Case("not beside an older attempt", with_older(), ""),
     Case("there must be room in sum", waiting(scattered(FOUR, ONE)), ""),
-    Case("nobody fits where the claimant lies", waiting(scattered(TWO, TWO, TWO)), ""),
+    Case("nobody fits where the preemptor lies", waiting(scattered(TWO, TWO, TWO)), ""),
     Case("who cannot be preempted moves nobody", waiting(scattered(), is_preemptible=False), ""),
     Case("nobody is moved for himself", lacking(), ""),
     Case("sixteen are looked at", crowd(16), " ".join(f"{i}→1x1:17" for i in range(15, -1, -1))),
@@ -262,7 +262,7 @@ def test_who_minds_his_neighbours_stays(one: SchedulingSignature) -> None:
 
 
 def test_nobody_is_moved_away_from_who_wants_to_be_near() -> None:
-    """The one that is chosen by the claimant's affinity stays, and the other is moved."""
+    """The one that is chosen by the preemptor's affinity stays, and the other is moved."""
     builder = cluster()
     builder.running_podgroup([0], replace(ONE, matched_selectors=(0,)))
     builder.running_podgroup([1], ONE)
@@ -346,7 +346,7 @@ def test_a_queue_at_its_limit_gets_nothing_by_relocating_others() -> None:
 
 
 def test_equals_are_not_tried_again() -> None:
-    """A claim that failed fails for equal units as long as nobody was placed."""
+    """A claim that failed fails for equal PodGroups as long as nobody was placed."""
     builder = scattered(TWO, ONE, TWO)
     for _ in range(5):
         waiting(builder)

@@ -46,7 +46,7 @@ def borrowed(count: int = 8, *others: SnapshotQueue, **more: Any) -> Builder:
 
 
 def waiting(builder: Builder, *gangs: tuple[int, Any], queue: str = "b", **more: Any) -> Builder:
-    """Let gangs wait: how many pods of which shape."""
+    """Let gangs wait: how many pods of which signature."""
     for number, one in gangs:
         builder.uniform_podgroup(number, one, queue=queue, **more)
     return builder
@@ -273,7 +273,7 @@ def test_a_placement_that_could_be_is_made() -> None:
 
 
 def test_equal_reclaimers_with_other_reserved_places_are_others() -> None:
-    """The slot of one is where nobody goes, and that of the other where somebody does."""
+    """The reserved place of one is where nobody goes, and that of the other where somebody does."""
     builder = cluster(A, SnapshotQueue("b", quota=16), nodes=2)
     builder.running_podgroup([0], signature(gpu=7), queue="a", is_preemptible=False)
     builder.running_podgroup([1], signature(gpu=5), queue="a", is_preemptible=False)

@@ -27,7 +27,7 @@ def cluster(*queues: SnapshotQueue) -> Builder:
 
 
 def short(builder: Builder, count: int = 2, *, waiting: int = 0, **more: Any) -> Builder:
-    """Add a unit with so many pods, of which it needs one more; it is stale unless it says so."""
+    """Add a PodGroup with so many pods that needs one more; it is stale unless *more* says so."""
     builder.running_podgroup([0] * count, ONE, minimum=count + 1, **{"stale_at": 0, **more})
     if waiting:
         podgroup = builder.podgroups.pop()
@@ -38,21 +38,21 @@ def short(builder: Builder, count: int = 2, *, waiting: int = 0, **more: Any) ->
 
 
 def jobset(**more: Any) -> Builder:
-    """Return a JobSet of two units, one of which is stale."""
+    """Return a JobSet of two PodGroups, one of which is stale."""
     builder = cluster()
     builder.running_podgroup([0], ONE, owning_jobset="j", **more)
     return short(builder, owning_jobset="j")
 
 
 def claimed() -> Builder:
-    """Return a short unit of a queue that has borrowed, and who takes the room back."""
+    """Return a short PodGroup of a queue that has borrowed, and who takes the room back."""
     builder = short(cluster(SnapshotQueue("a"), SnapshotQueue("b", quota=8)), 8, queue="a")
     builder.uniform_podgroup(1, EIGHT, queue="b")
     return builder
 
 
 def described(answer: Plan) -> str:
-    """Return who goes: units and pods, and for whom."""
+    """Return who goes: PodGroups and pods, and for whom."""
     return " ".join(f"{it.podgroups}:{len(it.pods)}:{it.preemptor}" for it in answer.evictions)
 
 

@@ -95,7 +95,7 @@ def test_a_jobset_counts_whole(allowed: int, want: str) -> None:
 
 @pytest.mark.parametrize(("allowed", "want"), [(1, "0:1→1"), (2, "0:1→1 0:1→1"), (0, "")])
 def test_step_by_step(allowed: int, want: str) -> None:
-    """What an elastic unit has on top; its last block has those pods as well, and counts once."""
+    """Elastic pods of a PodGroup; its last eviction unit has them as well, and they count once."""
     builder = Builder([SnapshotNode(gpu=4)], [SnapshotQueue("a"), SnapshotQueue("b", quota=4)])
     builder.running_podgroup([0] * 4, ONE, queue="a", minimum=1)
     builder.uniform_podgroup(max(allowed, 1), ONE, queue="b")

@@ -68,7 +68,7 @@ def test_others_go_instead() -> None:
     assert lost(builder) == "6:1"
 
 
-def test_a_promise_of_the_one_action_is_none_of_the_other() -> None:
+def test_each_action_has_its_own_minimum_runtime() -> None:
     """What others of the queue may not take, another queue may."""
     assert lost(lent(SnapshotQueue("a", preempt_min_runtime_s=100), running_since=1000)) == "7:1"
 
@@ -88,7 +88,7 @@ def test_preempt(seconds: int, want: str) -> None:
 
 
 def test_what_comes_on_top_goes_anyway() -> None:
-    """An elastic unit keeps its minimum, and nobody gets what that would have to go for."""
+    """An elastic PodGroup keeps its minimum, and nobody gets what that would have to go for."""
     builder = Builder(
         [SnapshotNode()],
         [SnapshotQueue("a", reclaim_min_runtime_s=100), SnapshotQueue("b", quota=8)],
@@ -112,7 +112,7 @@ def test_one_of_a_jobset_keeps_all() -> None:
 
 
 TREE: Mapping[str, str] = {"x": "", "y": "x", "a": "y", "z": "x", "b": "z", "c": "y", "d": ""}
-HAS_QUOTA = {"b": "xzb", "c": "xyc", "d": "d"}  # who has the quota that the unit claims
+HAS_QUOTA = {"b": "xzb", "c": "xyc", "d": "d"}  # who has the quota that the PodGroup claims
 _HOUR = {"defaultReclaimMinRuntime": "1h"}
 _AT_LEAF = {"reclaimResolveMethod": "queue"}
 
@@ -132,15 +132,15 @@ CONFIGURED: list[Case[tuple[dict[str, int], str, dict[str, str]], bool]] = [
     Case("another top, what the top says", ({"x": 100}, "d", {}), True),
     Case("another top, what is below it", ({"y": 100, "a": 100}, "d", _HOUR | {}), True),
     Case("another top, and only below it is said", ({"y": 100, "a": 100}, "d", {}), False),
-    Case("the leaf says none, the site an hour", ({"a": 0}, "b", _HOUR | _AT_LEAF), False),
-    Case("from the leaf up", ({"x": 100}, "b", _AT_LEAF), True),
+    Case("the leaf queue says none, the site an hour", ({"a": 0}, "b", _HOUR | _AT_LEAF), False),
+    Case("from the leaf queue up", ({"x": 100}, "b", _AT_LEAF), True),
     Case("who claims is not asked", ({"b": 100, "z": 100}, "b", {}), False),
 ]
 
 
 @pytest.mark.parametrize("case", CONFIGURED, ids=ids)
 def test_who_is_asked(case: Case[tuple[dict[str, int], str, dict[str, str]], bool]) -> None:
-    """Just below where the ways part and up, or from the leaf up; then the site."""
+    """From just below the common ancestor up, or from the leaf queue up; then the site."""
     dump, reclaimers, configured = case.given
     queues = [
         SnapshotQueue(

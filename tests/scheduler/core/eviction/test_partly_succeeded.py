@@ -1,4 +1,4 @@
-"""Units of which some pods have succeeded: they are the last to lose anything (rule 36c)."""
+"""PodGroups of which some pods have succeeded: they are the last to lose anything (rule 36c)."""
 
 from dataclasses import replace
 from typing import Any
@@ -39,7 +39,7 @@ def described(builder: Builder, **more: Any) -> str:
     )
 
 
-# units that run, how many pods wait -> who goes
+# PodGroups that run, how many pods wait -> who goes
 LAST: list[Case[tuple[list[dict[str, Any]], int], str]] = [
     Case("another one is enough", ([{}, _DONE], 1), "0"),
     Case("though it would come last", ([{}, {}, _DONE], 1), "1"),
@@ -51,7 +51,7 @@ LAST: list[Case[tuple[list[dict[str, Any]], int], str]] = [
         "0,1",
     ),
     Case(
-        "not before a unit alone",
+        "not before a PodGroup alone",
         ([{}, {"owning_jobset": "j"}, {**_DONE, "owning_jobset": "j"}], 1),
         "0",
     ),
@@ -68,7 +68,7 @@ def test_they_go_last(case: Case[tuple[list[dict[str, Any]], int], str], action:
     assert described(built(*runs, is_pipelined=is_pipelined, **more)) == case.want
 
 
-# which units run, which pods a budget covers that lets none go, how many wait -> who goes
+# which PodGroups run, which pods a budget covers that lets none go, how many wait -> who goes
 ORDER: list[Case[tuple[list[dict[str, Any]], set[int], int], str]] = [
     Case("before what a budget keeps", ([{}, _DONE, {}], {0, 2}, 1), "1"),
     Case("behind it, if a budget keeps them too", ([_DONE, {}], {0, 1}, 1), "1!"),
@@ -93,7 +93,7 @@ def test_they_go_before_a_budget_is_passed(
 
 
 def test_patience_counts_them() -> None:
-    """They could give room, so that a unit that waits is told how long."""
+    """They could give room, so that a PodGroup that waits is told how long."""
     builder = built(_DONE, preemption_delay_until=10)
     (one,) = plan(builder.snapshot(), build_policies(PolicySelection())).rejections
     assert one.reason.title == "PreemptionDelay"
@@ -111,7 +111,7 @@ def test_they_are_not_moved_nor_stale() -> None:
 
 
 def test_who_lacks_pods_stays_with_what_is_partly_done() -> None:
-    """A JobSet is left alone, one of whose units lacks pods for too long."""
+    """A JobSet is left alone, one of whose PodGroups lacks pods for too long."""
     for is_done in (True, False):
         builder = Builder([SnapshotNode(gpu=2)], [SnapshotQueue("a", quota=2)])
         builder.pod_on_node(0, builder.signature_row(ONE))

@@ -20,12 +20,12 @@ from tests.support.size import examples
 ONE = (1, 1, 1)
 
 
-def line(rows: list[QueueCase], parent: list[int], blocks: list[EvictionUnit]) -> list[int]:
-    """Return the blocks in the order in which they are lost."""
+def victim_order(rows: list[QueueCase], parent: list[int], units: list[EvictionUnit]) -> list[int]:
+    """Return the eviction units in the order in which they are lost."""
     fair_shares = np.array([row.fair_share for row in rows], dtype=np.int64)
     queues = queues_of(rows, parent)
     usage = Usage(queues)
-    found = VictimOrder(queues, QueueOrder(queues, usage, fair_shares, TOTAL), blocks)
+    found = VictimOrder(queues, QueueOrder(queues, usage, fair_shares, TOTAL), units)
     return list(found.across_queues(usage, range(len(rows)))[0])
 
 
@@ -70,14 +70,14 @@ def test_who_loses_first(
 ) -> None:
     """Whoever would have the last turn."""
     rows, parent, queues = case.given
-    assert line(rows, parent, eviction_units(*queues)) == case.want
+    assert victim_order(rows, parent, eviction_units(*queues)) == case.want
 
 
 def test_what_somebody_would_lose_counts() -> None:
     """A queue that a large loss would bring down comes after one that keeps more."""
     large = EvictionUnit(0, (0, 0), (4, 4, 4))
     small = EvictionUnit(1, (0, 1), ONE)
-    assert line([NEAR, NEAR], [NONE, NONE], [large, small]) == [1, 0]
+    assert victim_order([NEAR, NEAR], [NONE, NONE], [large, small]) == [1, 0]
 
 
 def test_what_was_placed_since_counts() -> None:
@@ -94,9 +94,9 @@ def test_what_was_placed_since_counts() -> None:
 
 
 def test_a_podgroup_may_lose_some_of_it_first() -> None:
-    """Blocks of one unit: what comes on top of its minimum is lost before the rest."""
+    """Eviction units of one PodGroup: what comes on top of its minimum is lost before the rest."""
     core, on_top = EvictionUnit(0, (0, 0, 7), ONE), EvictionUnit(0, (0, 1, 7), ONE)
-    assert line([FAR], [NONE], [core, on_top, core]) == [1, 2, 0]
+    assert victim_order([FAR], [NONE], [core, on_top, core]) == [1, 2, 0]
 
 
 @st.composite
@@ -125,7 +125,7 @@ def clusters(draw: Any) -> tuple[list[QueueCase], list[int], list[EvictionUnit]]
     return rows, parent, found
 
 
-def by_looking(rows: list[QueueCase], parent: list[int], blocks: list[EvictionUnit]) -> list[int]:
+def by_looking(rows: list[QueueCase], parent: list[int], units: list[EvictionUnit]) -> list[int]:
     """Return the line that comes of looking at everybody each time."""
     queues = queues_of(rows, parent)
     usage = Usage(queues)
@@ -148,11 +148,11 @@ def by_looking(rows: list[QueueCase], parent: list[int], blocks: list[EvictionUn
         return max(named, key=lambda it: it[0])[1] if named else None
 
     found = []
-    left = list(blocks)
+    left = list(units)
     while (one := last(NONE)) is not None:
         left.remove(one)
         usage.refund(one.queue, one.amounts, is_non_preemptible=False)
-        found.append(blocks.index(one))
+        found.append(units.index(one))
     return found
 
 
@@ -163,19 +163,17 @@ def test_it_is_what_looking_at_everybody_says(
 ) -> None:
     """Step by step, on every level."""
     rows, parent, found = cluster
-    assert line(rows, parent, found) == by_looking(rows, parent, found)
+    assert victim_order(rows, parent, found) == by_looking(rows, parent, found)
 
 
 def of_priorities(*priorities: int, by_priority: bool) -> tuple[VictimOrder, list[EvictionUnit]]:
-    """Return a line of one queue, in the order of priorities or else of ages, and its blocks."""
+    """Return a victim order of one queue, by priority or else by age, and its eviction units."""
     rows = [QueueCase((0, 0, 0))]
     keys = [(-one, row) if by_priority else (row,) for row, one in enumerate(priorities)]
-    blocks = [EvictionUnit(0, key, ONE, one) for key, one in zip(keys, priorities, strict=True)]
+    units = [EvictionUnit(0, key, ONE, one) for key, one in zip(keys, priorities, strict=True)]
     queues = queues_of(rows, [NONE])
     fair_shares = np.zeros((1, 3), dtype=np.int64)
-    return VictimOrder(
-        queues, QueueOrder(queues, Usage(queues), fair_shares, TOTAL), blocks
-    ), blocks
+    return VictimOrder(queues, QueueOrder(queues, Usage(queues), fair_shares, TOTAL), units), units
 
 
 @pytest.mark.parametrize("by_priority", [True, False], ids=["first by priority", "by age only"])
@@ -184,14 +182,14 @@ def test_who_has_smaller_priority(
     by_priority: bool, priorities: list[int], most: int, odd_only: bool
 ) -> None:
     """They are those of the line that have, in its order, though one is no more."""
-    found, blocks = of_priorities(*priorities, by_priority=by_priority)
+    found, units = of_priorities(*priorities, by_priority=by_priority)
     if priorities:
         found.drop(len(priorities) // 2)
     is_eligible = (lambda row: row % 2 == 1) if odd_only else None
     everybody = found.across_queues(
         Usage(queues_of([QueueCase((0, 0, 0))], [NONE])), [0], is_eligible
     )[0]
-    needed_pods = [row for row in everybody if blocks[row].priority < most]
+    needed_pods = [row for row in everybody if units[row].priority < most]
     rows, count = found.below_priority(0, most, is_eligible)
     assert ([*rows], count) == (needed_pods, len(needed_pods))
 

@@ -29,7 +29,7 @@ def lent(*sizes: int, reclaimers: int, nodes: int = 1, **moments: tuple[int, ...
 
 
 def bundled() -> Builder:
-    """Return a job, and a newer one of two units, of which each alone loses less."""
+    """Return a job, and a newer one of two PodGroups, of which each alone loses less."""
     builder = Builder([SnapshotNode(gpu=6)], [SnapshotQueue("a"), SnapshotQueue("b", quota=6)])
     builder.running_podgroup([0], TWO, queue="a", running_since=100)
     for _ in range(2):
@@ -108,7 +108,7 @@ WORK: list[Case[Callable[[], Builder], tuple[str, str]]] = [
         lambda: lent(4, 4, reclaimers=4, running_since=(9, 9)),
         ("1:1", "1:1"),
     ),
-    Case("all units of a JobSet count", bundled, ("1,2:2", "0:1")),
+    Case("all PodGroups of a JobSet count", bundled, ("1,2:2", "0:1")),
     Case("in one queue too", ranked, ("1:1", "0:1")),
     Case("steps before all", elastic, ("0:1 0:1 0:1 0:1", "0:1 0:1 0:1 0:1")),
     Case(

@@ -1,4 +1,4 @@
-"""In which blocks units could lose what they have."""
+"""In which eviction units PodGroups could lose what they have."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ ONE = signature(gpu=1)
 
 
 def eviction_units_of(builder: Builder, protected: frozenset[int] = frozenset()) -> list[str]:
-    """Return the blocks: whose, whole or not, its pods as letters, and its GPUs."""
+    """Return the eviction units: whose, whole or not, its pods as letters, and its GPUs."""
     found = VictimPool(
         builder.snapshot(), protected, lambda row, at: (at, row), DisruptionAllowance(NO_BUDGETS)
     )
@@ -31,14 +31,14 @@ def eviction_units_of(builder: Builder, protected: frozenset[int] = frozenset())
 
 
 def one(count: int = 1, **more: Any) -> Builder:
-    """Return a unit of pods that run."""
+    """Return a PodGroup of pods that run."""
     builder = Builder([SnapshotNode()])
     builder.running_podgroup([0] * count, ONE, **more)
     return builder
 
 
 def two(**more: Any) -> Builder:
-    """Return two units of one bundle."""
+    """Return two PodGroups of one JobSet."""
     builder = Builder([SnapshotNode()], [SnapshotQueue("a"), SnapshotQueue("b")])
     builder.running_podgroup([0], ONE, queue="a", owning_jobset="x")
     builder.running_podgroup([0], ONE, owning_jobset="x", **{"queue": "a", **more})
@@ -46,7 +46,7 @@ def two(**more: Any) -> Builder:
 
 
 def one_of_two() -> Builder:
-    """Return two units of one bundle, of which one waits."""
+    """Return two PodGroups of one JobSet, of which one waits."""
     builder = Builder([SnapshotNode()])
     builder.running_podgroup([0], ONE, owning_jobset="x")
     builder.uniform_podgroup(1, ONE, owning_jobset="x")
@@ -54,7 +54,7 @@ def one_of_two() -> Builder:
 
 
 def nested(minimum: int, there: int = 1) -> Builder:
-    """Return a group of two leaves, of which so many are needed, and of each so many pods."""
+    """Return a group of two PodSets, of which so many are needed, and of each so many pods."""
     builder = Builder([SnapshotNode()])
     row = builder.signature_row(ONE)
     for _ in range(2 * there):
@@ -66,7 +66,7 @@ def nested(minimum: int, there: int = 1) -> Builder:
 
 
 def with_reserved_place() -> Builder:
-    """Return a unit that has a pod and a slot."""
+    """Return a PodGroup that has a pod and a reserved place."""
     builder = Builder([SnapshotNode()])
     row = builder.signature_row(ONE)
     builder.pod_on_node(0, row)
@@ -81,7 +81,7 @@ def with_reserved_place() -> Builder:
 
 
 def beside_reserved_places() -> Builder:
-    """Return a group that needs one child: a pod, or two later ones, for which it has slots."""
+    """Return a group that needs one child: a pod, or two reserved places."""
     builder = Builder([SnapshotNode()])
     row = builder.signature_row(ONE)
     builder.pod_on_node(0, row)
@@ -111,15 +111,15 @@ EVICTION_UNITS: list[Case[Builder, list[str]]] = [
         one(3, minimum=1),
         ["0 all abc 1", "0 some b 1", "0 some c 1"],
     ),
-    Case("of a bundle nothing is on top", one(3, minimum=1, owning_jobset="x"), ["0 all abc 3"]),
-    Case("units of a bundle have one", two(), ["0,1 all ab 2"]),
+    Case("of a JobSet nothing is on top", one(3, minimum=1, owning_jobset="x"), ["0 all abc 3"]),
+    Case("PodGroups of a JobSet have one", two(), ["0,1 all ab 2"]),
     Case("unless one of them stays", two(non_evictable_reason="for a reason"), []),
     Case("or cannot be preempted", two(is_preemptible=False), []),
     Case("or is of another queue", two(queue="b"), []),
     Case("who cannot be preempted has none", one(is_preemptible=False), []),
     Case("who stays has none", one(non_evictable_reason="for a reason"), []),
-    Case("a slot is lost with all", with_reserved_place(), ["0 all a+ 2"]),
-    Case("slots alone nobody keeps", beside_reserved_places(), ["0 all a++ 3"]),
+    Case("a reserved place is lost with all", with_reserved_place(), ["0 all a+ 2"]),
+    Case("no PodGroup keeps reserved places alone", beside_reserved_places(), ["0 all a++ 3"]),
     Case("all children are needed", nested(2), ["0 all ab 2"]),
     Case("a child that is not needed goes whole", nested(1), ["0 all ab 1", "0 some b 1"]),
     Case(
@@ -144,9 +144,9 @@ def test_eviction_units(case: Case[Builder, list[str]]) -> None:
 FIRST_REQUESTS: list[Case[Builder, list[list[int]]]] = [
     Case("a gang for all", one(3), [[3]]),
     Case("for what it needs, and then for one at a time", one(3, minimum=1), [[1], [1], [1]]),
-    Case("units of a bundle each for itself", two(), [[1, 1]]),
+    Case("PodGroups of a JobSet each for itself", two(), [[1, 1]]),
     Case("who has nothing for nothing", one_of_two(), [[1]]),
-    Case("of a bundle for what it needs", one(3, minimum=1, owning_jobset="x"), [[1]]),
+    Case("of a JobSet for what it needs", one(3, minimum=1, owning_jobset="x"), [[1]]),
     Case("for what it holds", with_reserved_place(), [[2]]),
     Case("for one child of two", beside_reserved_places(), [[1]]),
     Case("who lacks something for what it cannot spare", lacking(), [[1], [1]]),
@@ -156,7 +156,7 @@ FIRST_REQUESTS: list[Case[Builder, list[list[int]]]] = [
 
 @pytest.mark.parametrize("case", FIRST_REQUESTS, ids=ids)
 def test_what_would_be_asked_for_first(case: Case[Builder, list[list[int]]]) -> None:
-    """Of each block, if it were to be had back: rule 32."""
+    """Of each eviction unit, if it were to be had back: rule 32."""
     snapshot = case.given.snapshot()
     found = VictimPool(snapshot, (), lambda row, at: (at, row), DisruptionAllowance(NO_BUDGETS))
     assert [
@@ -165,7 +165,7 @@ def test_what_would_be_asked_for_first(case: Case[Builder, list[list[int]]]) -> 
 
 
 def test_who_is_spared_has_none() -> None:
-    """And nobody of his bundle."""
+    """And no other PodGroup of its JobSet."""
     assert eviction_units_of(two(), frozenset({1})) == []
 
 
@@ -224,7 +224,7 @@ def test_who_loses_a_child_loses_what_is_inside_its_children() -> None:
 
 
 def test_who_is_given_something_keeps_all() -> None:
-    """All its blocks are no more."""
+    """All its eviction units are no more."""
     found = VictimPool(
         one(2, minimum=1).snapshot(), (), lambda row, at: (at, row), DisruptionAllowance(NO_BUDGETS)
     )

@@ -1,4 +1,4 @@
-"""What one attempt takes of a unit, rule by rule."""
+"""What one attempt takes of a PodGroup, rule by rule."""
 
 import itertools
 from typing import Any
@@ -37,7 +37,7 @@ def some(
     later: int = 0,
     **more: Any,
 ) -> PodSet:
-    """Return a leaf named after the first of its pods; each letter is a pod that waits."""
+    """Return a PodSet named after the first of its pods; each letter is a pod that waits."""
     return PodSet(
         name=name or pods[:1] or "-",
         minimum=minimum,
@@ -55,11 +55,11 @@ def group(minimum: int, *children: SubGroupTree, name: str = "group") -> SubGrou
 
 
 def described(taken: Tasks) -> str:
-    """Return a chunk as the letters of its pods, and a + for each later one."""
+    """Return an attempt as the letters of its pods, and a + for each later one."""
     return " ".join("".join(map(chr, pods)) + "+" * later for _, pods, later in taken)
 
 
-# a tree -> the chunks taken one after another
+# a tree -> the attempts taken one after another
 TASKS: list[Case[SubGroupTree, list[str]]] = [
     Case("a gang is taken whole, then pod by pod", some("abcd", 2), ["ab", "c", "d"]),
     Case("a minimum of 0 needs nothing, so pods come one by one", some("ab", 0), ["a", "b"]),
@@ -70,15 +70,27 @@ TASKS: list[Case[SubGroupTree, list[str]]] = [
     Case("real pods come before later ones", some("abc", 2, later=4), ["ab", "c"]),
     Case("later pods alone are never beyond the minimum", some("", 0, later=4), []),
     Case("too few with later ones are nothing", some("a", 3, later=1), []),
-    Case("slots that nobody has come for count", some("", 2, reserved_places=2, later=2), []),
     Case(
-        "of a slot and a later pod without, one is missing",
+        "reserved places that nobody has come for count",
+        some("", 2, reserved_places=2, later=2),
+        [],
+    ),
+    Case(
+        "of a reserved place and a later pod without, one is missing",
         some("", 2, reserved_places=1, later=2),
         ["+"],
     ),
-    Case("who comes for a slot is placed with the rest", some("ab", 2, reserved_places=2), ["ab"]),
-    Case("slots claimed are not counted twice", some("a", 2, reserved_places=2, later=1), ["a"]),
-    Case("more pods than slots", some("abc", 3, reserved_places=1), ["abc"]),
+    Case(
+        "who comes for a reserved place is placed with the rest",
+        some("ab", 2, reserved_places=2),
+        ["ab"],
+    ),
+    Case(
+        "reserved places claimed are not counted twice",
+        some("a", 2, reserved_places=2, later=1),
+        ["a"],
+    ),
+    Case("more pods than reserved places", some("abc", 3, reserved_places=1), ["abc"]),
     Case("a group without pods gives nothing", group(0, some("", 0)), []),
     Case("all children are taken together", group(2, some("ab", 2), some("c", 1)), ["ab c"]),
     Case("k of n: the first by name", group(1, some("cd", 2), some("ab", 2)), ["ab", "cd"]),
@@ -120,7 +132,7 @@ TASKS: list[Case[SubGroupTree, list[str]]] = [
         ["a", "c", "b", "d"],
     ),
     Case(
-        "a group counts its satisfied children, a leaf its members",
+        "a group counts its satisfied children, a PodSet its members",
         group(0, group(1, some("ab", 1, running=5), name="x"), some("cd", 2, running=3, name="y")),
         ["a", "b", "c", "d"],
     ),
@@ -140,7 +152,7 @@ TASKS: list[Case[SubGroupTree, list[str]]] = [
     ),
     Case("with a minimum of 0 a child may lack what it needs", group(0, some("a", 2)), []),
     Case(
-        "optional leaves beside needed ones wait for their turn",
+        "optional PodSets beside needed ones wait for their turn",
         group(2, some("a", 0), some("bc", 2)),
         ["bc", "a"],
     ),
@@ -159,7 +171,7 @@ def test_tasks_to_allocate_of_a_podgroup(case: Case[SubGroupTree, list[str]]) ->
     assert got == case.want
 
 
-# a tree -> is it satisfied, can it be, and its standing
+# a tree -> is it satisfied, can it be, and its state
 MIN_AVAILABLE_STATES: list[Case[SubGroupTree, tuple[bool, bool, int]]] = [
     Case("nothing needed, nothing there", some("a", 0), (True, True, 0)),
     Case("below", some("ab", 2, running=1), (False, True, -1)),
@@ -167,13 +179,19 @@ MIN_AVAILABLE_STATES: list[Case[SubGroupTree, tuple[bool, bool, int]]] = [
     Case("at it", some("a", 1, running=1), (True, True, 0)),
     Case("above", some("", 1, running=2), (True, True, 1)),
     Case("with who succeeded", some("", 2, running=1, succeeded=2), (True, True, 1)),
-    Case("slots are as good as pods", some("", 2, reserved_places=2, later=2), (True, True, 0)),
     Case(
-        "slots that pods have come for are not", some("ab", 2, reserved_places=2), (False, True, -1)
+        "reserved places are as good as pods",
+        some("", 2, reserved_places=2, later=2),
+        (True, True, 0),
+    ),
+    Case(
+        "reserved places that pods have come for are not",
+        some("ab", 2, reserved_places=2),
+        (False, True, -1),
     ),
     Case("later pods may satisfy", some("", 2, later=2), (False, True, -1)),
     Case(
-        "pods in slots are not counted again as later",
+        "pods in reserved places are not counted again as later",
         some("", 3, reserved_places=2, later=2),
         (False, False, -1),
     ),
@@ -210,13 +228,13 @@ MIN_AVAILABLE_STATES: list[Case[SubGroupTree, tuple[bool, bool, int]]] = [
 
 @pytest.mark.parametrize("case", MIN_AVAILABLE_STATES, ids=ids)
 def test_standing(case: Case[SubGroupTree, tuple[bool, bool, int]]) -> None:
-    """Whether a unit has its minimum, could have it, and has more."""
+    """Whether a PodGroup has its minimum, could have it, and has more."""
     tree = case.given
     assert (is_satisfied(tree), can_be_satisfied(tree), min_available_state(tree)) == case.want
 
 
 def test_reserved_places_are_given_up_in_order() -> None:
-    """Each pod that was placed has taken the first slot left."""
+    """Each pod that was placed has taken the first reserved place left."""
     reserved_places = tuple(ReservedPlace(node, 0, ReservationCause.ANTICIPATED) for node in (4, 7))
     podset = PodSet("a", 2, (0, 1), reserved_places=reserved_places)
     assigned = AssignedTasks()

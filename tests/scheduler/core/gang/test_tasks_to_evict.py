@@ -1,4 +1,4 @@
-"""What a unit loses step by step: as it is said in plain words, and without sorting anew."""
+"""What a PodGroup loses step by step: as it is said in plain words, and without sorting anew."""
 
 import itertools
 from collections import ChainMap
@@ -150,8 +150,8 @@ def test_eviction_units_are_lost_in_any_order(tree: SubGroupTree, random: Random
             assert victims.amounts(one, victims.victims[one])[2] == counted
 
 
-def leaves(count: int) -> Builder:
-    """Return a unit of so many leaves of two pods, of which one each is needed."""
+def podsets(count: int) -> Builder:
+    """Return a PodGroup of so many PodSets of two pods, of which one each is needed."""
     builder = Builder([SnapshotNode(gpu=2 * count)])
     row = builder.signature_row(signature(gpu=1))
     for _ in range(2 * count):
@@ -172,7 +172,7 @@ def test_twice_the_podsets_are_twice_the_work(loses: bool) -> None:
     """It was four times as much."""
 
     def cost(count: int) -> int:
-        snapshot = leaves(count).snapshot()
+        snapshot = podsets(count).snapshot()
         victims = VictimPool(
             snapshot, (), lambda row, at: (at, row), DisruptionAllowance(NO_BUDGETS)
         )

@@ -39,6 +39,6 @@ def test_a_charge_goes_all_the_way_up(case: Case[int, list[int]], is_non_preempt
 
 
 def test_the_way_up_begins_with_the_queue() -> None:
-    """From the leaf to the top, however deep it is."""
+    """From the leaf queue to the top, however deep it is."""
     rows = [QueueCase()] * 4
     assert Usage(queues_of(rows, (1, 3, NONE, 2))).paths == ((0, 1, 3, 2), (1, 3, 2), (2,), (3, 2))

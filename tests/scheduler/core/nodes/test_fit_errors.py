@@ -35,7 +35,7 @@ def numbers_of(
     policies: Policies = POLICIES,
     **crowd: Any,
 ) -> FitErrors:
-    """Return the numbers of a gang that does not fit; nothing of it stays in the ledger."""
+    """Return the numbers of a gang that does not fit; nothing of it stays in the statement."""
     build = Builder(nodes=nodes)
     waiting = tuple(pod for one in pods for pod in build.waiting_pods(1, one))
     build.podgroup(PodSet("a", len(pods), waiting))
@@ -43,7 +43,7 @@ def numbers_of(
 
 
 def failed(snapshot: Snapshot, policies: Policies = POLICIES) -> FitErrors:
-    """Return the numbers of the first unit, which does not fit."""
+    """Return the numbers of the first PodGroup, which does not fit."""
     statement = Statement(snapshot)
     placer = Placer(statement, policies)
     tasks = tasks_to_allocate(snapshot.podgroups[0].tree)
@@ -56,7 +56,7 @@ def failed(snapshot: Snapshot, policies: Policies = POLICIES) -> FitErrors:
 
 
 class Expected(NamedTuple):
-    """What a case compares: verdict, how far the chunk got, nodes by obstacle, is it curable."""
+    """What a case compares: reason, how far the attempt got, nodes by obstacle, is it curable."""
 
     reason: UnschedulableReason
     placed: str
@@ -102,7 +102,7 @@ COUNTED: list[Case[tuple[list[SnapshotNode], list[SchedulingSignature]], Expecte
         Expected(NO_ROOM, "0 of 1", {FitErrorReason.ROOM: 1, FitErrorReason.TOO_SMALL: 1}, True),
     ),
     Case(
-        "room before the chunk was tried counts, for all of it",
+        "room before the attempt was tried counts, for all of it",
         ([SnapshotNode(gpu=4), SnapshotNode(gpu=4)], [signature(gpu=3)] * 3),
         Expected(NO_ROOM, "2 of 3", {FitErrorReason.ROOM: 2}, True),
     ),
@@ -160,7 +160,7 @@ COUNTED: list[Case[tuple[list[SnapshotNode], list[SchedulingSignature]], Expecte
         Expected(NO_MATCH, "0 of 1", {FitErrorReason.SELECTOR: 1}, False),
     ),
     Case(
-        "a port that the chunk itself has taken",
+        "a port that the attempt itself has taken",
         ([SnapshotNode()], [signature(host_ports=(0,), conflicting_ports=(0,))] * 2),
         Expected(NO_MATCH, "1 of 2", {FitErrorReason.PORT: 1}, False),
     ),
@@ -193,7 +193,7 @@ COUNTED: list[Case[tuple[list[SnapshotNode], list[SchedulingSignature]], Expecte
 def test_numbers(
     case: Case[tuple[list[SnapshotNode], list[SchedulingSignature]], Expected],
 ) -> None:
-    """The verdict, and why each node did not do."""
+    """The reason, and why each node did not do."""
     nodes, pods = case.given
     got = numbers_of(nodes, *pods)
     report = Expected(
@@ -309,7 +309,7 @@ def test_nodes_that_only_its_own_pods_closed(
 
 
 def test_its_own_reserved_places_are_given_up_for_it() -> None:
-    """They are no room of others: not on one node, not on all, and not for the verdict."""
+    """They are no room of others: not on one node, not on all, and not for the reason."""
     build = Builder(nodes=[SnapshotNode(gpu=2, used_gpu=2), SnapshotNode(gpu=2, used_gpu=1)])
     reserved_places = (
         ReservedPlace(0, build.signature_row(ONE), ReservationCause.ANTICIPATED),

@@ -1,4 +1,4 @@
-"""Who was promised a node: what others lost for him is his."""
+"""PodGroups with nominated nodes: what was evicted for them is theirs."""
 
 from dataclasses import replace
 
@@ -32,21 +32,21 @@ def cluster(has: int, nodes: int = 3) -> Builder:
 def two(
     builder: Builder, queue: str = "b", like: SchedulingSignature = PROMISED, **more: int
 ) -> Builder:
-    """Let somebody of a queue wait for a node, unit 2, and behind him somebody of A, unit 3."""
+    """Let PodGroup 2 of a queue wait for a node, and behind it PodGroup 3 of A."""
     builder.uniform_podgroup(1, EIGHT, queue=queue, **more)
     builder.uniform_podgroup(1, like, queue="a")
     return builder
 
 
 def wide() -> Builder:
-    """Return three nodes that are free; somebody of B, unit 2, wants two: more than is due."""
+    """Return three free nodes; PodGroup 2 of B wants two, more than its fair share."""
     builder = cluster(5, nodes=5)
     builder.uniform_podgroup(2, EIGHT, queue="b")
     return builder
 
 
 def beside(priority: int) -> Builder:
-    """Let one of A be promised a node, unit 3, and beside him one wait who was not, unit 4."""
+    """Let PodGroup 3 of A have a nominated node, and PodGroup 4 wait beside it without one."""
     builder = wide()
     builder.uniform_podgroup(1, PROMISED, queue="a")
     builder.uniform_podgroup(1, EIGHT, queue="a", priority=priority)
@@ -65,7 +65,7 @@ def half() -> Builder:
 
 
 def both() -> Builder:
-    """Let two pods of a unit be promised nodes, of which it needs one."""
+    """Let two pods of a PodGroup have nominated nodes, of which it needs one."""
     builder = wide()
     builder.podgroup(
         PodSet("default", 1, builder.waiting_pods(1, PROMISED) + builder.waiting_pods(1, BESIDE)),
@@ -126,19 +126,19 @@ def between() -> Builder:
     "case",
     [
         Case(
-            "who was promised nothing comes behind the smaller share",
+            "without a nominated node it comes behind the smaller share",
             two(cluster(5), like=EIGHT),
             [2],
         ),
-        Case("who was promised a node comes before", two(cluster(5)), [3]),
+        Case("with a nominated node it comes before", two(cluster(5)), [3]),
         Case("also before one who is due as much", two(cluster(4)), [3]),
         Case("of one queue, too", two(cluster(5), "a"), [3]),
         Case("but not before a larger priority", two(cluster(5), "a", priority=60), [2]),
         Case("who is before him in his queue goes first", beside(60), [4, 3]),
         Case("and nobody else of it", beside(50), [3, 2]),
-        Case("but not with what another queue was promised", coveted(), [2, 4]),
-        Case("a gang that was promised half of it waits its turn", half(), [2]),
-        Case("what comes on top was promised as well", both(), [3, 3]),
+        Case("but not with a node nominated for another queue", coveted(), [2, 4]),
+        Case("a gang with half of its nodes nominated waits its turn", half(), [2]),
+        Case("elastic pods have nominated nodes as well", both(), [3, 3]),
         Case("so do several of one queue, in turn", several(), [4, 3]),
         Case("nobody of it is late while one of them waits", between(), [3, 4, 5]),
         Case("another node will do where that is taken", gone(), [3]),

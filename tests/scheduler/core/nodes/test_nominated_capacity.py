@@ -1,4 +1,4 @@
-"""Room that is held for who was promised it: who sees it, and who does not."""
+"""Resources reserved for PodGroups with nominated nodes: which others may use them."""
 
 from dataclasses import replace
 from typing import Any
@@ -23,11 +23,11 @@ ONE, FOUR, EIGHT = signature(gpu=1), signature(gpu=4), signature(gpu=8)
 FULL = SnapshotNode(used_gpu=8)
 ALMOST = SnapshotNode(used_gpu=7)
 
-Got = list[tuple[int, list[int]]]  # units, and the nodes of each, in the order of their turns
+Got = list[tuple[int, list[int]]]  # PodGroups, and the nodes of each, in the order of their turns
 
 
-def promised(like: SchedulingSignature, node: int) -> SchedulingSignature:
-    """Return the shape of a pod that was promised a node."""
+def nominated(like: SchedulingSignature, node: int) -> SchedulingSignature:
+    """Return the signature of a pod with a nominated node."""
     return replace(like, nominated_node=node)
 
 
@@ -37,45 +37,45 @@ def cluster(*nodes: SnapshotNode) -> Builder:
 
 
 def own(nodes: int) -> Builder:
-    """Let one be promised a node of these, unit 1, and before him in his queue one wait."""
+    """Let PodGroup 1 have a nominated node, and one wait before it in its queue."""
     builder = cluster(*[SnapshotNode()] * nodes)
     builder.uniform_podgroup(1, EIGHT, queue="first", priority=70)
-    builder.uniform_podgroup(1, promised(EIGHT, 0), queue="first")
+    builder.uniform_podgroup(1, nominated(EIGHT, 0), queue="first")
     return builder
 
 
 def across(*, can: bool = True) -> Builder:
-    """Let one of each queue be promised a node, units 1 and 3, and before each of them one wait.
+    """Let PodGroups 1 and 3 of two queues have nominated nodes, and one wait before each of them.
 
-    Unit 0 would like the node of unit 3. Who *can* not has no right to what he wants.
+    PodGroup 0 would like the node of PodGroup 3. Without *can* none is preemptible.
     """
     builder = cluster(SnapshotNode(), ALMOST, ALMOST)
     builder.uniform_podgroup(1, EIGHT, queue="first", priority=70)
-    builder.uniform_podgroup(1, promised(ONE, 1), queue="first", is_preemptible=can)
+    builder.uniform_podgroup(1, nominated(ONE, 1), queue="first", is_preemptible=can)
     builder.uniform_podgroup(1, ONE, queue="second", priority=70, is_preemptible=can)
-    builder.uniform_podgroup(1, promised(EIGHT, 0), queue="second", is_preemptible=can)
+    builder.uniform_podgroup(1, nominated(EIGHT, 0), queue="second", is_preemptible=can)
     return builder
 
 
 def after_another(like: SchedulingSignature, number: int) -> Builder:
-    """Let unit 0 find no room before unit 3 has its turn, in whose queue unit 4 was promised some.
+    """Let PodGroup 0 find no room before PodGroup 3, in whose queue PodGroup 4 is nominated.
 
-    Unit 1 wants more than its queue may count on, so that unit 2 is not next.
+    PodGroup 1 wants more than its queue may count on, so that PodGroup 2 is not next.
     """
     queues = [SnapshotQueue("first", quota=16, priority=200), SnapshotQueue("second", quota=8)]
     builder = Builder([SnapshotNode(), ALMOST, FULL], queues)
     builder.uniform_podgroup(number, EIGHT, queue="first", priority=70)
     builder.uniform_podgroup(3, EIGHT, queue="first", priority=60)
-    builder.uniform_podgroup(1, promised(like, 0 if like is EIGHT else 1), queue="first")
+    builder.uniform_podgroup(1, nominated(like, 0 if like is EIGHT else 1), queue="first")
     builder.uniform_podgroup(1, EIGHT, queue="second", priority=70)
     builder.uniform_podgroup(
-        1, promised(ONE if like is EIGHT else EIGHT, int(like is EIGHT)), queue="second"
+        1, nominated(ONE if like is EIGHT else EIGHT, int(like is EIGHT)), queue="second"
     )
     return builder
 
 
 def taken_beside(*, limit: int = UNBOUND, can: bool = True) -> Builder:
-    """Let units 1 and 3 be promised halves of two nodes, and unit 2 want a half as well.
+    """Let PodGroups 1 and 3 be nominated to halves of two nodes; PodGroup 2 wants a half as well.
 
     Above both queues is one that may have both halves and no more.
     """
@@ -88,42 +88,42 @@ def taken_beside(*, limit: int = UNBOUND, can: bool = True) -> Builder:
     for queue, node in (("second", 1), ("first", 0)):
         want = EIGHT if queue == "second" else FOUR
         builder.uniform_podgroup(1, want, queue=queue, priority=70, is_preemptible=can)
-        builder.uniform_podgroup(1, promised(FOUR, node), queue=queue, is_preemptible=can)
+        builder.uniform_podgroup(1, nominated(FOUR, node), queue=queue, is_preemptible=can)
     return builder
 
 
 def more_of_it() -> Builder:
-    """Let unit 1 be promised two halves of a node, of which it needs one; unit 2 wants one.
+    """Let PodGroup 1 be nominated to two halves of a node, and need one; PodGroup 2 wants one.
 
-    Both have one before them in their queues: unit 0 finds no room, unit 2 some of unit 3.
+    Both have one before them: PodGroup 0 finds no room, PodGroup 2 some of PodGroup 3.
     """
     builder = Builder(
         [SnapshotNode(used_gpu=4), SnapshotNode()],
         [SnapshotQueue("a", quota=8), SnapshotQueue("b", priority=200)],
     )
     builder.uniform_podgroup(2, EIGHT, queue="a", priority=70)
-    builder.uniform_podgroup(2, promised(FOUR, 1), queue="a", minimum=1)
+    builder.uniform_podgroup(2, nominated(FOUR, 1), queue="a", minimum=1)
     builder.uniform_podgroup(1, FOUR, queue="b", priority=70)
-    builder.uniform_podgroup(1, promised(FOUR, 0), queue="b")
+    builder.uniform_podgroup(1, nominated(FOUR, 0), queue="b")
     return builder
 
 
 def before(**more: Any) -> Builder:
-    """Let unit 1 be promised a node, and one of its queue come before it, who could not take it."""
+    """Let PodGroup 1 have a nominated node, and one come before it that could not take it."""
     builder = Builder([SnapshotNode()], [SnapshotQueue("first", quota=8)])
     builder.uniform_podgroup(1, EIGHT, queue="first", priority=70, **more.get("he", {}))
-    builder.uniform_podgroup(1, promised(EIGHT, 0), queue="first", **more.get("other", {}))
+    builder.uniform_podgroup(1, nominated(EIGHT, 0), queue="first", **more.get("other", {}))
     return builder
 
 
-def slots() -> Builder:
-    """Let unit 3 have a slot, and its pod be promised the node of it; unit 0 fits beside it."""
+def reserved_places() -> Builder:
+    """Let PodGroup 3 have a reserved place on its nominated node; PodGroup 0 fits beside it."""
     builder = cluster(SnapshotNode(used_gpu=4), ALMOST)
     builder.uniform_podgroup(1, FOUR, queue="first", priority=70)
-    builder.uniform_podgroup(1, promised(ONE, 1), queue="first")
+    builder.uniform_podgroup(1, nominated(ONE, 1), queue="first")
     builder.uniform_podgroup(1, ONE, queue="second", priority=70, is_preemptible=False)
     reserved_place = ReservedPlace(0, builder.signature_row(FOUR), ReservationCause.ANTICIPATED)
-    pods = builder.waiting_pods(1, promised(FOUR, 0))
+    pods = builder.waiting_pods(1, nominated(FOUR, 0))
     builder.podgroup(
         PodSet("default", 1, pods, reserved_places=(reserved_place,)), queue="second", is_kept=True
     )
@@ -143,14 +143,18 @@ def slots() -> Builder:
         Case("nor from whom he may not", before(other={"is_preemptible": False}), [(1, [0])]),
         Case("a limit is held as well", taken_beside(limit=8), [(2, [0]), (1, [1])]),
         Case("so is a quota", taken_beside(can=False), [(3, [0]), (1, [1])]),
-        Case("and what is beyond the next chunk", more_of_it(), [(2, [0]), (1, [1]), (1, [1])]),
+        Case("and what is beyond the next attempt", more_of_it(), [(2, [0]), (1, [1]), (1, [1])]),
         Case(
             "nor what another queue found no room in", after_another(ONE, 1), [(3, [0]), (2, [1])]
         ),
         Case(
             "it is held again after a turn in vain", after_another(EIGHT, 2), [(4, [1]), (2, [0])]
         ),
-        Case("beside slots nothing is held", slots(), [(0, [0]), (1, [1]), (3, [0])]),
+        Case(
+            "beside reserved places nothing is held",
+            reserved_places(),
+            [(0, [0]), (1, [1]), (3, [0])],
+        ),
     ],
     ids=ids,
 )

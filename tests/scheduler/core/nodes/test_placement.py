@@ -1,4 +1,4 @@
-"""Room for a chunk: for all of it, or for nothing."""
+"""Room for an attempt: for all of it, or for nothing."""
 
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
@@ -32,11 +32,11 @@ from tests.support.snapshot.random_snapshots import no_pod_affinity
 
 POLICIES: Final = build_policies(PolicySelection())
 GPU, PAIR, CPU = 0, 1, 2
-SHAPES: Final = (signature(gpu=1), signature(gpu=2), signature(cpu=4))
+SIGNATURES: Final = (signature(gpu=1), signature(gpu=2), signature(cpu=4))
 
 
 class PodSetCase(NamedTuple):
-    """A leaf: the shapes of its pods, and its minimum."""
+    """A PodSet: the signatures of its pods, and its minimum."""
 
     pods: tuple[int, ...]
     minimum: int
@@ -48,9 +48,9 @@ class PodSetCase(NamedTuple):
 def snapshot_of(
     nodes: list[SnapshotNode], podsets: list[PodSetCase], minimum: int | None = None
 ) -> Snapshot:
-    """Return a snapshot of one unit, whose pods are numbered in the order of its leaves."""
+    """Return a snapshot of one PodGroup, whose pods are numbered in the order of its PodSets."""
     build = Builder(nodes=nodes)
-    for one in SHAPES:
+    for one in SIGNATURES:
         build.signature_row(one)
     children = [_leaf(build, name, it) for name, it in zip("abc", podsets, strict=False)]
     tree: SubGroupTree = children[0]
@@ -61,7 +61,7 @@ def snapshot_of(
 
 
 def _leaf(build: Builder, name: str, it: PodSetCase) -> PodSet:
-    pods = [pod for one in it.pods for pod in build.waiting_pods(1, SHAPES[one])]
+    pods = [pod for one in it.pods for pod in build.waiting_pods(1, SIGNATURES[one])]
     row = it.pods[0] if it.pods else GPU
     reserved_places = tuple(
         ReservedPlace(node, row, ReservationCause.ANTICIPATED) for node in it.reserved_places
@@ -81,7 +81,7 @@ def described(placed: PodGroupAllocation | PlacementFailure) -> str:
 
 
 def play(given: Snapshot) -> tuple[list[str], Statement]:
-    """Place chunk after chunk, until nothing is left or one finds no room."""
+    """Place attempt after attempt, until nothing is left or one finds no room."""
     statement = Statement(given)
     placer = Placer(statement, POLICIES)
     tree, assigned = given.podgroups[0].tree, AssignedTasks()
@@ -103,7 +103,7 @@ SOON: Final = [
 ]  # three: two now, one soon
 ONE_SOON: Final = [SnapshotNode(gpu=2, releasing_gpu=1)]
 
-# nodes, leaves -> where the pods of each chunk go
+# nodes, leaves -> where the pods of each attempt go
 PLACED: list[Case[tuple[list[SnapshotNode], list[PodSetCase]], list[str]]] = [
     Case("a gang, packed", (TWO, [PodSetCase((GPU,) * 3, 3)]), ["0 0 1"]),
     Case("pods beyond the minimum one by one", (TWO, [PodSetCase((GPU,) * 3, 1)]), ["0", "0", "1"]),
@@ -129,7 +129,7 @@ PLACED: list[Case[tuple[list[SnapshotNode], list[PodSetCase]], list[str]]] = [
         ["~0 ~0", "~0"],
     ),
     Case(
-        "what the unit does not need may wait alone",
+        "what the PodGroup does not need may wait alone",
         (
             [SnapshotNode(gpu=2, releasing_gpu=1)],
             [PodSetCase((), 1, running=1), PodSetCase((GPU, GPU), 2)],
@@ -138,7 +138,7 @@ PLACED: list[Case[tuple[list[SnapshotNode], list[PodSetCase]], list[str]]] = [
     ),
     Case("later pods are reserved behind", (TWO, [PodSetCase((GPU,), 3, expected=2)]), ["0 +0 +1"]),
     Case(
-        "of each leaf and node one reservation",
+        "of each PodSet and node one reservation",
         ([SnapshotNode(gpu=4)], [PodSetCase((GPU,), 4, expected=3)]),
         ["0 +0+0+0"],
     ),
@@ -148,7 +148,7 @@ PLACED: list[Case[tuple[list[SnapshotNode], list[PodSetCase]], list[str]]] = [
         ["no room for 0 after 4"],
     ),
     Case(
-        "who comes for a slot takes it",
+        "who comes for a reserved place takes it",
         (
             [SnapshotNode(gpu=4, used_gpu=3), SnapshotNode(gpu=4, used_gpu=1)],
             [PodSetCase((GPU, GPU), 2, reserved_places=(1,))],
@@ -156,7 +156,7 @@ PLACED: list[Case[tuple[list[SnapshotNode], list[PodSetCase]], list[str]]] = [
         ["1 0"],
     ),
     Case(
-        "slots in their order",
+        "reserved places in their order",
         (
             [SnapshotNode(gpu=1, used_gpu=1)] * 3,
             [PodSetCase((GPU, GPU), 2, reserved_places=(2, 1))],
@@ -164,7 +164,7 @@ PLACED: list[Case[tuple[list[SnapshotNode], list[PodSetCase]], list[str]]] = [
         ["2 1"],
     ),
     Case(
-        "the next chunk takes the next slot",
+        "the next attempt takes the next reserved place",
         (
             [SnapshotNode(gpu=1, used_gpu=1)] * 3,
             [PodSetCase((GPU, GPU), 1, reserved_places=(2, 1))],
@@ -172,7 +172,7 @@ PLACED: list[Case[tuple[list[SnapshotNode], list[PodSetCase]], list[str]]] = [
         ["2", "1"],
     ),
     Case(
-        "a slot that has become unfit is given up",
+        "a reserved place that has become unfit is given up",
         (
             [SnapshotNode(gpu=1), SnapshotNode(gpu=1, used_gpu=1, prefilter_fault=4)],
             [PodSetCase((GPU,), 1, reserved_places=(1,))],
@@ -191,7 +191,7 @@ def test_places(case: Case[tuple[list[SnapshotNode], list[PodSetCase]], list[str
 
 
 def test_another_group_that_is_enough_does_not_wait() -> None:
-    """One of two has to wait; the other, with its later pod, is all that the unit needs."""
+    """One of two has to wait; the other, with its later pod, is all that the PodGroup needs."""
     given = snapshot_of(
         [SnapshotNode(gpu=2, releasing_gpu=2)],
         [PodSetCase((PAIR,), 1), PodSetCase((CPU,), 2, expected=1)],
@@ -214,7 +214,7 @@ def test_a_reserved_place_is_given_up_for_its_pod() -> None:
 
 
 def test_a_failure_can_be_rolled_back() -> None:
-    """Its checkpoint is before the chunk, with all slots where they were."""
+    """Its checkpoint is before the attempt, with all reserved places where they were."""
     nodes = [SnapshotNode(gpu=2, used_gpu=1), SnapshotNode(gpu=2)]
     given = snapshot_of(nodes, [PodSetCase((GPU, PAIR, PAIR), 3, reserved_places=(0,))])
     got, statement = play(given)
@@ -223,7 +223,7 @@ def test_a_failure_can_be_rolled_back() -> None:
 
 
 def test_a_pod_knows_its_signature() -> None:
-    """The shapes of a chunk: real pods in their order, then later ones."""
+    """The signatures of an attempt: real pods in their order, then later ones."""
     given = snapshot_of(TWO, [PodSetCase((PAIR, CPU), 4, expected=2)])
     placer = Placer(Statement(given), POLICIES)
     assert placer.signature_runs(tasks_to_allocate(given.podgroups[0].tree)) == (
@@ -247,8 +247,8 @@ def test_reservations_name_podset_node_and_cause() -> None:
 
 
 def test_rankings_are_kept() -> None:
-    """What was worked out for a shape is worked out once."""
-    one: SchedulingSignature = SHAPES[GPU]
+    """What was worked out for a signature is worked out once."""
+    one: SchedulingSignature = SIGNATURES[GPU]
     given = snapshot_of(TWO, [PodSetCase((GPU,), 1)])
     placer = Placer(Statement(given), POLICIES)
     assert placer.ranking(GPU) is placer.ranking(GPU)
@@ -268,8 +268,10 @@ _node: Final = st.builds(
 
 
 @settings(max_examples=examples(100))
-@drawn(st.lists(_node, max_size=6), st.sampled_from(SHAPES), st.integers(1, 40), st.booleans())
-@example([SnapshotNode(gpu=4, used_gpu=2), SnapshotNode(gpu=4, used_gpu=1)], SHAPES[GPU], 2, False)
+@drawn(st.lists(_node, max_size=6), st.sampled_from(SIGNATURES), st.integers(1, 40), st.booleans())
+@example(
+    [SnapshotNode(gpu=4, used_gpu=2), SnapshotNode(gpu=4, used_gpu=1)], SIGNATURES[GPU], 2, False
+)
 def test_later_pods_in_a_row_lie_as_one_by_one(
     nodes: list[SnapshotNode], one: SchedulingSignature, count: int, packs: bool
 ) -> None:

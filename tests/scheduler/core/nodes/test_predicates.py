@@ -46,11 +46,11 @@ def wants(key: int, *codes: int) -> LabelRequirement:
 
 
 def selects(*entries: tuple[tuple[LabelRequirement, ...], ...]) -> SchedulingSignature:
-    """Return the shape of a pod that selects nodes: of each entry one alternative holds."""
+    """Return the signature of a pod that selects nodes: of each entry one alternative holds."""
     return signature(node_affinity=entries)
 
 
-# nodes, a shape -> the nodes that can take the pod when they are empty
+# nodes, a signature -> the nodes that can take the pod when they are empty
 STATIC_CASES: list[Case[tuple[list[SnapshotNode], SchedulingSignature], list[int]]] = [
     Case("a node with a fault takes nothing", (FAULTS, signature()), [0]),
     Case("a taint keeps out who does not tolerate it", (TAINTED, signature()), [0]),
@@ -146,7 +146,7 @@ class Given(NamedTuple):
 
 
 def near(*terms: AffinityTerm, is_first: bool = False, **more: Any) -> SchedulingSignature:
-    """Return the shape of a pod that wants to be near others."""
+    """Return the signature of a pod that wants to be near others."""
     return signature(affinity=terms, matches_own_affinity=is_first, **more)
 
 
@@ -322,7 +322,7 @@ DYNAMIC_CASES: list[Case[Given, list[int]]] = [
 
 
 def described(given: Given) -> Statement:
-    """Return the ledger of what is given."""
+    """Return the statement of what is given."""
     crowd = no_pod_affinity(
         len(given.nodes),
         selector_counts=np.array([given.counts], dtype=np.int32),

@@ -48,7 +48,7 @@ SOON: Final = [
     SnapshotNode(gpu=1, releasing_gpu=1),
 ]
 
-# nodes, the shape, policies -> the best node
+# nodes, the signature, policies -> the best node
 BEST: list[Case[tuple[list[SnapshotNode], SchedulingSignature, Policies], int]] = [
     Case("the fullest", (MIXED, signature(gpu=1), PACKED), 3),
     Case("the fullest into which it fits", (MIXED, signature(gpu=4), PACKED), 2),
@@ -69,12 +69,14 @@ BEST: list[Case[tuple[list[SnapshotNode], SchedulingSignature, Policies], int]] 
     Case("now rather than on the fullest", (SOON, signature(gpu=1), PACKED), 1),
     Case("on the fullest, if all have to wait", ([SOON[0], SOON[2]], signature(gpu=1), PACKED), 1),
     Case(
-        "what was promised, even if it has to wait",
+        "what was nominated, even if it has to wait",
         (SOON, signature(gpu=1, nominated_node=0), PACKED),
         0,
     ),
     Case(
-        "what was promised and is too small", (MIXED, signature(gpu=2, nominated_node=1), PACKED), 3
+        "what was nominated and is too small",
+        (MIXED, signature(gpu=2, nominated_node=1), PACKED),
+        3,
     ),
     Case("no nodes", ([], signature(), PACKED), NONE),
     Case("without any policy the first", (MIXED, signature(), Policies(())), 0),
@@ -82,7 +84,7 @@ BEST: list[Case[tuple[list[SnapshotNode], SchedulingSignature, Policies], int]] 
 
 
 def field_of(statement: Statement, policies: Policies, row: int) -> NodeRanking:
-    """Return the nodes for the pods of a shape."""
+    """Return the nodes for the pods of a signature."""
     has_gpu = statement.snapshot.signatures[row].has_gpu
     return NodeRanking(
         statement, policies, row, ScoredResource(statement.snapshot, has_gpu=has_gpu)
@@ -103,7 +105,7 @@ def test_the_best_node(
 
 
 def build_with(build: Builder, *signatures: SchedulingSignature) -> Snapshot:
-    """Return a snapshot that knows shapes."""
+    """Return a snapshot that knows signatures."""
     for one in signatures:
         build.signature_row(one)
     return build.snapshot(pod_relations=no_pod_affinity(len(build.nodes)))
@@ -144,7 +146,7 @@ def test_a_node_that_is_closed_stays_closed_whatever_changes_there() -> None:
     assert (other.best(), other.fits(29)) == (29, True)
 
 
-SHAPES: Final = (
+SIGNATURES: Final = (
     signature(gpu=1),
     signature(gpu=2),
     signature(cpu=2),
@@ -156,7 +158,7 @@ SHAPES: Final = (
 
 def naive(statement: Statement, one: int, *, packs: bool) -> int:
     """Return the best node by looking at all of them, or NONE."""
-    snapshot, form = statement.snapshot, SHAPES[one]
+    snapshot, form = statement.snapshot, SIGNATURES[one]
     passes = fits_empty_node(snapshot, form)
     others = passes_dynamic(statement, form)
     column = 3 if form.has_gpu else 0
@@ -189,13 +191,15 @@ _node = st.builds(
 def test_the_best_is_what_looking_at_all_of_them_gives(
     data: st.DataObject, nodes: list[SnapshotNode], packs: bool
 ) -> None:
-    """After any takes, gives and roll-backs, for shapes that are asked now and then."""
-    statement = Statement(build_with(Builder(nodes=nodes), *SHAPES))
-    fields = [field_of(statement, PACKED if packs else SPREAD, one) for one in range(len(SHAPES))]
+    """After any takes, gives and roll-backs, for signatures that are asked now and then."""
+    statement = Statement(build_with(Builder(nodes=nodes), *SIGNATURES))
+    fields = [
+        field_of(statement, PACKED if packs else SPREAD, one) for one in range(len(SIGNATURES))
+    ]
     there: list[tuple[int, int]] = []
     points = [(0, 0)]
     for _ in range(data.draw(st.integers(1, 15))):
-        one = data.draw(st.integers(0, len(SHAPES) - 1))
+        one = data.draw(st.integers(0, len(SIGNATURES) - 1))
         node = fields[one].best()
         assert node == naive(statement, one, packs=packs)
         act = data.draw(st.sampled_from(["take", "take", "take", "give", "back", "mark"]))

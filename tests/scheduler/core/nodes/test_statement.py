@@ -17,7 +17,7 @@ from tests.support.snapshot.random_snapshots import no_pod_affinity
 
 GPU: Final = 3  # the column
 PLAIN, LARGE, SOCIAL, CLAIMS, OWN = range(5)
-SHAPES: Final = (
+SIGNATURES: Final = (
     signature(gpu=1),
     signature(gpu=4, cpu=0),
     signature(
@@ -31,7 +31,7 @@ SHAPES: Final = (
 def snapshot() -> Snapshot:
     """Return two nodes; on the second one a GPU is being released, and claim 0 is in use."""
     build = Builder(nodes=[SnapshotNode(gpu=4), SnapshotNode(gpu=4, used_gpu=2, releasing_gpu=1)])
-    for one in SHAPES:
+    for one in SIGNATURES:
         build.signature_row(one)
     return build.snapshot(
         pod_relations=no_pod_affinity(2, claim_node=(1, NONE), claim_users=(1, 0))
@@ -44,7 +44,7 @@ def fits_room(statement: Statement, node: int, one: int) -> bool:
 
 
 def state(statement: Statement) -> tuple[Any, ...]:
-    """Return all that a ledger knows, bit for bit."""
+    """Return all that a statement knows, bit for bit."""
     tables = (
         statement.idle,
         statement.free,
@@ -108,7 +108,7 @@ def test_every_resource_is_taken() -> None:
     statement = Statement(snapshot())
     statement.allocate(0, PLAIN, on_idle=True)
     whole = statement.snapshot.nodes.idle[0]
-    assert (whole - statement.idle[0]).tolist() == list(SHAPES[PLAIN].request)
+    assert (whole - statement.idle[0]).tolist() == list(SIGNATURES[PLAIN].request)
 
 
 def test_neighbours_are_counted() -> None:
@@ -184,7 +184,7 @@ def _of(build: Builder, *signatures: Any) -> Snapshot:
 
 
 def test_a_snapshot_stays_as_it_is() -> None:
-    """The ledger works on its own copy, and nobody can write into a snapshot."""
+    """The statement works on its own copy, and nobody can write into a snapshot."""
     given_ = snapshot()
     before = state(Statement(given_))
     statement = Statement(given_)
@@ -198,7 +198,7 @@ def test_a_snapshot_stays_as_it_is() -> None:
 def _does(statement: Statement, there: list[tuple[int, int]], act: tuple[str, int, int]) -> None:
     """Take, give back or postpone a pod, if that can happen."""
     kind, node, one = act
-    form = SHAPES[one]
+    form = SIGNATURES[one]
     if kind != "take":
         if there:
             node, one = there.pop(node % len(there))

@@ -20,7 +20,7 @@ STEPS: Final = "abcdefgggi"  # of rule 18, by the place in a key; h and i are on
 
 
 class QueueCase(NamedTuple):
-    """A queue without quota: what it has, may have, and what its best unit asks for."""
+    """A queue without quota: what it has, may have, and what its best PodGroup asks for."""
 
     has: Amounts = (1, 1, 1)
     requested: Amounts = (1, 1, 1)
@@ -195,7 +195,7 @@ def test_dominant_share(case: Case[QueueCase, tuple[float, float]]) -> None:
 
 
 class PodGroupCase(NamedTuple):
-    """A unit: its queue, its key, and what it asks for at each turn as long as it succeeds."""
+    """A PodGroup: its queue, its key, and what it asks for at each turn as long as it succeeds."""
 
     queue: int
     rank: int
@@ -203,7 +203,7 @@ class PodGroupCase(NamedTuple):
 
 
 class Played:
-    """Units that take their turns, each until it has all that it asks for."""
+    """PodGroups that take their turns, each until it has all that it asks for."""
 
     def __init__(
         self, rows: list[QueueCase], parent: list[int], podgroups: list[PodGroupCase]
@@ -218,15 +218,15 @@ class Played:
         self._queues = queues
 
     def requested(self, podgroup: int) -> Amounts:
-        """Return what a unit asks for next."""
+        """Return what a PodGroup asks for next."""
         return self.podgroups[podgroup].requested[self.done[podgroup]]
 
     def key(self, podgroup: int) -> PodGroupKey:
-        """Return the place of a unit in its queue: later with each success."""
+        """Return the place of a PodGroup in its queue: later with each success."""
         return (self.podgroups[podgroup].rank, self.done[podgroup], podgroup)
 
     def grant(self, podgroup: int) -> bool:
-        """Give a unit what it asks for, and say whether it wants more."""
+        """Give a PodGroup what it asks for, and say whether it wants more."""
         self.usage.charge(
             self.podgroups[podgroup].queue, self.requested(podgroup), is_non_preemptible=False
         )
@@ -270,13 +270,13 @@ class Played:
 def played(
     parent: list[int], podgroups: list[PodGroupCase], rows: list[QueueCase] | None = None
 ) -> list[int]:
-    """Return the order in which units take turns."""
+    """Return the order in which PodGroups take turns."""
     return Played(rows or [QueueCase(has=(0, 0, 0))] * len(parent), parent, podgroups).by_order()
 
 
 ONE: Final = (1, 1, 1)
 
-# parents of the queues, units -> the order of the units
+# parents of the queues, PodGroups -> the order of the PodGroups
 TURNS: list[Case[tuple[list[int], list[PodGroupCase]], list[int]]] = [
     Case("nobody", ([NONE], []), []),
     Case(
@@ -290,7 +290,7 @@ TURNS: list[Case[tuple[list[int], list[PodGroupCase]], list[int]]] = [
         [0, 1, 0, 1, 0, 1],
     ),
     Case(
-        "a larger chunk comes later",
+        "a larger attempt comes later",
         ([NONE, NONE], [PodGroupCase(0, 0, [(2, 2, 2)]), PodGroupCase(1, 0, [ONE])]),
         [1, 0],
     ),
@@ -311,7 +311,7 @@ TURNS: list[Case[tuple[list[int], list[PodGroupCase]], list[int]]] = [
         [0, 2, 1, 2],
     ),
     Case(
-        "a queue of units beside one of queues",
+        "a queue of PodGroups beside one of queues",
         ([NONE, NONE, 1, 2], [PodGroupCase(0, 0, [ONE, ONE]), PodGroupCase(3, 0, [ONE, ONE])]),
         [0, 1, 0, 1],
     ),
@@ -325,7 +325,7 @@ def test_jobs_order(case: Case[tuple[list[int], list[PodGroupCase]], list[int]])
 
 
 def test_who_is_not_put_back_is_gone() -> None:
-    """A unit that failed lets the next one try, and its queue keeps its place."""
+    """A PodGroup that failed lets the next one try, and its queue keeps its place."""
     game = Played(
         [QueueCase((0, 0, 0))] * 2,
         [NONE] * 2,
@@ -388,5 +388,5 @@ def _games(draw: st.DrawFn) -> Callable[[], Played]:
 @settings(max_examples=examples(100))
 @given(_games())
 def test_the_order_is_what_sorting_all_of_it_each_time_gives(new: Callable[[], Played]) -> None:
-    """Only the way to the unit taken last is set right, and that is enough."""
+    """Only the way to the PodGroup taken last is set right, and that is enough."""
     assert new().by_order() == new().by_sorting()

@@ -157,7 +157,7 @@ def test_where_two_queues_are_compared(case: Case[tuple[int, int], tuple[int, in
     assert reclaimable_of(rows, gpus(reclaimer_queue, 1)).compared_queues(victim_queue) == case.want
 
 
-# the other queue, the claimant's, the GPUs it asks for -> whether that may lose anything
+# the other queue, the preemptor's, the GPUs it asks for -> whether that may lose anything
 VICTIM_QUEUES: list[Case[tuple[QueueCase, QueueCase, int], bool]] = [
     Case(
         "owed, it is above its quota", (QueueCase(has=3, quota=2), QueueCase(quota=2), 2), want=True
@@ -185,7 +185,7 @@ VICTIM_QUEUES: list[Case[tuple[QueueCase, QueueCase, int], bool]] = [
 
 @pytest.mark.parametrize("case", VICTIM_QUEUES, ids=ids)
 def test_who_comes_into_question(case: Case[tuple[QueueCase, QueueCase, int], bool]) -> None:
-    """Whoever has more than it may count on; what that is depends on the claimant."""
+    """Whoever has more than it may count on; what that is depends on the preemptor."""
     victim_queue, reclaimer_queue, number = case.given
     assert (
         reclaimable_of(rows_of([victim_queue, reclaimer_queue]), gpus(1, number)).may_reclaim_from(
@@ -261,7 +261,7 @@ class ReclaimCase(NamedTuple):
 
 
 def taken(reclaim_state: ReclaimState, eviction_units: Sequence[tuple[int, Amounts]]) -> list[bool]:
-    """Take blocks, and return for each whether it might be."""
+    """Take eviction units, and return for each whether it might be."""
     may = []
     for queue, amounts in eviction_units:
         may.append(reclaim_state.may_evict(queue))
@@ -269,7 +269,7 @@ def taken(reclaim_state: ReclaimState, eviction_units: Sequence[tuple[int, Amoun
     return may
 
 
-# what is taken -> whether each block may be, and whether all is fair
+# what is taken -> whether each eviction unit may be, and whether all is fair
 EVICTED: list[Case[ReclaimCase, tuple[list[bool], bool]]] = [
     Case(
         "from above its share",
@@ -296,7 +296,7 @@ EVICTED: list[Case[ReclaimCase, tuple[list[bool], bool]]] = [
         ([False], True),
     ),
     Case(
-        "the last block may go below, and ends it",
+        "the last eviction unit may go below, and ends it",
         ReclaimCase([QueueCase(has=5, fair_share=4), QueueCase(fair_share=4)], 4, [(0, 3), (0, 1)]),
         ([True, False], True),
     ),
@@ -390,7 +390,7 @@ EVICTED: list[Case[ReclaimCase, tuple[list[bool], bool]]] = [
 
 @pytest.mark.parametrize("case", EVICTED, ids=ids)
 def test_what_may_be_taken(case: Case[ReclaimCase, tuple[list[bool], bool]]) -> None:
-    """Block by block from whoever has too much, and in the end nobody is worse off for it."""
+    """Unit by unit from queues with too much, and in the end no queue is worse off for it."""
     queues, reclaimers, eviction_units, tolerance = case.given
     reclaim_state = ReclaimState(reclaimable_of(rows_of(queues), gpus(len(queues) - 1, reclaimers)))
     may = taken(reclaim_state, [(queue, (0, 0, number)) for queue, number in eviction_units])
@@ -407,7 +407,7 @@ def test_what_is_taken_changes_nothing() -> None:
 
 
 AMOUNTS = st.tuples(*[st.integers(0, 4)] * 3)
-ASKED = st.tuples(*[st.integers(-1, 4)] * 3)  # slots that are given up come off
+ASKED = st.tuples(*[st.integers(-1, 4)] * 3)  # reserved places that are given up come off
 BOUNDS = st.tuples(*[st.one_of(st.just(UNBOUND), st.integers(0, 6))] * 3)
 
 

@@ -39,7 +39,7 @@ def answer(build: Builder, policies: Any = POLICIES) -> Plan:
 
 
 def described(found: Plan) -> dict[int, str]:
-    """Return of each unit the nodes of its pods, those that are only promised in brackets."""
+    """Return of each PodGroup the nodes of its pods, those that are only nominated in brackets."""
     dump: dict[int, str] = {}
     for it in found.allocations:
         at = [str(node) for _, node in it.binds] + [f"({node})" for _, node in it.nominations]
@@ -60,7 +60,7 @@ def test_releasing_is_reported_apart_from_allocated() -> None:
 
 
 def test_room_that_is_waited_for_is_not_waited_for_twice() -> None:
-    """The first unit takes the place of what goes; then the second one can be bound."""
+    """The first PodGroup takes the place of what goes; then the second one can be bound."""
     build = builder(full(), limit=8)
     build.uniform_podgroup(1, FOUR)
     build.uniform_podgroup(1, FOUR)
@@ -84,7 +84,7 @@ def test_who_may_not_wait_leaves_everything_as_it_was() -> None:
 
 
 def test_who_was_nominated_to_another_node_keeps_it() -> None:
-    """It is bound when what goes is gone; who was promised nothing has to start over then."""
+    """It is bound when the pods are gone; without a nominated node it has to start over then."""
     for nominated, want in ((1, "(1)"), (-1, "ExceedsLimit")):
         build = builder(full(), SnapshotNode(gpu=4))
         build.uniform_podgroup(1, signature(gpu=4, nominated_node=nominated))
@@ -92,7 +92,7 @@ def test_who_was_nominated_to_another_node_keeps_it() -> None:
 
 
 def test_a_reserved_place_keeps_nobody_from_waiting_with_it() -> None:
-    """What of a unit is promised covers what it asks for, whatever its slot is charged with."""
+    """Nominated pods cover what they request, whatever their reserved place is charged with."""
     build = builder(SnapshotNode(gpu=4, used_gpu=1, releasing_gpu=4), limit=4, allocated=1)
     nodes = PodSet("nodes", 3, build.waiting_pods(3, signature(gpu=1, nominated_node=0)))
     reserved_place = ReservedPlace(0, build.signature_row(ONE), ReservationCause.ANTICIPATED)

@@ -17,7 +17,7 @@ _STAYS: dict[str, Any] = {"non_evictable_reason": "x"}
 
 
 def counted(*runs: dict[str, Any]) -> dict[str, tuple[tuple[int, ...], int]]:
-    """Return by queue which of some units count, with their GPUs."""
+    """Return by queue which of some PodGroups count, with their GPUs."""
     builder = Builder([SnapshotNode()], [SnapshotQueue("a"), SnapshotQueue("b")])
     for one in runs:
         builder.running_podgroup([0], ONE, **{"queue": "a", **one})
@@ -27,7 +27,7 @@ def counted(*runs: dict[str, Any]) -> dict[str, tuple[tuple[int, ...], int]]:
     }
 
 
-# units that run -> what counts
+# PodGroups that run -> what counts
 COUNTED: list[Case[list[dict[str, Any]], dict[str, tuple[tuple[int, ...], int]]]] = [
     Case("nothing", [{}, {"owning_jobset": "j"}], {}),
     Case("what stays", [_STAYS, {}, _STAYS], {"a": ((0, 2), 2)}),
@@ -40,7 +40,7 @@ COUNTED: list[Case[list[dict[str, Any]], dict[str, tuple[tuple[int, ...], int]]]
         {"a": ((0,), 1), "b": ((1,), 1)},
     ),
     Case(
-        "a JobSet of which one unit cannot be preempted",
+        "a JobSet of which one PodGroup cannot be preempted",
         [{"owning_jobset": "j"}, {"owning_jobset": "j", "is_preemptible": False}],
         {"a": ((0,), 1)},
     ),
@@ -61,11 +61,11 @@ COUNTED: list[Case[list[dict[str, Any]], dict[str, tuple[tuple[int, ...], int]]]
 def test_what_counts(
     case: Case[list[dict[str, Any]], dict[str, tuple[tuple[int, ...], int]]],
 ) -> None:
-    """Units that may be preempted by their word, and cannot be evicted."""
+    """PodGroups that may be preempted by their word, and cannot be evicted."""
     assert counted(*case.given) == case.want
 
 
-# quota of the queue, what waits -> verdict, or nothing if it starts; one GPU of it cannot go
+# quota of the queue, what waits -> reason, or nothing if it starts; one GPU of it cannot go
 BORROWED: list[Case[tuple[int, dict[str, Any]], str]] = [
     Case("it is above the quota", (0, {}), "NonPreemptibleOverQuota"),
     Case("it is within the quota", (1, {}), ""),
