@@ -250,6 +250,21 @@ def test_who_goes(case: Case[Builder, str]) -> None:
     assert {it.podgroup for it in answer.allocations if it.nominations} >= preemptors
 
 
+def test_a_preemptor_that_was_placed_is_no_victim_of_a_later_action() -> None:
+    """It has reclaimed one GPU; a larger priority of its queue may not preempt its other pods."""
+    builder = cluster(SnapshotQueue("a", quota=5), SnapshotQueue("b", quota=3, priority=200))
+    for _ in range(6):
+        builder.running_podgroup([0], ONE, queue="a")
+    row = builder.signature_row(ONE)
+    builder.pod_on_node(0, row)
+    builder.pod_on_node(0, row)
+    running = PodSet("default", 2, builder.waiting_pods(1, ONE), running=2)
+    builder.podgroup(running, queue="b", is_kept=True)
+    builder.uniform_podgroup(2, ONE, queue="b", priority=60)
+    answer = plan(builder.snapshot(), POLICIES)
+    assert described(answer) == "5:1→6"
+
+
 def test_what_one_leaves_another_uses() -> None:
     """Of the eight that go for seven one is left."""
     answer = plan(waiting(elastic(), (7, ONE), (1, ONE), (1, ONE)).snapshot(), POLICIES)
