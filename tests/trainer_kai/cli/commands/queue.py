@@ -1,1 +1,0 @@
-"""Tests of the verbs of `trainer-kai queue`."""

@@ -1,1 +1,0 @@
-"""`trainer-kai queue`: list and create queues, and change who may use them."""
