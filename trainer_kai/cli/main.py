@@ -23,7 +23,7 @@ _DISK_FULL_ERRNOS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; a mistake of the user or an unreachable cluster is told in plain words."""
+    """Run a command; print a mistake of the user or an unreachable cluster as one line."""
     parser = argparse.ArgumentParser(
         prog="trainer-kai", description="Gang scheduling of TrainJobs: what happens, and why."
     )
@@ -36,7 +36,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_run(commands)
     args = parser.parse_args(arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal that cannot show it is no failure
+        sys.stdout.reconfigure(
+            errors="replace"
+        )  # a character that the terminal lacks is no failure
     try:
         code: int = args.run(args)
         sys.stdout.flush()
@@ -50,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        _discard_output()  # nobody reads on
+        _discard_output()  # the reader has closed the pipe
         return 141
     except OSError as error:
         if error.errno not in _DISK_FULL_ERRNOS:

@@ -2,8 +2,10 @@
 
 import argparse
 
+__all__ = ["add_cluster_flags"]
 
-def add_cluster_flags(verb: argparse.ArgumentParser) -> None:
+
+def add_cluster_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags that name a cluster."""
-    verb.add_argument("--kubeconfig", default="")
-    verb.add_argument("--context", default="")
+    parser.add_argument("--kubeconfig", default="")
+    parser.add_argument("--context", default="")

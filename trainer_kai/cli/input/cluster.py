@@ -1,4 +1,4 @@
-"""A cluster from plain objects: each read once, checked, and stored by kind.
+"""A cluster from objects of files: each is read once, checked, and stored by kind.
 
 All faults are reported together. Missing namespaces and uids are filled in, whatever the order of
 the objects: the namespace `default`, and the name as uid.
@@ -30,13 +30,13 @@ from trainer_kai.cli.input.kinds import (
     unix_seconds,
     with_identity,
 )
-from trainer_kai.cli.input.unknown_fields import UnusedFields
+from trainer_kai.cli.input.unknown_fields import InputWarnings
 from trainer_kai.cli.input.unread_files import kind_text, similar_kind, unread_files
 from trainer_kai.errors import ConfigError, FieldError
 
 __all__ = ["InputCluster", "read_cluster", "with_gpu_groups"]
 
-_CLUSTER_FIELDS: Final = {  # where a cluster has them
+_CLUSTER_FIELDS: Final = {  # fields of `Cluster` by kind
     "Node": "nodes",
     "Pod": "pods",
     "PodGroup": "pod_groups",
@@ -55,23 +55,23 @@ _CLUSTER_FIELDS: Final = {  # where a cluster has them
 
 @dataclass(slots=True)
 class InputCluster:
-    """What the objects are."""
+    """The cluster of the input, and the objects that are not part of `Cluster`."""
 
     cluster: Cluster
     trainjobs: dict[Key, TrainJob] = field(default_factory=dict)
     runtimes: dict[tuple[str, Key], Runtime] = field(default_factory=dict)
     shards: list[tuple[Document, Shard]] = field(default_factory=list)
     configs: list[tuple[Document, Shard]] = field(default_factory=list)
-    latest_time: int = 0  # of all times that they say
+    latest_time: int = 0  # the newest time in an object, in seconds since 1970
     notes: list[str] = field(default_factory=list)
 
 
 def read_cluster(documents: Iterable[Document]) -> InputCluster:
-    """Read them all; raise `ConfigError` with everything that is wrong."""
-    found: dict[tuple[str, str, Key], tuple[Document, Any]] = {}
+    """Return the cluster of the objects; raise `ConfigError` with all their faults."""
+    objects: dict[tuple[str, str, Key], tuple[Document, Any]] = {}
     faults: list[FieldError] = []
     ignored: Counter[str] = Counter()
-    field_warnings = UnusedFields()
+    warnings = InputWarnings()
     latest_time = 0
     documents = [*documents]
     faults += unread_files(documents, KINDS)
@@ -80,30 +80,30 @@ def read_cluster(documents: Iterable[Document]) -> InputCluster:
         if kind not in KINDS and kind not in UNUSED_KINDS:
             ignored[f"ignored: {kind_text(document)}{similar_kind(document)}"] += 1
             continue
-        latest = [*_add(found, document, kind, field_warnings)]
-        faults += latest
+        object_faults = [*_add(objects, document, kind, warnings)]
+        faults += object_faults
         if kind in KINDS:
-            field_warnings.add(document, KINDS[kind].resource.struct)
-        if not latest:
+            warnings.add(document, KINDS[kind].resource.struct)
+        if not object_faults:
             latest_time = max(latest_time, _latest_time(document.fields))
         if kind in UNUSED_KINDS:
             ignored[f"read, but nothing is decided by it yet: {kind_text(document)}"] += 1
     if faults:
         raise ConfigError(faults)
-    inputs = _build_cluster(found)
+    inputs = _build_cluster(objects)
     inputs.latest_time = latest_time
-    inputs.notes += field_warnings.lines()
+    inputs.notes += warnings.lines()
     inputs.notes += (f"{what} ({count})" for what, count in sorted(ignored.items()))
     return inputs
 
 
 def _add(
-    found: dict[tuple[str, str, Key], tuple[Document, Any]],
+    objects: dict[tuple[str, str, Key], tuple[Document, Any]],
     document: Document,
     kind: tuple[str, str],
-    field_warnings: UnusedFields,
+    warnings: InputWarnings,
 ) -> Iterator[FieldError]:
-    """Add an object to those that were found; yield what is wrong with it."""
+    """Add an object to *objects*; yield its faults."""
     try:
         identified = with_identity(document)
     except ConfigError as error:
@@ -111,27 +111,27 @@ def _add(
         return
     meta = identified.fields["metadata"]
     key = Key(str(meta.get("namespace", "")), str(meta["name"]))
-    known = found.get((*kind, key))
-    if known is not None:
+    previous = objects.get((*kind, key))
+    if previous is not None:
         if is_unnamed_review(document):  # it asks and answers the same
             return
-        where = f", first in {known[0].file}" if known[0].file != identified.file else ""
+        where = f", first in {previous[0].file}" if previous[0].file != identified.file else ""
         yield FieldError(str(identified), f"metadata.name: is there twice{where}")
         return
     if kind in UNUSED_KINDS:
-        found[*kind, key] = identified, None
+        objects[*kind, key] = identified, None
         return
     try:
         it = read_object(KINDS[kind].resource.struct, identified)
     except ConfigError as error:
         yield from error.faults
         return
-    found[*kind, key] = identified, it
-    yield from field_warnings.keep_faults(identified, faults_of(kind, it))
+    objects[*kind, key] = identified, it
+    yield from warnings.without_warnings(identified, faults_of(kind, it))
 
 
 def _latest_time(fields: Mapping[str, Any]) -> int:
-    """Return the newest time that an object says: of itself, its annotations, or its status."""
+    """Return the newest time in the metadata and the status of an object."""
     metadata = fields.get("metadata") or {}
     texts = [metadata.get("creationTimestamp")]
     annotations = metadata.get("annotations")
@@ -146,17 +146,11 @@ def _latest_time(fields: Mapping[str, Any]) -> int:
 
 
 def _deletion_requested_at(metadata: Mapping[str, Any]) -> int:
-    """Return when a deletion was asked for: its time is when that must be over, far ahead maybe."""
-    deletion_time, grace = (
-        metadata.get("deletionTimestamp"),
-        metadata.get("deletionGracePeriodSeconds"),
-    )
-    at = (
-        unix_seconds(deletion_time)
-        if isinstance(deletion_time, str) and _looks_like_time(deletion_time)
-        else None
-    )
-    return 0 if at is None else at - (grace if isinstance(grace, int) else 0)
+    """Return when a deletion was requested; deletionTimestamp is its deadline, maybe far ahead."""
+    text, grace = metadata.get("deletionTimestamp"), metadata.get("deletionGracePeriodSeconds")
+    is_time = isinstance(text, str) and _looks_like_time(text)
+    deadline = unix_seconds(text) if is_time else None
+    return 0 if deadline is None else deadline - (grace if isinstance(grace, int) else 0)
 
 
 def _looks_like_time(text: str) -> bool:
@@ -175,11 +169,11 @@ def _texts(value: object) -> Iterator[str]:
             remaining += it
 
 
-def _build_cluster(found: Mapping[tuple[str, str, Key], tuple[Document, Any]]) -> InputCluster:
-    """Put each object where it belongs, in an order that is not that of the files."""
+def _build_cluster(objects: Mapping[tuple[str, str, Key], tuple[Document, Any]]) -> InputCluster:
+    """Store each object by its kind, sorted, so that the order of the files does not matter."""
     inputs = InputCluster(Cluster())
     requests: list[BindRequest] = []
-    for (_, kind, key), (document, it) in sorted(found.items(), key=lambda pair: pair[0]):
+    for (_, kind, key), (document, it) in sorted(objects.items(), key=lambda pair: pair[0]):
         if it is None:
             continue
         if kind in _CLUSTER_FIELDS:
@@ -200,7 +194,7 @@ def _build_cluster(found: Mapping[tuple[str, str, Key], tuple[Document, Any]]) -
 
 
 def _apply_bind_request(cluster: Cluster, request: BindRequest) -> None:
-    """Put the pod of a live request on its node, unless it is another pod by now."""
+    """Put the pod of a live BindRequest on its node, unless its owner is another pod."""
     key = Key(request.metadata.namespace, request.spec.pod_name or request.metadata.name)
     pod = cluster.pods.get(key)
     if pod is None or pod.spec.node_name or not request.is_live:
@@ -214,7 +208,7 @@ def _apply_bind_request(cluster: Cluster, request: BindRequest) -> None:
 
 
 def with_gpu_groups(pod: Pod, gpu_groups: tuple[str, ...]) -> Pod:
-    """Return a pod with the labels that say which shared devices it has."""
+    """Return a pod with the labels of the shared GPUs that it has."""
     labels = {
         name: value
         for name, value in pod.metadata.labels.items()

@@ -32,9 +32,7 @@ T = TypeVar("T", bound=Object)
 
 _STDIN: Final = "-"
 _MAX_BYTES: Final = 256 * 1024 * 1024
-_MAX_HANDWRITTEN_BYTES: Final = (
-    1024 * 1024
-)  # what is longer was written by a program, each name once
+_MAX_HANDWRITTEN_BYTES: Final = 1024 * 1024  # longer JSON is a program's, without duplicate keys
 _LIST: Final = "List"
 _ZIP: Final = b"PK\x03\x04"
 
@@ -49,7 +47,7 @@ class Document(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """Return its kind, or nothing."""
+        """Return its kind; "" for none."""
         return str(self.fields.get("kind", ""))
 
     @property
@@ -69,14 +67,14 @@ def read_files(
 ) -> list[Document]:
     """Return every object in the files; `-` is standard input. *unpack* opens zip archives.
 
-    What cannot be read is added to *faults*, so that what else is wrong can be told with it.
+    Files that cannot be read are added to *faults*, to be reported with other faults.
     """
     raises = faults is None
     faults = [] if faults is None else faults
-    found: list[Document] = []
+    documents: list[Document] = []
     for file in files:
         try:
-            found += _objects(file, unpack)
+            documents += _objects(file, unpack)
         except OSError as error:
             faults.append(
                 FieldError(display_name(file), f"cannot be read: {error.strerror or error}")
@@ -95,11 +93,11 @@ def read_files(
             faults += error.faults
     if faults and raises:
         raise ConfigError(faults)
-    return found
+    return documents
 
 
 def display_name(file: str) -> str:
-    """Return a file as people call it."""
+    """Return the name of a file for messages."""
     return "standard input" if file == _STDIN else file
 
 
@@ -146,7 +144,7 @@ def _objects(file: str, unpack: Unpack | None) -> Iterator[Document]:
 
 
 def _path_with_key(fields: dict[str, Any], path: str) -> str:
-    """Return a path with the key of a label or annotation that is no text, where it has none."""
+    """Return a path with the key of the label or annotation whose value is not a string."""
     parent, is_open, _ = path.partition("[...]")
     texts = (
         _value_at(fields, parent)
@@ -158,7 +156,7 @@ def _path_with_key(fields: dict[str, Any], path: str) -> str:
 
 
 def _value_at(value: Any, path: str) -> Any:
-    """Return what stands at a path; None where the path does not say it all."""
+    """Return the value at a path; None where the path leads to none."""
     for step in re.findall(r"[^.\[\]]+", path):
         if isinstance(value, dict):
             value = value.get(step)
@@ -170,7 +168,7 @@ def _value_at(value: Any, path: str) -> Any:
 
 
 def _decode_json(data: bytes) -> dict[str, Any] | None:
-    """Read JSON; None for what is none: YAML may begin like it, and its errors say where."""
+    """Return the object of a JSON text; None for other texts, which are parsed as YAML."""
     if not data.lstrip().startswith(b"{"):
         return None
     try:
@@ -183,7 +181,7 @@ def _decode_json(data: bytes) -> dict[str, Any] | None:
 
 
 def _reject_duplicates(pairs: list[tuple[str, Any]]) -> None:
-    """See that no name is there twice; who reads YAML says which, and where."""
+    """Raise `ValueError` for a duplicate name: the YAML parser then reports it with its line."""
     if len({name for name, _ in pairs}) < len(pairs):
         raise ValueError
 
@@ -194,7 +192,7 @@ def flattened(document: Document) -> Iterator[Document]:
         yield document
         return
     items = document.fields["items"]
-    if items is None:  # so Go writes a list of nothing
+    if items is None:  # an empty list, as Go writes it
         return
     if not isinstance(items, list):
         what = type(items).__name__

@@ -34,7 +34,7 @@ __all__ = ["MAX_BYTES", "unpack"]
 MAX_BYTES: Final = 1024 * 1024 * 1024
 _MEMBER: Final = "snapshot.json"
 _KNOWN_PARTS: Final = {"config", "rawObjects", "schedulerParams"}
-_BROKEN: Final = (
+_ARCHIVE_ERRORS: Final = (
     zipfile.BadZipFile,
     zlib.error,
     NotImplementedError,
@@ -42,7 +42,7 @@ _BROKEN: Final = (
     EOFError,
     OSError,
 )
-_LISTS: Final = {
+_KIND_OF_LIST: Final = {
     "bindRequests": (BIND_REQUESTS.api_version, BIND_REQUESTS.kind),
     "configMaps": ("v1", "ConfigMap"),
     "deviceClasses": (f"{RESOURCE}/v1", "DeviceClass"),
@@ -62,14 +62,14 @@ _LISTS: Final = {
 
 
 def unpack(file: str, data: bytes, max_bytes: int = MAX_BYTES) -> Iterator[Document]:
-    """Yield the objects of a snapshot, and its configuration as an object of our own."""
+    """Yield the objects of a snapshot, and its configuration as a SchedulerConfig object."""
     whole = _read(file, data, max_bytes)
     objects = whole.get("rawObjects")
     if not isinstance(objects, Mapping):
         raise _fault(file, f"{_MEMBER} has no rawObjects: it is no snapshot of KAI's scheduler")
-    for name in sorted((whole.keys() - _KNOWN_PARTS) | (objects.keys() - _LISTS.keys())):
-        yield Document(file, {"apiVersion": _MEMBER, "kind": name})  # told to be ignored
-    for name, (version, kind) in _LISTS.items():
+    for name in sorted((whole.keys() - _KNOWN_PARTS) | (objects.keys() - _KIND_OF_LIST.keys())):
+        yield Document(file, {"apiVersion": _MEMBER, "kind": name})  # reported as ignored
+    for name, (version, kind) in _KIND_OF_LIST.items():
         items = objects.get(name) or []
         if not isinstance(items, list):
             raise _fault(file, f"rawObjects.{name} must be a list")
@@ -89,7 +89,7 @@ def _read(file: str, data: bytes, max_bytes: int) -> dict[str, Any]:
         whole = msgspec.json.decode(text)
     except KeyError as error:
         raise _fault(file, f"has no {_MEMBER}: it is no snapshot of KAI's scheduler") from error
-    except _BROKEN as error:
+    except _ARCHIVE_ERRORS as error:
         raise _fault(file, f"cannot be unpacked: {error}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _fault(file, f"{_MEMBER} is no JSON: {error}") from error
@@ -103,15 +103,15 @@ def _fault(file: str, message: str) -> ConfigError:
 
 
 def _config(config: Any, params: Any) -> dict[str, Any]:
-    """Return what the scheduler was told, written as a shard says it."""
+    """Return the scheduler's configuration in the form of a SchedulingShard."""
     config = config if isinstance(config, Mapping) else {}
     params = params if isinstance(params, Mapping) else {}
     spec: dict[str, Any] = {"args": {}}
     if params.get("schedulerName"):
         spec["args"]["scheduler-name"] = params["schedulerName"]
-    max_bytes = params.get("maxNumberConsolidationPreemptees")
-    if isinstance(max_bytes, int):
-        spec["args"]["max-consolidation-preemptees"] = str(max_bytes)
+    max_preemptees = params.get("maxNumberConsolidationPreemptees")
+    if isinstance(max_preemptees, int):
+        spec["args"]["max-consolidation-preemptees"] = str(max_preemptees)
     actions = config.get("actions")
     if isinstance(actions, str) and actions.strip():
         names = {name.strip() for name in actions.split(",")} - {""}

@@ -1,7 +1,7 @@
-"""The kinds that a simulation reads, and what is wrong with one of their objects by itself.
+"""The kinds that a simulation reads, and the faults of one of their objects by itself.
 
-What is wrong between objects, a queue without its parent or a sub-group above itself, is no fault
-here: the scheduler says it as a verdict.
+Faults between objects, such as a queue without its parent or a circle of SubGroups, are not found
+here: the scheduler reports them as the reason of a PodGroup.
 """
 
 import hashlib
@@ -56,9 +56,13 @@ from trainer_kai.api.validate import (
 )
 from trainer_kai.cli.input.documents import Document
 from trainer_kai.errors import ConfigError, FieldError, FieldWarning
-from trainer_kai.policy.misspelled_keys import PODGROUP_KEYS, KnownKeys, misspelled_keys
-from trainer_kai.policy.misspelled_keys import QUEUE_KEYS as QUEUE_NAMES
-from trainer_kai.policy.misspelled_keys import TRAINJOB_KEYS as READ
+from trainer_kai.policy.misspelled_keys import (
+    PODGROUP_KEYS,
+    QUEUE_KEYS,
+    TRAINJOB_KEYS,
+    KnownKeys,
+    misspelled_keys,
+)
 
 __all__ = [
     "BIND_REQUESTS",
@@ -81,7 +85,7 @@ __all__ = [
 ]
 
 Faults = Iterator[FieldError]
-_LARGEST: Final = 2**31 - 1  # of what Kubernetes counts
+_MAX_INT32: Final = 2**31 - 1  # the largest number of a field in Kubernetes
 _REVIEW: Final = (ACCESS_REVIEWS.group, ACCESS_REVIEWS.kind)
 UID: Final = "UID"  # of a JobSet that does not exist yet
 _TIME: Final = re.compile(
@@ -92,7 +96,7 @@ _NAME: Final = re.compile("[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 class BindRequestSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """Which pod goes where."""
+    """A pod and the node that it is bound to."""
 
     pod_name: str = ""
     selected_node: str = ""
@@ -101,7 +105,7 @@ class BindRequestSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True,
 
 
 class BindRequestStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """How far KAI's binder is."""
+    """The progress of KAI's binder."""
 
     phase: str = ""
     failed_attempts: int = 0
@@ -116,14 +120,14 @@ class BindRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def is_live(self) -> bool:
-        """Say whether it has come to pass, or still may."""
+        """Say whether the pod is bound, or may still be."""
         limit = self.spec.backoff_limit
         is_over = limit is None or self.status.failed_attempts >= limit
         return bool(self.spec.selected_node) and not (self.status.phase == "Failed" and is_over)
 
 
 class Switch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A plugin or an action: whether it is on, and what it is told."""
+    """A plugin or an action of a SchedulingShard: whether it is enabled, and its arguments."""
 
     enabled: bool | None = None
     arguments: Mapping[str, str] = {}
@@ -137,14 +141,14 @@ class ShardPlacement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ShardMinRuntime(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """How long workloads run before others may take their place, where no queue says it."""
+    """The minimum runtimes of queues that have none of their own."""
 
     preempt_min_runtime: str = ""
     reclaim_min_runtime: str = ""
 
 
 class ShardSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """What a site chooses; *only* is ours: plugins that are not named are off."""
+    """The scheduler's configuration; *only* is ours: it disables plugins that are not named."""
 
     partition_label_value: str = ""
     placement_strategy: ShardPlacement | None = None
@@ -157,7 +161,7 @@ class ShardSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=Fa
 
 
 class Shard(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A SchedulingShard: how a site wants its scheduler."""
+    """A SchedulingShard: the configuration of a scheduler."""
 
     metadata: Meta
     spec: ShardSpec = ShardSpec()
@@ -169,12 +173,12 @@ BIND_REQUESTS: Final = Resource(
 SHARDS: Final = Resource(
     KAI, "v1", "schedulingshards", "SchedulingShard", namespaced=False, struct=Shard
 )
-# What a snapshot of KAI's says of its scheduler, written like a shard.
+# The scheduler configuration of a KAI snapshot, in the form of a SchedulingShard.
 CONFIGS: Final = Resource(
     KAI_SNAPSHOT, "v1", "configs", "SchedulerConfig", namespaced=False, struct=Shard
 )
 
-# Kinds that belong to a cluster and by which nothing is decided yet.
+# Kinds of a cluster that no decision depends on yet.
 UNUSED_KINDS: Final = frozenset(
     {
         ("", "ConfigMap"),
@@ -192,7 +196,7 @@ class _Kind(NamedTuple):
 
 
 def with_identity(document: Document, namespace: str = "default") -> Document:
-    """Fill in what tells an object apart from others, in the same way whatever was left out."""
+    """Return an object with name, namespace and uid; the same input gives the same identity."""
     metadata = _metadata_of(document)
     if is_unnamed_review(document):
         metadata = {**metadata, "name": _hash_of(document)}
@@ -218,7 +222,7 @@ def with_identity(document: Document, namespace: str = "default") -> Document:
 
 
 def is_unnamed_review(document: Document) -> bool:
-    """Say whether it is a review without a name: nothing names or keeps them."""
+    """Say whether it is a SubjectAccessReview without a name; the API server stores none."""
     is_review = (document.group, document.kind) == _REVIEW
     return is_review and not (document.fields.get("metadata") or {}).get("name")
 
@@ -239,13 +243,13 @@ def _hash_of(document: Document) -> str:
 
 
 def faults_of(kind: "tuple[str, str]", it: Object) -> Faults:
-    """Yield what is wrong with an object of one of the `KINDS`."""
+    """Yield the faults of an object of one of the `KINDS`."""
     yield from _time_faults(it.metadata)
     yield from KINDS[kind].faults(it)
 
 
 def unix_seconds(text: str) -> int | None:
-    """Return a time as seconds since 1970; None for what is no time as RFC 3339 has it."""
+    """Return a time as seconds since 1970; None for a text that is no RFC 3339 time."""
     if not _TIME.fullmatch(text):
         return None
     try:
@@ -271,20 +275,20 @@ def _time_faults(meta: Meta) -> Faults:
 
 def _node_faults(node: Node) -> Faults:
     yield from _metadata_faults(node)
-    yield from _amount_faults(node.status.allocatable, "status.allocatable")
+    yield from _quantity_faults(node.status.allocatable, "status.allocatable")
 
 
 def _claim_faults(claim: PersistentVolumeClaim) -> Faults:
     yield from _metadata_faults(claim)
-    yield from _amount_faults(claim.spec.resources.requests, "spec.resources.requests")
+    yield from _quantity_faults(claim.spec.resources.requests, "spec.resources.requests")
 
 
 def _volume_faults(volume: PersistentVolume) -> Faults:
     yield from _metadata_faults(volume)
-    yield from _amount_faults(volume.spec.capacity, "spec.capacity")
+    yield from _quantity_faults(volume.spec.capacity, "spec.capacity")
 
 
-def _amount_faults(amounts: Mapping[str, Quantity], path: str) -> Faults:
+def _quantity_faults(amounts: Mapping[str, Quantity], path: str) -> Faults:
     for name, quantity in amounts.items():
         try:
             amount = milli(quantity)
@@ -296,11 +300,11 @@ def _amount_faults(amounts: Mapping[str, Quantity], path: str) -> Faults:
 
 
 def _podgroup_faults(group: PodGroup) -> Faults:
-    """Look at all but the tree: what of it cannot be meant is a verdict."""
+    """Check all but the tree of SubGroups: the scheduler reports its faults."""
     spec = group.spec
     min_sub_group = None if spec.min_member is not None else spec.min_sub_group
     without_tree = replace(spec, sub_groups=(), min_sub_group=min_sub_group)
-    yield from _misspelt(group.metadata, PODGROUP_KEYS)
+    yield from _misspelled_key_warnings(group.metadata, PODGROUP_KEYS)
     yield from podgroup_faults(replace(group, spec=without_tree))
     minima = [("spec", spec.min_sub_group, "minSubGroup")] if min_sub_group is None else []
     for i, sub in enumerate(spec.sub_groups):
@@ -311,14 +315,14 @@ def _podgroup_faults(group: PodGroup) -> Faults:
             yield FieldError(f"{path}.{name}", f"{number} must be 0 or more")
     minima.append(("spec", spec.min_member, "minMember"))
     for path, number, name in minima:
-        if number is not None and number > _LARGEST:
-            yield FieldError(f"{path}.{name}", f"{number} must be at most {_LARGEST}")
+        if number is not None and number > _MAX_INT32:
+            yield FieldError(f"{path}.{name}", f"{number} must be at most {_MAX_INT32}")
 
 
 def _trainjob_faults(job: TrainJob) -> Faults:
-    """Look at the name and the runtime as well, as Trainer does."""
+    """Check the name and the runtime as well, as Trainer does."""
     yield from trainjob_faults(job)
-    yield from _misspelt(job.metadata, READ)
+    yield from _misspelled_key_warnings(job.metadata, TRAINJOB_KEYS)
     reference = job.spec.runtime_ref
     kinds = (RUNTIMES.kind, CLUSTER_RUNTIMES.kind)
     if not reference.name:
@@ -332,24 +336,24 @@ def _trainjob_faults(job: TrainJob) -> Faults:
 
 def _jobset_faults(jobset: JobSet) -> Faults:
     yield from jobset_faults(jobset)
-    yield from _misspelt(jobset.metadata, READ)
+    yield from _misspelled_key_warnings(jobset.metadata, TRAINJOB_KEYS)
 
 
 def queue_warnings(queue: Queue) -> Faults:
-    """Yield the misspelt names of a queue, and the values that count otherwise."""
-    yield from _misspelt(queue.metadata, QUEUE_NAMES)
+    """Yield the misspelled keys of a queue, and the values that count as others."""
+    yield from _misspelled_key_warnings(queue.metadata, QUEUE_KEYS)
     for it in effective_queue(queue.spec)[1]:
         yield FieldWarning(it.path, it.message)
 
 
-def _misspelt(meta: Meta, read: KnownKeys) -> Faults:
-    """Tell what nobody reads."""
-    for it in misspelled_keys(meta.labels, meta.annotations, read):
+def _misspelled_key_warnings(meta: Meta, known: KnownKeys) -> Faults:
+    """Yield the labels and annotations that no process reads and that resemble known ones."""
+    for it in misspelled_keys(meta.labels, meta.annotations, known):
         yield FieldWarning(it.path, it.message)
 
 
 def _queue_faults(queue: Queue) -> Faults:
-    """Look at all but the parent, and that resources are there: the scheduler tells of those."""
+    """Check all but the parent and missing resources, which the scheduler reports."""
     resources = queue.spec.resources or QueueResources()
     spec = replace(queue.spec, parent_queue="", resources=resources)
     yield from queue_faults(replace(queue, spec=spec))

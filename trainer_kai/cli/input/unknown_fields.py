@@ -14,7 +14,7 @@ from msgspec import inspect
 from trainer_kai.cli.input.documents import Document
 from trainer_kai.errors import FieldError, FieldWarning
 
-__all__ = ["UNREAD_FIELDS", "UnusedField", "UnusedFields", "field_warnings"]
+__all__ = ["UNREAD_FIELDS", "InputWarning", "InputWarnings", "unknown_field_warnings"]
 
 # By struct: the fields of the API that we do not read. Tests compare them with the schemas that our
 # manifests and a cluster have.
@@ -69,7 +69,7 @@ UNREAD_FIELDS: Final[Mapping[str, str]] = {
 }
 # Further fields that only resemble one of ours.
 _ALSO_KNOWN: Final[Mapping[str, str]] = {"VolumeClaimSpec": "volumeMode"}
-# What nodes and pods have in their conditions, and others not.
+# Fields that only the conditions of nodes and pods have.
 _CONDITION_FIELDS: Final[Mapping[str, str]] = {"Condition": "lastHeartbeatTime lastProbeTime"}
 _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _POLICIES: Final = ("Honor", "Ignore")
@@ -88,42 +88,48 @@ _ENUM_VALUES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
 _SIMILARITY: Final = 0.8
 
 
-class UnusedField(NamedTuple):
-    """What is strange about one field."""
+class InputWarning(NamedTuple):
+    """A warning about one field of an object."""
 
     path: str
     message: str
 
 
-class UnusedFields:
-    """What is strange about many objects: a line for each field of a kind in a file."""
+class InputWarnings:
+    """The warnings about many objects: one line for each field of a kind in a file."""
 
     def __init__(self) -> None:
-        self._found: Final[dict[tuple[str, str, UnusedField], list[str]]] = {}
+        self._object_names: Final[dict[tuple[str, str, InputWarning], list[str]]] = {}
 
     def add(self, document: Document, struct: type) -> None:
-        """Look at an object."""
-        for it in dict.fromkeys(field_warnings(struct, document.fields)):
-            self._found.setdefault((document.file, document.kind, it), []).append(str(document))
+        """Collect the warnings about the fields of an object."""
+        for it in dict.fromkeys(unknown_field_warnings(struct, document.fields)):
+            self._object_names.setdefault((document.file, document.kind, it), []).append(
+                str(document)
+            )
 
-    def keep_faults(self, document: Document, faults: Iterable[FieldError]) -> Iterator[FieldError]:
-        """Yield what is wrong with an object; take note of what harms nobody else."""
+    def without_warnings(
+        self, document: Document, faults: Iterable[FieldError]
+    ) -> Iterator[FieldError]:
+        """Yield the faults of an object that are no warnings; collect the others."""
         for fault in faults:
             if isinstance(fault, FieldWarning):
-                it = UnusedField(fault.path, fault.message)
-                self._found.setdefault((document.file, document.kind, it), []).append(str(document))
+                it = InputWarning(fault.path, fault.message)
+                self._object_names.setdefault((document.file, document.kind, it), []).append(
+                    str(document)
+                )
             else:
                 yield FieldError(str(document), str(fault))
 
     def lines(self) -> Iterator[str]:
-        """Yield them in an order that is not that of the objects."""
-        for (_, _, it), names in sorted(self._found.items()):
+        """Yield one line for each warning, sorted."""
+        for (_, _, it), names in sorted(self._object_names.items()):
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
             yield f"{min(names)}{more}: {it.path}: {it.message}"
 
 
 class _StructFields(NamedTuple):
-    """What is known of a struct."""
+    """The field names of a struct: those that we read, and all that the API knows."""
 
     read: frozenset[str]
     known: frozenset[str]
@@ -132,49 +138,51 @@ class _StructFields(NamedTuple):
     enums: tuple[tuple[str, tuple[str, ...]], ...]
 
 
-def field_warnings(struct: type, fields: Mapping[str, Any]) -> list[UnusedField]:
-    """Return what is strange about an object; places in a list are told as one."""
-    found: list[UnusedField] = []
-    _check_struct(_struct_fields(struct), fields, "", found)
-    return found
+def unknown_field_warnings(struct: type, fields: Mapping[str, Any]) -> list[InputWarning]:
+    """Return the warnings about an object; all items of a list have one path."""
+    warnings: list[InputWarning] = []
+    _check_struct(_struct_fields(struct), fields, "", warnings)
+    return warnings
 
 
 def _check_struct(
-    struct: _StructFields, fields: Mapping[str, Any], path: str, found: list[UnusedField]
+    struct: _StructFields, fields: Mapping[str, Any], path: str, warnings: list[InputWarning]
 ) -> None:
     if not struct.known.issuperset(fields):
         for name in fields.keys() - struct.known:
             similar = _similar_field(name, struct.read)
             if fields[name] is not None and (struct.is_complete or similar):
                 suggestion = f"; there is {similar}" if similar else ""
-                found.append(UnusedField(f"{path}{name}", f"is not known and left out{suggestion}"))
-    for name, words in struct.enums:
-        if fields.get(name) and fields[name] not in words:
-            message = f"{fields[name]!r} is none of {', '.join(words)}"
-            found.append(UnusedField(f"{path}{name}", message))
+                warnings.append(
+                    InputWarning(f"{path}{name}", f"is not known and left out{suggestion}")
+                )
+    for name, values in struct.enums:
+        if fields.get(name) and fields[name] not in values:
+            message = f"{fields[name]!r} is none of {', '.join(values)}"
+            warnings.append(InputWarning(f"{path}{name}", message))
     for name, kind in struct.nested:
         value = fields.get(name)
         if value:
-            _check_value(kind, value, f"{path}{name}", found)
+            _check_value(kind, value, f"{path}{name}", warnings)
 
 
-def _check_value(kind: Any, value: object, path: str, found: list[UnusedField]) -> None:
-    """Look at a value; of what has the wrong type somebody else speaks."""
+def _check_value(field_type: Any, value: object, path: str, warnings: list[InputWarning]) -> None:
+    """Check a value; `read_object` reports values of the wrong type."""
     if isinstance(value, dict):
-        if isinstance(kind, inspect.StructType):
-            _check_struct(_struct_fields(kind.cls), value, f"{path}.", found)
-        elif isinstance(kind, inspect.DictType):
+        if isinstance(field_type, inspect.StructType):
+            _check_struct(_struct_fields(field_type.cls), value, f"{path}.", warnings)
+        elif isinstance(field_type, inspect.DictType):
             for name, it in value.items():
-                _check_value(kind.value_type, it, f"{path}.{name}", found)
-    elif isinstance(value, list) and isinstance(kind, inspect.VarTupleType):
+                _check_value(field_type.value_type, it, f"{path}.{name}", warnings)
+    elif isinstance(value, list) and isinstance(field_type, inspect.VarTupleType):
         for it in value:
-            _check_value(kind.item_type, it, f"{path}[]", found)
+            _check_value(field_type.item_type, it, f"{path}[]", warnings)
 
 
 def _similar_field(name: str, read: frozenset[str]) -> str:
     by_lower = {it.lower(): it for it in sorted(read)}
-    found = get_close_matches(name.lower(), by_lower, 1, _SIMILARITY)
-    return by_lower[found[0]] if found else ""
+    matches = get_close_matches(name.lower(), by_lower, 1, _SIMILARITY)
+    return by_lower[matches[0]] if matches else ""
 
 
 @cache
@@ -193,23 +201,23 @@ def _struct_fields(struct: type) -> _StructFields:
         is_complete=name in UNREAD_FIELDS,
         nested=tuple((name, kind) for name, kind in nested if _holds_structs(kind)),
         enums=tuple(
-            (field, words)
-            for (struct_name, field), words in _ENUM_VALUES.items()
+            (field, values)
+            for (struct_name, field), values in _ENUM_VALUES.items()
             if struct_name == name
         ),
     )
 
 
-def _non_null(kind: Any) -> Any:
-    """Return what a field has if it is not null."""
-    if isinstance(kind, inspect.UnionType):
-        return next((it for it in kind.types if _holds_structs(it)), kind)
-    return kind
+def _non_null(field_type: Any) -> Any:
+    """Return the type of a field that is not null."""
+    if isinstance(field_type, inspect.UnionType):
+        return next((it for it in field_type.types if _holds_structs(it)), field_type)
+    return field_type
 
 
-def _holds_structs(kind: Any) -> bool:
-    if isinstance(kind, inspect.VarTupleType):
-        return _holds_structs(kind.item_type)
-    if isinstance(kind, inspect.DictType):
-        return _holds_structs(kind.value_type)
-    return isinstance(kind, inspect.StructType)
+def _holds_structs(field_type: Any) -> bool:
+    if isinstance(field_type, inspect.VarTupleType):
+        return _holds_structs(field_type.item_type)
+    if isinstance(field_type, inspect.DictType):
+        return _holds_structs(field_type.value_type)
+    return isinstance(field_type, inspect.StructType)

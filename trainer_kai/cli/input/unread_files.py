@@ -22,7 +22,7 @@ _MAX_NAMED: Final = 3
 def unread_files(
     documents: Iterable[Document], read: Collection[tuple[str, str]]
 ) -> Iterator[FieldError]:
-    """Yield the files that nobody can mean so; *read* are the kinds to name."""
+    """Yield a fault for each file without a known kind; *read* are the kinds to name."""
     kinds: dict[str, Counter[str]] = {}
     known: set[str] = set()
     mistyped: set[str] = set()
@@ -36,15 +36,15 @@ def unread_files(
         if similar or not document.kind or not document.fields.get("apiVersion"):
             mistyped.add(document.file)
     expected = f"there are {', '.join(sorted({kind for _, kind in read}))}"
-    for file, found in kinds.items():
+    for file, counts in kinds.items():
         if file not in known and (not known or file in mistyped):
-            named = [f"{name} ({count})" for name, count in sorted(found.items())[:_MAX_NAMED]]
-            more = f" and {len(found) - _MAX_NAMED} more" if len(found) > _MAX_NAMED else ""
+            named = [f"{name} ({count})" for name, count in sorted(counts.items())[:_MAX_NAMED]]
+            more = f" and {len(counts) - _MAX_NAMED} more" if len(counts) > _MAX_NAMED else ""
             yield FieldError(file, f"no kind in it is known: {', '.join(named)}{more}; {expected}")
 
 
 def kind_text(document: Document) -> str:
-    """Return its version and kind as it writes them."""
+    """Return version and kind of an object as its file has them."""
     version = document.fields.get("apiVersion")
     if not document.kind:
         return "an object without a kind"
@@ -52,7 +52,7 @@ def kind_text(document: Document) -> str:
 
 
 def similar_kind(document: Document) -> str:
-    """Name the kind that one resembles of which the kind or the version is mistyped."""
+    """Return a hint at the known kind that a mistyped kind or version resembles; "" for none."""
     version = str(document.fields.get("apiVersion", ""))
     expected = [(it.resource.api_version, it.resource.kind) for it in KINDS.values()]
     kinds = {kind.lower(): kind for api_version, kind in expected if api_version == version}

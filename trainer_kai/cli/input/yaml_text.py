@@ -21,7 +21,7 @@ _MAX_REPEATED: Final = 1_000_000
 
 
 class DuplicateKeys(Exception):
-    """Keys that are there twice: whoever takes one of the values leaves out the other."""
+    """Keys that are there twice: only one of their values could be used."""
 
     def __init__(self, faults: tuple[str, ...]) -> None:
         self.faults = faults
@@ -29,7 +29,7 @@ class DuplicateKeys(Exception):
 
 
 def yaml_documents(text: str) -> Iterator[object]:
-    """Yield its documents; raise `yaml.YAMLError` for what is no YAML, or `Twice`."""
+    """Yield the documents; raise `yaml.YAMLError` for what is no YAML, or `DuplicateKeys`."""
     loader = _Loader(text)
     try:
         while loader.check_node():
@@ -43,15 +43,15 @@ def yaml_documents(text: str) -> Iterator[object]:
 
 
 def yaml_error_text(error: yaml.YAMLError) -> str:
-    """Say what is wrong and where."""
+    """Return the place and the problem of an error."""
     position = _position(getattr(error, "problem_mark", None))
     return f"{position}{getattr(error, 'problem', None) or error}"
 
 
 def size_fault(text: str) -> str | None:
-    """Say why a text is not to be built; raise `yaml.YAMLError` for what is no YAML."""
-    sizes: dict[str | None, int] = {}  # of what has an anchor; 0 while it is not over
-    open_: list[tuple[str | None, int]] = []  # collections: their anchor, values before them
+    """Return why a text is not built; raise `yaml.YAMLError` for what is no YAML."""
+    sizes: dict[str | None, int] = {}  # values by anchor; 0 until the anchored node ends
+    open_nodes: list[tuple[str | None, int]] = []  # anchor, and number of values before
     count = repeated = 0
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.AliasEvent):
@@ -65,13 +65,13 @@ def size_fault(text: str) -> str | None:
             if repeated > _MAX_REPEATED:
                 return f"its aliases, such as *{event.anchor}, stand for too many values"
         elif isinstance(event, yaml.CollectionStartEvent):
-            open_.append((event.anchor, count))
+            open_nodes.append((event.anchor, count))
             count += 1
             sizes |= {event.anchor: 0} if event.anchor else {}
-            if len(open_) > _MAX_DEPTH:
+            if len(open_nodes) > _MAX_DEPTH:
                 return f"{_position(event.start_mark)}it is nested deeper than {_MAX_DEPTH} levels"
         elif isinstance(event, yaml.CollectionEndEvent):
-            anchor, before = open_.pop()
+            anchor, before = open_nodes.pop()
             sizes |= {anchor: count - before} if anchor else {}
         elif isinstance(event, yaml.ScalarEvent):
             count += 1
@@ -80,18 +80,18 @@ def size_fault(text: str) -> str | None:
 
 
 def _duplicate_keys(root: yaml.Node) -> Iterator[str]:
-    """Yield which keys of a mapping are there twice, and where."""
+    """Yield each key that a mapping has twice, with its place."""
     visited: set[int] = set()  # an alias is the node that it stands for
-    left = [root]
-    while left:
-        node = left.pop()
+    remaining = [root]
+    while remaining:
+        node = remaining.pop()
         if id(node) in visited:
             continue
         visited.add(id(node))
         if isinstance(node, yaml.SequenceNode):
-            left += reversed(node.value)
+            remaining += reversed(node.value)
         elif isinstance(node, yaml.MappingNode):
-            left += (value for _, value in reversed(node.value))
+            remaining += (value for _, value in reversed(node.value))
             lines: dict[tuple[str, str], int] = {}  # 1 and "1" are two
             for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
                 first = lines.get((key.tag, key.value))
@@ -104,7 +104,7 @@ def _duplicate_keys(root: yaml.Node) -> Iterator[str]:
 
 
 def non_json_fault(value: object, path: str = "") -> str | None:
-    """Say what of a document no object can have: YAML knows more than JSON."""
+    """Return what a document has that JSON cannot express; None for nothing."""
     if isinstance(value, dict):
         for name, it in value.items():
             if not isinstance(name, str):
@@ -128,7 +128,7 @@ def _position(mark: Any) -> str:
 
 
 class _Loader(yaml.CSafeLoader):
-    """A date is the text that was written, and what is no number an error with its place."""
+    """Reads dates as text; a number that cannot be read is an error with its place."""
 
     def construct_number(self, node: yaml.ScalarNode) -> int | float:
         build = self.construct_yaml_int if node.tag == _INT else self.construct_yaml_float

@@ -5,11 +5,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from scheduler.core.model.resources import UNBOUND, ResourceKind
 from scheduler.state.queues.queue_table import QueueTable
-from trainer_kai.api.names import (
-    CPU,
-    GPU,
-    MEMORY,
-)
+from trainer_kai.api.names import CPU, GPU, MEMORY
 from trainer_kai.api.quantity import Quantity, QuantityError, milli, whole
 from trainer_kai.api.queue import Queue
 from trainer_kai.cli.output.table import fitted_table
@@ -17,10 +13,13 @@ from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.policy.queueing.queue_access import EffectiveQueueAccess
 
 __all__ = [
+    "THOUSANDTHS",
+    "Json",
     "QueueAmounts",
     "amounts_json",
     "as_json",
     "as_text",
+    "number_json",
     "queue_tables",
     "read_queues",
 ]
@@ -39,23 +38,25 @@ _RESOURCE_KINDS: Final = (
 
 
 class QueueAmounts(NamedTuple):
-    """A queue, by Kind: thousandths of CPUs, bytes, thousandths of GPUs; -1 is no bound."""
+    """A queue, by `ResourceKind`: 1/1000 CPU, bytes, 1/1000 GPU; -1 is no bound."""
 
     name: str
     parent: str
     quota: tuple[int, ...]
     limit: tuple[int, ...]
-    fair_share: tuple[float, ...]  # none where nobody knows it
+    fair_share: tuple[float, ...]  # empty where it is not known
     allocated: tuple[int, ...]
     requested: tuple[int, ...]
-    is_quota_only: bool = False  # those below it take back no more than their quotas
+    is_quota_only: bool = False  # its children reclaim no more than their quotas
 
 
 def read_queues(queues: Iterable[Queue]) -> tuple[list[QueueAmounts], list[str]]:
-    """Return what queues say, and what is to be told of them; raise for what cannot be read."""
+    """Return the amounts of queues, and notes; raise for amounts that cannot be read."""
     by_name = {queue.metadata.name: queue for queue in queues}
-    rows = QueueTable(by_name)
-    bounds = rows.table(*([[0] * len(ResourceKind) for _ in rows.names] for _ in range(3)))
+    queue_table = QueueTable(by_name)
+    bounds = queue_table.table(
+        *([[0] * len(ResourceKind) for _ in queue_table.names] for _ in range(3))
+    )
     faults: list[FieldError] = []
     amounts = [
         QueueAmounts(
@@ -69,36 +70,42 @@ def read_queues(queues: Iterable[Queue]) -> tuple[list[QueueAmounts], list[str]]
             is_quota_only=is_quota_only,
         )
         for name, quota, limit, is_quota_only in zip(
-            rows.names,
+            queue_table.names,
             bounds.quota.tolist(),
             bounds.limit.tolist(),
-            bounds.is_quota_only or [False] * len(rows.names),
+            bounds.is_quota_only or [False] * len(queue_table.names),
             strict=True,
         )
     ]
     if faults:
         raise ConfigError(faults)
-    notes = [*dict.fromkeys(warning.text for warning in rows.warnings)]
-    without_status = sorted(name for name in rows.names if not by_name[name].status.allocated)
+    notes = [*dict.fromkeys(warning.text for warning in queue_table.warnings)]
+    without_status = sorted(
+        name for name in queue_table.names if not by_name[name].status.allocated
+    )
     if without_status:
         notes.append(f"the scheduler has not written what these have: {', '.join(without_status)}")
     return sorted(amounts), notes
 
 
 def as_text(
-    queues: Sequence[QueueAmounts], effective: Mapping[str, EffectiveQueueAccess], unannotated: str
+    queues: Sequence[QueueAmounts],
+    access_by_queue: Mapping[str, EffectiveQueueAccess],
+    unannotated: str,
 ) -> str:
-    """Return what people read."""
+    """Return the tables of `queue list`."""
     if not queues:
         return "there are no queues"
-    access = {name: _access_text(name, it, unannotated) for name, it in effective.items()}
+    access = {name: _access_text(name, it, unannotated) for name, it in access_by_queue.items()}
     return "\n\n".join(queue_tables(queues, with_gpus=True, access=access))
 
 
 def as_json(
-    queues: Iterable[QueueAmounts], effective: Mapping[str, EffectiveQueueAccess], unannotated: str
+    queues: Iterable[QueueAmounts],
+    access_by_queue: Mapping[str, EffectiveQueueAccess],
+    unannotated: str,
 ) -> dict[str, Any]:
-    """Return plain values; without a bound, and without an annotation, it is null."""
+    """Return the document of `queue list`; no bound and no annotation are null."""
     return {
         "schema": _SCHEMA,
         "queues": [
@@ -110,8 +117,8 @@ def as_json(
                 "allocated": amounts_json(queue.allocated),
                 "requested": amounts_json(queue.requested),
                 "reclaimGoal": "quota-only" if queue.is_quota_only else "fair-share",
-                "access": effective[queue.name].mode or unannotated,
-                "accessSaidBy": effective[queue.name].decided_by or None,
+                "access": access_by_queue[queue.name].mode or unannotated,
+                "accessSaidBy": access_by_queue[queue.name].decided_by or None,
             }
             for queue in queues
         ],
@@ -134,7 +141,7 @@ def _bounds_json(row: tuple[int, ...]) -> dict[str, Any]:
 
 
 def _status_amounts(queue: Queue, field: str, faults: list[FieldError]) -> tuple[int, ...]:
-    """Return amounts of a status by kind; note what cannot be read."""
+    """Return amounts of a status by kind; add a fault for what cannot be read."""
     status_amounts: Mapping[str, Quantity] = getattr(queue.status, field)
     try:
         return (
@@ -153,9 +160,9 @@ def queue_tables(
     with_gpus: bool = False,
     access: Mapping[str, str] = _NO_ACCESS,
 ) -> Iterator[str]:
-    """Yield a table for each kind that somebody bounds, and for GPUs where there are some.
+    """Yield a table for each resource that a queue bounds, and for GPUs if there are some.
 
-    That of GPUs says who may use a queue, where that is given.
+    The table of GPUs has *access*, if given: which namespaces may use a queue.
     """
     has_shares = any(queue.fair_share for queue in queues)
     for kind in (ResourceKind.GPU, ResourceKind.CPU, ResourceKind.MEMORY):
@@ -199,21 +206,21 @@ def _is_shown(queue: QueueAmounts, kind: ResourceKind) -> bool:
 
 
 def _as_tree(queues: Sequence[QueueAmounts]) -> Iterator[tuple[int, QueueAmounts]]:
-    """Yield each queue below its parent; those without a way up, which take nobody, come last."""
+    """Yield each queue below its parent; those without a root, which take no pods, come last."""
     shown = set()
-    for depth, queue in _children(queues, "", 0):
+    for depth, queue in _descendants(queues, "", 0):
         shown.add(queue.name)
         yield depth, queue
     yield from ((0, queue) for queue in queues if queue.name not in shown)
 
 
-def _children(
+def _descendants(
     queues: Sequence[QueueAmounts], parent: str, depth: int
 ) -> Iterator[tuple[int, QueueAmounts]]:
     for queue in queues:
         if queue.parent == parent:
             yield depth, queue
-            yield from _children(queues, queue.name, depth + 1)
+            yield from _descendants(queues, queue.name, depth + 1)
 
 
 def _amount_text(amount: float, kind: ResourceKind) -> str:
@@ -230,8 +237,8 @@ def _number_text(number: float) -> str:
 
 def _borrowed_text(queue: QueueAmounts, kind: ResourceKind) -> str:
     quota = queue.quota[kind]
-    more = max(queue.allocated[kind] - quota, 0) if quota != UNBOUND else 0
-    return _amount_text(more, kind) if more else "-"
+    borrowed = max(queue.allocated[kind] - quota, 0) if quota != UNBOUND else 0
+    return _amount_text(borrowed, kind) if borrowed else "-"
 
 
 def amounts_json(row: tuple[float, ...]) -> Json:
@@ -240,5 +247,6 @@ def amounts_json(row: tuple[float, ...]) -> Json:
 
 
 def number_json(amount: float, unit: int) -> float:
+    """Return an amount in a larger unit, with at most three decimals."""
     number = round(amount / unit, 3)
     return int(number) if number == int(number) else number

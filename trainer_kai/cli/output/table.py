@@ -25,7 +25,7 @@ _UID: Final = re.compile(r"([0-9a-f]{8})(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def screen_width() -> int:
-    """Return how wide the terminal is, between what is too narrow and what is too wide to read."""
+    """Return the width of the terminal, within limits that are readable."""
     if not sys.stdout.isatty():
         return MAX_WIDTH
     return min(max(shutil.get_terminal_size((MAX_WIDTH, 0)).columns, _MIN_WIDTH), MAX_WIDTH)
@@ -49,7 +49,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return a text with what would break its line, or cannot be seen, written as in Python."""
+    """Return a text with line breaks and invisible characters escaped as in Python."""
     if text.isprintable():
         return text
     return "".join(it if it.isprintable() else it.encode("unicode_escape").decode() for it in text)

@@ -22,7 +22,7 @@ from trainer_kai.api.resource import Resource
 from trainer_kai.api.resources import PODGROUPS, QUEUES, TOPOLOGIES
 from trainer_kai.cli.input.documents import Document, read_files
 from trainer_kai.cli.input.kinds import KINDS
-from trainer_kai.cli.input.unknown_fields import UNREAD_FIELDS, UnusedFields
+from trainer_kai.cli.input.unknown_fields import UNREAD_FIELDS, InputWarnings
 
 CRDS: Final = ROOT / "manifests" / "base" / "crds"
 
@@ -35,7 +35,7 @@ def terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Terminal:
 
 def warning_lines(*documents: Document) -> list[str]:
     """Return what is strange about objects."""
-    found = UnusedFields()
+    found = InputWarnings()
     for document in documents:
         found.add(document, KINDS[document.group, document.kind].resource.struct)
     return list(found.lines())

@@ -8,6 +8,7 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from trainer_kai.api.names import SCHEDULER_NAME
+from trainer_kai.cli.options import add_cluster_flags
 from trainer_kai.cli.output.table import screen_width
 from trainer_kai.errors import ConfigError, FieldError
 
@@ -37,13 +38,12 @@ def add_doctor(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     )
     parser.add_argument("-o", dest="output", choices=("text", "json"), default="text")
     parser.add_argument("--scheduler-name", default=SCHEDULER_NAME, help="as the site has it")
-    parser.add_argument("--kubeconfig", default="")
-    parser.add_argument("--context", default="")
+    add_cluster_flags(parser)
     parser.set_defaults(run=_run)
 
 
 def _run(args: argparse.Namespace) -> int:
-    import asyncio  # noqa: PLC0415 - not everybody needs a cluster, and it is slow to import
+    import asyncio  # noqa: PLC0415 - not every command needs a cluster, and it is slow to import
 
     from trainer_kai.cli.commands.doctor.checks.all_checks import run_checks  # noqa: PLC0415 - as above
     from trainer_kai.cli.commands.doctor.read.dry_run_namespace import namespace_fault  # noqa: PLC0415 - as above

@@ -16,7 +16,7 @@ from trainer_kai.policy.duplicate_scheduler import (
 __all__ = [
     "UNKNOWN_VALUE",
     "containers_of",
-    "other_scheduler_places",
+    "other_scheduler_objects",
     "settings_of",
     "webhook_setting",
 ]
@@ -66,7 +66,7 @@ def webhook_setting(facts: InstallationFacts, setting: str, default: str) -> str
     return default if is_visible else UNKNOWN_VALUE
 
 
-def other_scheduler_places(facts: InstallationFacts) -> DuplicateSchedulerObjects:
+def other_scheduler_objects(facts: InstallationFacts) -> DuplicateSchedulerObjects:
     """Return where our scheduler looks for others of its name; by default where it is not shown."""
     found = () if isinstance(facts.deployments, Unread) else facts.deployments
     values = {"KAI_NAMESPACES": SCHEDULER_NAME, "KAI_SHARDS": "default"}  # as the settings have it

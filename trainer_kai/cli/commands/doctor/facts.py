@@ -94,8 +94,8 @@ class InstallationFacts(NamedTuple):
     renewed: frozenset[str] = frozenset()  # uids of Leases that changed while we looked
     skew_s: Fact[float] = NOT_ASKED  # how far the API server's clock is ahead of ours
     queues: Fact[Sequence[Queue]] = NOT_ASKED
-    groups: Fact[Sequence[PodGroupQueue]] = NOT_ASKED
-    classes: Fact[Sequence[str]] = NOT_ASKED
+    podgroup_queues: Fact[Sequence[PodGroupQueue]] = NOT_ASKED
+    priority_classes: Fact[Sequence[str]] = NOT_ASKED
     gpu_nodes: Fact[tuple[int, int]] = NOT_ASKED  # those that have GPUs, and all
     kueue_trainjobs: Fact[Sequence[str]] = NOT_ASKED  # TrainJobs that name a queue of Kueue
 

@@ -37,7 +37,7 @@ from trainer_kai.cli.commands.plan.preview import (
 )
 from trainer_kai.cli.input.documents import Document, read_files, read_object
 from trainer_kai.cli.input.kinds import KINDS, faults_of, queue_warnings, with_identity
-from trainer_kai.cli.input.unknown_fields import UnusedFields
+from trainer_kai.cli.input.unknown_fields import InputWarnings
 from trainer_kai.cli.input.unread_files import unread_files
 from trainer_kai.cli.output.table import table
 from trainer_kai.errors import ConfigError, FieldError, FieldWarning
@@ -52,9 +52,9 @@ __all__ = ["add_plan"]
 
 _SCHEMA: Final = "trainer-kai/plan/v1"
 _BLOCKED: Final = 1
-_PLANNED: Final = (TRAINJOBS, JOBSETS, CLUSTER_RUNTIMES, RUNTIMES, NAMESPACES)
-_COMPARED: Final = (NODES, QUEUES, PRIORITY_CLASSES, TOPOLOGIES)
-_KINDS: Final = frozenset((it.group, it.kind) for it in (*_PLANNED, *_COMPARED))
+_PLANNED_KINDS: Final = (TRAINJOBS, JOBSETS, CLUSTER_RUNTIMES, RUNTIMES, NAMESPACES)
+_LINT_KINDS: Final = (NODES, QUEUES, PRIORITY_CLASSES, TOPOLOGIES)
+_KINDS: Final = frozenset((it.group, it.kind) for it in (*_PLANNED_KINDS, *_LINT_KINDS))
 
 
 class _PlanInput(NamedTuple):
@@ -64,11 +64,11 @@ class _PlanInput(NamedTuple):
     jobsets: list[JobSet]
     runtimes: dict[tuple[str, Key], Runtime]
     namespaces: dict[str, Namespace]
-    compared: dict[str, dict[str, Any]]  # what they are compared with, by kind and name
+    lint_objects: dict[str, dict[str, Any]]  # what they are compared with, by kind and name
 
-    def bounds(self) -> KnownCluster:
+    def known_cluster(self) -> KnownCluster:
         """Return what is known of the cluster: all of a kind, or nothing."""
-        nodes, queues, classes, topologies = (self.compared.get(it.kind) for it in _COMPARED)
+        nodes, queues, classes, topologies = (self.lint_objects.get(it.kind) for it in _LINT_KINDS)
         return KnownCluster(
             nodes=NodeIndex(nodes.values()) if nodes else None,
             queues={name: it.spec for name, it in queues.items()} if queues else None,
@@ -137,7 +137,7 @@ def _run(args: argparse.Namespace) -> int:
 def _read(files: Iterable[str], namespace: str) -> _PlanInput:
     plan_input = _PlanInput([], [], {}, {}, {})
     faults: list[FieldError] = []
-    field_warnings = UnusedFields()
+    warnings = InputWarnings()
     documents = read_files(files, faults=faults)
     faults += unread_files(documents, _KINDS)
     ignored: dict[tuple[str, str, str], list[Document]] = {}
@@ -148,17 +148,17 @@ def _read(files: Iterable[str], namespace: str) -> _PlanInput:
             continue
         try:
             identified = with_identity(document, namespace)
-            field_warnings.add(identified, KINDS[kind].resource.struct)
+            warnings.add(identified, KINDS[kind].resource.struct)
             it = read_object(KINDS[kind].resource.struct, identified)
         except ConfigError as error:
             faults += error.faults
             continue
-        faults += field_warnings.keep_faults(identified, _faults(kind, it))
+        faults += warnings.without_warnings(identified, _faults(kind, it))
         _add(plan_input, document.kind, it)
     for first, *others in ignored.values():
         more = f" and {len(others)} more" if others else ""
         print(f"trainer-kai: left out: {first}{more}", file=sys.stderr)
-    for line in field_warnings.lines():
+    for line in warnings.lines():
         print(f"trainer-kai: {line}", file=sys.stderr)
     if faults:
         raise ConfigError(faults)
@@ -181,8 +181,8 @@ def _add(plan_input: _PlanInput, kind: str, it: Any) -> None:
         plan_input.jobsets.append(it)
     elif kind == NAMESPACES.kind:
         plan_input.namespaces[it.metadata.name] = it
-    elif kind in {other.kind for other in _COMPARED}:
-        plan_input.compared.setdefault(kind, {})[it.metadata.name] = it
+    elif kind in {other.kind for other in _LINT_KINDS}:
+        plan_input.lint_objects.setdefault(kind, {})[it.metadata.name] = it
     else:
         plan_input.runtimes[kind, it.metadata.key] = it
 
@@ -230,15 +230,15 @@ async def _fetch_runtime(client: "Client", kind: str, key: Key) -> Runtime:
 def _previews(args: argparse.Namespace, plan_input: _PlanInput) -> Iterator[Preview]:
     for job in plan_input.jobs:
         context = _preview_context(args, plan_input, job.metadata.namespace)
-        yield _with_unmet(
+        yield _with_key_warnings(
             preview_trainjob(job, plan_input.runtimes[_runtime_key(job)], context), TRAINJOBS, job
         )
     for jobset in plan_input.jobsets:
         context = _preview_context(args, plan_input, jobset.metadata.namespace)
-        yield _with_unmet(preview_jobset(jobset, context), JOBSETS, jobset)
+        yield _with_key_warnings(preview_jobset(jobset, context), JOBSETS, jobset)
 
 
-def _with_unmet(found: Preview, kind: Resource[Any], it: TrainJob | JobSet) -> Preview:
+def _with_key_warnings(found: Preview, kind: Resource[Any], it: TrainJob | JobSet) -> Preview:
     """Tell which of its wishes cannot be meant, beside what became of the others."""
     reported = {(finding.path, finding.message) for finding in found.findings}
     faults = faults_of((kind.group, kind.kind), it)
@@ -254,8 +254,8 @@ def _preview_context(
         mode=args.mode,
         scheduler_name=args.scheduler_name,
         default_queue=args.default_queue,
-        namespace=found.metadata.labels if found else None,
-        bounds=plan_input.bounds(),
+        namespace_labels=found.metadata.labels if found else None,
+        known_cluster=plan_input.known_cluster(),
     )
 
 
@@ -263,7 +263,7 @@ def _as_text(it: Preview) -> str:
     head = [f"{it.kind} {it.key}"]
     if it.runtime:
         head.append(f"runtime {it.runtime}")
-    head += [f"queue {it.queue.queue} ({it.queue.source.value})" if it.rows else "queue -"]
+    head += [f"queue {it.queue.queue} ({it.queue.source.value})" if it.podgroups else "queue -"]
     head += [f"mode {it.mode}"]
     lines = ["   ".join(head), ""]
     rows = [
@@ -272,10 +272,10 @@ def _as_text(it: Preview) -> str:
             row.name,
             row.after or "-",
             row.members,
-            row.needs,
+            row.min_pods_text,
             _requests_text(row.requests),
         )
-        for row in it.rows
+        for row in it.podgroups
     ]
     if rows:
         headings = ("STAGE", "GROUP", "AFTER", "MEMBERS", "STARTS WITH", "REQUESTS")
@@ -299,7 +299,7 @@ def _as_json(it: Preview) -> dict[str, Any]:
         "runtime": it.runtime or None,
         "mode": it.mode,
         "queue": {"name": it.queue.queue, "source": it.queue.source.name.lower()},
-        "units": [row.as_json() for row in it.rows],
-        "podGroups": list(it.groups),
+        "units": [row.as_json() for row in it.podgroups],
+        "podGroups": list(it.manifests),
         "findings": [finding._asdict() for finding in it.findings],
     }

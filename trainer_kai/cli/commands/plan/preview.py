@@ -31,7 +31,7 @@ from trainer_kai.policy.queueing.queue_resolution import (
 )
 from webhook.admission.review import AdmissionRequest, AdmissionResponse, ReviewedKind
 from webhook.cache.queues import QueueTree
-from webhook.cache.trainjobs import TrainJobSummary as KnownTrainJob
+from webhook.cache.trainjobs import TrainJobSummary
 from webhook.rules.jobset_mutate import JobSetContext, mutate_jobset, read_jobset
 from webhook.rules.queue_resolution import QUEUE_LABEL_PATH
 
@@ -59,8 +59,8 @@ class PreviewContext(NamedTuple):
     mode: GroupingMode
     scheduler_name: str
     default_queue: str
-    namespace: Mapping[str, str] | None = {}  # its labels; None where nobody has looked
-    bounds: KnownCluster = NOTHING_KNOWN
+    namespace_labels: Mapping[str, str] | None = {}  # its labels; None where nobody has looked
+    known_cluster: KnownCluster = NOTHING_KNOWN
 
 
 class PodGroupPreview(NamedTuple):
@@ -70,13 +70,13 @@ class PodGroupPreview(NamedTuple):
     name: str
     after: str
     members: str
-    podgroup: PlannedPodGroup
+    planned: PlannedPodGroup
     requests: Mapping[str, str]  # of all its pods together
 
     @property
-    def needs(self) -> str:
+    def min_pods_text(self) -> str:
         """Return how many pods must be placed together."""
-        total = sum(member.replicas * member.min_member for member in self.podgroup.subgroups)
+        total = sum(member.replicas * member.min_member for member in self.planned.subgroups)
         return f"{total} pod{'s' if total != 1 else ''}"
 
     def as_json(self) -> dict[str, Any]:
@@ -84,7 +84,7 @@ class PodGroupPreview(NamedTuple):
         return {
             "stage": self.stage,
             "podGroup": self.name,
-            "after": [{"replicatedJob": e.before, "status": e.status} for e in self.podgroup.after],
+            "after": [{"replicatedJob": e.before, "status": e.status} for e in self.planned.after],
             "members": [
                 {
                     "replicatedJob": member.name,
@@ -93,9 +93,9 @@ class PodGroupPreview(NamedTuple):
                     "minimum": member.min_member,
                     "later": member.is_anticipated,
                 }
-                for member in self.podgroup.subgroups
+                for member in self.planned.subgroups
             ],
-            "minMembers": self.podgroup.min_subgroups,
+            "minMembers": self.planned.min_subgroups,
             "requests": dict(self.requests),
         }
 
@@ -108,8 +108,8 @@ class Preview(NamedTuple):
     runtime: str
     mode: GroupingMode
     queue: QueueChoice
-    rows: tuple[PodGroupPreview, ...]
-    groups: tuple[ManifestFields, ...]
+    podgroups: tuple[PodGroupPreview, ...]
+    manifests: tuple[ManifestFields, ...]
     findings: tuple[Finding, ...]
 
     @property
@@ -123,7 +123,7 @@ class _BuiltJobSet(NamedTuple):
 
     before_admission: JobSet
     admitted: JobSet
-    queue: str  # the runtime's own field
+    runtime_queue: str  # the runtime's own field
     faults: tuple[Finding, ...]
     notes: list[Finding]
 
@@ -139,27 +139,33 @@ def admitted_jobset(
 def preview_trainjob(job: TrainJob, runtime: Runtime, context: PreviewContext) -> Preview:
     """Return what becomes of a TrainJob: built by Trainer, admitted by us, grouped by us."""
     built = _build_jobset(job, runtime, context)
-    found = _preview(
-        built.admitted, context, _queue_sources(built.before_admission, context, job, built.queue)
+    preview = _preview(
+        built.admitted,
+        context,
+        _queue_sources(built.before_admission, context, job, built.runtime_queue),
     )
     reference = job.spec.runtime_ref
-    if context.namespace is None and found.queue.source is QueueSource.DEFAULT:
+    if context.namespace_labels is None and preview.queue.source is QueueSource.DEFAULT:
         path, message = "metadata.namespace", "is in no file; its label would name the queue"
         built.notes.append(Finding(path, message))
-    known = {(finding.path, finding.message) for finding in found.findings}
+    known = {(finding.path, finding.message) for finding in preview.findings}
     notes = (note for note in built.notes if (note.path, note.message) not in known)
-    rules, queue = _rules(context), found.queue.queue
-    linted = lint_trainjob(job, runtime, queue, rules, context.bounds) if found.rows else ()
-    return found._replace(
+    rules, queue = _rules(context), preview.queue.queue
+    linted = (
+        lint_trainjob(job, runtime, queue, rules, context.known_cluster)
+        if preview.podgroups
+        else ()
+    )
+    return preview._replace(
         kind="TrainJob",
         key=job.metadata.key,
         runtime=f"{reference.kind} {reference.name}",
         findings=(
             *built.faults,
             *notes,
-            *found.findings,
+            *preview.findings,
             *_not_reported(linted),
-            *_queue_findings(found, context),
+            *_queue_findings(preview, context),
         ),
     )
 
@@ -169,20 +175,20 @@ def _not_reported(findings: Iterable[Finding]) -> Iterator[Finding]:
     return (finding for finding in findings if finding.code not in _REPORTED_ELSEWHERE)
 
 
-def _queue_findings(found: Preview, context: PreviewContext) -> Iterator[Finding]:
+def _queue_findings(preview: Preview, context: PreviewContext) -> Iterator[Finding]:
     """Yield why no workload can be in a queue, as admission does where all queues are known."""
-    if not (context.bounds.queues and found.rows) or any(
-        it.path == QUEUE_LABEL_PATH and it.blocks for it in found.findings
+    if not (context.known_cluster.queues and preview.podgroups) or any(
+        it.path == QUEUE_LABEL_PATH and it.blocks for it in preview.findings
     ):
         return
     tree = QueueTree()
-    for name, spec in context.bounds.queues.items():
+    for name, spec in context.known_cluster.queues.items():
         tree.put(name, spec.parent_queue)
     tree.mark_listed()
-    queue_fault = tree.unusable_reason(found.queue.queue)
+    queue_fault = tree.unusable_reason(preview.queue.queue)
     if queue_fault:
-        source = found.queue.source.value
-        yield Finding(QUEUE_LABEL_PATH, f"{source} is {found.queue.queue!r}, and {queue_fault}")
+        source = preview.queue.source.value
+        yield Finding(QUEUE_LABEL_PATH, f"{source} is {preview.queue.queue!r}, and {queue_fault}")
 
 
 def _build_jobset(job: TrainJob, runtime: Runtime, context: PreviewContext) -> _BuiltJobSet:
@@ -190,21 +196,21 @@ def _build_jobset(job: TrainJob, runtime: Runtime, context: PreviewContext) -> _
     policy = runtime.spec.pod_group_policy
     queue = policy.kai_scheduler.queue if policy and policy.kai_scheduler else ""
     faults = tuple(Finding(fault.path, fault.message, blocks=True) for fault in built.faults)
-    facts = JobSetContext(_known_trainjob(job), queue, context.namespace or {})
-    if facts.namespace.get(INJECT) == _DISABLED:
+    jobset_context = JobSetContext(_trainjob_summary(job), queue, context.namespace_labels or {})
+    if jobset_context.namespace.get(INJECT) == _DISABLED:
         finding = Finding("metadata.namespace", f"is taken out by its label {INJECT}")
         return _BuiltJobSet(built.jobset, _without_pods(built.jobset), queue, faults, [finding])
-    jobset, reported = _admit(built.jobset, facts, context)
+    jobset, reported = _admit(built.jobset, jobset_context, context)
     return _BuiltJobSet(built.jobset, jobset, queue, faults, reported)
 
 
 def preview_jobset(jobset: JobSet, context: PreviewContext) -> Preview:
     """Return what becomes of a JobSet as it is; only admission makes one ours."""
-    found = _preview(jobset, context, _queue_sources(jobset, context, None, ""))
+    preview = _preview(jobset, context, _queue_sources(jobset, context, None, ""))
     if is_admitted_here(jobset):
-        linted = lint_jobset(jobset, found.queue.queue, _rules(context), context.bounds)
-        return found._replace(
-            findings=(*found.findings, *_not_reported(linted), *_queue_findings(found, context))
+        linted = lint_jobset(jobset, preview.queue.queue, _rules(context), context.known_cluster)
+        return preview._replace(
+            findings=(*preview.findings, *_not_reported(linted), *_queue_findings(preview, context))
         )
     manager = jobset.spec.managed_by
     is_marked = jobset.metadata.annotations.get(ADMITTED) == ADMITTED_MARK
@@ -213,12 +219,12 @@ def preview_jobset(jobset: JobSet, context: PreviewContext) -> Preview:
         if is_marked
         else Finding("metadata.annotations", f"without {ADMITTED} it is left alone: not ours")
     )
-    return found._replace(findings=(reported,))
+    return preview._replace(findings=(reported,))
 
 
-def _known_trainjob(job: TrainJob) -> KnownTrainJob:
+def _trainjob_summary(job: TrainJob) -> TrainJobSummary:
     reference = job.spec.runtime_ref
-    return KnownTrainJob(
+    return TrainJobSummary(
         uid=_UID,
         labels=job.metadata.labels,
         annotations=job.metadata.annotations,
@@ -227,7 +233,7 @@ def _known_trainjob(job: TrainJob) -> KnownTrainJob:
 
 
 def _admit(
-    jobset: JobSet, facts: JobSetContext, context: PreviewContext
+    jobset: JobSet, jobset_context: JobSetContext, context: PreviewContext
 ) -> tuple[JobSet, list[Finding]]:
     """Send a JobSet through admission, as the API server would at its creation."""
     rules = _rules(context)
@@ -237,21 +243,21 @@ def _admit(
     admission = read_jobset(request, rules)
     if isinstance(admission, AdmissionResponse):
         return _without_pods(jobset), _refusals(admission)
-    answer = mutate_jobset(admission, facts, rules)
+    response = mutate_jobset(admission, jobset_context, rules)
     admitted = msgspec.convert(admission.tree, JobSet)
-    if answer.denial or ADMITTED not in admitted.metadata.annotations:
-        return _without_pods(jobset), _refusals(answer)
-    return admitted, [*map(_note, answer.warnings)]
+    if response.denial or ADMITTED not in admitted.metadata.annotations:
+        return _without_pods(jobset), _refusals(response)
+    return admitted, [*map(_warning_finding, response.warnings)]
 
 
-def _note(warning: str) -> Finding:
+def _warning_finding(warning: str) -> Finding:
     path, _, message = warning.partition(": ")
     return Finding(path, message)
 
 
-def _refusals(answer: AdmissionResponse) -> list[Finding]:
-    if answer.denial:
-        return [Finding("spec.runtimeRef", answer.denial.message, blocks=True)]
+def _refusals(response: AdmissionResponse) -> list[Finding]:
+    if response.denial:
+        return [Finding("spec.runtimeRef", response.denial.message, blocks=True)]
     message = "its pods are left to another scheduler, so admission writes nothing"
     return [Finding("spec.runtimeRef", message)]
 
@@ -261,16 +267,16 @@ def _without_pods(jobset: JobSet) -> JobSet:
 
 
 def _queue_sources(
-    jobset: JobSet, context: PreviewContext, job: TrainJob | None, field: str
+    jobset: JobSet, context: PreviewContext, job: TrainJob | None, runtime_queue: str
 ) -> RequestedQueues:
     return RequestedQueues(
         trainjob=job.metadata.labels if job else {},
-        runtime_queue=field,
+        runtime_queue=runtime_queue,
         jobset=jobset.metadata.labels,
         templates=tuple(
             it.template.spec.template.metadata.labels for it in jobset.spec.replicated_jobs
         ),
-        namespace=context.namespace or {},
+        namespace=context.namespace_labels or {},
     )
 
 
@@ -291,13 +297,15 @@ def _preview(jobset: JobSet, context: PreviewContext, queue_sources: RequestedQu
         runtime="",
         mode=context.mode,
         queue=resolve_queue(queue_sources, context.default_queue),
-        rows=tuple(_rows(jobset, steps.outline, steps.apply)) if steps.apply else (),
-        groups=steps.apply,
+        podgroups=tuple(_podgroup_previews(jobset, steps.outline, steps.apply))
+        if steps.apply
+        else (),
+        manifests=steps.apply,
         findings=steps.outline.findings,
     )
 
 
-def _rows(
+def _podgroup_previews(
     jobset: JobSet, plan: PodGroupPlan, wanted: tuple[ManifestFields, ...]
 ) -> Iterator[PodGroupPreview]:
     for podgroup, fields in zip(plan.podgroups, wanted, strict=True):
@@ -305,11 +313,16 @@ def _rows(
         stage, _, after = notes[STAGE].partition(" after ")
         name = fields["metadata"]["name"]
         yield PodGroupPreview(
-            stage, name, after, notes[MEMBERS], podgroup, format_amounts(_total(jobset, podgroup))
+            stage,
+            name,
+            after,
+            notes[MEMBERS],
+            podgroup,
+            format_amounts(_total_requests(jobset, podgroup)),
         )
 
 
-def _total(jobset: JobSet, podgroup: PlannedPodGroup) -> Mapping[str, int]:
+def _total_requests(jobset: JobSet, podgroup: PlannedPodGroup) -> Mapping[str, int]:
     jobs = {job.name: job for job in jobset.spec.replicated_jobs}
     total: dict[str, int] = {}
     for member in podgroup.subgroups:

@@ -37,7 +37,7 @@ class SiteSettings(NamedTuple):
     default_queue: str
 
 
-class _GroupSpec(msgspec.Struct, frozen=True, gc=False):
+class _PartialPodGroupSpec(msgspec.Struct, frozen=True, gc=False):
     queue: str = ""
 
 
@@ -45,7 +45,7 @@ class PartialPodGroup(msgspec.Struct, frozen=True, gc=False):
     """A PodGroup, as far as it says where it is."""
 
     metadata: Meta
-    spec: _GroupSpec = _GroupSpec()
+    spec: _PartialPodGroupSpec = _PartialPodGroupSpec()
 
 
 _PODGROUP_RESOURCE: Final = resources.PODGROUPS
@@ -88,12 +88,12 @@ def namespace_queues(workloads: QueueWorkloads, default_queue: str) -> list[Name
         for it in workloads.namespaces
         if not it.metadata.deletion_timestamp
     }
-    found = {*_by_groups(workloads), *_by_trainjobs(workloads, labels, default_queue)}
+    found = {*_by_podgroups(workloads), *_by_trainjobs(workloads, labels, default_queue)}
     found.update(_by_pods(workloads, default_queue))
     return sorted(use for use in found if use.namespace in labels)
 
 
-def _by_groups(workloads: QueueWorkloads) -> Iterator[NamespaceQueue]:
+def _by_podgroups(workloads: QueueWorkloads) -> Iterator[NamespaceQueue]:
     for group in workloads.podgroups:
         yield NamespaceQueue(group.metadata.namespace, group.spec.queue)
 

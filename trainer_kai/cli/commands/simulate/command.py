@@ -151,15 +151,15 @@ def _run(args: argparse.Namespace) -> int:
         raise ConfigError(dict.fromkeys(faults))
     for note in simulation_input.notes:
         print(f"trainer-kai: {note}", file=sys.stderr)
-    outcome = simulation.run(simulation_input, options, load_s=time.perf_counter() - began)
-    for warning in dict.fromkeys(outcome.warnings):
+    result = simulation.run(simulation_input, options, load_s=time.perf_counter() - began)
+    for warning in dict.fromkeys(result.warnings):
         print(f"trainer-kai: {warning}", file=sys.stderr)
-    if options.moves == "any" and _has_moves(outcome.document):
+    if options.moves == "any" and _has_moves(result.document):
         print(_CONSOLIDATION_NOTE, file=sys.stderr)
     if args.output == "json":
-        print(json.dumps(outcome.document, indent=2))
+        print(json.dumps(result.document, indent=2))
     else:
-        print(as_text(outcome, screen_width()))
+        print(as_text(result, screen_width()))
     return 0
 
 

@@ -107,7 +107,7 @@ def _built_jobset(inputs: InputCluster, job: TrainJob, rules: GroupingRules) -> 
         mode="bundled",
         scheduler_name=rules.scheduler_name,
         default_queue=rules.default_queue,
-        namespace=namespace.metadata.labels if namespace else {},
+        namespace_labels=namespace.metadata.labels if namespace else {},
     )
     jobset, findings = admitted_jobset(job, runtime, context)
     faults = [f"TrainJob {key}: never runs: {finding}" for finding in findings if finding.blocks]

@@ -59,7 +59,7 @@ def end_state(
     """
     releasing, requested = _without_nominated(encoded, nominated)
     shares = dict(zip(queues, fair_share.tolist(), strict=True))
-    return EndState(_nodes(encoded, releasing), _queues(encoded, requested, shares))
+    return EndState(_node_gpus(encoded, releasing), _queue_amounts(encoded, requested, shares))
 
 
 def _without_nominated(encoded: EncodedSnapshot, nominated: Mapping[Key, str]) -> tuple[Ints, Ints]:
@@ -81,7 +81,7 @@ def _without_nominated(encoded: EncodedSnapshot, nominated: Mapping[Key, str]) -
     return releasing, requested
 
 
-def _nodes(encoded: EncodedSnapshot, releasing: Ints) -> tuple[NodeGpus, ...]:
+def _node_gpus(encoded: EncodedSnapshot, releasing: Ints) -> tuple[NodeGpus, ...]:
     snapshot = encoded.snapshot
     gpus = list(snapshot.resources.gpus)
     columns = (snapshot.nodes.allocatable, *_balanced(snapshot.nodes.idle, releasing))
@@ -104,7 +104,7 @@ def _balanced(idle: Ints, releasing: Ints) -> tuple[Ints, Ints]:
     return idle + shortfall, releasing - shortfall
 
 
-def _queues(
+def _queue_amounts(
     encoded: EncodedSnapshot, requested: Ints, shares: Mapping[str, list[float]]
 ) -> tuple[QueueAmounts, ...]:
     queues = encoded.snapshot.queues

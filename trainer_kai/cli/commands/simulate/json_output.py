@@ -50,7 +50,7 @@ class EvictionRow(NamedTuple):
     reason: str
     action: str
     work_lost: int  # GPU-seconds, by all that goes with it
-    groups: tuple[str, ...]  # whose pods these are, all of one namespace
+    podgroups: tuple[str, ...]  # whose pods these are, all of one namespace
 
 
 def eviction_rows(commands: Commands) -> tuple[EvictionRow, ...]:
@@ -58,13 +58,13 @@ def eviction_rows(commands: Commands) -> tuple[EvictionRow, ...]:
     return tuple(
         EvictionRow(
             pod,
-            departure.reason,
-            departure.action,
-            departure.lost_work,
-            tuple(it.name for it in departure.groups),
+            eviction.reason,
+            eviction.action,
+            eviction.lost_work,
+            tuple(it.name for it in eviction.groups),
         )
-        for departure in commands.evictions
-        for pod in departure.pods
+        for eviction in commands.evictions
+        for pod in eviction.pods
     )
 
 
@@ -80,7 +80,7 @@ def cycle_json(encoded: EncodedSnapshot, commands: Commands, cluster: Cluster) -
                 "reason": it.reason,
                 "action": it.action,
                 "workLost": it.work_lost,
-                "podGroups": sorted(it.groups),
+                "podGroups": sorted(it.podgroups),
             }
             for it in eviction_rows(commands)
         ),
@@ -180,18 +180,18 @@ def _podgroups_json(
     verdicts = {(it["namespace"], it["podGroup"]): it["reason"] for it in cycle["unschedulable"]}
     names = encoded.snapshot.queues.names
     queues = {
-        key: names[unit.queue]
-        for key, unit in zip(encoded.podgroup_keys, encoded.snapshot.podgroups, strict=True)
-        if unit.queue >= 0
+        key: names[podgroup.queue]
+        for key, podgroup in zip(encoded.podgroup_keys, encoded.snapshot.podgroups, strict=True)
+        if podgroup.queue >= 0
     }
-    single_pods = {own_podgroup_key(key, pod): pod for key, pod in cluster.pods.items()}
+    single_pod = {own_podgroup_key(key, pod): pod for key, pod in cluster.pods.items()}
     found = {}
     for key in {*cluster.pod_groups, *encoded.podgroup_keys}:
         group = cluster.pod_groups.get(key)
         found[key] = {
             "namespace": key.namespace,
             "name": key.name,
-            "queue": queues.get(key) or _asked_queue(group, single_pods.get(key), default_queue),
+            "queue": queues.get(key) or _requested_queue(group, single_pod.get(key), default_queue),
             "lastStartTimestamp": group.metadata.annotations.get(LAST_START, "") if group else "",
             "verdict": verdicts.get((key.namespace, key.name), ""),
         }
@@ -203,12 +203,12 @@ def own_podgroup_key(key: Key, pod: Pod) -> Key:
     return Key(key.namespace, f"pg-{key.name}-{pod.metadata.uid}")
 
 
-def _asked_queue(group: PodGroup | None, single_pods: Pod | None, default_queue: str) -> str:
+def _requested_queue(group: PodGroup | None, single_pod: Pod | None, default_queue: str) -> str:
     """Return the queue that is asked for, whether there is one or not."""
     if group is not None:
         return group.spec.queue
     return (
-        (single_pods.metadata.labels.get(QUEUE) or default_queue) if single_pods is not None else ""
+        (single_pod.metadata.labels.get(QUEUE) or default_queue) if single_pod is not None else ""
     )
 
 

@@ -25,7 +25,7 @@ from trainer_kai.errors import ConfigError, FieldError
 
 __all__ = ["SchedulerConfig", "action_faults", "scheduler_config"]
 
-_MAX_MOVED: Final = "max-consolidation-preemptees"
+_MAX_PREEMPTEES: Final = "max-consolidation-preemptees"
 _NUMBER: Final = re.compile("-?[0-9]{1,9}")
 
 
@@ -49,21 +49,22 @@ def scheduler_config(
     if faults:
         raise ConfigError(faults)
     layers = [shard for _, shard in (*inputs.configs, *inputs.shards)]
-    choice = _combine(layers)
+    selection = _combine(layers)
     if actions:
-        choice = replace(choice, actions={name: name in actions for name in ACTIONS})
-    notes = [*selection_errors(choice)]
-    known = {name: it for name, it in choice.plugins.items() if name in PLUGINS}
+        selection = replace(selection, actions={name: name in actions for name in ACTIONS})
+    notes = [*selection_errors(selection)]
+    known = {name: it for name, it in selection.plugins.items() if name in PLUGINS}
     for document, shard in inputs.shards:
         if shard.spec.partition_label_value:
             notes.append(f"{document}: spec.partitionLabelValue is not looked at: all nodes count")
     argument_values = [shard.spec.args.get("scheduler-name", "") for shard in layers]
     name = next(filter(None, (scheduler_name, *reversed(argument_values))), SCHEDULER_NAME)
-    argument_values = [shard.spec.args.get(_MAX_MOVED, "") for shard in layers]
+    argument_values = [shard.spec.args.get(_MAX_PREEMPTEES, "") for shard in layers]
     max_moved = next(
-        (int(it) for it in reversed(argument_values) if _NUMBER.fullmatch(it)), choice.max_relocated
+        (int(it) for it in reversed(argument_values) if _NUMBER.fullmatch(it)),
+        selection.max_relocated,
     )
-    chosen = replace(choice, plugins=known, max_relocated=max_moved, victim_order=victims)
+    chosen = replace(selection, plugins=known, max_relocated=max_moved, victim_order=victims)
     chosen = replace(chosen, disruption_budgets=disruption_budgets)
     return SchedulerConfig(build_policies(chosen), name, tuple(notes))
 

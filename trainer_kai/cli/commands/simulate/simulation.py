@@ -210,7 +210,7 @@ class _Simulation:
         nominated = dict(commands.nominations)
         now = _rfc3339(self._input.state_options.now)
         notes = _annotations(encoded, core_plan, commands, now)
-        for key in _recovered(encoded, cluster):
+        for key in _no_longer_stale(encoded, cluster):
             notes.setdefault(key, {})[STALE_SINCE] = ""
         apply_plan(cluster, binds, evicted, nominated, notes, now)
         self._cycles.append(cycle_json(encoded, commands, cluster))
@@ -297,7 +297,7 @@ def _annotations(
     return notes
 
 
-def _recovered(encoded: EncodedSnapshot, cluster: Cluster) -> Iterable[Key]:
+def _no_longer_stale(encoded: EncodedSnapshot, cluster: Cluster) -> Iterable[Key]:
     """Yield the groups of which it is noted that they are short, and that are not."""
     for key, podgroup in zip(encoded.podgroup_keys, encoded.snapshot.podgroups, strict=True):
         group = cluster.pod_groups.get(key)

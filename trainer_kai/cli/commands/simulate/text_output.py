@@ -35,15 +35,15 @@ _EVENTS: Final = (
 )
 
 
-def as_text(outcome: SimulationResult, width: int = MAX_WIDTH) -> str:
+def as_text(result: SimulationResult, width: int = MAX_WIDTH) -> str:
     """Return the whole picture."""
     parts = [
-        *queue_tables(outcome.end_state.queues),
-        _podgroup_table(outcome, width),
-        _node_bars(outcome, width),
+        *queue_tables(result.end_state.queues),
+        _podgroup_table(result, width),
+        _node_bars(result, width),
     ]
-    parts += _cycle_texts(outcome.document["cycles"], width)
-    parts += [_stats_text(outcome.document["stats"])] if "stats" in outcome.document else []
+    parts += _cycle_texts(result.document["cycles"], width)
+    parts += [_stats_text(result.document["stats"])] if "stats" in result.document else []
     return "\n\n".join(filter(None, parts))
 
 
@@ -59,16 +59,16 @@ def _stats_text(stats: Mapping[str, Any]) -> str:
     return "\n".join([*lines, *[f"  {left} more cycles; -o json has all"] * (left > 0)])
 
 
-def _podgroup_table(outcome: SimulationResult, width: int) -> str:
+def _podgroup_table(result: SimulationResult, width: int) -> str:
     """Return the units, each with its reason below it; where there are many, those that matter."""
-    groups, reasons = outcome.document["podGroups"], _messages(outcome.document)
-    shown = _relevant_podgroups(outcome)
+    groups, reasons = result.document["podGroups"], _messages(result.document)
+    shown = _relevant_podgroups(result)
     if not shown:
         return f"{len(groups)} units, and none of them waits or moves" if groups else ""
     rows = []
     for group in shown:
         key = Key(group["namespace"], group["name"])
-        placed, waiting = outcome.counts.get(key, (0, 0))
+        placed, waiting = result.counts.get(key, (0, 0))
         queue, verdict = truncated(group["queue"], _QUEUE_WIDTH), group["verdict"] or "-"
         rows.append((without_uids(str(key)), queue, str(placed), str(waiting), verdict))
     head, *lines = fitted_table(
@@ -78,31 +78,31 @@ def _podgroup_table(outcome: SimulationResult, width: int) -> str:
     for group, line in zip(shown, lines, strict=True):
         text.append(line)
         key = Key(group["namespace"], group["name"])
-        message = reasons.get(key) or outcome.hints.get(key, "")
+        message = reasons.get(key) or result.hints.get(key, "")
         text += wrapped_lines(message, "  ", width)
     left = len(groups) - len(shown)
     text += [f"{left} more of which nothing waits or moves"] if left else []
     return "\n".join(text)
 
 
-def _relevant_podgroups(outcome: SimulationResult) -> list[Mapping[str, Any]]:
-    groups: list[Mapping[str, Any]] = outcome.document["podGroups"]
+def _relevant_podgroups(result: SimulationResult) -> list[Mapping[str, Any]]:
+    groups: list[Mapping[str, Any]] = result.document["podGroups"]
     if len(groups) <= _MAX_LINES:
         return groups
     moved = {
         (it["namespace"], it["pod"])
-        for cycle in outcome.document["cycles"]
+        for cycle in result.document["cycles"]
         for _, name in _EVENTS
         for it in cycle[name]
     }
-    busy = {outcome.podgroup_of_pod.get(Key(*pod)) for pod in moved}
+    busy = {result.podgroup_of_pod.get(Key(*pod)) for pod in moved}
     return [
         group
         for group in groups
         if group["verdict"]
         or (key := Key(group["namespace"], group["name"])) in busy
-        or outcome.counts.get(key, (0, 0))[1]
-        or key in outcome.suspended
+        or result.counts.get(key, (0, 0))[1]
+        or key in result.suspended
     ]
 
 
@@ -111,10 +111,10 @@ def _messages(document: Mapping[str, Any]) -> dict[Key, str]:
     return {Key(it["namespace"], it["podGroup"]): it["message"] for it in last}
 
 
-def _node_bars(outcome: SimulationResult, columns: int) -> str:
+def _node_bars(result: SimulationResult, columns: int) -> str:
     """Return each node with GPUs as a bar, as many beside each other as there is room for."""
-    nodes = [node for node in outcome.end_state.nodes if node.total]
-    without_gpus = len(outcome.end_state.nodes) - len(nodes)
+    nodes = [node for node in result.end_state.nodes if node.total]
+    without_gpus = len(result.end_state.nodes) - len(nodes)
     if not nodes:
         return ""
     bars = [

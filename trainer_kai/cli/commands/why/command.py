@@ -1,6 +1,6 @@
-"""`trainer-kai why`: where a TrainJob is on its way, and why it waits.
+"""`trainer-kai why`: the state of a TrainJob, and why its PodGroups wait.
 
-It asks the API server with the rights of the user, and nothing of ours but what is written there.
+It reads from the API server with the rights of the user, and asks no process of ours.
 """
 
 import argparse
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import SCHEDULER_NAME
 from trainer_kai.cli.commands.why.text_output import as_json, as_text
+from trainer_kai.cli.options import add_cluster_flags
 from trainer_kai.cli.output.table import screen_width
 from trainer_kai.errors import ConfigError, FieldError
 
@@ -35,13 +36,12 @@ def add_why(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument("-n", "--namespace", default="", help="instead of that of the context")
     parser.add_argument("-o", dest="output", choices=("text", "json"), default="text")
     parser.add_argument("--scheduler-name", default=SCHEDULER_NAME, help="as the site has it")
-    parser.add_argument("--kubeconfig", default="")
-    parser.add_argument("--context", default="")
+    add_cluster_flags(parser)
     parser.set_defaults(run=_run)
 
 
 def _run(args: argparse.Namespace) -> int:
-    import asyncio  # noqa: PLC0415 - not everybody needs a cluster, and it is slow to import
+    import asyncio  # noqa: PLC0415 - not every command needs a cluster, and it is slow to import
 
     report = asyncio.run(_fetch_report(args, *_parse_subject(args.subject)))
     if args.output == "json":

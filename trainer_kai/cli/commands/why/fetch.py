@@ -16,7 +16,7 @@ from trainer_kai.cli.commands.why.reason_names import ReasonName
 from trainer_kai.cli.commands.why.report import (
     TrainJobReport,
     WorkloadState,
-    evicted_groups,
+    evicted_podgroups,
     trainjob_report,
 )
 from trainer_kai.cli.commands.why.snapshot import (
@@ -101,8 +101,8 @@ async def fetch_pod_report(client: "Client", key: Key, scheduler_name: str) -> T
         POD_SNAPSHOTS.kind, key, client.clock.now(), scheduler_name, pods=(pod,)
     )
     if not jobset:
-        groups = await _podgroups_of_pods(reader, snapshot)
-        return trainjob_report(await _fetch_details(reader, snapshot._replace(groups=groups)))
+        podgroups = await _podgroups_of_pods(reader, snapshot)
+        return trainjob_report(await _fetch_details(reader, snapshot._replace(podgroups=podgroups)))
     trainjob_key = Key(key.namespace, jobset)
     job = await reader.get(TRAINJOBS, trainjob_key)
     kind = TRAINJOBS.kind if job else JOBSETS.kind
@@ -141,16 +141,18 @@ async def _fetch_below(reader: _Reader, snapshot: TrainJobSnapshot) -> TrainJobR
     ):
         jobset = None  # somebody else's, of that name
     jobset_selector = f"{JOBSET_NAME}={name}"
-    groups = await reader.list(PODGROUPS, namespace, jobset_selector)
+    podgroups = await reader.list(PODGROUPS, namespace, jobset_selector)
     pods = await reader.list(POD_SNAPSHOTS, namespace, jobset_selector)
-    snapshot = snapshot._replace(jobset=jobset, groups=groups, pods=pods)
-    snapshot = snapshot._replace(groups=(*groups, *await _podgroups_of_pods(reader, snapshot)))
+    snapshot = snapshot._replace(jobset=jobset, podgroups=podgroups, pods=pods)
+    snapshot = snapshot._replace(
+        podgroups=(*podgroups, *await _podgroups_of_pods(reader, snapshot))
+    )
     return trainjob_report(await _fetch_details(reader, snapshot))
 
 
 async def _podgroups_of_pods(reader: _Reader, snapshot: TrainJobSnapshot) -> tuple[PodGroup, ...]:
     """Return the groups that pods name, and that are not known yet."""
-    known = {group.metadata.name for group in snapshot.groups}
+    known = {group.metadata.name for group in snapshot.podgroups}
     named = {pod.metadata.annotations.get(POD_GROUP, "") for pod in snapshot.pods} - known - {""}
     if PODGROUPS.plural in reader.unknown:
         return ()
@@ -174,7 +176,7 @@ async def _fetch_details(reader: _Reader, snapshot: TrainJobSnapshot) -> TrainJo
         snapshot = snapshot._replace(
             events=await reader.list(EVENTS, namespace, fields=FIELD_SELECTOR)
         )
-    evicted = next(evicted_groups(first.podgroups), None)
+    evicted = next(evicted_podgroups(first.podgroups), None)
     if evicted is not None:
         podgroup_selector = (
             f"involvedObject.kind=PodGroup,involvedObject.name={evicted.metadata.name}"
@@ -188,7 +190,7 @@ async def _fetch_details(reader: _Reader, snapshot: TrainJobSnapshot) -> TrainJo
         if LEASES.plural not in reader.unknown:
             snapshot = snapshot._replace(leases=(lease,) if lease else ())
     if ReasonName.UNEXPLAINED in titles:
-        queues = {group.spec.queue for group in snapshot.groups}
+        queues = {group.spec.queue for group in snapshot.podgroups}
         existing = {it: await reader.get(QUEUES, Key("", it)) is not None for it in sorted(queues)}
         if QUEUES.plural not in reader.unknown:
             snapshot = snapshot._replace(queues=existing)

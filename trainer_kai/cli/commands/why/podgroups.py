@@ -87,7 +87,7 @@ class PodGroupSnapshot(NamedTuple):
 
 def binding_mode(snapshot: TrainJobSnapshot) -> GroupingMode:
     """Return who binds: a group without a tree was written for somebody else than us."""
-    groups = snapshot.groups
+    groups = snapshot.podgroups
     is_flat = bool(groups) and not any(group.spec.sub_groups for group in groups)
     return "external" if is_flat else "bundled"
 
@@ -104,11 +104,11 @@ def podgroup_snapshots(
     snapshot: TrainJobSnapshot, plan: Preview | None
 ) -> tuple[PodGroupSnapshot, ...]:
     """Return the units in their order; after them pods that are in none."""
-    groups = {group.metadata.key: group for group in snapshot.groups}
+    groups = {group.metadata.key: group for group in snapshot.podgroups}
     pods = _current_attempt(snapshot)
     podgroups = []
-    for row in plan.rows if plan else ():
-        names = {member.name for member in row.podgroup.subgroups}
+    for row in plan.podgroups if plan else ():
+        names = {member.name for member in row.planned.subgroups}
         own_pods = [pod for pod in pods if pod.metadata.labels.get(REPLICATED_JOB) in names]
         pods = [pod for pod in pods if pod.metadata.labels.get(REPLICATED_JOB) not in names]
         group = groups.pop(Key(snapshot.key.namespace, row.name), None)
@@ -125,9 +125,9 @@ def count_pods(pods: Iterable[PodSnapshot]) -> PodCounts:
 
 
 def _pod_state(pod: PodSnapshot) -> str:
-    succeeded = {"Succeeded": "done", "Failed": "failed"}.get(pod.status.phase)
-    if succeeded:
-        return succeeded
+    finished = {"Succeeded": "done", "Failed": "failed"}.get(pod.status.phase)
+    if finished:
+        return finished
     if pod.metadata.deletion_timestamp:
         return "going"
     if pod.spec.node_name:
@@ -141,7 +141,7 @@ def _planned_podgroup(
     row: PodGroupPreview, pods: list[PodSnapshot], group: PodGroup | None, jobset: JobSet | None
 ) -> PodGroupSnapshot:
     present_jobs = {pod.metadata.labels.get(REPLICATED_JOB) for pod in pods}
-    members = row.podgroup.subgroups
+    members = row.planned.subgroups
     min_pods = sum(
         member.replicas * member.min_member
         for member in members
@@ -160,7 +160,7 @@ def _planned_podgroup(
             it.name for it in members if it.is_anticipated and it.name not in present_jobs
         ),
         min_pods=min_pods,
-        dependencies=row.podgroup.after,
+        dependencies=row.planned.after,
         is_finished=all(succeeded.get(member.name, -1) >= member.replicas for member in members),
         pods=tuple(pods),
         api_object=group,

@@ -52,7 +52,7 @@ _LEASE_TOLERANCE: Final = timedelta(
     minutes=2
 )  # clocks differ, and a leader renews every few seconds
 _MAX_NAMED: Final = 3
-_OURS: Final = SCHEDULER_REASONS | {ReasonName.SCHEDULER_PAUSED}
+_OUR_REASONS: Final = SCHEDULER_REASONS | {ReasonName.SCHEDULER_PAUSED}
 _RETRIED: Final = ". It goes on when that can be made"
 
 
@@ -68,7 +68,7 @@ def waiting_reason(
     podgroup: PodGroupSnapshot, counts: PodCounts, snapshot: TrainJobSnapshot
 ) -> WaitingReason:
     """Return the one reason why a unit waits."""
-    facts = (
+    candidates = (
         _no_pods_reason(podgroup, counts, snapshot),
         _starting(podgroup, counts),
         _other_scheduler(podgroup, snapshot),
@@ -84,7 +84,8 @@ def waiting_reason(
     subject = f"{_pods_text(counts.unplaced)} {_verb_form(counts.unplaced, 'wait')}"
     default_message = "nobody has said why yet. If that stays so, the scheduler may not run"
     return next(
-        filter(None, facts), WaitingReason(ReasonName.UNEXPLAINED, f"{subject}: {default_message}")
+        filter(None, candidates),
+        WaitingReason(ReasonName.UNEXPLAINED, f"{subject}: {default_message}"),
     )
 
 
@@ -117,9 +118,9 @@ def _progress(edge: Edge, snapshot: TrainJobSnapshot) -> tuple[int, int, str]:
     jobset = snapshot.jobset
     if jobset is not None:
         counts = {it.name: it for it in jobset.status.replicated_jobs_status}
-        failure_event = counts.get(edge.before, JobCounts(name=edge.before))
+        job_counts = counts.get(edge.before, JobCounts(name=edge.before))
         replicas = {it.name: it.replicas for it in jobset.spec.replicated_jobs}
-        done = failure_event.succeeded + (0 if is_complete else failure_event.ready)
+        done = job_counts.succeeded + (0 if is_complete else job_counts.ready)
         return done, replicas.get(edge.before, 1), "Jobs"
     pods = [it for it in snapshot.pods if it.metadata.labels.get(REPLICATED_JOB) == edge.before]
     succeeded = sum(it.status.phase == "Succeeded" for it in pods)
@@ -146,32 +147,31 @@ def _last_failure(podgroup: PodGroupSnapshot, snapshot: TrainJobSnapshot) -> str
     """Return what was said last of pods that could not be made, where that still holds."""
     pods = [_created_pod(pod) for pod in snapshot.pods]
     events = filter(None, map(read_creation_failure, snapshot.events))
-    failure = [
-        failure_event
-        for failure_event in events
-        if _is_of_podgroup(failure_event, podgroup, snapshot)
-        and _still_holds(failure_event, pods, snapshot)
+    failures = [
+        failure
+        for failure in events
+        if _is_of_podgroup(failure, podgroup, snapshot) and _still_holds(failure, pods, snapshot)
     ]
-    return str(max(failure)) if failure else ""
+    return str(max(failures)) if failures else ""
 
 
 def _is_of_podgroup(
-    failure_event: PodCreationFailure, podgroup: PodGroupSnapshot, snapshot: TrainJobSnapshot
+    failure: PodCreationFailure, podgroup: PodGroupSnapshot, snapshot: TrainJobSnapshot
 ) -> bool:
     if snapshot.jobset is None:
-        return failure_event.job.name.startswith(
+        return failure.job.name.startswith(
             tuple(f"{snapshot.key.name}-{it}-" for it in podgroup.replicated_jobs)
         )
-    owner = owning_replicated_job(failure_event.job, {snapshot.key: snapshot.jobset})
+    owner = owning_replicated_job(failure.job, {snapshot.key: snapshot.jobset})
     return owner is not None and owner[1].name in podgroup.replicated_jobs
 
 
 def _still_holds(
-    failure_event: PodCreationFailure, pods: list[CreatedPod], snapshot: TrainJobSnapshot
+    failure: PodCreationFailure, pods: list[CreatedPod], snapshot: TrainJobSnapshot
 ) -> bool:
     if snapshot.jobset is None:  # it may not be read
-        return is_recent(failure_event, snapshot.now) and not has_created_since(failure_event, pods)
-    return still_applies(failure_event, snapshot.jobset, pods, snapshot.now)
+        return is_recent(failure, snapshot.now) and not has_created_since(failure, pods)
+    return still_applies(failure, snapshot.jobset, pods, snapshot.now)
 
 
 def _created_pod(pod: PodSnapshot) -> CreatedPod:
@@ -186,13 +186,13 @@ def _starting(podgroup: PodGroupSnapshot, counts: PodCounts) -> WaitingReason | 
         return None
     pods = [it for it in podgroup.pods if it.spec.node_name and it.status.phase == "Pending"]
     why = Counter(filter(None, map(_container_waiting, pods)))
-    failure = (
+    cause = (
         "; ".join(text for text, _ in why.most_common(_MAX_NAMED)) or "its kubelet has not said why"
     )
     nodes = _first_names(sorted({pod.spec.node_name for pod in pods}))
     do = "does" if counts.starting == 1 else "do"
     begin = f"{_pods_text(counts.starting)} on {nodes} {do} not run yet"
-    return WaitingReason(ReasonName.STARTING, f"{begin}: {failure}")
+    return WaitingReason(ReasonName.STARTING, f"{begin}: {cause}")
 
 
 def _container_waiting(pod: PodSnapshot) -> str:
@@ -255,11 +255,8 @@ def _lease_problem(leases: Iterable[Lease], now: datetime) -> str:
     renewed = parse_time(spec.renew_time)
     if renewed is None or now - renewed <= _LEASE_TOLERANCE:
         return ""
-    scheduler_names = spec.holder_identity.partition("_")[0]
-    return (
-        f"no scheduler runs: {scheduler_names} has not renewed the Lease {name} "
-        f"since {spec.renew_time}"
-    )
+    holder = spec.holder_identity.partition("_")[0]
+    return f"no scheduler runs: {holder} has not renewed the Lease {name} since {spec.renew_time}"
 
 
 def _scheduler_reason(podgroup: PodGroupSnapshot) -> WaitingReason | None:
@@ -267,11 +264,7 @@ def _scheduler_reason(podgroup: PodGroupSnapshot) -> WaitingReason | None:
     conditions = podgroup.api_object.status.scheduling_conditions if podgroup.api_object else ()
     for it in reversed(conditions):
         ours = next(
-            (
-                failure_event
-                for failure_event in reversed(it.reasons)
-                if failure_event.reason in _OURS
-            ),
+            (reason for reason in reversed(it.reasons) if reason.reason in _OUR_REASONS),
             None,
         )
         if ours is not None:
@@ -312,8 +305,8 @@ def _no_podgroup(podgroup: PodGroupSnapshot, snapshot: TrainJobSnapshot) -> Wait
         begin = f"its pods name no PodGroup, and {podgroup.name} does not exist"
     else:
         begin = "its pods name no PodGroup"
-    subject = "It goes on when the podgrouper, or whoever groups them, makes it"
-    return WaitingReason(ReasonName.GROUP_MISSING, f"{begin}. {subject}")
+    remedy = "It goes on when the podgrouper, or whoever groups them, makes it"
+    return WaitingReason(ReasonName.GROUP_MISSING, f"{begin}. {remedy}")
 
 
 def _gated_or_nominated(podgroup: PodGroupSnapshot, counts: PodCounts) -> WaitingReason | None:
@@ -358,13 +351,13 @@ def _incomplete(podgroup: PodGroupSnapshot, counts: PodCounts) -> WaitingReason 
     started = counts.running + counts.starting
     if not started or not counts.unplaced:
         return None
-    notes = podgroup.api_object.metadata.annotations if podgroup.api_object else {}
+    annotations = podgroup.api_object.metadata.annotations if podgroup.api_object else {}
     needs = f"{counts.unplaced} more {_verb_form(counts.unplaced, 'need')} room"
     shortage = f"{_pods_text(started)} {_verb_form(started, 'run')}, and {needs}"
     message = (
         f"{shortage}. If there is none in time it is taken off its nodes whole, and starts anew"
     )
-    return WaitingReason(ReasonName.INCOMPLETE, message, notes.get(STALE_SINCE, ""))
+    return WaitingReason(ReasonName.INCOMPLETE, message, annotations.get(STALE_SINCE, ""))
 
 
 def _scheduling_message(pod: PodSnapshot) -> str:
@@ -374,12 +367,12 @@ def _scheduling_message(pod: PodSnapshot) -> str:
 
 
 def _unplaced(podgroup: PodGroupSnapshot) -> list[PodSnapshot]:
-    succeeded = ("Succeeded", "Failed")
+    finished = ("Succeeded", "Failed")
     return [
         pod
         for pod in podgroup.pods
         if not (
-            pod.spec.node_name or pod.metadata.deletion_timestamp or pod.status.phase in succeeded
+            pod.spec.node_name or pod.metadata.deletion_timestamp or pod.status.phase in finished
         )
     ]
 
@@ -402,10 +395,10 @@ def evicted_at(group: PodGroup) -> str:
 def parse_time(text: str) -> datetime | None:
     """Return a time that somebody has written down; None for none."""
     try:
-        snapshot = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except ValueError:
         return None
-    return snapshot if snapshot.tzinfo else None
+    return time if time.tzinfo else None
 
 
 def _first_names(names: list[str]) -> str:

@@ -43,7 +43,7 @@ __all__ = [
     "PodGroupExplanation",
     "TrainJobReport",
     "WorkloadState",
-    "evicted_groups",
+    "evicted_podgroups",
     "trainjob_report",
 ]
 
@@ -97,8 +97,8 @@ def trainjob_report(snapshot: TrainJobSnapshot) -> TrainJobReport:
     podgroups = podgroup_snapshots(snapshot, plan)
     finished = _finished_state(snapshot)
     suspended = None if finished else _suspended_reason(snapshot)
-    reports = tuple(
-        _podgroup_report(podgroup, snapshot, is_suspended=suspended is not None)
+    explanations = tuple(
+        _podgroup_explanation(podgroup, snapshot, is_suspended=suspended is not None)
         for podgroup in podgroups
     )
     reason = finished[1] if finished else suspended or _common_reason(snapshot, plan, podgroups)
@@ -107,12 +107,12 @@ def trainjob_report(snapshot: TrainJobSnapshot) -> TrainJobReport:
         key=snapshot.key,
         runtime=_runtime_text(snapshot),
         queue=_queue_name(snapshot),
-        state=finished[0] if finished else _overall_state(reports, suspended, reason),
+        state=finished[0] if finished else _overall_state(explanations, suspended, reason),
         reason=reason,
         has_jobset=snapshot.jobset is not None,
         now=snapshot.now,
-        podgroups=reports,
-        notes=(*_eviction_notes(snapshot, reports), *_notes(snapshot)),
+        podgroups=explanations,
+        notes=(*_eviction_notes(snapshot, explanations), *_notes(snapshot)),
         unknown=tuple(sorted(_unreadable_kinds(snapshot))),
     )
 
@@ -138,15 +138,15 @@ def _suspended_reason(snapshot: TrainJobSnapshot) -> WaitingReason | None:
     if job is None or not job.spec.suspend:
         if job is not None and jobset is not None and jobset.spec.suspend:
             name = jobset.metadata.name
-            sentence = (
+            message = (
                 f"its JobSet is suspended, though spec.suspend of {name} is false. "
                 "It goes on when Trainer resumes it; if that fails an event of the job says why"
             )
-            return WaitingReason(ReasonName.SUSPENDED, sentence)
+            return WaitingReason(ReasonName.SUSPENDED, message)
         return None
-    since = _condition(job.status.conditions, "Suspended")
-    last = since.last_transition_time or "" if since else ""
-    return WaitingReason(ReasonName.SUSPENDED, why_suspended(job, snapshot.groups), last)
+    suspended = _condition(job.status.conditions, "Suspended")
+    since = suspended.last_transition_time or "" if suspended else ""
+    return WaitingReason(ReasonName.SUSPENDED, why_suspended(job, snapshot.podgroups), since)
 
 
 def _common_reason(
@@ -156,8 +156,8 @@ def _common_reason(
     job = snapshot.trainjob
     manager = job.spec.managed_by if job else ""
     if manager not in {"", TRAINJOB_CONTROLLER}:
-        sentence = f"spec.managedBy leaves it to {manager}: whoever that is knows how far it is"
-        return WaitingReason(ReasonName.LEFT_TO_OTHERS, sentence)
+        message = f"spec.managedBy leaves it to {manager}: whoever that is knows how far it is"
+        return WaitingReason(ReasonName.LEFT_TO_OTHERS, message)
     if job is not None and snapshot.jobset is None and JOBSETS.plural not in snapshot.unknown:
         return _without_jobset(snapshot)
     blocking = [str(it) for it in plan.findings if it.blocks] if plan else []
@@ -176,13 +176,13 @@ def _without_jobset(snapshot: TrainJobSnapshot) -> WaitingReason:
     last = max(snapshot.events, key=event_time)
     retries = "Trainer tries again by itself, ever more rarely; any change of the TrainJob, an "
     retries += "annotation too, makes it try at once"
-    own_groups = "The webhook of trainer-kai has to answer. " if _WEBHOOK in last.message else ""
+    webhook_hint = "The webhook of trainer-kai has to answer. " if _WEBHOOK in last.message else ""
     return WaitingReason(
-        ReasonName.JOBSET_MISSING, f"{last.message}. {own_groups}{retries}", event_time(last)
+        ReasonName.JOBSET_MISSING, f"{last.message}. {webhook_hint}{retries}", event_time(last)
     )
 
 
-def _podgroup_report(
+def _podgroup_explanation(
     podgroup: PodGroupSnapshot, snapshot: TrainJobSnapshot, *, is_suspended: bool
 ) -> PodGroupExplanation:
     counts = count_pods(podgroup.pods)
@@ -221,17 +221,17 @@ def _running_note(podgroup: PodGroupSnapshot, more: int) -> str:
 
 
 def _overall_state(
-    reports: Iterable[PodGroupExplanation],
+    explanations: Iterable[PodGroupExplanation],
     suspended: WaitingReason | None,
     reason: WaitingReason | None,
 ) -> WorkloadState:
     if suspended:
         return WorkloadState.SUSPENDED
-    reports = tuple(reports)
-    if reason or not reports:
+    explanations = tuple(explanations)
+    if reason or not explanations:
         return WorkloadState.WAITS
-    waiting = [it.reason for it in reports if it.state == WorkloadState.WAITS]
-    runs = any(it.state == WorkloadState.RUNS for it in reports)
+    waiting = [it.reason for it in explanations if it.state == WorkloadState.WAITS]
+    runs = any(it.state == WorkloadState.RUNS for it in explanations)
     on_its_way = runs and all(it and it.title == ReasonName.WAITING_FOR_STAGE for it in waiting)
     return WorkloadState.WAITS if waiting and not on_its_way else WorkloadState.RUNS
 
@@ -244,7 +244,7 @@ def _runtime_text(snapshot: TrainJobSnapshot) -> str:
 
 
 def _queue_name(snapshot: TrainJobSnapshot) -> str:
-    named = [group.spec.queue for group in snapshot.groups]
+    named = [group.spec.queue for group in snapshot.podgroups]
     labels = [
         it.metadata.labels.get(QUEUE, "") for it in (snapshot.jobset, snapshot.trainjob) if it
     ]
@@ -259,17 +259,17 @@ def _notes(snapshot: TrainJobSnapshot) -> Iterable[str]:
             yield f"the {kind} is being deleted"
 
 
-def evicted_groups(reports: Iterable[PodGroupExplanation]) -> Iterator[PodGroup]:
+def evicted_podgroups(explanations: Iterable[PodGroupExplanation]) -> Iterator[PodGroup]:
     """Yield the groups that wait since they were evicted."""
-    groups = (it.podgroup.api_object for it in reports if it.state == WorkloadState.WAITS)
+    groups = (it.podgroup.api_object for it in explanations if it.state == WorkloadState.WAITS)
     yield from (group for group in groups if group is not None and evicted_at(group))
 
 
 def _eviction_notes(
-    snapshot: TrainJobSnapshot, reports: Iterable[PodGroupExplanation]
+    snapshot: TrainJobSnapshot, explanations: Iterable[PodGroupExplanation]
 ) -> Iterator[str]:
     """Say when what waits was evicted, and why as far as that is known still."""
-    since = max(map(evicted_at, evicted_groups(reports)), default="")
+    since = max(map(evicted_at, evicted_podgroups(explanations)), default="")
     if since:
         last = max(snapshot.evictions, key=event_time, default=None)
         yield f"it was evicted at {since}" + (f": {last.message}" if last else "")
@@ -280,7 +280,7 @@ def _queue_change_notes(snapshot: TrainJobSnapshot) -> Iterable[str]:
     job, jobset = snapshot.trainjob, snapshot.jobset
     label = job.metadata.labels.get(QUEUE, "") if job else ""
     own_groups = [
-        it for it in snapshot.groups if it.metadata.labels.get(JOBSET_NAME) == snapshot.key.name
+        it for it in snapshot.podgroups if it.metadata.labels.get(JOBSET_NAME) == snapshot.key.name
     ]
     is_ours = jobset is None or jobset.metadata.annotations.get(ADMITTED) == ADMITTED_MARK
     if job is None or not label or not is_ours or _finished_state(snapshot):
@@ -292,4 +292,4 @@ def _queue_change_notes(snapshot: TrainJobSnapshot) -> Iterable[str]:
 
 def _unreadable_kinds(snapshot: TrainJobSnapshot) -> AbstractSet[str]:
     """Return what may not be read and would say more: groups say all that a JobSet does."""
-    return snapshot.unknown - {JOBSETS.plural} if snapshot.groups else snapshot.unknown
+    return snapshot.unknown - {JOBSETS.plural} if snapshot.podgroups else snapshot.unknown

@@ -89,7 +89,7 @@ class TrainJobSnapshot(NamedTuple):
     scheduler_name: str
     trainjob: TrainJob | None = None
     jobset: JobSet | None = None
-    groups: tuple[PodGroup, ...] = ()
+    podgroups: tuple[PodGroup, ...] = ()
     pods: tuple[PodSnapshot, ...] = ()
     events: tuple[Event, ...] = ()  # of what could not be made
     evictions: tuple[Event, ...] = ()  # of groups that wait since they were evicted

@@ -49,7 +49,9 @@ def _summary_line(report: TrainJobReport) -> str:
     steps = [report.kind] if report.kind != "TrainJob" else ["TrainJob", "JobSet"]
     number = len(report.podgroups)
     steps.append(f"{number} unit{'s' * (number != 1)}")
-    counts = PodCounts(*map(sum, zip(*(unit.counts for unit in report.podgroups), strict=True)))
+    counts = PodCounts(
+        *map(sum, zip(*(explanation.counts for explanation in report.podgroups), strict=True))
+    )
     pods = sum(counts)
     steps.append(f"{pods} pod{'s' * (pods != 1)}" + (f": {_counts_text(counts)}" if pods else ""))
     return " → ".join(steps)
@@ -58,26 +60,28 @@ def _summary_line(report: TrainJobReport) -> str:
 def _podgroup_lines(report: TrainJobReport, width: int) -> Iterator[str]:
     rows = [
         (
-            unit.podgroup.stage,
-            without_uids(unit.podgroup.name) or "-",
-            unit.podgroup.after or "-",
-            unit.podgroup.members,
-            unit.state.value,
-            _counts_text(unit.counts) or "-",
+            explanation.podgroup.stage,
+            without_uids(explanation.podgroup.name) or "-",
+            explanation.podgroup.after or "-",
+            explanation.podgroup.members,
+            explanation.state.value,
+            _counts_text(explanation.counts) or "-",
         )
-        for unit in report.podgroups
+        for explanation in report.podgroups
     ]
     head, *lines = table(_HEADINGS, rows).splitlines()
     yield head
-    for unit, line in zip(report.podgroups, lines, strict=True):
+    for explanation, line in zip(report.podgroups, lines, strict=True):
         yield line
-        text = _reason_text(unit.reason, report.now) if unit.reason else unit.note
+        text = (
+            _reason_text(explanation.reason, report.now) if explanation.reason else explanation.note
+        )
         yield from wrapped_lines(text, "  ", width)
 
 
 def _counts_text(counts: PodCounts) -> str:
-    report = counts._asdict().items()
-    return ", ".join(f"{number} {_VERBS[name][number != 1]}" for name, number in report if number)
+    numbers = counts._asdict().items()
+    return ", ".join(f"{number} {_VERBS[name][number != 1]}" for name, number in numbers if number)
 
 
 def _reason_text(reason: WaitingReason, now: datetime) -> str:
@@ -89,8 +93,8 @@ def _reason_text(reason: WaitingReason, now: datetime) -> str:
 def _age_text(now: datetime, since: datetime) -> str:
     """Return how long that is; clocks differ, so it may be a little less than nothing."""
     seconds = max(int((now - since).total_seconds()), 0)
-    length, unit = next((it for it in _TIME_UNITS if seconds >= it[0]), _TIME_UNITS[-1])
-    return f"{seconds // length}{unit}"
+    length, suffix = next((it for it in _TIME_UNITS if seconds >= it[0]), _TIME_UNITS[-1])
+    return f"{seconds // length}{suffix}"
 
 
 def as_json(report: TrainJobReport) -> dict[str, Any]:
@@ -111,18 +115,18 @@ def as_json(report: TrainJobReport) -> dict[str, Any]:
     }
 
 
-def _podgroup_json(unit: PodGroupExplanation) -> dict[str, Any]:
-    podgroup = unit.podgroup
+def _podgroup_json(explanation: PodGroupExplanation) -> dict[str, Any]:
+    podgroup = explanation.podgroup
     return {
         "stage": podgroup.stage if podgroup.stage != "-" else None,
         "podGroup": podgroup.name or None,
         "after": podgroup.after or None,
         "members": podgroup.members if podgroup.members != "-" else None,
-        "state": unit.state.value,
-        "reason": _reason_json(unit.reason),
-        "note": unit.note or None,
+        "state": explanation.state.value,
+        "reason": _reason_json(explanation.reason),
+        "note": explanation.note or None,
         "needs": podgroup.min_pods,
-        "pods": unit.counts._asdict(),
+        "pods": explanation.counts._asdict(),
     }
 
 

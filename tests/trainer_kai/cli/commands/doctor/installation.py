@@ -90,8 +90,8 @@ def healthy_installation() -> InstallationFacts:
         other_scheduler_deployments=[],
         skew_s=0.0,
         queues=queues(queue("all", annotations=OPEN), queue("default-queue", parent="all")),
-        groups=[],
-        classes=manifests.classes,
+        podgroup_queues=[],
+        priority_classes=manifests.classes,
         gpu_nodes=(2, 3),
         kueue_trainjobs=[],
     )

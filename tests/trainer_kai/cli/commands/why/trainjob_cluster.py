@@ -40,7 +40,9 @@ class TrainJobCluster:
         self.jobset: dict[str, Any] = msgspec.to_builtins(jobset)
         owner = {"kind": "TrainJob", "name": "job", "uid": "uid-job", "controller": True}
         self.jobset["metadata"] |= {"name": "job", "ownerReferences": [owner]}
-        created = preview_jobset(jobset, PreviewContext(mode, _SCHEDULER, "default-queue")).groups
+        created = preview_jobset(
+            jobset, PreviewContext(mode, _SCHEDULER, "default-queue")
+        ).manifests
         self.groups: dict[str, dict[str, Any]] = {
             group["metadata"]["name"].removeprefix(f"pg-job-{UID}").removeprefix("-"): group
             for group in created

@@ -8,7 +8,7 @@ from trainer_kai.cli.commands.doctor.checks.certificates import (
     is_external_certificate,
 )
 from trainer_kai.cli.commands.doctor.checks.dry_runs import MODE_POLICY, binding_mode, kai_binds
-from trainer_kai.cli.commands.doctor.deployment_settings import other_scheduler_places
+from trainer_kai.cli.commands.doctor.deployment_settings import other_scheduler_objects
 from trainer_kai.cli.commands.doctor.facts import InstallationFacts, listed
 from trainer_kai.cli.commands.doctor.finding import (
     CannotTell,
@@ -43,7 +43,7 @@ def needed_permissions(
     """Return what an account needs: the scheduler looks for others by names that settings say."""
     if account.name != SCHEDULER:
         return account.rights
-    places = other_scheduler_places(facts)
+    places = other_scheduler_objects(facts)
     named = (
         Permission(
             verb="get",

@@ -14,7 +14,7 @@ from trainer_kai.cli.commands.doctor.checks.permissions import SCHEDULER
 from trainer_kai.cli.commands.doctor.deployment_settings import (
     UNKNOWN_VALUE,
     containers_of,
-    other_scheduler_places,
+    other_scheduler_objects,
     settings_of,
     webhook_setting,
 )
@@ -185,7 +185,7 @@ def check_other_schedulers(facts: InstallationFacts) -> Iterator[CheckFinding]:
         remedy = f"one scheduler of a name: {REMEDY}, or set mode external"
         yield fault(check, f"{listed(active)}: ours is paused", remedy)
     elif beside_kai:
-        where = listed(map(str, other_scheduler_places(facts).deployments))
+        where = listed(map(str, other_scheduler_objects(facts).deployments))
         remedy = f"a KAI that runs: a Deployment {where} that is ready"
         yield warning(check, f"no other scheduler of the name {name} is found: who binds?", remedy)
     else:

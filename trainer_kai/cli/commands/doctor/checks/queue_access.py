@@ -30,10 +30,10 @@ def check_access(facts: InstallationFacts) -> Iterator[CheckFinding]:
     ]
     if mistyped:
         yield fault(check, listed(mistyped, 2), " or ".join(QueueAccessMode))
-    rows = QueueTable(queues)
-    leaves = [name for name in sorted(queues) if rows.prefilter_failure(name) is None]
+    queue_table = QueueTable(queues)
+    leaf_queues = [name for name in sorted(queues) if queue_table.prefilter_failure(name) is None]
     unannotated = webhook_setting(facts, "QUEUE_ACCESS_UNANNOTATED", QueueAccessMode.OPEN)
-    without_annotation = [it for it in leaves if rows.access(it).mode is None]
+    without_annotation = [it for it in leaf_queues if queue_table.access(it).mode is None]
     if without_annotation and unannotated != QueueAccessMode.CLOSED:
         namespaces_by_queue = _namespaces(facts)
         descriptions = [
@@ -47,13 +47,13 @@ def check_access(facts: InstallationFacts) -> Iterator[CheckFinding]:
             check, f"open to every namespace, and not annotated: {listed(descriptions)}", remedy
         )
     elif not mistyped:
-        closed = sum(is_closed(rows.access(it), unannotated) for it in leaves)
-        yield ok(check, f"{closed} of {len(leaves)} are closed to namespaces without a grant")
+        closed = sum(is_closed(queue_table.access(it), unannotated) for it in leaf_queues)
+        yield ok(check, f"{closed} of {len(leaf_queues)} are closed to namespaces without a grant")
 
 
 def _namespaces(facts: InstallationFacts) -> dict[str, list[str]]:
     """Return the namespaces that have PodGroups in each queue."""
     found: dict[str, set[str]] = {}
-    for group in () if isinstance(facts.groups, Unread) else facts.groups:
+    for group in () if isinstance(facts.podgroup_queues, Unread) else facts.podgroup_queues:
         found.setdefault(group.queue, set()).add(group.name.partition("/")[0])
     return {queue: sorted(names) for queue, names in found.items()}

@@ -83,8 +83,8 @@ def check_default_queue(facts: InstallationFacts) -> Iterator[CheckFinding]:
 def check_named_queues(facts: InstallationFacts) -> Iterator[CheckFinding]:
     """Say whether queues that somebody names take him."""
     check, queues = "named queues", {it.metadata.name: it for it in require(facts.queues)}
-    rows, by_name = QueueTable(queues), dict[str, list[str]]()
-    for group in require(facts.groups):
+    queue_table, by_name = QueueTable(queues), dict[str, list[str]]()
+    for group in require(facts.podgroup_queues):
         by_name.setdefault(group.queue, []).append(f"PodGroup {group.name}")
     for meta in () if isinstance(facts.namespaces, Unread) else facts.namespaces:
         if meta.labels.get(QUEUE):
@@ -92,7 +92,7 @@ def check_named_queues(facts: InstallationFacts) -> Iterator[CheckFinding]:
     failing = {
         name: prefilter_failure
         for name in sorted(by_name)
-        if (prefilter_failure := rows.prefilter_failure(name)) is not None
+        if (prefilter_failure := queue_table.prefilter_failure(name)) is not None
     }
     if not failing:
         yield ok(check, f"{len(by_name)} by groups and namespaces, which take them")
@@ -108,7 +108,7 @@ def check_named_queues(facts: InstallationFacts) -> Iterator[CheckFinding]:
 
 def check_priority_classes(facts: InstallationFacts) -> Iterator[CheckFinding]:
     """Say whether KAI's priority classes are there, and that of our own pods."""
-    check, found = "priority classes", set(require(facts.classes))
+    check, found = "priority classes", set(require(facts.priority_classes))
     missing_own = sorted(_own_classes(facts) - found)
     if missing_own:
         remedy = "manifests/base/processes, applied again: without it no new pod of ours is made"

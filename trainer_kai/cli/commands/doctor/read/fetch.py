@@ -38,7 +38,7 @@ from trainer_kai.cli.commands.doctor.checks.api_kinds import JOBSET_DEFINITIONS,
 from trainer_kai.cli.commands.doctor.checks.certificates import secret_name
 from trainer_kai.cli.commands.doctor.checks.permissions import needed_permissions
 from trainer_kai.cli.commands.doctor.checks.processes import may_be_expired
-from trainer_kai.cli.commands.doctor.deployment_settings import other_scheduler_places
+from trainer_kai.cli.commands.doctor.deployment_settings import other_scheduler_objects
 from trainer_kai.cli.commands.doctor.facts import (
     DryRun,
     Installation,
@@ -66,19 +66,19 @@ __all__ = ["DoctorOptions", "fetch_facts"]
 
 _LIMIT_S: Final = 30.0  # for all of it
 _MAX_CONCURRENT: Final = 16
-_RENEW_WAIT_S: Final = 4.0  # whoever leads renews its Lease more often
+_RENEW_WAIT_S: Final = 4.0  # a leader renews its Lease more often
 _PAGES: Final = 10
-_QUEUE_FIELD: Final = '"f:kaiScheduler"'  # in what the API server notes of who wrote which field
+_QUEUE_FIELD: Final = '"f:kaiScheduler"'  # in metadata.managedFields
 _GPUS: Final = (GPU, AMD_GPU)
 
 
-class _GroupSpec(msgspec.Struct, frozen=True, gc=False):
+class _PartialPodGroupSpec(msgspec.Struct, frozen=True, gc=False):
     queue: str = ""
 
 
 class _PartialPodGroup(msgspec.Struct, frozen=True, gc=False):
     metadata: Meta
-    spec: _GroupSpec = _GroupSpec()
+    spec: _PartialPodGroupSpec = _PartialPodGroupSpec()
 
 
 class _NodeStatus(msgspec.Struct, frozen=True, gc=False):
@@ -137,15 +137,15 @@ _DRY_RUNS: Final[Mapping[str, tuple[Resource[Any], Callable[..., dict[str, Any]]
 
 
 class DoctorOptions(NamedTuple):
-    """What whoever asks wants."""
+    """The options of the command."""
 
     namespace: str
     scheduler_name: str
-    try_in: str = ""  # else where the context is, if that takes part
+    try_in: str = ""  # else the namespace of the context, if it takes part
 
 
 async def fetch_facts(client: Client, options: DoctorOptions) -> InstallationFacts:
-    """Return all that can be found out; raise where no API server answers at all."""
+    """Return all facts that can be read; raise if no API server answers."""
     reader = ApiReader(client)
     installation = Installation(
         options.namespace, options.scheduler_name, client.rest_config.server
@@ -165,7 +165,7 @@ async def fetch_facts(client: Client, options: DoctorOptions) -> InstallationFac
 
 
 class _FactReader:
-    """One look: many questions under way."""
+    """Reads all facts once, many of them concurrently."""
 
     def __init__(self, reader: ApiReader, facts: InstallationFacts) -> None:
         self._reader = reader
@@ -173,7 +173,7 @@ class _FactReader:
         self._semaphore = asyncio.Semaphore(_MAX_CONCURRENT)
 
     async def fetch_all(self, options: DoctorOptions) -> InstallationFacts:
-        """Ask everything; what is not answered in time is unread."""
+        """Send all reads and dry runs; a fact that is not answered in time is unread."""
         clock = self._reader.client.clock
         reads = {name: asyncio.create_task(it) for name, it in self._reads().items()}
         dry_runs = {
@@ -187,7 +187,13 @@ class _FactReader:
             )
             for it in self._facts.manifests.accounts
         }
-        tasks = {**reads, **dry_runs, **permissions, "secret": secret, "rivals": other_schedulers}
+        tasks = {
+            **reads,
+            **dry_runs,
+            **permissions,
+            "secret": secret,
+            "other_schedulers": other_schedulers,
+        }
         for task in await finish_within(clock, _LIMIT_S, tasks.values()):
             task.cancel()
         return _with_results(self._facts, {name: _result(task) for name, task in tasks.items()})
@@ -214,16 +220,16 @@ class _FactReader:
             "configurations": self._list_kinds(_CONFIGURATIONS),
             "validating": self._list_kinds(_VALIDATING_POLICIES),
             "policies": reader.list_raw(_MUTATING_POLICIES),
-            "noted_runtimes": self._runtimes_with_queue_field(),
+            "runtimes_with_queue_field": self._runtimes_with_queue_field(),
             "runtimes": reader.list_raw(CLUSTER_RUNTIMES),
             "namespaces": reader.list_all(NAMESPACES),
             "deployments": reader.list_raw(_DEPLOYMENTS, where),
             "leases": reader.list_all(LEASES, where),
             "queues": reader.list_all(QUEUES),
-            "groups": reader.list_first(_PODGROUP_QUEUES, pages=_PAGES),
-            "classes": reader.list_all(PRIORITY_CLASSES),
+            "podgroups": reader.list_first(_PODGROUP_QUEUES, pages=_PAGES),
+            "priority_classes": reader.list_all(PRIORITY_CLASSES),
             "gpu_nodes": reader.list_first(_GPU_NODES, pages=_PAGES),
-            "kueues": reader.list_first(TRAINJOBS, with_kueue_queue),
+            "kueue_trainjobs": reader.list_first(TRAINJOBS, with_kueue_queue),
         }
 
     def _dry_runs(
@@ -245,10 +251,12 @@ class _FactReader:
             if isinstance(runtimes, Unread):
                 return runtimes
             scheduler = self._facts.installation.scheduler_name
-            our_leases = [it for it in runtimes if dry_run_objects.is_for_scheduler(it, scheduler)]
-            if not our_leases:
+            our_runtimes = [
+                it for it in runtimes if dry_run_objects.is_for_scheduler(it, scheduler)
+            ]
+            if not our_runtimes:
                 return Unread("not tried: no ClusterTrainingRuntime leaves pods to our scheduler")
-            return await self._dry_run(name, namespace, name_of(our_leases[0]))
+            return await self._dry_run(name, namespace, name_of(our_runtimes[0]))
 
         return {name: try_out(name) for name in _DRY_RUNS}
 
@@ -268,8 +276,8 @@ class _FactReader:
     async def _other_schedulers(
         self, deployments: asyncio.Task[Any]
     ) -> tuple[Fact[Any], Fact[Any]]:
-        """Return Leases and Deployments by which another scheduler of our name would show."""
-        places = other_scheduler_places(self._facts._replace(deployments=await deployments))
+        """Return the Leases and Deployments of other schedulers with our scheduler name."""
+        places = other_scheduler_objects(self._facts._replace(deployments=await deployments))
         leases = await self._reader.get_existing(LEASES, places.leases)
         return leases, await self._reader.get_existing(DEPLOYMENTS, places.deployments)
 
@@ -323,10 +331,11 @@ def _result(task: "asyncio.Task[Any]") -> Any:
 
 
 def _with_results(facts: InstallationFacts, results: Mapping[str, Any]) -> InstallationFacts:
-    """Put answers where they belong."""
+    """Return the facts with the results of the reads in their fields."""
     dry_runs = {name: results[name] for name in _DRY_RUNS}
     skews = [it[1] for it in dry_runs.values() if not isinstance(it, Unread) and it[0].got]
-    nodes, groups, other_schedulers = results["gpu_nodes"], results["groups"], results["rivals"]
+    nodes, groups = results["gpu_nodes"], results["podgroups"]
+    other_schedulers = results["other_schedulers"]
     return facts._replace(
         definitions=_with_prefix("definition ", results),
         accounts={
@@ -338,7 +347,7 @@ def _with_results(facts: InstallationFacts, results: Mapping[str, Any]) -> Insta
         policies=results["policies"],
         validating_policies=results["validating"],
         secret=results["secret"],
-        runtimes_with_queue_field=results["noted_runtimes"],
+        runtimes_with_queue_field=results["runtimes_with_queue_field"],
         jobset=_dry_run_of(results["jobset"]),
         gang_pod=_dry_run_of(results["gang_pod"]),
         foreign_pod=_dry_run_of(results["foreign_pod"]),
@@ -353,10 +362,12 @@ def _with_results(facts: InstallationFacts, results: Mapping[str, Any]) -> Insta
         if isinstance(other_schedulers, Unread)
         else other_schedulers[1],
         queues=results["queues"],
-        groups=groups if isinstance(groups, Unread) else [_podgroup_queue(it) for it in groups],
-        classes=_names(results["classes"]),
+        podgroup_queues=groups
+        if isinstance(groups, Unread)
+        else [_podgroup_queue(it) for it in groups],
+        priority_classes=_names(results["priority_classes"]),
         gpu_nodes=nodes if isinstance(nodes, Unread) else _count_gpu_nodes(nodes),
-        kueue_trainjobs=_names(results["kueues"]),
+        kueue_trainjobs=_names(results["kueue_trainjobs"]),
         skew_s=min(skews, key=abs) if skews else Unread("no dry run went through"),
     )
 
@@ -411,7 +422,7 @@ def _skew_s(dry_run: DryRun, before: datetime, after: datetime) -> float:
 
 
 async def _with_renewed_leases(reader: ApiReader, facts: InstallationFacts) -> InstallationFacts:
-    """See whether Leases that look stale are renewed all the same: then a clock is off."""
+    """Read Leases that look expired once more: if they are renewed, a clock is off."""
     skew_s = 0.0 if isinstance(facts.skew_s, Unread) else facts.skew_s
     now = facts.now + timedelta(seconds=skew_s)
     our_leases, other_leases = (
@@ -428,7 +439,7 @@ async def _with_renewed_leases(reader: ApiReader, facts: InstallationFacts) -> I
     await clock.sleep(_RENEW_WAIT_S)
     leases, other_schedulers = await asyncio.gather(
         reader.list_all(LEASES, facts.installation.namespace),
-        reader.get_existing(LEASES, other_scheduler_places(facts).leases),
+        reader.get_existing(LEASES, other_scheduler_objects(facts).leases),
     )
     changed = {
         it.metadata.uid

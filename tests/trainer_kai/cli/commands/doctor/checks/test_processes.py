@@ -16,7 +16,7 @@ from tests.trainer_kai.cli.commands.doctor.installation import (
 from trainer_kai.api.deployment import Deployment, DeploymentStatus
 from trainer_kai.api.lease import Lease
 from trainer_kai.api.meta import Key, Meta
-from trainer_kai.cli.commands.doctor.deployment_settings import other_scheduler_places
+from trainer_kai.cli.commands.doctor.deployment_settings import other_scheduler_objects
 from trainer_kai.cli.commands.doctor.facts import DryRun, InstallationFacts, Obj
 from trainer_kai.cli.commands.doctor.read import dry_run_objects
 from trainer_kai.policy.duplicate_scheduler import duplicate_scheduler_objects
@@ -227,7 +227,7 @@ def test_others_are_looked_for_where_the_settings_say() -> None:
     """The doctor spells the defaults once more, for settings take long to import."""
     kai, own = KaiSettings(), Key("trainer-kai", SCHEDULER)
 
-    assert other_scheduler_places(healthy_installation()) == duplicate_scheduler_objects(
+    assert other_scheduler_objects(healthy_installation()) == duplicate_scheduler_objects(
         "kai-scheduler", [kai.namespaces], [kai.shards], own
     )
 

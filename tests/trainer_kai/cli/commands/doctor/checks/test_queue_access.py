@@ -23,7 +23,9 @@ def having(*notes: str | None, groups: tuple[PodGroupQueue, ...] = ()) -> Instal
         queue(name, parent="top", annotations={} if note is None else {ACCESS: note})
         for name, note in zip("abcde", notes, strict=False)
     )
-    return healthy_installation()._replace(queues=queues(queue("top"), *below), groups=groups)
+    return healthy_installation()._replace(
+        queues=queues(queue("top"), *below), podgroup_queues=groups
+    )
 
 
 def with_setting(value: str, facts: InstallationFacts) -> InstallationFacts:

@@ -125,7 +125,7 @@ CASES: list[Case[tuple[str, InstallationFacts], tuple[str, str]]] = [
         (
             "named queues",
             healthy_installation()._replace(
-                groups=[PodGroupQueue("a/pg", "gone")],
+                podgroup_queues=[PodGroupQueue("a/pg", "gone")],
                 namespaces=[Meta(name="a", labels={"kai.scheduler/queue": "gone"})],
             ),
         ),
@@ -138,7 +138,7 @@ CASES: list[Case[tuple[str, InstallationFacts], tuple[str, str]]] = [
         "no classes",
         (
             "priority classes",
-            healthy_installation()._replace(classes=["build", "inference", "other"]),
+            healthy_installation()._replace(priority_classes=["build", "inference", "other"]),
         ),
         ("warning", "there is no train, build-preemptible"),
     ),
@@ -153,7 +153,7 @@ CASES: list[Case[tuple[str, InstallationFacts], tuple[str, str]]] = [
             "priority classes",
             healthy_installation()._replace(
                 deployments=classified("mine"),
-                classes=[*healthy_installation().manifests.classes, "mine"],
+                priority_classes=[*healthy_installation().manifests.classes, "mine"],
             ),
         ),
         ("ok", "train, build-preemptible, build, inference are there"),

@@ -116,7 +116,7 @@ def served(facts: InstallationFacts) -> dict[str, Any]:
         "/apis/scheduling.run.ai/v2/queues": whole(require(facts.queues)),
         "/apis/scheduling.run.ai/v2alpha2/podgroups": listing(),
         "/apis/scheduling.k8s.io/v1/priorityclasses": listing(
-            *(Meta(name=it) for it in require(facts.classes))
+            *(Meta(name=it) for it in require(facts.priority_classes))
         ),
         NODES: {"metadata": {}, "items": [node, {"metadata": {"name": "plain"}}]},
         jobsets: dated(require(facts.jobset).got),
