@@ -1,6 +1,6 @@
-"""`trainer-kai plan`: what becomes of a TrainJob before anybody submits it.
+"""`trainer-kai plan`: what a TrainJob becomes before it is submitted.
 
-It works out the JobSet that Trainer will build and asks the same functions as admission and the
+It builds the JobSet that Trainer will build and asks the same functions as admission and the
 podgrouper. Runtimes that no file has are read from the cluster, with the user's own rights.
 """
 
@@ -64,10 +64,10 @@ class _PlanInput(NamedTuple):
     jobsets: list[JobSet]
     runtimes: dict[tuple[str, Key], Runtime]
     namespaces: dict[str, Namespace]
-    lint_objects: dict[str, dict[str, Any]]  # what they are compared with, by kind and name
+    lint_objects: dict[str, dict[str, Any]]  # by kind and name
 
     def known_cluster(self) -> KnownCluster:
-        """Return what is known of the cluster: all of a kind, or nothing."""
+        """Return the objects that findings are checked against: all of a kind, or none."""
         nodes, queues, classes, topologies = (self.lint_objects.get(it.kind) for it in _LINT_KINDS)
         return KnownCluster(
             nodes=NodeIndex(nodes.values()) if nodes else None,
@@ -123,7 +123,7 @@ def _run(args: argparse.Namespace) -> int:
         raise ConfigError([FieldError("-f", f"no TrainJob and no JobSet is in {names}")])
     missing = [job for job in plan_input.jobs if _runtime_key(job) not in plan_input.runtimes]
     if missing:
-        import asyncio  # noqa: PLC0415 - few need a cluster, and it is slow to import
+        import asyncio  # noqa: PLC0415 - few plans need a cluster, and it is slow to import
 
         asyncio.run(_fetch_missing(args, plan_input, missing))
     previews = [*_previews(args, plan_input)]
@@ -165,13 +165,13 @@ def _read(files: Iterable[str], namespace: str) -> _PlanInput:
     return plan_input
 
 
-def _faults(kind: tuple[str, str], it: Any) -> Iterator[FieldError]:
-    """Yield what is wrong with an object, but not the wishes that are told with its plan."""
-    is_planned = isinstance(it, TrainJob | JobSet)
-    faults = faults_of(kind, it)
-    yield from (one for one in faults if not (is_planned and isinstance(one, FieldWarning)))
-    if isinstance(it, Queue):
-        yield from queue_warnings(it)
+def _faults(kind: tuple[str, str], obj: Any) -> Iterator[FieldError]:
+    """Yield the faults of an object; the warnings of a workload are findings of its plan."""
+    is_planned = isinstance(obj, TrainJob | JobSet)
+    faults = faults_of(kind, obj)
+    yield from (it for it in faults if not (is_planned and isinstance(it, FieldWarning)))
+    if isinstance(obj, Queue):
+        yield from queue_warnings(obj)
 
 
 def _add(plan_input: _PlanInput, kind: str, it: Any) -> None:
@@ -196,7 +196,7 @@ def _runtime_key(job: TrainJob) -> tuple[str, Key]:
 async def _fetch_missing(
     args: argparse.Namespace, plan_input: _PlanInput, missing: list[TrainJob]
 ) -> None:
-    """Read what no file has from the cluster; say all of what is nowhere."""
+    """Read the runtimes that no file has from the cluster; raise for all that are missing."""
     from trainer_kai.kube.client import command_client  # noqa: PLC0415 - as above
 
     faults = []
@@ -212,7 +212,7 @@ async def _fetch_missing(
                 try:
                     plan_input.namespaces[name] = await client.get(NAMESPACES, Key("", name))
                 except ApiError:
-                    continue  # it may not be there yet, or be none of the user's business
+                    continue  # it may not exist yet, or the user may not read it
     except (ApiError, ConfigError) as error:
         names = ", ".join(sorted({f"{kind} {key}" for kind, key in map(_runtime_key, missing)}))
         message = f"give the file of {names} with another -f, or access to a cluster: {error}"
@@ -238,23 +238,23 @@ def _previews(args: argparse.Namespace, plan_input: _PlanInput) -> Iterator[Prev
         yield _with_key_warnings(preview_jobset(jobset, context), JOBSETS, jobset)
 
 
-def _with_key_warnings(found: Preview, kind: Resource[Any], it: TrainJob | JobSet) -> Preview:
-    """Tell which of its wishes cannot be meant, beside what became of the others."""
-    reported = {(finding.path, finding.message) for finding in found.findings}
+def _with_key_warnings(preview: Preview, kind: Resource[Any], it: TrainJob | JobSet) -> Preview:
+    """Return a preview with the warnings about misspelled keys and invalid values."""
+    reported = {(finding.path, finding.message) for finding in preview.findings}
     faults = faults_of((kind.group, kind.kind), it)
-    unmet = (Finding(*fault) for fault in faults if fault not in reported)
-    return found._replace(findings=(*unmet, *found.findings))
+    warnings = (Finding(*fault) for fault in faults if fault not in reported)
+    return preview._replace(findings=(*warnings, *preview.findings))
 
 
 def _preview_context(
     args: argparse.Namespace, plan_input: _PlanInput, namespace: str
 ) -> PreviewContext:
-    found = plan_input.namespaces.get(namespace)
+    known = plan_input.namespaces.get(namespace)
     return PreviewContext(
         mode=args.mode,
         scheduler_name=args.scheduler_name,
         default_queue=args.default_queue,
-        namespace_labels=found.metadata.labels if found else None,
+        namespace_labels=known.metadata.labels if known else None,
         known_cluster=plan_input.known_cluster(),
     )
 

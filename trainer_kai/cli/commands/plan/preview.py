@@ -45,26 +45,26 @@ __all__ = [
 ]
 
 _UID: Final = "UID"
-_REPORTED_ELSEWHERE: Final = (
+_REPORTED_ELSEWHERE: Final = (  # by the build, the plan and the checks of values
     FindingCode.NOT_BUILT,
     FindingCode.UNREACHABLE,
     FindingCode.INVALID_VALUE,
-)  # by others, here
+)
 _DISABLED: Final = "disabled"
 
 
 class PreviewContext(NamedTuple):
-    """What a site decides, and what the namespace says."""
+    """The settings of a site, the labels of the namespace, and what is known of the cluster."""
 
     mode: GroupingMode
     scheduler_name: str
     default_queue: str
-    namespace_labels: Mapping[str, str] | None = {}  # its labels; None where nobody has looked
+    namespace_labels: Mapping[str, str] | None = {}  # None where it was not read
     known_cluster: KnownCluster = NOTHING_KNOWN
 
 
 class PodGroupPreview(NamedTuple):
-    """One unit, as people want to see it."""
+    """One PodGroup, as it is printed."""
 
     stage: str  # such as 2/3
     name: str
@@ -119,11 +119,11 @@ class Preview(NamedTuple):
 
 
 class _BuiltJobSet(NamedTuple):
-    """A TrainJob's JobSet, before and after admission, and what is worth telling of either."""
+    """A TrainJob's JobSet, before and after admission, with the findings of both."""
 
     before_admission: JobSet
     admitted: JobSet
-    runtime_queue: str  # the runtime's own field
+    runtime_queue: str  # the queue that the runtime names in a field
     faults: tuple[Finding, ...]
     notes: list[Finding]
 
@@ -131,13 +131,13 @@ class _BuiltJobSet(NamedTuple):
 def admitted_jobset(
     job: TrainJob, runtime: Runtime, context: PreviewContext
 ) -> tuple[JobSet, tuple[Finding, ...]]:
-    """Return the JobSet of a TrainJob as it would be let in, and what is worth telling of it."""
+    """Return the JobSet of a TrainJob as admission leaves it, and its findings."""
     built = _build_jobset(job, runtime, context)
     return built.admitted, (*built.faults, *built.notes)
 
 
 def preview_trainjob(job: TrainJob, runtime: Runtime, context: PreviewContext) -> Preview:
-    """Return what becomes of a TrainJob: built by Trainer, admitted by us, grouped by us."""
+    """Return what a TrainJob becomes: built by Trainer, admitted and grouped by us."""
     built = _build_jobset(job, runtime, context)
     preview = _preview(
         built.admitted,
@@ -148,14 +148,10 @@ def preview_trainjob(job: TrainJob, runtime: Runtime, context: PreviewContext) -
     if context.namespace_labels is None and preview.queue.source is QueueSource.DEFAULT:
         path, message = "metadata.namespace", "is in no file; its label would name the queue"
         built.notes.append(Finding(path, message))
-    known = {(finding.path, finding.message) for finding in preview.findings}
-    notes = (note for note in built.notes if (note.path, note.message) not in known)
-    rules, queue = _rules(context), preview.queue.queue
-    linted = (
-        lint_trainjob(job, runtime, queue, rules, context.known_cluster)
-        if preview.podgroups
-        else ()
-    )
+    reported = {(finding.path, finding.message) for finding in preview.findings}
+    notes = (note for note in built.notes if (note.path, note.message) not in reported)
+    rules, queue, known_cluster = _rules(context), preview.queue.queue, context.known_cluster
+    linted = lint_trainjob(job, runtime, queue, rules, known_cluster) if preview.podgroups else ()
     return preview._replace(
         kind="TrainJob",
         key=job.metadata.key,
@@ -171,12 +167,12 @@ def preview_trainjob(job: TrainJob, runtime: Runtime, context: PreviewContext) -
 
 
 def _not_reported(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Yield what nobody else tells."""
+    """Yield the findings that are not reported elsewhere."""
     return (finding for finding in findings if finding.code not in _REPORTED_ELSEWHERE)
 
 
 def _queue_findings(preview: Preview, context: PreviewContext) -> Iterator[Finding]:
-    """Yield why no workload can be in a queue, as admission does where all queues are known."""
+    """Yield why a queue takes no workload, as admission does where all queues are known."""
     if not (context.known_cluster.queues and preview.podgroups) or any(
         it.path == QUEUE_LABEL_PATH and it.blocks for it in preview.findings
     ):
@@ -205,7 +201,7 @@ def _build_jobset(job: TrainJob, runtime: Runtime, context: PreviewContext) -> _
 
 
 def preview_jobset(jobset: JobSet, context: PreviewContext) -> Preview:
-    """Return what becomes of a JobSet as it is; only admission makes one ours."""
+    """Return what a JobSet becomes as it is; without the mark of admission it is not ours."""
     preview = _preview(jobset, context, _queue_sources(jobset, context, None, ""))
     if is_admitted_here(jobset):
         linted = lint_jobset(jobset, preview.queue.queue, _rules(context), context.known_cluster)
@@ -285,7 +281,7 @@ def _rules(context: PreviewContext) -> GroupingRules:
 
 
 def _preview(jobset: JobSet, context: PreviewContext, queue_sources: RequestedQueues) -> Preview:
-    """Ask the podgrouper what it would do if the JobSet were there now, and free to begin."""
+    """Return what the podgrouper would do if the JobSet existed and were not suspended."""
     jobset = JobSet(
         metadata=replace(jobset.metadata, uid=jobset.metadata.uid or _UID, deletion_timestamp=""),
         spec=replace(jobset.spec, suspend=False),
@@ -306,17 +302,17 @@ def _preview(jobset: JobSet, context: PreviewContext, queue_sources: RequestedQu
 
 
 def _podgroup_previews(
-    jobset: JobSet, plan: PodGroupPlan, wanted: tuple[ManifestFields, ...]
+    jobset: JobSet, plan: PodGroupPlan, manifests: tuple[ManifestFields, ...]
 ) -> Iterator[PodGroupPreview]:
-    for podgroup, fields in zip(plan.podgroups, wanted, strict=True):
-        notes = fields["metadata"]["annotations"]
-        stage, _, after = notes[STAGE].partition(" after ")
+    for podgroup, fields in zip(plan.podgroups, manifests, strict=True):
+        annotations = fields["metadata"]["annotations"]
+        stage, _, after = annotations[STAGE].partition(" after ")
         name = fields["metadata"]["name"]
         yield PodGroupPreview(
             stage,
             name,
             after,
-            notes[MEMBERS],
+            annotations[MEMBERS],
             podgroup,
             format_amounts(_total_requests(jobset, podgroup)),
         )
@@ -326,7 +322,7 @@ def _total_requests(jobset: JobSet, podgroup: PlannedPodGroup) -> Mapping[str, i
     jobs = {job.name: job for job in jobset.spec.replicated_jobs}
     total: dict[str, int] = {}
     for member in podgroup.subgroups:
-        pod = pod_requests(jobs[member.name].template.spec.template.spec)
-        for name, amount in pod.items():
+        requests = pod_requests(jobs[member.name].template.spec.template.spec)
+        for name, amount in requests.items():
             total[name] = total.get(name, 0) + amount * member.replicas * member.pods
     return total

@@ -13,19 +13,19 @@ __all__ = ["plan_allow"]
 
 
 async def plan_allow(reader: QueueReader, grant: QueueGrant) -> WritePlan:
-    """Return what is written for a grant, and whether it makes a difference."""
+    """Return the writes of a grant, and a note if it has no effect."""
     if not grant.subjects:
         message = "there is nothing to allow: say -n NAMESPACE, --user USER or --group GROUP"
         raise ConfigError([FieldError(f"queue {grant.queue}", message)])
     queues = await reader.queues()
     existing_queue(queues, grant.queue)
     note = _no_effect_note(queues, grant.queue)
-    steps = grant_writes(grant, await reader.existing_grant(grant))
-    return WritePlan(steps, notes=(note,) if note else ())
+    writes = grant_writes(grant, await reader.existing_grant(grant))
+    return WritePlan(writes, notes=(note,) if note else ())
 
 
 def _no_effect_note(queues: Mapping[str, Queue], name: str) -> str:
-    """Say why a grant changes nothing, or may not; "" where it does."""
+    """Return why a grant has no effect, or may have none; "" where it has one."""
     if any(it.spec.parent_queue == name for it in queues.values()):
         return f"queue {name} takes no pods: each queue below it needs a grant of its own"
     access, close = effective_access(queues, name), close_command(name)

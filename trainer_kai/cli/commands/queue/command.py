@@ -1,4 +1,4 @@
-"""`trainer-kai queue`: its verbs. What a verb needs is imported once that verb is asked for."""
+"""`trainer-kai queue` and its verbs; the code of a verb is imported when the verb runs."""
 
 import argparse
 from decimal import Decimal, InvalidOperation
@@ -7,9 +7,7 @@ from trainer_kai.api.names import DEFAULT_QUEUE, SCHEDULER_NAME
 from trainer_kai.cli.options import add_cluster_flags
 from trainer_kai.policy.queueing.queue_access import QueueAccessMode
 
-__all__ = [
-    "add_queue",
-]
+__all__ = ["add_queue"]
 
 _ACCESS = [str(it) for it in QueueAccessMode]
 
@@ -120,7 +118,7 @@ def _add_open(
 
 
 def _nonempty_name(text: str) -> str:
-    """Read a name; an empty one, out of a variable that is not set, would grant something else."""
+    """Read a name; an empty one, from a variable that is not set, would grant something else."""
     if not text:
         raise argparse.ArgumentTypeError("must not be empty: leave the option out, or name one")
     return text
@@ -166,8 +164,8 @@ def _allow(args: argparse.Namespace) -> int:
     from trainer_kai.cli.commands.queue.execute import run_plan  # noqa: PLC0415 - as above
     from trainer_kai.cli.commands.queue.grants import make_grant  # noqa: PLC0415 - as above
 
-    requested_grant = make_grant(args.queue, args.namespace, args.users, args.groups)
-    return run_plan(args, lambda reader: plan_allow(reader, requested_grant))
+    grant = make_grant(args.queue, args.namespace, args.users, args.groups)
+    return run_plan(args, lambda reader: plan_allow(reader, grant))
 
 
 def _close(args: argparse.Namespace) -> int:

@@ -27,7 +27,7 @@ _UNLIMITED: Final = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
 
 
 class NewQueue(NamedTuple):
-    """A queue as it is wished for."""
+    """The queue to create."""
 
     name: str
     parent: str
@@ -51,7 +51,7 @@ class NewQueue(NamedTuple):
 
 
 async def plan_create(reader: QueueReader, new: NewQueue) -> WritePlan:
-    """Return what is written to make a queue; raise for one that could not be used."""
+    """Return the write that creates a queue; raise for one that could not be used."""
     body, path = new.body(), f"queue {new.name}"
     wanted = decode(Queue, encode(body))
     faults = [*queue_faults(wanted)]
@@ -67,21 +67,21 @@ async def plan_create(reader: QueueReader, new: NewQueue) -> WritePlan:
         raise ConfigError(faults)
     if new.parent:
         existing_queue(queues, new.parent)
-    words = f"annotation {ACCESS} is {new.access}"
-    step = QueueWrite(QUEUES, Key("", new.name), None if is_same else body, words)
+    text = f"annotation {ACCESS} is {new.access}"
+    write = QueueWrite(QUEUES, Key("", new.name), None if is_same else body, text)
     outcome = f"every namespace may use queue {new.name}"
-    if new.access is QueueAccessMode.CLOSED:  # grants of a queue that had its name are still there
+    if new.access is QueueAccessMode.CLOSED:  # grants of an earlier queue of that name still count
         allow = grant_command(new.name, "NAMESPACE", user="USER")
         outcome = (
             f"queue {new.name} is used by namespaces that are granted it, and users that name it "
             f"in a TrainJob: `{allow}`, or --group GROUP"
         )
     notes = await _parent_notes(reader, queues, new.parent)
-    return WritePlan((step,), (outcome,), notes)
+    return WritePlan((write,), (outcome,), notes)
 
 
 def _is_same(existing: Queue, wanted: Queue) -> bool:
-    """Say whether a queue is as it is wished for."""
+    """Say whether a queue is as it is to be created."""
     access = existing.metadata.annotations.get(ACCESS), wanted.metadata.annotations.get(ACCESS)
     return existing.spec == wanted.spec and access[0] == access[1]
 
@@ -89,21 +89,22 @@ def _is_same(existing: Queue, wanted: Queue) -> bool:
 async def _parent_notes(
     reader: QueueReader, queues: Mapping[str, Queue], parent: str
 ) -> tuple[str, ...]:
-    """Say that a parent takes no more pods, where this is the first queue below it.
+    """Return a note that a parent takes no more pods, where this is its first child.
 
-    Raise where it has PodGroups: they would wait for good.
+    Raise where the parent has PodGroups: they would wait for good.
     """
     if not parent or any(it.spec.parent_queue == parent for it in queues.values()):
         return ()
-    found = [
+    podgroups = [
         it.metadata.key
         for it in await reader.list_all(ListTarget(PODGROUPS))
         if it.spec.queue == parent
     ]
-    if found:
+    if podgroups:
         message = (
-            f"has {len(found)} PodGroups ({min(found)}): with a queue below it a queue takes no "
-            "pods, and these would wait. Make the new queue beside it, or let them end before"
+            f"has {len(podgroups)} PodGroups ({min(podgroups)}): with a queue below it a queue "
+            "takes no pods, and these would wait. Make the new queue beside it, or let them "
+            "end before"
         )
         raise ConfigError([FieldError(f"queue {parent}", message)])
     now = f"queue {parent} has no queue below it so far"

@@ -29,7 +29,7 @@ _ESCALATES: Final = "attempting to grant RBAC permissions not currently held"
 
 
 class QueueReader:
-    """Reads for a plan; a right that is missing ends it."""
+    """Reads the objects that a plan needs; raises for a missing permission."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -37,16 +37,16 @@ class QueueReader:
     async def queues(self) -> dict[str, Queue]:
         """Return all queues."""
         try:
-            found = await self._client.list(ListTarget(QUEUES))
+            queues = await self._client.list(ListTarget(QUEUES))
         except NotFound as error:
             message = f"this cluster does not have that kind: {error.details.message}"
             raise ConfigError([FieldError(str(QUEUES), message)]) from error
         except Forbidden as error:
             raise _missing_permission("list", QUEUES, Key("", ""), error) from error
-        return {it.metadata.name: it for it in found}
+        return {it.metadata.name: it for it in queues}
 
     async def existing_grant(self, grant: QueueGrant) -> ExistingGrant:
-        """Return what is there of a grant."""
+        """Return the role and the binding of a grant that exist."""
         role = await self._get(grant.roles, grant.key)
         return ExistingGrant(role, await self._get(grant.bindings, grant.key))
 
@@ -71,7 +71,7 @@ class QueueReader:
 def run_plan(
     args: argparse.Namespace, make_plan: Callable[[QueueReader], Awaitable[WritePlan]]
 ) -> int:
-    """Make a plan from what is in the cluster, and carry it out."""
+    """Make a plan from the objects of the cluster, and execute it."""
 
     async def run() -> None:
         async with command_client(kubeconfig=args.kubeconfig, context=args.context) as client:
@@ -85,30 +85,30 @@ def run_plan(
 
 
 async def execute_plan(client: Client, plan: WritePlan, *, is_dry: bool) -> None:
-    """Write step by step, and say so."""
-    for step in plan.writes:
+    """Send each write and print its line."""
+    for write in plan.writes:
         if not is_dry:
-            await _write(client, step)
-        print(step.describe(is_dry=is_dry), flush=True)
+            await _write(client, write)
+        print(write.describe(is_dry=is_dry), flush=True)
     for line in () if is_dry else plan.outcome:
         print(line)
 
 
-async def _write(client: Client, step: QueueWrite) -> None:
-    resource, key, change = step.resource, step.key, step.change
+async def _write(client: Client, write: QueueWrite) -> None:
+    resource, key, change = write.resource, write.key, write.change
     try:
         if isinstance(change, Patch):
             await client.call(resource.struct, patch(resource, key, change, _WRITE))
         elif change is not None:
             await client.create(resource, key.namespace, change, _WRITE)
     except Forbidden as error:
-        raise _missing_permission(step.verb, resource, key, error) from error
+        raise _missing_permission(write.verb, resource, key, error) from error
 
 
 def _missing_permission(
     verb: str, resource: Resource[Any], key: Key, error: Forbidden
 ) -> ConfigError:
-    """Name the right that something takes."""
+    """Return the error that names the permission which the user lacks."""
     where = f" in namespace {key.namespace}" if key.namespace else ""
     needed = f"it takes the verb {verb} on {resource}{where}"
     if _ESCALATES in error.details.message:

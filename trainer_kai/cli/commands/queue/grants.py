@@ -1,4 +1,4 @@
-"""Grants of queues: the role and the binding that one takes, beside what is there already. Pure."""
+"""Grants of queues: the writes of their role and binding, given those that exist. Pure."""
 
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
@@ -25,10 +25,10 @@ _ANY: Final = "*"
 
 
 class QueueGrant(NamedTuple):
-    """A queue, where it may be used, and by whom."""
+    """A queue, the namespace where it may be used, and the users and groups that may use it."""
 
     queue: str
-    namespace: str  # "" is every one
+    namespace: str  # "" is every namespace
     subjects: tuple[Subject, ...]
 
     @property
@@ -43,12 +43,12 @@ class QueueGrant(NamedTuple):
 
     @property
     def key(self) -> Key:
-        """Return where both are."""
+        """Return the namespace and the name of both."""
         return Key(self.namespace, f"trainer-kai-use-{self.queue}")
 
 
 class ExistingGrant(NamedTuple):
-    """What is there of a grant."""
+    """The role and the binding of a grant that exist."""
 
     role: Role | None
     binding: RoleBinding | None
@@ -57,20 +57,22 @@ class ExistingGrant(NamedTuple):
 def make_grant(
     queue: str, namespace: str, users: Iterable[str] = (), groups: Iterable[str] = ()
 ) -> QueueGrant:
-    """Return a grant: in a namespace all that runs there has it too, beside users and groups."""
+    """Return a grant; one in a namespace includes the ServiceAccounts there."""
     own_group = (f"system:serviceaccounts:{namespace}",) if namespace else ()
     names = [("Group", name) for name in (*own_group, *groups)] + [("User", name) for name in users]
-    found = (Subject(kind=kind, api_group=RBAC, name=name) for kind, name in dict.fromkeys(names))
-    return QueueGrant(queue, namespace, tuple(found))
+    subjects = (
+        Subject(kind=kind, api_group=RBAC, name=name) for kind, name in dict.fromkeys(names)
+    )
+    return QueueGrant(queue, namespace, tuple(subjects))
 
 
 def grant_writes(wanted: QueueGrant, existing: ExistingGrant) -> tuple[QueueWrite, QueueWrite]:
-    """Return what is written for a grant; nothing that is there is taken away."""
+    """Return the writes of a grant; rules and subjects that exist are kept."""
     return _role_write(wanted, existing.role), _binding_write(wanted, existing.binding)
 
 
 def _role_write(wanted: QueueGrant, existing: Role | None) -> QueueWrite:
-    resource, words = wanted.roles, f"may {_USE} queue {wanted.queue}"
+    resource, text = wanted.roles, f"may {_USE} queue {wanted.queue}"
     rule = {
         "apiGroups": [RUN_AI],
         "resources": [QUEUES.plural],
@@ -79,22 +81,22 @@ def _role_write(wanted: QueueGrant, existing: Role | None) -> QueueWrite:
     }
     if existing is None:
         return QueueWrite(
-            resource, wanted.key, {**_new_object(resource, wanted.key), "rules": [rule]}, words
+            resource, wanted.key, {**_new_object(resource, wanted.key), "rules": [rule]}, text
         )
     if any(_allows_use(it, wanted.queue) for it in existing.rules):
-        return QueueWrite(resource, wanted.key, None, words)
-    change = _append_patch("/rules", [rule], is_there=bool(existing.rules))
-    return QueueWrite(resource, wanted.key, change, words)
+        return QueueWrite(resource, wanted.key, None, text)
+    change = _append_patch("/rules", [rule], exists=bool(existing.rules))
+    return QueueWrite(resource, wanted.key, change, text)
 
 
 def _binding_write(wanted: QueueGrant, existing: RoleBinding | None) -> QueueWrite:
     resource, key = wanted.bindings, wanted.key
-    words = f"may {_USE} queue {wanted.queue}: {', '.join(map(_subject_text, wanted.subjects))}"
+    text = f"may {_USE} queue {wanted.queue}: {', '.join(map(_subject_text, wanted.subjects))}"
     role = {"apiGroup": RBAC, "kind": wanted.roles.kind, "name": key.name}
     if existing is None:
         subjects = [_subject_fields(it) for it in wanted.subjects]
         body = {**_new_object(resource, key), "roleRef": role, "subjects": subjects}
-        return QueueWrite(resource, key, body, words)
+        return QueueWrite(resource, key, body, text)
     if (existing.role_ref.kind, existing.role_ref.name) != (role["kind"], role["name"]):
         message = (
             f"is {existing.role_ref.kind} {existing.role_ref.name}, which cannot be "
@@ -105,9 +107,9 @@ def _binding_write(wanted: QueueGrant, existing: RoleBinding | None) -> QueueWri
     known = {(it.kind, it.name) for it in existing.subjects}
     new = [_subject_fields(it) for it in wanted.subjects if (it.kind, it.name) not in known]
     if not new:
-        return QueueWrite(resource, key, None, words)
+        return QueueWrite(resource, key, None, text)
     return QueueWrite(
-        resource, key, _append_patch("/subjects", new, is_there=bool(existing.subjects)), words
+        resource, key, _append_patch("/subjects", new, exists=bool(existing.subjects)), text
     )
 
 
@@ -125,9 +127,9 @@ def _allows_use(rule: Rule, queue: str) -> bool:
     )
 
 
-def _append_patch(path: str, items: list[dict[str, Any]], *, is_there: bool) -> Patch:
-    """Add to the end of a list, whatever others have added meanwhile."""
-    if not is_there:
+def _append_patch(path: str, items: list[dict[str, Any]], *, exists: bool) -> Patch:
+    """Return a patch that appends to a list, whatever others have appended meanwhile."""
+    if not exists:
         return Patch(PatchKind.JSON, [{"op": "add", "path": path, "value": items}])
     return Patch(PatchKind.JSON, [{"op": "add", "path": f"{path}/-", "value": it} for it in items])
 

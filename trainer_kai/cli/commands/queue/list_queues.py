@@ -1,4 +1,4 @@
-"""`trainer-kai queue list`: quota, usage and requests of each queue, and who may use it.
+"""`trainer-kai queue list`: quota, usage and requests of each queue, and whether it is open.
 
 All of it is read from the Queues; the scheduler writes their usage, so it is as old as that.
 """

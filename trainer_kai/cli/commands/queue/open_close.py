@@ -28,10 +28,7 @@ from trainer_kai.cli.commands.queue.write_plan import (
 from trainer_kai.kube.rest.request import ALL, ListTarget, Selection
 from trainer_kai.policy.queueing.queue_access import QueueAccessMode, close_command, grant_command
 
-__all__ = [
-    "plan_close",
-    "plan_open",
-]
+__all__ = ["plan_close", "plan_open"]
 
 _MANIFEST_NOTE: Final = (
     "a manifest of queue {} may have the annotation too: write closed there as well, for else the "
@@ -41,15 +38,15 @@ _SCHEDULER: Final = "schedulerName"  # of pods: the API server selects by it
 
 
 async def plan_close(reader: QueueReader, name: str, settings: SiteSettings | None) -> WritePlan:
-    """Return what is written to close a queue; with a site its users are granted it before."""
+    """Return the writes that close a queue; with *settings* grants for its namespaces as well."""
     queues = await reader.queues()
     queue, inheriting = existing_queue(queues, name), inheriting_queues(queues, name)
-    steps: list[QueueWrite] = []
+    writes: list[QueueWrite] = []
     for use in await _current_uses(reader, settings) if settings else ():
         if use.queue in inheriting:
             new_grant = make_grant(use.queue, use.namespace)
-            steps += grant_writes(new_grant, await reader.existing_grant(new_grant))
-    steps.append(access_write(queue, QueueAccessMode.CLOSED))
+            writes += grant_writes(new_grant, await reader.existing_grant(new_grant))
+    writes.append(access_write(queue, QueueAccessMode.CLOSED))
     notes = (
         [_MANIFEST_NOTE.format(name)]
         if queue.metadata.annotations.get(ACCESS) == QueueAccessMode.OPEN
@@ -64,11 +61,11 @@ async def plan_close(reader: QueueReader, name: str, settings: SiteSettings | No
         f"queue {name} is closed; users that name it in a TrainJob, and other namespaces, need "
         f"`{allow}`"
     )
-    return WritePlan(tuple(steps), (outcome,), tuple(notes if settings else [note, *notes]))
+    return WritePlan(tuple(writes), (outcome,), tuple(notes if settings else [note, *notes]))
 
 
 async def _current_uses(reader: QueueReader, settings: SiteSettings) -> list[NamespaceQueue]:
-    """Return the uses of all queues."""
+    """Return which namespaces use which queues."""
 
     async def metadata(
         resource: Resource[PartialObject], selection: Selection = ALL
@@ -87,6 +84,6 @@ async def _current_uses(reader: QueueReader, settings: SiteSettings) -> list[Nam
 
 
 async def plan_open(reader: QueueReader, name: str) -> WritePlan:
-    """Return what is written to open a queue; grants stay, for the day that it is closed again."""
-    step = access_write(existing_queue(await reader.queues(), name), QueueAccessMode.OPEN)
-    return WritePlan((step,), (f"every namespace may use queue {name}",))
+    """Return the write that opens a queue; grants stay, and count when it is closed again."""
+    write = access_write(existing_queue(await reader.queues(), name), QueueAccessMode.OPEN)
+    return WritePlan((write,), (f"every namespace may use queue {name}",))

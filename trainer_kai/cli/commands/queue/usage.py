@@ -31,7 +31,7 @@ __all__ = [
 
 
 class SiteSettings(NamedTuple):
-    """What the site tells its processes."""
+    """The settings of a site that say which queue its pods use."""
 
     scheduler_name: str
     default_queue: str
@@ -42,7 +42,7 @@ class _PartialPodGroupSpec(msgspec.Struct, frozen=True, gc=False):
 
 
 class PartialPodGroup(msgspec.Struct, frozen=True, gc=False):
-    """A PodGroup, as far as it says where it is."""
+    """A PodGroup with only its metadata and its queue."""
 
     metadata: Meta
     spec: _PartialPodGroupSpec = _PartialPodGroupSpec()
@@ -65,7 +65,7 @@ NAMESPACES, TRAINJOBS, JOBSETS, PODS = (
 
 
 class QueueWorkloads(NamedTuple):
-    """What there is, in all namespaces; of pods the ones of our scheduler."""
+    """The workloads of all namespaces; of pods those of our scheduler."""
 
     namespaces: Sequence[PartialObject]
     trainjobs: Sequence[PartialObject]
@@ -82,15 +82,15 @@ class NamespaceQueue(NamedTuple):
 
 
 def namespace_queues(workloads: QueueWorkloads, default_queue: str) -> list[NamespaceQueue]:
-    """Return each use once; a namespace that is being deleted has none."""
+    """Return each pair once; a namespace that is being deleted has none."""
     labels = {
         it.metadata.name: it.metadata.labels
         for it in workloads.namespaces
         if not it.metadata.deletion_timestamp
     }
-    found = {*_by_podgroups(workloads), *_by_trainjobs(workloads, labels, default_queue)}
-    found.update(_by_pods(workloads, default_queue))
-    return sorted(use for use in found if use.namespace in labels)
+    uses = {*_by_podgroups(workloads), *_by_trainjobs(workloads, labels, default_queue)}
+    uses.update(_by_pods(workloads, default_queue))
+    return sorted(use for use in uses if use.namespace in labels)
 
 
 def _by_podgroups(workloads: QueueWorkloads) -> Iterator[NamespaceQueue]:
@@ -106,8 +106,8 @@ def _by_trainjobs(
     for job in workloads.trainjobs:
         meta = job.metadata
         if not jobsets.get(meta.key) or meta.labels.get(QUEUE):
-            asked = RequestedQueues(meta.labels, namespace=namespaces.get(meta.namespace, {}))
-            yield NamespaceQueue(meta.namespace, resolve_queue(asked, default_queue).queue)
+            requested = RequestedQueues(meta.labels, namespace=namespaces.get(meta.namespace, {}))
+            yield NamespaceQueue(meta.namespace, resolve_queue(requested, default_queue).queue)
 
 
 def _by_pods(workloads: QueueWorkloads, default_queue: str) -> Iterator[NamespaceQueue]:

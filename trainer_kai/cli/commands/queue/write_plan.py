@@ -29,12 +29,12 @@ _DONE: Final = {"create": "created", "patch": "changed", "": "unchanged"}
 
 
 class QueueWrite(NamedTuple):
-    """An object that is made, or changed, or that is as it should be."""
+    """An object that is created or patched, or that needs no change."""
 
     resource: Resource[Any]
     key: Key
-    change: Body | Patch | None  # the object to make; None: there is nothing to do
-    text: str  # what it says
+    change: Body | Patch | None  # the object to create; None: no change
+    text: str  # what the object says
 
     @property
     def verb(self) -> str:
@@ -44,22 +44,22 @@ class QueueWrite(NamedTuple):
         return "patch" if isinstance(self.change, Patch) else "create"
 
     def describe(self, *, is_dry: bool) -> str:
-        """Return the line about it."""
+        """Return the line that is printed about it."""
         would_change = is_dry and self.change is not None
         done = f"would {self.verb}" if would_change else _DONE[self.verb]
         return f"{done} {self.resource.kind} {self.key}: {self.text}"
 
 
 class WritePlan(NamedTuple):
-    """What is written, in this order, and what is said about it."""
+    """The writes in their order, and what is printed about them."""
 
     writes: tuple[QueueWrite, ...]
-    outcome: tuple[str, ...] = ()  # what is so afterwards
-    notes: tuple[str, ...] = ()  # what should be known all the same
+    outcome: tuple[str, ...] = ()  # printed after the writes
+    notes: tuple[str, ...] = ()  # printed before the writes, on standard error
 
 
 def existing_queue(queues: Mapping[str, Queue], name: str) -> Queue:
-    """Return a queue that is there; raise for one that is not."""
+    """Return a queue; raise if it does not exist."""
     if name not in queues:
         message = "does not exist: `trainer-kai queue list` shows which do, `create` makes one"
         raise ConfigError([FieldError(f"queue {name}", message)])
@@ -69,27 +69,27 @@ def existing_queue(queues: Mapping[str, Queue], name: str) -> Queue:
 def effective_access(
     queues: Mapping[str, Queue], name: str, annotated: str = ""
 ) -> EffectiveQueueAccess:
-    """Return what counts for the access to a queue; as if *above* were annotated."""
+    """Return the effective access of a queue, as if the queue *annotated* had the annotation."""
 
-    def parent_of(one: str) -> str:
-        return queues[one].spec.parent_queue if one in queues else ""
+    def parent_of(queue: str) -> str:
+        return queues[queue].spec.parent_queue if queue in queues else ""
 
-    def annotation_of(one: str) -> str | None:
-        annotation = queues[one].metadata.annotations.get(ACCESS) if one in queues else None
-        return annotation or QueueAccessMode.CLOSED if one == annotated else annotation
+    def annotation_of(queue: str) -> str | None:
+        annotation = queues[queue].metadata.annotations.get(ACCESS) if queue in queues else None
+        return annotation or QueueAccessMode.CLOSED if queue == annotated else annotation
 
     return effective_queue_access(name, parent_of, annotation_of)
 
 
 def inheriting_queues(queues: Mapping[str, Queue], name: str) -> frozenset[str]:
-    """Return the queues for which counts what a queue says: itself, and queues that inherit it."""
+    """Return a queue and the queues below it that inherit its access."""
     return frozenset(
         it for it in queues if effective_access(queues, it, annotated=name).decided_by == name
     )
 
 
 def access_write(queue: Queue, access: QueueAccessMode) -> QueueWrite:
-    """Return the write by which a queue says who may use it."""
+    """Return the write that sets the access annotation of a queue."""
     key = queue.metadata.key
     text = f"annotation {ACCESS} is {access}"
     if queue.metadata.annotations.get(ACCESS) == access:

@@ -23,15 +23,15 @@ _SCHEDULED = "PodScheduled"
 
 
 class Binding(NamedTuple):
-    """A pod, its node, and the shared devices that it has there."""
+    """A pod, its node, and the GPU groups that it shares there."""
 
     pod: Key
     node: str
-    devices: tuple[str, ...] = ()
+    gpu_groups: tuple[str, ...] = ()
 
 
 def is_finished(pod: Pod) -> bool:
-    """Say whether a pod has ended by itself."""
+    """Say whether a pod has succeeded or failed."""
     return pod.status.phase in _FINISHED
 
 
@@ -40,12 +40,12 @@ def apply_plan(
     binds: Iterable[Binding],
     evicted: Iterable[Key],
     nominated: Mapping[Key, str],
-    notes: Mapping[Key, Mapping[str, str]],
+    new_annotations: Mapping[Key, Mapping[str, str]],
     now: str,
 ) -> None:
-    """Put pods on their nodes or promise them one, let evicted ones go, and write on groups.
+    """Bind and nominate pods, mark evicted pods as terminating, and annotate PodGroups.
 
-    An annotation that is "" is taken away.
+    A new annotation "" removes the annotation.
     """
     for bind in binds:
         pod = cluster.pods[bind.pod]
@@ -54,7 +54,7 @@ def apply_plan(
         conditions = (*others, scheduled)
         status = replace(pod.status, phase="Running", nominated_node_name="", conditions=conditions)
         placed = replace(pod, spec=spec_on_node(pod.spec, bind.node), status=status)
-        cluster.pods[bind.pod] = with_gpu_groups(placed, bind.devices)
+        cluster.pods[bind.pod] = with_gpu_groups(placed, bind.gpu_groups)
         _select_node_for_claims(cluster, pod, bind.node)
     for key in evicted:
         pod = cluster.pods[key]
@@ -64,12 +64,12 @@ def apply_plan(
         pod = cluster.pods[key]
         status = replace(pod.status, nominated_node_name=node)
         cluster.pods[key] = replace(pod, status=status)
-    for key, texts in notes.items():
+    for key, changes in new_annotations.items():
         group = cluster.pod_groups.get(key)
         if group is not None:
-            annotations = {**group.metadata.annotations, **texts}
+            annotations = {**group.metadata.annotations, **changes}
             remaining = {
-                name: text for name, text in annotations.items() if text or name not in texts
+                name: text for name, text in annotations.items() if text or name not in changes
             }
             meta = replace(group.metadata, annotations=remaining)
             cluster.pod_groups[key] = replace(group, metadata=meta)
@@ -83,9 +83,9 @@ def finish_transitions(
     recreates: bool,
     finishes: bool,
 ) -> None:
-    """Let evicted pods come back or be gone for good, and those that were going come back or stay.
+    """Remove or recreate evicted pods, and recreate or keep pods that were terminating.
 
-    *nominated* are the nodes that pods wait for from now on; nobody else waits for one.
+    *nominated* are the nominated nodes from now on; other pods have none.
     """
     for key, pod in [*cluster.pods.items()]:
         if key in evicted and not recreates:
@@ -103,7 +103,7 @@ def finish_transitions(
 
 
 def _recreated(pod: Pod) -> Pod:
-    """Return the pod that is made in place of one that is gone: it has its name and its age."""
+    """Return the pod that replaces one that has ended: it has the same name and age."""
     meta = replace(pod.metadata, deletion_timestamp="")
     recreated = replace(
         pod, metadata=meta, spec=spec_without_node(pod.spec), status=PodStatus(phase="Pending")
@@ -112,7 +112,7 @@ def _recreated(pod: Pod) -> Pod:
 
 
 def _select_node_for_claims(cluster: Cluster, pod: Pod, node: str) -> None:
-    """Tie claims that wait for their first pod to its node."""
+    """Select the node of a pod for its claims that wait for their first consumer."""
     for volume in pod.spec.volumes:
         if volume.persistent_volume_claim is not None:
             name = volume.persistent_volume_claim.claim_name

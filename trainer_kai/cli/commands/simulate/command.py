@@ -1,7 +1,7 @@
 """`trainer-kai simulate`: what the scheduler would do with a cluster that is in files.
 
-The same code decides as in production. Here are only the arguments; what plans is loaded when it is
-asked for, so that the other commands do not wait for it.
+The code that decides is the same as in production. This module only has the arguments: the planner
+is imported when the command runs, so that other commands do not wait for it.
 """
 
 import argparse
@@ -54,7 +54,7 @@ def add_simulate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def _add_scheduler_flags(parser: argparse.ArgumentParser) -> None:
-    """Add what the processes of a site are told as well."""
+    """Add the flags for settings of the processes of a site."""
     parser.add_argument("--actions", metavar="NAMES", help="such as allocate,reclaim")
     site_help = "as the processes of the site are told"
     parser.add_argument(
@@ -83,7 +83,7 @@ def _add_scheduler_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_reclaim_flags(parser: argparse.ArgumentParser) -> None:
-    """Add what a site chooses about losing something to others."""
+    """Add the flags for the settings of evictions."""
     parser.add_argument(
         "--victims",
         choices=("kai", "least-work-lost", "fewest-units"),
@@ -106,7 +106,7 @@ def _add_reclaim_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_cycle_flags(parser: argparse.ArgumentParser) -> None:
-    """Add when it is, and what comes to pass between plans."""
+    """Add the flags for the clock and for what happens between cycles."""
     parser.add_argument("--cycles", type=int, default=1, metavar="N", help="plans in a row (1)")
     parser.add_argument(
         "--now", default="", metavar="RFC3339", help="else it is the newest time in the input"
@@ -133,9 +133,9 @@ def _add_cycle_flags(parser: argparse.ArgumentParser) -> None:
 
 def _run(args: argparse.Namespace) -> int:
     began = time.perf_counter()
-    from trainer_kai.cli.commands.simulate import simulation  # noqa: PLC0415 - they import numpy
+    from trainer_kai.cli.commands.simulate import simulation  # noqa: PLC0415 - it imports numpy
     from trainer_kai.cli.commands.simulate.text_output import as_text  # noqa: PLC0415 - as above
-    from trainer_kai.cli.input import kai_snapshot  # noqa: PLC0415 - they import numpy
+    from trainer_kai.cli.input import kai_snapshot  # noqa: PLC0415 - as above
 
     faults: list[FieldError] = []
     options = _options(args, faults)
@@ -164,14 +164,14 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _has_moves(document: dict[str, Any]) -> bool:
-    """Say whether anybody was moved."""
+    """Say whether consolidation has moved a pod."""
     return any(
         it["action"] == "consolidation" for cycle in document["cycles"] for it in cycle["evictions"]
     )
 
 
 def _options(args: argparse.Namespace, faults: list[FieldError]) -> "SimulationOptions":
-    """Return what was chosen, and note what cannot be."""
+    """Return the options; add a fault for each that is invalid."""
     from trainer_kai.cli.commands.simulate.scheduler_config import action_faults  # noqa: PLC0415 - as above
     from trainer_kai.cli.commands.simulate.simulation import SimulationOptions  # noqa: PLC0415 - it imports numpy
     from trainer_kai.cli.input.kinds import unix_seconds  # noqa: PLC0415 - few need it
@@ -212,15 +212,15 @@ def _options(args: argparse.Namespace, faults: list[FieldError]) -> "SimulationO
 
 
 def _nonnegative_duration(text: str, path: str, faults: list[FieldError]) -> int:
-    """Return a duration in seconds that is not below zero; note what is none."""
-    found = _duration(text, path, faults)
-    if found < 0:
+    """Return a duration in seconds that is not negative; add a fault for another text."""
+    seconds = _duration(text, path, faults)
+    if seconds < 0:
         faults.append(FieldError(path, f"{text!r} must not be negative"))
-    return found
+    return seconds
 
 
 def _duration(text: str, path: str, faults: list[FieldError]) -> int:
-    """Return a duration in seconds, rounded down; note what is none."""
+    """Return a duration in seconds, rounded down; add a fault for another text."""
     try:
         return nanoseconds(text) // _SECOND
     except DurationError as error:

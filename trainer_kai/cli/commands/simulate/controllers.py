@@ -52,21 +52,21 @@ _MAX_PODS: Final = 100_000  # of one workload; no cluster has many more in all
 
 
 class _Workload(NamedTuple):
-    """A JobSet, and whose name stands for it."""
+    """A JobSet, and the object that messages about it name."""
 
     jobset: JobSet
     name: str
 
 
 def create_missing_objects(inputs: InputCluster, rules: GroupingRules) -> None:
-    """Make the groups and pods that are missing, and say what will never run."""
-    pods: dict[Key, list[Pod]] = {}  # by the JobSet they name
+    """Create the PodGroups and pods that are missing, and note what will never run."""
+    pods: dict[Key, list[Pod]] = {}  # by the JobSet that their labels name
     for pod in inputs.cluster.pods.values():
         meta = pod.metadata
         if JOBSET_NAME in meta.labels:
             pods.setdefault(Key(meta.namespace, meta.labels[JOBSET_NAME]), []).append(pod)
     jobsets = inputs.cluster.jobsets
-    found = [
+    workloads = [
         _Workload(_with_admission_marks(it, rules), f"JobSet {key}") for key, it in jobsets.items()
     ]
     for key, job in inputs.trainjobs.items():
@@ -76,13 +76,13 @@ def create_missing_objects(inputs: InputCluster, rules: GroupingRules) -> None:
         if why:
             inputs.notes.append(f"TrainJob {key}: makes no pods: {why}")
         else:
-            found += _built_jobset(inputs, job, rules)
-    for it in found:
+            workloads += _built_jobset(inputs, job, rules)
+    for it in workloads:
         _create_podgroups(inputs, it, pods.get(it.jobset.metadata.key, []), rules)
 
 
 def _no_pods_reason(job: TrainJob) -> str:
-    """Return why a TrainJob makes nothing: it is held back, or over."""
+    """Return why a TrainJob creates no pods: it is suspended, deleted or finished; "" if it may."""
     finished = (
         it.type for it in job.status.conditions if it.type in _FINISHED and it.status == "True"
     )
@@ -94,7 +94,7 @@ def _no_pods_reason(job: TrainJob) -> str:
 
 
 def _built_jobset(inputs: InputCluster, job: TrainJob, rules: GroupingRules) -> Iterator[_Workload]:
-    """Yield the JobSet that Trainer would build, as admission would let it in."""
+    """Yield the JobSet that Trainer would build, as admission would leave it."""
     key, reference = job.metadata.key, job.spec.runtime_ref
     runtime_namespace = key.namespace if reference.kind == RUNTIMES.kind else ""
     runtime = inputs.runtimes.get((reference.kind, Key(runtime_namespace, reference.name)))
@@ -124,7 +124,7 @@ def _built_jobset(inputs: InputCluster, job: TrainJob, rules: GroupingRules) -> 
 
 
 def _with_admission_marks(jobset: JobSet, rules: GroupingRules) -> JobSet:
-    """Return a JobSet that asks for our scheduler by name as if admission had seen it."""
+    """Return a JobSet with the marks of admission, if it names our scheduler."""
     jobs = jobset.spec.replicated_jobs
     names = {job.template.spec.template.spec.scheduler_name for job in jobs}
     if ADMITTED in jobset.metadata.annotations or rules.scheduler_name not in names:
@@ -154,7 +154,7 @@ def _with_gang_label(job: ReplicatedJob, rules: GroupingRules, planned: Any) -> 
 def _create_podgroups(
     inputs: InputCluster, it: _Workload, pods: list[Pod], rules: GroupingRules
 ) -> None:
-    """Give a JobSet its groups and its pods their places."""
+    """Create the PodGroups of a JobSet and its first pods, and assign its pods to PodGroups."""
     cluster, jobset = inputs.cluster, it.jobset
     owner_fault = _owner_fault(inputs, jobset)
     if owner_fault:
@@ -178,9 +178,9 @@ def _create_podgroups(
 
 
 def _owner_fault(inputs: InputCluster, jobset: JobSet) -> str:
-    """Say why a JobSet is not of the TrainJob that it names as its controller; "" if it may be.
+    """Return why a JobSet does not belong to the TrainJob that it names; "" if it may.
 
-    Files often have the one without the other, or no uids; then the JobSet is believed.
+    Files often have one without the other, or no uids; then the JobSet is trusted.
     """
     controller = jobset.metadata.controller
     if controller is None or controller.kind != TRAINJOBS.kind:
@@ -198,7 +198,7 @@ def _owner_fault(inputs: InputCluster, jobset: JobSet) -> str:
 
 
 def _own_uid(meta: Meta) -> str:
-    """Return what tells a JobSet from others, also where nobody knows its uid yet."""
+    """Return the uid of a JobSet; its name for a JobSet that has none yet."""
     return f"{meta.namespace}.{meta.name}" if meta.uid == UID else meta.uid
 
 
@@ -215,7 +215,7 @@ def _podgroup(fields: ManifestFields, jobset: Meta, owner: str) -> PodGroup:
 
 
 def _has_started(jobset: JobSet) -> bool:
-    """Say whether JobSet has been at work, so that what is missing is gone; or has no work."""
+    """Say whether a JobSet has started, so that its missing pods have ended, or has no pods."""
     status = jobset.status
     is_known = bool(status.replicated_jobs_status or status.restarts or status.terminal_state)
     return is_known or jobset.spec.suspend or not is_admitted_here(jobset)
@@ -246,7 +246,7 @@ def _assigned(pod: Pod, assign: PodAssignment) -> Pod:
 
 
 def _first_pods(name: str, jobset: JobSet) -> Iterator[Pod]:
-    """Yield the pods that are there first: of whoever waits for nobody."""
+    """Yield the pods of the first stage: of replicatedJobs that depend on no other."""
     stages = start_order(jobset.spec)
     dependent_jobs = {edge.after for edge in stages.edges}
     first = [

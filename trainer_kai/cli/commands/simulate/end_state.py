@@ -1,7 +1,7 @@
 """The state after a plan: what queues have and request, and the GPUs that are left on nodes.
 
-All decisions count as made, and none is finished: an evicted pod still has its room, and a
-nominated pod takes from it.
+All decisions are applied, and no eviction is finished: an evicted pod still occupies its node, and
+a nominated pod is counted against that room.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,11 +17,7 @@ from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from trainer_kai.api.meta import Key
 from trainer_kai.cli.output.queue_tables import QueueAmounts
 
-__all__ = [
-    "EndState",
-    "NodeGpus",
-    "end_state",
-]
+__all__ = ["EndState", "NodeGpus", "end_state"]
 
 _FAULTS: Final[Mapping[int, str]] = {
     NodeFault.NO_NETWORK: "without network",
@@ -32,18 +28,18 @@ _FAULTS: Final[Mapping[int, str]] = {
 
 
 class NodeGpus(NamedTuple):
-    """GPUs of a node, in thousandths."""
+    """The GPUs of a node, in 1/1000 GPU."""
 
     name: str
     total: int
     idle: int
     releasing: int
     reserved: int
-    fault: str = ""  # why it takes no pods, whatever it has
+    fault: str = ""  # why the node takes no pods
 
 
 class EndState(NamedTuple):
-    """All of it, by name."""
+    """The state of all nodes and queues, sorted by name."""
 
     nodes: tuple[NodeGpus, ...]
     queues: tuple[QueueAmounts, ...]
@@ -52,10 +48,10 @@ class EndState(NamedTuple):
 def end_state(
     encoded: EncodedSnapshot, nominated: Mapping[Key, str], fair_share: Ints, queues: Iterable[str]
 ) -> EndState:
-    """Read a snapshot in which what was decided is so.
+    """Return the state of a snapshot in which the plan is applied.
 
-    *nominated* are pods that wait on a node for what is being released; *fair_share* has a row for
-    each of *queues*.
+    *nominated* are pods that wait for room that is being released; *fair_share* has a row for each
+    of *queues*.
     """
     releasing, requested = _without_nominated(encoded, nominated)
     shares = dict(zip(queues, fair_share.tolist(), strict=True))
@@ -63,7 +59,7 @@ def end_state(
 
 
 def _without_nominated(encoded: EncodedSnapshot, nominated: Mapping[Key, str]) -> tuple[Ints, Ints]:
-    """Return what is still being released on nodes, and what queues still ask for."""
+    """Return what nodes release and queues request, without the requests of nominated pods."""
     snapshot = encoded.snapshot
     releasing = snapshot.nodes.releasing.copy()
     requested = snapshot.queues.requested.copy()
@@ -98,7 +94,7 @@ def _node_gpus(encoded: EncodedSnapshot, releasing: Ints) -> tuple[NodeGpus, ...
 
 
 def _balanced(idle: Ints, releasing: Ints) -> tuple[Ints, Ints]:
-    """Return what is idle and being released; of what one lacks the other pays."""
+    """Return idle and releasing amounts, each at least 0 where the other can cover it."""
     idle, releasing = idle + np.minimum(releasing, 0), np.maximum(releasing, 0)
     shortfall = np.clip(-idle, 0, releasing)
     return idle + shortfall, releasing - shortfall
@@ -109,7 +105,9 @@ def _queue_amounts(
 ) -> tuple[QueueAmounts, ...]:
     queues = encoded.snapshot.queues
     columns = (queues.quota, queues.limit, queues.allocated, requested)
-    quota, limit, allocated, wanted = ([*map(tuple, column.tolist())] for column in columns)
+    quota, limit, allocated, requested_amounts = (
+        [*map(tuple, column.tolist())] for column in columns
+    )
     nothing = (0.0,) * len(ResourceKind)
     return tuple(
         sorted(
@@ -120,7 +118,7 @@ def _queue_amounts(
                 limit=limit[row],
                 fair_share=tuple(shares.get(name, nothing)),
                 allocated=allocated[row],
-                requested=wanted[row],
+                requested=requested_amounts[row],
                 is_quota_only=bool(queues.is_quota_only) and queues.is_quota_only[row],
             )
             for row, name in enumerate(queues.names)

@@ -1,6 +1,6 @@
-"""Notes on PodGroups that have no reason from the plan.
+"""Notes on PodGroups that have no reason from the plan, and on what the files lack.
 
-A PodGroup without pods has no reason, nor has one whose pods are nominated; some requests of
+A PodGroup without pods has no reason, nor has one whose pods are nominated. Some requests of
 PodGroups are not implemented yet, and some objects are in no file.
 """
 
@@ -37,11 +37,11 @@ __all__ = [
 ]
 
 _FINISHED = frozenset({"Succeeded", "Failed"})
-_DEFAULT_CLASS = ("train", 50)  # the class of a group whose TrainJob names none, and its value
+_DEFAULT_CLASS = ("train", 50)  # the class of a PodGroup whose TrainJob names none, and its value
 
 
 def ignored_requests(cluster: Cluster) -> Iterator[str]:
-    """Yield what groups ask for in vain."""
+    """Yield the requests of PodGroups that have no effect."""
     groups = sorted(cluster.pod_groups.items())
     preferring = [key for key, group in groups if _prefers_topology(group)]
     if preferring:
@@ -56,7 +56,7 @@ def ignored_requests(cluster: Cluster) -> Iterator[str]:
 
 
 def missing_objects(cluster: Cluster, scheduler_name: str) -> Iterator[str]:
-    """Yield the nodes and priority classes that are named and nobody knows, with what follows."""
+    """Yield the nodes and priority classes that are named and in no file, and what is assumed."""
     missing_nodes: dict[Key, str] = {}
     for key, pod in cluster.pods.items():
         name = pod.spec.node_name
@@ -70,13 +70,13 @@ def missing_objects(cluster: Cluster, scheduler_name: str) -> Iterator[str]:
 
 
 def other_scheduler_notes(cluster: Cluster, scheduler_name: str) -> Iterator[str]:
-    """Yield which schedulers the pods of groups wait for that are not ours."""
+    """Yield the other schedulers that pods with a PodGroup wait for."""
     by_scheduler: dict[str, set[Key]] = {}
     for key, pod in cluster.pods.items():
-        asked = pod.spec.scheduler_name
+        named = pod.spec.scheduler_name
         waits = not pod.spec.node_name and pod.status.phase not in _FINISHED
-        if asked != scheduler_name and waits and POD_GROUP in pod.metadata.annotations:
-            by_scheduler.setdefault(asked or DEFAULT_SCHEDULER, set()).add(key)
+        if named != scheduler_name and waits and POD_GROUP in pod.metadata.annotations:
+            by_scheduler.setdefault(named or DEFAULT_SCHEDULER, set()).add(key)
     for name in sorted(by_scheduler):
         yield (
             f"{_first_and_count(by_scheduler[name])} in a group: left to {name}, "
@@ -85,31 +85,31 @@ def other_scheduler_notes(cluster: Cluster, scheduler_name: str) -> Iterator[str
 
 
 def _missing_priority_classes(cluster: Cluster, scheduler_name: str) -> Iterator[str]:
-    asked: dict[str, set[Key]] = {}
+    users: dict[str, set[Key]] = {}
     for key, group in cluster.pod_groups.items():
-        asked.setdefault(group.spec.priority_class_name, set()).add(key)
+        users.setdefault(group.spec.priority_class_name, set()).add(key)
     for key, pod in cluster.pods.items():
         if pod.spec.scheduler_name == scheduler_name and POD_GROUP not in pod.metadata.annotations:
             label = pod.metadata.labels.get(PRIORITY_CLASS_NAME)
-            asked.setdefault(label or pod.spec.priority_class_name, set()).add(key)
+            users.setdefault(label or pod.spec.priority_class_name, set()).add(key)
     by_pods = {pod.spec.priority_class_name for pod in cluster.pods.values()}
     priority = default_priority(cluster.priority_classes)
-    for name in sorted(asked.keys() - cluster.priority_classes.keys() - {""}):
+    for name in sorted(users.keys() - cluster.priority_classes.keys() - {""}):
         if (name, priority) != _DEFAULT_CLASS:
-            assumed = f"the priority of {_first_and_count(asked[name])} is taken to be {priority}"
+            assumed = f"the priority of {_first_and_count(users[name])} is taken to be {priority}"
             warning = ", but a cluster without it refuses such pods" if name in by_pods else ""
             yield f"PriorityClass {name} is in no file: {assumed}{warning}"
 
 
 def assumed_access(cluster: Cluster, scheduler_name: str, default_queue: str) -> Iterator[str]:
-    """Yield which namespaces are taken to be allowed to use closed queues, for no file says it."""
+    """Yield the closed queues that namespaces are assumed to be allowed to use."""
     uses = {Key(key.namespace, it.spec.queue) for key, it in cluster.pod_groups.items()}
     for key, pod in cluster.pods.items():
         is_alone = POD_GROUP not in pod.metadata.annotations
         if is_alone and pod.spec.scheduler_name == scheduler_name:
             uses.add(Key(key.namespace, pod.metadata.labels.get(QUEUE) or default_queue))
-    rows = QueueTable(cluster.queues)
-    unknown = [it for it in uses - cluster.permits.keys() if _is_closed(rows, it.name)]
+    queue_table = QueueTable(cluster.queues)
+    unknown = [it for it in uses - cluster.permits.keys() if _is_closed(queue_table, it.name)]
     if unknown:
         namespace, queue = min(unknown)
         more = f", and {len(unknown) - 1} more alike" if len(unknown) > 1 else ""
@@ -119,16 +119,15 @@ def assumed_access(cluster: Cluster, scheduler_name: str, default_queue: str) ->
         )
 
 
-def _is_closed(rows: QueueTable, queue: str) -> bool:
-    return (
-        rows.prefilter_failure(queue) is None and rows.access(queue).mode is QueueAccessMode.CLOSED
-    )
+def _is_closed(queue_table: QueueTable, queue: str) -> bool:
+    mode = queue_table.access(queue).mode
+    return queue_table.prefilter_failure(queue) is None and mode is QueueAccessMode.CLOSED
 
 
 def hints(
     cluster: Cluster, groups: Mapping[Key, Key], nominated: Iterable[Key], evicted: Iterable[Key]
 ) -> dict[Key, str]:
-    """Return what to say of groups; *groups* are those of pods, the pods are the last plan's."""
+    """Return the hints by PodGroup; *groups* are the PodGroups of pods, the rest the last plan."""
     nominated_counts = Counter(groups[pod] for pod in nominated if pod in groups)
     evicted_counts = Counter(groups[pod] for pod in evicted if pod in groups)
     with_pods = frozenset(groups.values())
@@ -142,23 +141,23 @@ def hints(
 
 
 def suspended_podgroups(cluster: Cluster) -> dict[Key, str]:
-    """Return the groups of what is held back, and who holds it back as far as that is told."""
-    found = {}
+    """Return the suspended PodGroups, each with why it is suspended."""
+    suspended = {}
     for key, group in cluster.pod_groups.items():
         name = Key(key.namespace, group.metadata.labels.get(JOBSET_NAME, ""))
         job, jobset = cluster.trainjobs.get(name), cluster.jobsets.get(name)
         if job is not None and job.spec.suspend:
-            found[key] = f"it is suspended: {why_suspended(job, (group,))}"
+            suspended[key] = f"it is suspended: {why_suspended(job, (group,))}"
         elif jobset is not None and jobset.spec.suspend:
-            found[key] = "its JobSet is suspended"
-    return found
+            suspended[key] = "its JobSet is suspended"
+    return suspended
 
 
 def _prefers_topology(group: PodGroup) -> bool:
-    """Say whether a group prefers its pods close together; if it requires it, a verdict tells."""
+    """Say whether a PodGroup has a preferred topology; a required one has a reason of its own."""
     spec = group.spec
-    asked = (spec.topology_constraint, *(sub.topology_constraint for sub in spec.sub_groups))
-    return any(it and it.topology and it.preferred_topology_level for it in asked)
+    constraints = (spec.topology_constraint, *(sub.topology_constraint for sub in spec.sub_groups))
+    return any(it and it.topology and it.preferred_topology_level for it in constraints)
 
 
 def _first_and_count(keys: Collection[Key]) -> str:

@@ -1,6 +1,6 @@
-"""The JSON document of a simulation: names and numbers as its schema has them, all lists sorted.
+"""The JSON document of a simulation, with all lists sorted.
 
-CPUs and GPUs are counted whole, memory in bytes; other numbers have at most three decimals.
+CPUs and GPUs are whole units, memory is in bytes; numbers have at most three decimals.
 """
 
 from collections.abc import Iterable, Mapping
@@ -41,20 +41,21 @@ __all__ = [
 ]
 
 _SHARING: Final = (GPU_FRACTION, GPU_MEMORY)
+_UNPLACED: Final[Json] = {"node": "", "gpuGroups": []}
 
 
 class EvictionRow(NamedTuple):
-    """A pod that has to go."""
+    """A pod that the plan evicts."""
 
     pod: Key
     reason: str
     action: str
-    work_lost: int  # GPU-seconds, by all that goes with it
-    podgroups: tuple[str, ...]  # whose pods these are, all of one namespace
+    work_lost: int  # GPU-seconds, of all pods that are evicted together
+    podgroups: tuple[str, ...]  # the names of the PodGroups that are evicted together
 
 
 def eviction_rows(commands: Commands) -> tuple[EvictionRow, ...]:
-    """Return who has to go, and for whom."""
+    """Return a row for each evicted pod."""
     return tuple(
         EvictionRow(
             pod,
@@ -69,7 +70,7 @@ def eviction_rows(commands: Commands) -> tuple[EvictionRow, ...]:
 
 
 def cycle_json(encoded: EncodedSnapshot, commands: Commands, cluster: Cluster) -> Json:
-    """Return what a cycle decided; *cluster* has its reservations written down."""
+    """Return the decisions of a cycle; *cluster* has the reservations as annotations."""
     return {
         "binds": _sorted(
             {**_pod_name(it.pod), "node": it.node, "gpuGroups": []} for it in commands.binds
@@ -107,9 +108,9 @@ def states_json(
     cycle: Json,
     default_queue: str,
 ) -> Json:
-    """Return how everything is after the last cycle.
+    """Return the state after the last cycle.
 
-    *gone* were evicted for good; *default* is the queue of a pod that names none.
+    *evicted_keys* are pods that were not recreated; *default_queue* is for pods that name none.
     """
     encoded, end_state = final
     pods = [_pod_json(key, pod) for key, pod in cluster.pods.items()]
@@ -140,11 +141,8 @@ def states_json(
     }
 
 
-_UNPLACED: Final[Json] = {"node": "", "gpuGroups": []}
-
-
 def pod_phase(pod: Pod) -> str:
-    """Return how far a pod is."""
+    """Return the phase of a pod in the document."""
     if pod.status.phase in {"Succeeded", "Failed"}:
         return pod.status.phase
     if pod.metadata.deletion_timestamp:
@@ -153,14 +151,16 @@ def pod_phase(pod: Pod) -> str:
 
 
 def gpu_groups_of(pod: Pod) -> list[str]:
-    """Return the shared devices that a pod has."""
+    """Return the GPU groups that a pod shares."""
     labels = pod.metadata.labels
     if not pod.spec.node_name or not any(name in pod.metadata.annotations for name in _SHARING):
         return []
-    found = {name.removeprefix(GPU_GROUP_PREFIX) for name in labels if GPU_GROUP_PREFIX in name}
+    gpu_groups = {
+        name.removeprefix(GPU_GROUP_PREFIX) for name in labels if GPU_GROUP_PREFIX in name
+    }
     if labels.get(GPU_GROUP):
-        found.add(labels[GPU_GROUP])
-    return sorted(found)
+        gpu_groups.add(labels[GPU_GROUP])
+    return sorted(gpu_groups)
 
 
 def _pod_json(key: Key, pod: Pod) -> Json:
@@ -176,35 +176,36 @@ def _pod_json(key: Key, pod: Pod) -> Json:
 def _podgroups_json(
     cluster: Cluster, encoded: EncodedSnapshot, cycle: Json, default_queue: str
 ) -> list[Json]:
-    """Return the groups, and the units that are pods on their own."""
-    verdicts = {(it["namespace"], it["podGroup"]): it["reason"] for it in cycle["unschedulable"]}
+    """Return the PodGroups, and those that the scheduler makes of pods without one."""
+    reasons = {(it["namespace"], it["podGroup"]): it["reason"] for it in cycle["unschedulable"]}
     names = encoded.snapshot.queues.names
     queues = {
         key: names[podgroup.queue]
         for key, podgroup in zip(encoded.podgroup_keys, encoded.snapshot.podgroups, strict=True)
         if podgroup.queue >= 0
     }
-    single_pod = {own_podgroup_key(key, pod): pod for key, pod in cluster.pods.items()}
-    found = {}
+    single_pods = {own_podgroup_key(key, pod): pod for key, pod in cluster.pods.items()}
+    documents = {}
     for key in {*cluster.pod_groups, *encoded.podgroup_keys}:
         group = cluster.pod_groups.get(key)
-        found[key] = {
+        documents[key] = {
             "namespace": key.namespace,
             "name": key.name,
-            "queue": queues.get(key) or _requested_queue(group, single_pod.get(key), default_queue),
+            "queue": queues.get(key)
+            or _requested_queue(group, single_pods.get(key), default_queue),
             "lastStartTimestamp": group.metadata.annotations.get(LAST_START, "") if group else "",
-            "verdict": verdicts.get((key.namespace, key.name), ""),
+            "verdict": reasons.get((key.namespace, key.name), ""),
         }
-    return [found[key] for key in sorted(found)]
+    return [documents[key] for key in sorted(documents)]
 
 
 def own_podgroup_key(key: Key, pod: Pod) -> Key:
-    """Return what the unit of a pod without a group is called."""
+    """Return the key of the PodGroup that stands for a pod without one."""
     return Key(key.namespace, f"pg-{key.name}-{pod.metadata.uid}")
 
 
 def _requested_queue(group: PodGroup | None, single_pod: Pod | None, default_queue: str) -> str:
-    """Return the queue that is asked for, whether there is one or not."""
+    """Return the queue that is requested, whether it exists or not."""
     if group is not None:
         return group.spec.queue
     return (
@@ -213,7 +214,7 @@ def _requested_queue(group: PodGroup | None, single_pod: Pod | None, default_que
 
 
 def _reservations_json(encoded: EncodedSnapshot, cluster: Cluster) -> list[Json]:
-    """Return the slots that are held, those of earlier cycles included."""
+    """Return the reservations, those of earlier cycles included."""
     counts: dict[tuple[Key, str, str, ReservationCause], int] = {}
     for key in encoded.podgroup_keys:
         group = cluster.pod_groups.get(key)
@@ -242,5 +243,5 @@ def _pod_name(key: Key) -> Json:
 
 
 def _sorted(items: Iterable[Json]) -> list[Json]:
-    """Sort by namespace and name, which stand in front."""
+    """Return items sorted by namespace and name, their first two fields."""
     return sorted(items, key=lambda it: tuple(it.values())[:2])

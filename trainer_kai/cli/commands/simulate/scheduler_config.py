@@ -30,7 +30,7 @@ _NUMBER: Final = re.compile("-?[0-9]{1,9}")
 
 
 class SchedulerConfig(NamedTuple):
-    """The policies, and whose pods they are for."""
+    """The policies of the scheduler, and its name."""
 
     policies: Policies
     scheduler_name: str
@@ -44,7 +44,7 @@ def scheduler_config(
     victims: str = "kai",
     disruption_budgets: str = "best-effort",
 ) -> SchedulerConfig:
-    """Combine what a snapshot says, what a shard says, and what was asked for; the last wins."""
+    """Combine a KAI snapshot, a SchedulingShard and the options; the last wins."""
     faults = [*_duplicate_faults(inputs), *_unknown_actions(inputs, actions)]
     if faults:
         raise ConfigError(faults)
@@ -57,34 +57,36 @@ def scheduler_config(
     for document, shard in inputs.shards:
         if shard.spec.partition_label_value:
             notes.append(f"{document}: spec.partitionLabelValue is not looked at: all nodes count")
-    argument_values = [shard.spec.args.get("scheduler-name", "") for shard in layers]
-    name = next(filter(None, (scheduler_name, *reversed(argument_values))), SCHEDULER_NAME)
-    argument_values = [shard.spec.args.get(_MAX_PREEMPTEES, "") for shard in layers]
-    max_moved = next(
-        (int(it) for it in reversed(argument_values) if _NUMBER.fullmatch(it)),
+    names = [shard.spec.args.get("scheduler-name", "") for shard in layers]
+    name = next(filter(None, (scheduler_name, *reversed(names))), SCHEDULER_NAME)
+    limits = [shard.spec.args.get(_MAX_PREEMPTEES, "") for shard in layers]
+    max_relocated = next(
+        (int(it) for it in reversed(limits) if _NUMBER.fullmatch(it)),
         selection.max_relocated,
     )
-    chosen = replace(selection, plugins=known, max_relocated=max_moved, victim_order=victims)
-    chosen = replace(chosen, disruption_budgets=disruption_budgets)
-    return SchedulerConfig(build_policies(chosen), name, tuple(notes))
+    selection = replace(selection, plugins=known, max_relocated=max_relocated)
+    selection = replace(selection, victim_order=victims, disruption_budgets=disruption_budgets)
+    return SchedulerConfig(build_policies(selection), name, tuple(notes))
 
 
 def _duplicate_faults(inputs: InputCluster) -> Iterator[FieldError]:
-    for group in (inputs.shards, inputs.configs):
-        for document, _ in group[1:]:
-            yield FieldError(str(document), f"there can be only one: there is {group[0][0]} too")
+    for same_kind in (inputs.shards, inputs.configs):
+        for document, _ in same_kind[1:]:
+            yield FieldError(
+                str(document), f"there can be only one: there is {same_kind[0][0]} too"
+            )
 
 
 def _unknown_actions(inputs: InputCluster, actions: Sequence[str]) -> Iterator[FieldError]:
-    """Yield the actions that are asked for in vain."""
+    """Yield a fault for each requested action that does not exist."""
     yield from action_faults(actions, "--actions")
     for document, shard in inputs.shards if not actions else ():
-        asked = (name for name, switch in shard.spec.actions.items() if switch.enabled)
-        yield from action_faults(asked, f"{document}: spec.actions")
+        enabled = (name for name, switch in shard.spec.actions.items() if switch.enabled)
+        yield from action_faults(enabled, f"{document}: spec.actions")
 
 
 def action_faults(names: Iterable[str], path: str) -> Iterator[FieldError]:
-    """Yield which actions there are not."""
+    """Yield a fault for each name that is no action."""
     for name in names:
         if name not in ACTIONS:
             yield FieldError(path, f"{name!r} is unknown; there are {', '.join(ACTIONS)}")
@@ -117,7 +119,7 @@ def _combine(layers: Sequence[Shard]) -> PolicySelection:
         for name, it in spec.actions.items():
             actions[name] = True if it.enabled is None else it.enabled
     if "spread" in (placement.gpu, placement.cpu):
-        actions.setdefault("consolidation", False)  # it packs
+        actions.setdefault("consolidation", False)  # consolidation packs pods
     return PolicySelection(plugins, placement.gpu, placement.cpu, actions)
 
 
@@ -128,7 +130,7 @@ def _merge_plugin(
     *,
     only: bool,
 ) -> PluginSelection:
-    """Say more of a plugin; arguments replace those that were there."""
+    """Return a plugin with the values of a later layer; arguments replace earlier ones."""
     previous = known or PluginSelection()
     is_enabled = True if only else previous.enabled if enabled is None else enabled
     return PluginSelection(is_enabled, arguments or previous.arguments)

@@ -1,7 +1,7 @@
 """A cluster in files, planned as in production: objects in, one document out.
 
-Plan, apply all decisions, plan again. The clock stands still, and the order of the objects changes
-nothing.
+Each cycle plans and applies all decisions. The clock does not advance, and the order of the objects
+changes nothing.
 """
 
 import time
@@ -60,9 +60,9 @@ Planner: TypeAlias = Callable[[Snapshot, Policies], Plan]
 
 @dataclass(frozen=True, slots=True)
 class SimulationOptions:
-    """What may be chosen; the defaults are those of the command."""
+    """The options of a simulation; the defaults are those of the command."""
 
-    actions: tuple[str, ...] = ()  # none named: all
+    actions: tuple[str, ...] = ()  # empty: all
     cycles: int = 1
     now: int | None = None  # seconds since 1970; None: the newest time in the input
     evicted_pods: Literal["recreate", "vanish"] = "recreate"
@@ -71,7 +71,7 @@ class SimulationOptions:
     staleness_grace_s: int = 60  # below zero: never
     stuck_in_releasing_s: int = 120
     max_termination_grace_s: int = 3600
-    scheduler_name: str = ""  # none: the shard's, or ours
+    scheduler_name: str = ""  # empty: that of the SchedulingShard, or ours
     default_queue: str = DEFAULT_QUEUE
     victims: str = "kai"
     disruption_budgets: str = "best-effort"
@@ -89,24 +89,24 @@ _NO_BINDS: Final = (
 
 
 class SimulationInput(NamedTuple):
-    """All that is needed to begin."""
+    """The cluster and the options that a simulation starts with."""
 
     cluster: Cluster
     config: SchedulerConfig
     state_options: StateOptions
-    notes: tuple[str, ...]  # what whoever asked should know
+    notes: tuple[str, ...]  # printed on standard error
 
 
 class SimulationResult(NamedTuple):
-    """The document, and what else a picture shows."""
+    """The JSON document, and what the text output shows besides."""
 
     document: dict[str, Any]
     end_state: EndState
-    counts: Mapping[Key, tuple[int, int]]  # by group: pods that are placed, and that wait
-    podgroup_of_pod: Mapping[Key, Key]  # of pods
-    warnings: tuple[str, ...]  # what was left aside, or counts as something else
-    hints: Mapping[Key, str]  # by group: what has no verdict
-    suspended: frozenset[Key]  # groups that are suspended
+    counts: Mapping[Key, tuple[int, int]]  # by PodGroup: pods that are placed, and that wait
+    podgroup_of_pod: Mapping[Key, Key]
+    warnings: tuple[str, ...]  # from the scheduler's snapshot: what it ignores or reads differently
+    hints: Mapping[Key, str]  # by PodGroup, of those without a reason
+    suspended: frozenset[Key]  # PodGroups that are suspended
 
 
 def simulate(
@@ -116,7 +116,7 @@ def simulate(
 ) -> dict[str, Any]:
     """Return the document for some objects; raise `ConfigError` if they cannot be used.
 
-    *planner* stands in for the plan, to try what becomes of its decisions.
+    *planner* replaces the planner, to test how its decisions are applied.
     """
     began = time.perf_counter()
     simulation_input = prepare((Document("input", dict(it)) for it in objects), options)
@@ -124,7 +124,7 @@ def simulate(
 
 
 def prepare(documents: Iterable[Document], options: SimulationOptions) -> SimulationInput:
-    """Read the objects, and make what is missing of their groups and pods."""
+    """Read the objects, and create the PodGroups and pods that are missing."""
     inputs = read_cluster(documents)
     chosen = options.victims, options.disruption_budgets
     config = scheduler_config(inputs, options.actions, options.scheduler_name, *chosen)
@@ -157,7 +157,7 @@ def prepare(documents: Iterable[Document], options: SimulationOptions) -> Simula
 
 
 def _without_repeats(notes: Iterable[str]) -> Iterator[str]:
-    """Yield what is noted, but not what an object says once more of why it never runs."""
+    """Yield the notes without those that repeat why an object never runs."""
     blocked = {note.replace(_NEVER, ": ", 1) for note in notes if _NEVER in note}
     return (note for note in notes if note.partition(": ")[2] not in blocked)
 
@@ -169,7 +169,7 @@ def run(
     *,
     load_s: float = 0.0,
 ) -> SimulationResult:
-    """Plan as often as asked for. The cluster of the scene is changed."""
+    """Run all cycles. The cluster of *simulation_input* is changed."""
     simulation = _Simulation(simulation_input, options, planner)
     final = simulation.run_cycle()
     for _ in range(options.cycles - 1):
@@ -178,7 +178,7 @@ def run(
 
 
 class _Simulation:
-    """Turn after turn."""
+    """A simulation: runs one cycle after another on one cluster."""
 
     def __init__(
         self, simulation_input: SimulationInput, options: SimulationOptions, planner: Planner | None
@@ -188,16 +188,14 @@ class _Simulation:
         self._planner: Final = planner or self._plan
         self._cycles: Final[list[dict[str, Any]]] = []
         self._stats: Final[list[dict[str, Any]]] = []
-        self._action_times: list[
-            tuple[str, float]
-        ] = []  # actions of this turn, and when they were over
+        self._action_times: list[tuple[str, float]] = []  # actions of a cycle, and when they ended
         self._encode_s = 0.0
-        self._vanished: Final[set[Key]] = set()  # evicted for good
+        self._vanished: Final[set[Key]] = set()  # evicted and not recreated
         self._warnings: tuple[str, ...] = ()
         self._counts: dict[Key, tuple[int, int]] = {}
 
     def run_cycle(self) -> tuple[EncodedSnapshot, EndState]:
-        """Plan once, and let what was decided come to pass; return how that leaves the cluster."""
+        """Plan once, and apply the plan; return the snapshot and the state after it."""
         cluster = self._input.cluster
         encoded = self._encode()
         began = time.perf_counter()
@@ -209,10 +207,10 @@ class _Simulation:
         binds = (Binding(it.pod, it.node) for it in commands.binds)
         nominated = dict(commands.nominations)
         now = _rfc3339(self._input.state_options.now)
-        notes = _annotations(encoded, core_plan, commands, now)
+        annotations = _annotations(encoded, core_plan, commands, now)
         for key in _no_longer_stale(encoded, cluster):
-            notes.setdefault(key, {})[STALE_SINCE] = ""
-        apply_plan(cluster, binds, evicted, nominated, notes, now)
+            annotations.setdefault(key, {})[STALE_SINCE] = ""
+        apply_plan(cluster, binds, evicted, nominated, annotations, now)
         self._cycles.append(cycle_json(encoded, commands, cluster))
         final = self._end_of_cycle(encoded, core_plan, nominated)
         finish_transitions(
@@ -226,12 +224,12 @@ class _Simulation:
         return final
 
     def result(self, final: tuple[EncodedSnapshot, EndState], load_s: float) -> SimulationResult:
-        """Return all of it, after the last turn."""
-        cluster, default = self._input.cluster, self._input.state_options.default_queue
+        """Return the result, after the last cycle."""
+        cluster, default_queue = self._input.cluster, self._input.state_options.default_queue
         document = {
             "schema": SCHEMA,
             "cycles": self._cycles,
-            **states_json(cluster, self._vanished, final, self._cycles[-1], default),
+            **states_json(cluster, self._vanished, final, self._cycles[-1], default_queue),
         }
         if self._options.stats:
             loaded_s = round(load_s + self._encode_s, 6)
@@ -251,7 +249,7 @@ class _Simulation:
     def _end_of_cycle(
         self, encoded: EncodedSnapshot, core_plan: Plan, nominated: Mapping[Key, str]
     ) -> tuple[EncodedSnapshot, EndState]:
-        """Look at what was decided before it has come to pass, after the last turn."""
+        """Return the state with all decisions applied and none finished; only after the last cycle."""
         self._warnings = tuple(it.text for it in encoded.warnings)
         if len(self._cycles) < self._options.cycles:
             return encoded, EndState((), ())
@@ -287,18 +285,18 @@ class _Simulation:
 def _annotations(
     encoded: EncodedSnapshot, core_plan: Plan, commands: Commands, now: str
 ) -> dict[Key, dict[str, str]]:
-    """Return what is to be written on groups: what they hold, and when they started."""
-    notes: dict[Key, dict[str, str]] = {}
+    """Return the annotations of PodGroups: their reservations, and when they started."""
+    annotations: dict[Key, dict[str, str]] = {}
     for one in core_plan.allocations:
         if one.is_start:
-            notes.setdefault(encoded.podgroup_keys[one.podgroup], {})[LAST_START] = now
+            annotations.setdefault(encoded.podgroup_keys[one.podgroup], {})[LAST_START] = now
     for key, text in commands.reserved.items():
-        notes.setdefault(key, {})[RESERVED] = text
-    return notes
+        annotations.setdefault(key, {})[RESERVED] = text
+    return annotations
 
 
 def _no_longer_stale(encoded: EncodedSnapshot, cluster: Cluster) -> Iterable[Key]:
-    """Yield the groups of which it is noted that they are short, and that are not."""
+    """Yield the PodGroups that are annotated as stale and no longer are."""
     for key, podgroup in zip(encoded.podgroup_keys, encoded.snapshot.podgroups, strict=True):
         group = cluster.pod_groups.get(key)
         if group and podgroup.stale_at is None and STALE_SINCE in group.metadata.annotations:
@@ -315,7 +313,7 @@ def _podgroups_of_pods(cluster: Cluster) -> dict[Key, Key]:
 
 
 def _pod_counts(cluster: Cluster) -> dict[Key, tuple[int, int]]:
-    """Count before time passes by: who is going still has its room, and does not wait."""
+    """Count pods before evictions end: a terminating pod still has its room, and does not wait."""
     groups = _podgroups_of_pods(cluster)
     counts: dict[Key, tuple[int, int]] = {}
     for key, pod in cluster.pods.items():

@@ -22,11 +22,11 @@ from trainer_kai.cli.output.table import (
 
 __all__ = ["as_text", "node_bar"]
 
-_NAME_WIDTH: Final = 40  # columns of a node's name
-_QUEUE_WIDTH: Final = 32  # and of a queue's beside a unit
-_BAR_WIDTH: Final = 16  # devices that are drawn one by one
-_MAX_LINES: Final = 50  # units, nodes, and lines of what happens
-_MAX_PODS: Final = 16  # pods that are named
+_NAME_WIDTH: Final = 40  # columns of the name of a node
+_QUEUE_WIDTH: Final = 32  # columns of the queue of a PodGroup
+_BAR_WIDTH: Final = 16  # GPUs of a node that are drawn one by one
+_MAX_LINES: Final = 50  # PodGroups, nodes, and lines of a cycle
+_MAX_PODS: Final = 16  # pods that a line names
 _LEGEND: Final = "# used or promised   = reserved   ~ being released   . idle"
 _EVENTS: Final = (
     ("bound", "binds"),
@@ -36,7 +36,7 @@ _EVENTS: Final = (
 
 
 def as_text(result: SimulationResult, width: int = MAX_WIDTH) -> str:
-    """Return the whole picture."""
+    """Return queues, PodGroups, nodes and cycles as text."""
     parts = [
         *queue_tables(result.end_state.queues),
         _podgroup_table(result, width),
@@ -48,7 +48,7 @@ def as_text(result: SimulationResult, width: int = MAX_WIDTH) -> str:
 
 
 def _stats_text(stats: Mapping[str, Any]) -> str:
-    """Return how long it took, and how much was tried to find room at the cost of others."""
+    """Return how long the cycles took, and how many evictions were tried."""
     lines = [f"STATS   {stats['load_s']:.3f} s to read it"]
     for index, it in enumerate(stats["cycles"][:_MAX_LINES], 1):
         actions = ", ".join(f"{name} {took_s:.3f} s" for name, took_s in it["actions"].items())
@@ -60,7 +60,7 @@ def _stats_text(stats: Mapping[str, Any]) -> str:
 
 
 def _podgroup_table(result: SimulationResult, width: int) -> str:
-    """Return the units, each with its reason below it; where there are many, those that matter."""
+    """Return the PodGroups, each with its reason; of many only those that wait or move."""
     groups, reasons = result.document["podGroups"], _messages(result.document)
     shown = _relevant_podgroups(result)
     if not shown:
@@ -112,7 +112,7 @@ def _messages(document: Mapping[str, Any]) -> dict[Key, str]:
 
 
 def _node_bars(result: SimulationResult, columns: int) -> str:
-    """Return each node with GPUs as a bar, as many beside each other as there is room for."""
+    """Return each node with GPUs as a bar, as many on a line as fit."""
     nodes = [node for node in result.end_state.nodes if node.total]
     without_gpus = len(result.end_state.nodes) - len(nodes)
     if not nodes:
@@ -135,7 +135,7 @@ def _node_bars(result: SimulationResult, columns: int) -> str:
 
 
 def _merged_bars(bars: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Yield how many nodes have a bar; the name where it is only one."""
+    """Yield each bar with the number of its nodes, or the name of its only node."""
     names: dict[str, list[str]] = {}
     for name, drawn in bars:
         names.setdefault(drawn, []).append(name)
@@ -144,7 +144,7 @@ def _merged_bars(bars: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
 
 
 def node_bar(node: NodeGpus) -> str:
-    """Draw the devices of a node; where a device is shared, it is used."""
+    """Return the bar of a node; a shared GPU is drawn as used."""
     total = node.total // 1000
     idle = min(max(node.idle // 1000, 0), total)
     releasing = min(max(node.releasing // 1000, 0), total - idle)
@@ -157,7 +157,7 @@ def node_bar(node: NodeGpus) -> str:
 
 
 def _cycle_texts(cycles: Sequence[Mapping[str, Any]], width: int) -> Iterator[str]:
-    """Yield what happens; cycles one after another that are alike are told once."""
+    """Yield the text of each cycle; equal cycles in a row have one text."""
     described = [
         (index, _cycle_summary(cycle), [*_event_lines(cycle, width)])
         for index, cycle in enumerate(cycles, 1)
@@ -195,7 +195,7 @@ def _event_lines(cycle: Mapping[str, Any], width: int) -> Iterator[str]:
 
 
 def _loss_note(events: Iterable[Mapping[str, Any]]) -> str:
-    """Say of how many that leave by themselves a reason tells what is lost."""
+    """Return a note where a reason holds for several evictions, each with its own loss."""
     podgroups = {(it["namespace"], *it["podGroups"]) for it in events if it.get("workLost")}
     return f" (each of {len(podgroups)} loses as much)" if len(podgroups) > 1 else ""
 
@@ -203,10 +203,10 @@ def _loss_note(events: Iterable[Mapping[str, Any]]) -> str:
 def _by_target(
     events: Iterable[Mapping[str, Any]],
 ) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
-    """Return the pods by where they come to, or by what makes them go and, as they come, why."""
-    found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    """Return the events by node, or by action and reason."""
+    by_target: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for it in events:
         reason = it.get("reason", "")
         target = f"by {it['action']}" if reason else f"to {it['node']}"
-        found.setdefault((target, reason), []).append(it)
-    return dict(sorted(found.items(), key=lambda it: it[0][0]))
+        by_target.setdefault((target, reason), []).append(it)
+    return dict(sorted(by_target.items(), key=lambda it: it[0][0]))

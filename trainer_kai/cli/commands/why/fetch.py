@@ -37,19 +37,19 @@ __all__ = ["fetch_pod_report", "fetch_trainjob_report"]
 
 T = TypeVar("T", bound=Object)
 
-_MAX_GROUPS: Final = 8  # that pods name, and that are no groups of the JobSet
+_MAX_PODGROUPS: Final = 8  # PodGroups that pods name and that do not belong to the JobSet
 _FINISHED: Final = frozenset({WorkloadState.COMPLETE, WorkloadState.FAILED})
 
 
 class _Reader:
-    """Reads what it may, and remembers what it may not."""
+    """Reads with the rights of the user, and records the kinds that they may not read."""
 
     def __init__(self, client: "Client") -> None:
         self._client = client
         self.unknown: set[str] = set()
 
     async def get(self, resource: Resource[T], key: Key) -> T | None:
-        """Return an object, or None where there is none or nobody may tell."""
+        """Return an object; None where there is none, or it may not be read."""
         try:
             return await self._client.get(resource, key)
         except NotFound:
@@ -66,14 +66,14 @@ class _Reader:
             target = ListTarget(resource, namespace, Selection(labels=labels, fields=fields))
             return tuple(await self._client.list(target))
         except NotFound:
-            return ()  # nobody has defined that kind
+            return ()  # the kind is not installed
         except Forbidden:
             self.unknown.add(resource.plural)
             return ()
 
 
 async def fetch_trainjob_report(client: "Client", key: Key, scheduler_name: str) -> TrainJobReport:
-    """Return the answer for a TrainJob."""
+    """Return the report on a TrainJob."""
     snapshot = TrainJobSnapshot(TRAINJOBS.kind, key, client.clock.now(), scheduler_name)
     reader = _Reader(client)
     try:
@@ -91,7 +91,7 @@ async def fetch_trainjob_report(client: "Client", key: Key, scheduler_name: str)
 
 
 async def fetch_pod_report(client: "Client", key: Key, scheduler_name: str) -> TrainJobReport:
-    """Return the answer for a pod: of what it belongs to only its own unit."""
+    """Return the report on a pod: that of its TrainJob, with only its own PodGroup."""
     try:
         pod = await client.get(POD_SNAPSHOTS, key)
     except NotFound as error:
@@ -108,13 +108,13 @@ async def fetch_pod_report(client: "Client", key: Key, scheduler_name: str) -> T
     kind = TRAINJOBS.kind if job else JOBSETS.kind
     snapshot = snapshot._replace(kind=kind, key=trainjob_key, trainjob=job, pods=())
     report = trainjob_report(snapshot)
-    if report.state in _FINISHED:  # what is left of its pods tells nothing
+    if report.state in _FINISHED:  # pods that are left say nothing more
         return report
     return _report_of_pod(await _fetch_below(reader, snapshot), pod)
 
 
 def _report_of_pod(report: TrainJobReport, pod: PodSnapshot) -> TrainJobReport:
-    """Leave out the units that a pod is not in."""
+    """Return the report with only the PodGroup of a pod."""
     name, uid = pod.metadata.name, pod.metadata.uid
     own_podgroups = [
         it for it in report.podgroups if uid in {one.metadata.uid for one in it.podgroup.pods}
@@ -139,7 +139,7 @@ async def _fetch_below(reader: _Reader, snapshot: TrainJobSnapshot) -> TrainJobR
         and snapshot.trainjob
         and not _is_owned_by(jobset, snapshot.trainjob.metadata.uid)
     ):
-        jobset = None  # somebody else's, of that name
+        jobset = None  # another owner's JobSet of that name
     jobset_selector = f"{JOBSET_NAME}={name}"
     podgroups = await reader.list(PODGROUPS, namespace, jobset_selector)
     pods = await reader.list(POD_SNAPSHOTS, namespace, jobset_selector)
@@ -151,17 +151,17 @@ async def _fetch_below(reader: _Reader, snapshot: TrainJobSnapshot) -> TrainJobR
 
 
 async def _podgroups_of_pods(reader: _Reader, snapshot: TrainJobSnapshot) -> tuple[PodGroup, ...]:
-    """Return the groups that pods name, and that are not known yet."""
+    """Return the PodGroups that pods name, and that were not read yet."""
     known = {group.metadata.name for group in snapshot.podgroups}
     named = {pod.metadata.annotations.get(POD_GROUP, "") for pod in snapshot.pods} - known - {""}
     if PODGROUPS.plural in reader.unknown:
         return ()
-    keys = (Key(snapshot.key.namespace, name) for name in sorted(named)[:_MAX_GROUPS])
+    keys = (Key(snapshot.key.namespace, name) for name in sorted(named)[:_MAX_PODGROUPS])
     return tuple([it for key in keys if (it := await reader.get(PODGROUPS, key))])
 
 
 async def _fetch_details(reader: _Reader, snapshot: TrainJobSnapshot) -> TrainJobSnapshot:
-    """Read what would say more of those who wait."""
+    """Read the objects that explain why PodGroups wait."""
     snapshot = snapshot._replace(unknown=frozenset(reader.unknown))
     first = trainjob_report(snapshot)
     reasons = (first.reason, *(podgroup.reason for podgroup in first.podgroups))
@@ -195,7 +195,9 @@ async def _fetch_details(reader: _Reader, snapshot: TrainJobSnapshot) -> TrainJo
         if QUEUES.plural not in reader.unknown:
             snapshot = snapshot._replace(queues=existing)
     elif LEASES.plural in reader.unknown:
-        reader.unknown.remove(LEASES.plural)  # somebody has said more than it could
+        reader.unknown.remove(
+            LEASES.plural
+        )  # another reason is known, which the Lease would not change
     return snapshot._replace(unknown=frozenset(reader.unknown))
 
 

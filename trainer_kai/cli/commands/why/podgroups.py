@@ -1,7 +1,7 @@
 """The PodGroups of a TrainJob, and the pods of each.
 
 They are what admission and the podgrouper make of its JobSet, by their own functions. Where the
-JobSet may not be read, they are what the PodGroups say, and the pods that name one.
+JobSet may not be read, they come from the PodGroups, and from the pods that name one.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -45,12 +45,12 @@ __all__ = [
 
 
 class PodCounts(NamedTuple):
-    """How many pods are how far, those in front first."""
+    """The number of pods in each state."""
 
     running: int = 0
     starting: int = 0  # on a node, and not running yet
-    promised: int = 0  # to a node that others still have to leave
-    gated: int = 0  # somebody does not let them go
+    promised: int = 0  # nominated: other pods still have to leave the node
+    gated: int = 0  # with scheduling gates
     waiting: int = 0
     going: int = 0
     done: int = 0
@@ -58,42 +58,40 @@ class PodCounts(NamedTuple):
 
     @property
     def unplaced(self) -> int:
-        """Return how many are on no node and would be."""
+        """Return the number of pods that are on no node and wait for one."""
         return self.promised + self.gated + self.waiting
 
     @property
     def existing(self) -> int:
-        """Return how many count for their unit."""
+        """Return the number of pods that count for their PodGroup."""
         return self.running + self.starting + self.unplaced + self.done
 
 
 class PodGroupSnapshot(NamedTuple):
-    """One unit, or what stands for one."""
+    """One PodGroup, planned or as the cluster has it, with its pods."""
 
     stage: str
-    name: str  # its name, whether there is one or not; "" where pods name none
+    name: str  # also of one that does not exist; "" where pods name none
     after: str
     members: str
-    replicated_jobs: frozenset[str]  # of its replicatedJobs
-    expected_jobs: tuple[
-        str, ...
-    ]  # those of which no pod is there because others have to be Ready first
-    min_pods: int  # pods without which it is not whole
-    dependencies: tuple[Edge, ...]  # what others must have reached before
+    replicated_jobs: frozenset[str]
+    expected_jobs: tuple[str, ...]  # without pods until other replicatedJobs are Ready
+    min_pods: int  # pods that it needs to run
+    dependencies: tuple[Edge, ...]  # the stage dependencies that must be met first
     is_finished: bool
     pods: tuple[PodSnapshot, ...]
     api_object: PodGroup | None
 
 
 def binding_mode(snapshot: TrainJobSnapshot) -> GroupingMode:
-    """Return who binds: a group without a tree was written for somebody else than us."""
+    """Return who binds: a PodGroup without SubGroups was written for a KAI."""
     groups = snapshot.podgroups
     is_flat = bool(groups) and not any(group.spec.sub_groups for group in groups)
     return "external" if is_flat else "bundled"
 
 
 def preview_of(snapshot: TrainJobSnapshot) -> Preview | None:
-    """Return what becomes of the JobSet."""
+    """Return the preview of the JobSet; None without one."""
     if snapshot.jobset is None:
         return None
     context = PreviewContext(binding_mode(snapshot), snapshot.scheduler_name, DEFAULT_QUEUE)
@@ -103,21 +101,21 @@ def preview_of(snapshot: TrainJobSnapshot) -> Preview | None:
 def podgroup_snapshots(
     snapshot: TrainJobSnapshot, plan: Preview | None
 ) -> tuple[PodGroupSnapshot, ...]:
-    """Return the units in their order; after them pods that are in none."""
+    """Return the planned PodGroups in their order, then the others and pods without one."""
     groups = {group.metadata.key: group for group in snapshot.podgroups}
     pods = _current_attempt(snapshot)
     podgroups = []
-    for row in plan.podgroups if plan else ():
-        names = {member.name for member in row.planned.subgroups}
+    for preview in plan.podgroups if plan else ():
+        names = {member.name for member in preview.planned.subgroups}
         own_pods = [pod for pod in pods if pod.metadata.labels.get(REPLICATED_JOB) in names]
         pods = [pod for pod in pods if pod.metadata.labels.get(REPLICATED_JOB) not in names]
-        group = groups.pop(Key(snapshot.key.namespace, row.name), None)
-        podgroups.append(_planned_podgroup(row, own_pods, group, snapshot.jobset))
+        group = groups.pop(Key(snapshot.key.namespace, preview.name), None)
+        podgroups.append(_planned_podgroup(preview, own_pods, group, snapshot.jobset))
     return (*podgroups, *_unplanned_podgroups(pods, groups))
 
 
 def count_pods(pods: Iterable[PodSnapshot]) -> PodCounts:
-    """Count pods by how far they are."""
+    """Return the number of pods in each state."""
     numbers = dict.fromkeys(PodCounts._fields, 0)
     for pod in pods:
         numbers[_pod_state(pod)] += 1
@@ -138,10 +136,10 @@ def _pod_state(pod: PodSnapshot) -> str:
 
 
 def _planned_podgroup(
-    row: PodGroupPreview, pods: list[PodSnapshot], group: PodGroup | None, jobset: JobSet | None
+    preview: PodGroupPreview, pods: list[PodSnapshot], group: PodGroup | None, jobset: JobSet | None
 ) -> PodGroupSnapshot:
     present_jobs = {pod.metadata.labels.get(REPLICATED_JOB) for pod in pods}
-    members = row.planned.subgroups
+    members = preview.planned.subgroups
     min_pods = sum(
         member.replicas * member.min_member
         for member in members
@@ -151,16 +149,16 @@ def _planned_podgroup(
         one.name: one.succeeded for one in (jobset.status.replicated_jobs_status if jobset else ())
     }
     return PodGroupSnapshot(
-        stage=row.stage,
-        name=row.name,
-        after=row.after,
-        members=row.members,
+        stage=preview.stage,
+        name=preview.name,
+        after=preview.after,
+        members=preview.members,
         replicated_jobs=frozenset(member.name for member in members),
         expected_jobs=tuple(
             it.name for it in members if it.is_anticipated and it.name not in present_jobs
         ),
         min_pods=min_pods,
-        dependencies=row.planned.after,
+        dependencies=preview.planned.after,
         is_finished=all(succeeded.get(member.name, -1) >= member.replicas for member in members),
         pods=tuple(pods),
         api_object=group,
@@ -170,7 +168,7 @@ def _planned_podgroup(
 def _unplanned_podgroups(
     pods: list[PodSnapshot], groups: dict[Key, PodGroup]
 ) -> Iterator[PodGroupSnapshot]:
-    """Yield what pods say of themselves: whose group they are in."""
+    """Yield the PodGroups that pods name, and those that exist without a plan."""
     named: dict[str, list[PodSnapshot]] = {}
     for pod in pods:
         named.setdefault(pod.metadata.annotations.get(POD_GROUP, ""), []).append(pod)
@@ -185,7 +183,7 @@ def _unplanned_podgroups(
 def _podgroup_of_pods(
     name: str, pods: list[PodSnapshot], group: PodGroup | None
 ) -> PodGroupSnapshot:
-    """Return what a group says of itself; without one it is the pods that name it."""
+    """Return a PodGroup as it describes itself; without the object, as its pods do."""
     annotations = group.metadata.annotations if group else {}
     stage, _, after = annotations.get(STAGE, "-").partition(" after ")
     anticipated = _anticipated(annotations)
@@ -223,7 +221,7 @@ def _anticipated(annotations: Mapping[str, str]) -> AnticipatedAnnotation:
     try:
         return read_anticipated(annotations.get(ANTICIPATED, ""))
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return AnticipatedAnnotation()  # the scheduler has a verdict of its own for that
+        return AnticipatedAnnotation()  # the scheduler reports it as a reason
 
 
 def _is_expected(sub_group: SubGroup, anticipated: AnticipatedAnnotation) -> bool:
@@ -235,7 +233,7 @@ def _is_expected(sub_group: SubGroup, anticipated: AnticipatedAnnotation) -> boo
 
 
 def _current_attempt(snapshot: TrainJobSnapshot) -> list[PodSnapshot]:
-    """Return the pods of the JobSet's newest attempt; those of earlier ones only occupy nodes."""
+    """Return the pods of the JobSet's newest attempt; earlier ones only occupy nodes."""
     uid = snapshot.jobset.metadata.uid if snapshot.jobset else ""
     labels = [pod.metadata.labels for pod in snapshot.pods]
     own_pods = [

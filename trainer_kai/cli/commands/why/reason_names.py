@@ -11,14 +11,14 @@ __all__ = ["SCHEDULER_REASONS", "ReasonName"]
 
 
 class ReasonName(StrEnum):
-    """The words that `why` has to find by itself."""
+    """The reasons that `why` finds by itself."""
 
-    # Of the scheduler, too.
+    # The scheduler has these as well.
     PODS_MISSING = "PodsMissing"
     QUEUE_MISSING = "QueueMissing"
     WAITING_FOR_STAGE = "WaitingForStage"
     WAITING_FOR_VICTIMS = "WaitingForVictims"
-    # Of nobody else.
+    # Only `why` has these.
     GATED = "Gated"
     GROUP_MISSING = "GroupMissing"
     INCOMPLETE = "Incomplete"

@@ -1,6 +1,6 @@
 """Why a PodGroup waits or its TrainJob is suspended: a reason, and a message with what changes it.
 
-A fact that is known by itself comes before what the scheduler has written, which may be old. Pure.
+A fact that the objects show comes before what the scheduler has written, which may be old. Pure.
 """
 
 from collections import Counter
@@ -48,26 +48,29 @@ __all__ = [
     "why_suspended",
 ]
 
-_LEASE_TOLERANCE: Final = timedelta(
-    minutes=2
-)  # clocks differ, and a leader renews every few seconds
+_LEASE_TOLERANCE: Final = timedelta(minutes=2)  # clocks differ; leaders renew every few seconds
 _MAX_NAMED: Final = 3
 _OUR_REASONS: Final = SCHEDULER_REASONS | {ReasonName.SCHEDULER_PAUSED}
 _RETRIED: Final = ". It goes on when that can be made"
+_RESUMED: Final = "It goes on by itself, unless its user has suspended it, too"
+_FORGED: Final = (
+    f"no PodGroup of it says that it was evicted: its annotation {EVICTED_BY} is not the"
+    " scheduler's, or out of date. It goes on when spec.suspend is false"
+)
 
 
 class WaitingReason(NamedTuple):
-    """Why something waits."""
+    """Why a TrainJob or a PodGroup waits."""
 
     title: str
     message: str
-    since: str = ""  # RFC 3339, where somebody has written it down
+    since: str = ""  # RFC 3339; "" where it is not known
 
 
 def waiting_reason(
     podgroup: PodGroupSnapshot, counts: PodCounts, snapshot: TrainJobSnapshot
 ) -> WaitingReason:
-    """Return the one reason why a unit waits."""
+    """Return the first reason why a PodGroup waits."""
     candidates = (
         _no_pods_reason(podgroup, counts, snapshot),
         _starting(podgroup, counts),
@@ -92,7 +95,7 @@ def waiting_reason(
 def _no_pods_reason(
     podgroup: PodGroupSnapshot, counts: PodCounts, snapshot: TrainJobSnapshot
 ) -> WaitingReason | None:
-    """Say why there are no pods at all."""
+    """Return why a PodGroup has no pods at all; None where it has some."""
     if counts.existing:
         return None
     pending = [*_unmet_dependencies(podgroup.dependencies, snapshot)]
@@ -105,7 +108,7 @@ def _no_pods_reason(
 
 
 def _unmet_dependencies(edges: Iterable[Edge], snapshot: TrainJobSnapshot) -> Iterator[str]:
-    """Yield what others have not reached yet."""
+    """Yield the stage dependencies that are not met."""
     for edge in edges:
         done, needed, what = _progress(edge, snapshot)
         if done < needed:
@@ -113,7 +116,7 @@ def _unmet_dependencies(edges: Iterable[Edge], snapshot: TrainJobSnapshot) -> It
 
 
 def _progress(edge: Edge, snapshot: TrainJobSnapshot) -> tuple[int, int, str]:
-    """Return how many are that far, of how many, as the JobSet says it; else its pods do."""
+    """Return done and needed numbers of a dependency, and what is counted: Jobs or pods."""
     is_complete = edge.status == COMPLETE
     jobset = snapshot.jobset
     if jobset is not None:
@@ -144,7 +147,7 @@ def _pods_missing(
 
 
 def _last_failure(podgroup: PodGroupSnapshot, snapshot: TrainJobSnapshot) -> str:
-    """Return what was said last of pods that could not be made, where that still holds."""
+    """Return the last failure to create pods, where it still applies."""
     pods = [_created_pod(pod) for pod in snapshot.pods]
     events = filter(None, map(read_creation_failure, snapshot.events))
     failures = [
@@ -169,7 +172,7 @@ def _is_of_podgroup(
 def _still_holds(
     failure: PodCreationFailure, pods: list[CreatedPod], snapshot: TrainJobSnapshot
 ) -> bool:
-    if snapshot.jobset is None:  # it may not be read
+    if snapshot.jobset is None:  # the JobSet may not be read
         return is_recent(failure, snapshot.now) and not has_created_since(failure, pods)
     return still_applies(failure, snapshot.jobset, pods, snapshot.now)
 
@@ -181,7 +184,7 @@ def _created_pod(pod: PodSnapshot) -> CreatedPod:
 
 
 def _starting(podgroup: PodGroupSnapshot, counts: PodCounts) -> WaitingReason | None:
-    """Say why pods that have their node do not run yet."""
+    """Return why pods that have a node do not run yet."""
     if not counts.starting or counts.unplaced:
         return None
     pods = [it for it in podgroup.pods if it.spec.node_name and it.status.phase == "Pending"]
@@ -206,7 +209,7 @@ def _container_waiting(pod: PodSnapshot) -> str:
 def _other_scheduler(
     podgroup: PodGroupSnapshot, snapshot: TrainJobSnapshot
 ) -> WaitingReason | None:
-    """Say whose pods they are, if not ours."""
+    """Return that pods wait for another scheduler, if they do."""
     others = [
         pod for pod in _unplaced(podgroup) if pod.spec.scheduler_name != snapshot.scheduler_name
     ]
@@ -231,7 +234,7 @@ def _no_scheduler(
         return None
     last = _scheduler_reason(podgroup)
     if not snapshot.leases and last is not None:
-        return None  # it is installed somewhere else
+        return None  # the scheduler runs in another namespace
     text = _lease_problem(snapshot.leases, snapshot.now)
     if not text:
         return None
@@ -242,7 +245,7 @@ def _no_scheduler(
 
 
 def _lease_problem(leases: Iterable[Lease], now: datetime) -> str:
-    """Say that nobody leads, judging by the Lease of the scheduler; "" where somebody may."""
+    """Return that no scheduler leads, by its Lease; "" where one may."""
     lease = next(iter(leases), None)
     if lease is None:
         return (
@@ -260,7 +263,7 @@ def _lease_problem(leases: Iterable[Lease], now: datetime) -> str:
 
 
 def _scheduler_reason(podgroup: PodGroupSnapshot) -> WaitingReason | None:
-    """Return what a scheduler has written on the group; an external one's as it is."""
+    """Return the reason that a scheduler has written on the PodGroup; a KAI's as it is."""
     conditions = podgroup.api_object.status.scheduling_conditions if podgroup.api_object else ()
     for it in reversed(conditions):
         ours = next(
@@ -275,7 +278,7 @@ def _scheduler_reason(podgroup: PodGroupSnapshot) -> WaitingReason | None:
 def _scheduler_explanation(
     podgroup: PodGroupSnapshot, snapshot: TrainJobSnapshot
 ) -> WaitingReason | None:
-    """Return what was said; why pods are missing a scheduler does not know, unless it is ours."""
+    """Return the scheduler's reason; for missing pods with the failure of their creation."""
     reason = _scheduler_reason(podgroup)
     if reason is None or reason.title != ReasonName.PODS_MISSING:
         return reason
@@ -338,7 +341,7 @@ def _queue_missing(podgroup: PodGroupSnapshot, snapshot: TrainJobSnapshot) -> Wa
 
 
 def _pod_condition_reason(podgroup: PodGroupSnapshot) -> WaitingReason | None:
-    """Return what is written on pods, for whoever may not read groups."""
+    """Return the reason that is written on pods, for users that may not read PodGroups."""
     scheduling_message = next(filter(None, map(_scheduling_message, _unplaced(podgroup))), "")
     title, _, message = scheduling_message.partition(": ")
     if title in SCHEDULER_REASONS:
@@ -347,7 +350,7 @@ def _pod_condition_reason(podgroup: PodGroupSnapshot) -> WaitingReason | None:
 
 
 def _incomplete(podgroup: PodGroupSnapshot, counts: PodCounts) -> WaitingReason | None:
-    """Say that a unit has begun and lost pods: nobody else says so as long as it is patient."""
+    """Return that a PodGroup runs and has lost pods; the scheduler reports it only after its grace."""
     started = counts.running + counts.starting
     if not started or not counts.unplaced:
         return None
@@ -378,22 +381,23 @@ def _unplaced(podgroup: PodGroupSnapshot) -> list[PodSnapshot]:
 
 
 def event_time(event: Event) -> str:
-    """Return when it happened last, to be compared with others."""
+    """Return when an event happened last, as a text that can be compared."""
     times = (event.last_timestamp, event.event_time, event.metadata.creation_timestamp)
     return max(it or "" for it in times)
 
 
 def evicted_at(group: PodGroup) -> str:
-    """Return when a group was evicted last; "" if it was not, or has started since."""
+    """Return when a PodGroup was evicted last; "" if it was not, or has started since."""
     evicted, started = (
         group.metadata.annotations.get(it, "") for it in (LAST_EVICTION, LAST_START)
     )
-    then, since = parse_time(evicted), parse_time(started)
-    return evicted if then and not (since and since > then) else ""
+    evicted_time, started_time = parse_time(evicted), parse_time(started)
+    is_restarted = started_time and evicted_time and started_time > evicted_time
+    return evicted if evicted_time and not is_restarted else ""
 
 
 def parse_time(text: str) -> datetime | None:
-    """Return a time that somebody has written down; None for none."""
+    """Return a time from its text; None for another text."""
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
@@ -414,15 +418,8 @@ def _verb_form(number: int, verb: str) -> str:
     return f"{verb}s" if number == 1 else verb
 
 
-_RESUMED: Final = "It goes on by itself, unless its user has suspended it, too"
-_FORGED: Final = (
-    f"no PodGroup of it says that it was evicted: its annotation {EVICTED_BY} is not the"
-    " scheduler's, or out of date. It goes on when spec.suspend is false"
-)
-
-
 def why_suspended(job: TrainJob, groups: Iterable[PodGroup]) -> str:
-    """Say why a TrainJob is suspended that is; *groups* are its own, perhaps with others."""
+    """Return why a TrainJob is suspended; *groups* include its own PodGroups."""
     kueue = job.metadata.labels.get(KUEUE_QUEUE)
     evicted = next(filter(None, (eviction_reason(job, group) for group in groups)), "")
     if evicted:

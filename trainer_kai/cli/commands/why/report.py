@@ -51,7 +51,7 @@ _WEBHOOK: Final = ".trainer-kai.dev"
 
 
 class WorkloadState(StrEnum):
-    """How far something is."""
+    """The state of a TrainJob or a PodGroup."""
 
     COMPLETE = "complete"
     FAILED = "failed"
@@ -61,7 +61,7 @@ class WorkloadState(StrEnum):
 
 
 class PodGroupExplanation(NamedTuple):
-    """One unit."""
+    """One PodGroup, with its state and why it waits."""
 
     podgroup: PodGroupSnapshot
     state: WorkloadState
@@ -71,28 +71,28 @@ class PodGroupExplanation(NamedTuple):
 
 
 class TrainJobReport(NamedTuple):
-    """All of it."""
+    """The report on a TrainJob or a pod."""
 
     kind: str
     key: Key
     runtime: str
     queue: str
     state: WorkloadState
-    reason: WaitingReason | None  # of the whole
+    reason: WaitingReason | None  # of all PodGroups together
     has_jobset: bool
-    now: datetime  # when it was asked
+    now: datetime  # when the objects were read
     podgroups: tuple[PodGroupExplanation, ...]
     notes: tuple[str, ...]
     unknown: tuple[str, ...]
 
     @property
     def waits(self) -> bool:
-        """Say whether something waits."""
+        """Say whether it waits or is suspended."""
         return self.state in {WorkloadState.WAITS, WorkloadState.SUSPENDED}
 
 
 def trainjob_report(snapshot: TrainJobSnapshot) -> TrainJobReport:
-    """Return what is to be told."""
+    """Return the report on a snapshot."""
     plan = preview_of(snapshot)
     podgroups = podgroup_snapshots(snapshot, plan)
     finished = _finished_state(snapshot)
@@ -133,7 +133,7 @@ def _condition(conditions: Iterable[Condition], name: str) -> Condition | None:
 
 
 def _suspended_reason(snapshot: TrainJobSnapshot) -> WaitingReason | None:
-    """Say who has suspended it."""
+    """Return why the TrainJob or its JobSet is suspended; None if neither is."""
     job, jobset = snapshot.trainjob, snapshot.jobset
     if job is None or not job.spec.suspend:
         if job is not None and jobset is not None and jobset.spec.suspend:
@@ -152,7 +152,7 @@ def _suspended_reason(snapshot: TrainJobSnapshot) -> WaitingReason | None:
 def _common_reason(
     snapshot: TrainJobSnapshot, plan: Preview | None, podgroups: tuple[PodGroupSnapshot, ...]
 ) -> WaitingReason | None:
-    """Say what is in the way of all units."""
+    """Return the reason that holds for all PodGroups."""
     job = snapshot.trainjob
     manager = job.spec.managed_by if job else ""
     if manager not in {"", TRAINJOB_CONTROLLER}:
@@ -197,7 +197,7 @@ def _podgroup_explanation(
         if reason is not None and reason.title in SCHEDULER_REASONS - {
             ReasonName.WAITING_FOR_VICTIMS
         }:
-            # A promise that was taken back stays on the pod until it gets another one.
+            # A nomination that was withdrawn stays on the pod until it gets another one.
             counts = counts._replace(waiting=counts.waiting + counts.promised, promised=0)
         return PodGroupExplanation(podgroup, WorkloadState.WAITS, counts, reason)
     return PodGroupExplanation(
@@ -206,7 +206,7 @@ def _podgroup_explanation(
 
 
 def _running_note(podgroup: PodGroupSnapshot, more: int) -> str:
-    """Say what a unit that runs may still get."""
+    """Return which pods a running PodGroup may still get."""
     notes = []
     if podgroup.expected_jobs:
         is_reserved = (
@@ -260,7 +260,7 @@ def _notes(snapshot: TrainJobSnapshot) -> Iterable[str]:
 
 
 def evicted_podgroups(explanations: Iterable[PodGroupExplanation]) -> Iterator[PodGroup]:
-    """Yield the groups that wait since they were evicted."""
+    """Yield the PodGroups that wait since they were evicted."""
     groups = (it.podgroup.api_object for it in explanations if it.state == WorkloadState.WAITS)
     yield from (group for group in groups if group is not None and evicted_at(group))
 
@@ -268,7 +268,7 @@ def evicted_podgroups(explanations: Iterable[PodGroupExplanation]) -> Iterator[P
 def _eviction_notes(
     snapshot: TrainJobSnapshot, explanations: Iterable[PodGroupExplanation]
 ) -> Iterator[str]:
-    """Say when what waits was evicted, and why as far as that is known still."""
+    """Yield when PodGroups that wait were evicted, and why if the event still exists."""
     since = max(map(evicted_at, evicted_podgroups(explanations)), default="")
     if since:
         last = max(snapshot.evictions, key=event_time, default=None)
@@ -276,7 +276,7 @@ def _eviction_notes(
 
 
 def _queue_change_notes(snapshot: TrainJobSnapshot) -> Iterable[str]:
-    """Say that the label of a TrainJob names another queue than that of its groups, by now."""
+    """Yield a note if the label of a TrainJob names another queue than its PodGroups have."""
     job, jobset = snapshot.trainjob, snapshot.jobset
     label = job.metadata.labels.get(QUEUE, "") if job else ""
     own_groups = [
@@ -291,5 +291,5 @@ def _queue_change_notes(snapshot: TrainJobSnapshot) -> Iterable[str]:
 
 
 def _unreadable_kinds(snapshot: TrainJobSnapshot) -> AbstractSet[str]:
-    """Return what may not be read and would say more: groups say all that a JobSet does."""
+    """Return the unreadable kinds that matter: PodGroups say all that a JobSet does."""
     return snapshot.unknown - {JOBSETS.plural} if snapshot.podgroups else snapshot.unknown

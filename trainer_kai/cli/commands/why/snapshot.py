@@ -38,19 +38,19 @@ class ContainerWaiting(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ContainerState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """How a container is; of other states nothing is read."""
+    """The state of a container; only `waiting` is read."""
 
     waiting: ContainerWaiting | None = None
 
 
 class ContainerStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What has become of a container."""
+    """The status of a container."""
 
     state: ContainerState = ContainerState()
 
 
 class PodSnapshotSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """Whom a pod asks for a node, and which it has."""
+    """The scheduler, the gates and the node of a pod."""
 
     node_name: str = ""
     scheduler_name: str = ""
@@ -58,7 +58,7 @@ class PodSnapshotSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True,
 
 
 class PodSnapshotStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """What has become of a pod."""
+    """The status of a pod."""
 
     phase: str = ""
     conditions: tuple[Condition, ...] = ()
@@ -68,7 +68,7 @@ class PodSnapshotStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=Tru
 
 
 class PodSnapshot(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A pod."""
+    """A pod with the fields that the report needs."""
 
     metadata: Meta
     spec: PodSnapshotSpec = PodSnapshotSpec()
@@ -81,9 +81,9 @@ POD_SNAPSHOTS: Final = Resource(
 
 
 class TrainJobSnapshot(NamedTuple):
-    """All of it. What is asked for only where it matters may be missing without being unknown."""
+    """The objects of one TrainJob; events, queues and leases are only read where they matter."""
 
-    kind: str  # what is asked about: a TrainJob, or what has none above it
+    kind: str  # TrainJob; JobSet or Pod without a TrainJob
     key: Key
     now: datetime
     scheduler_name: str
@@ -91,8 +91,8 @@ class TrainJobSnapshot(NamedTuple):
     jobset: JobSet | None = None
     podgroups: tuple[PodGroup, ...] = ()
     pods: tuple[PodSnapshot, ...] = ()
-    events: tuple[Event, ...] = ()  # of what could not be made
-    evictions: tuple[Event, ...] = ()  # of groups that wait since they were evicted
-    queues: Mapping[str, bool] = {}  # whether there is one of that name
-    leases: tuple[Lease, ...] | None = None  # that of our scheduler; None where nobody has looked
+    events: tuple[Event, ...] = ()  # failures to create a JobSet or pods
+    evictions: tuple[Event, ...] = ()  # events of PodGroups that wait since they were evicted
+    queues: Mapping[str, bool] = {}  # whether a queue of that name exists
+    leases: tuple[Lease, ...] | None = None  # that of our scheduler; None where it was not read
     unknown: frozenset[str] = frozenset()  # kinds, in the plural, that may not be read

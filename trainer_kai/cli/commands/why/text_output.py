@@ -27,7 +27,7 @@ _VERBS: Final = {
 
 
 def as_text(report: TrainJobReport, width: int) -> str:
-    """Return a headline, the way down, and the units, each with its reason below it."""
+    """Return the state, the numbers of objects, and the PodGroups with their reasons."""
     head = [f"{report.kind} {report.key}", report.state.value]
     if report.runtime:
         head.append(f"runtime {report.runtime}")
@@ -45,7 +45,7 @@ def as_text(report: TrainJobReport, width: int) -> str:
 
 
 def _summary_line(report: TrainJobReport) -> str:
-    """Return how far it came: from the object down to its pods."""
+    """Return the objects from the TrainJob down to its pods, with their numbers."""
     steps = [report.kind] if report.kind != "TrainJob" else ["TrainJob", "JobSet"]
     number = len(report.podgroups)
     steps.append(f"{number} unit{'s' * (number != 1)}")
@@ -91,14 +91,14 @@ def _reason_text(reason: WaitingReason, now: datetime) -> str:
 
 
 def _age_text(now: datetime, since: datetime) -> str:
-    """Return how long that is; clocks differ, so it may be a little less than nothing."""
+    """Return a duration; clocks differ, so it may be slightly negative."""
     seconds = max(int((now - since).total_seconds()), 0)
     length, suffix = next((it for it in _TIME_UNITS if seconds >= it[0]), _TIME_UNITS[-1])
     return f"{seconds // length}{suffix}"
 
 
 def as_json(report: TrainJobReport) -> dict[str, Any]:
-    """Return plain values."""
+    """Return the JSON document of a report."""
     return {
         "schema": _SCHEMA,
         "kind": report.kind,
