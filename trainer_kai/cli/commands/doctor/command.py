@@ -1,6 +1,6 @@
 """`trainer-kai doctor`: whether an installation can work, and what would be right where it cannot.
 
-It reads with the rights of the user, and what it makes are dry runs: nothing is stored.
+It reads with the rights of the user, and creates objects as dry runs only: nothing is stored.
 """
 
 import argparse
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["add_doctor"]
 
 _NAMESPACE: Final = "trainer-kai"
-_TIMEOUT_S: Final = 15.0  # three webhooks of others may take 5 s each
+_TIMEOUT_S: Final = 15.0  # three webhooks of other products may take 5 s each
 
 
 def add_doctor(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

@@ -1,4 +1,4 @@
-"""The settings that a Deployment gives its process, as far as they can be read from it."""
+"""The settings that a Deployment gives its process, as far as its fields show them."""
 
 from collections.abc import Mapping
 from itertools import zip_longest
@@ -21,7 +21,7 @@ __all__ = [
     "webhook_setting",
 ]
 
-UNKNOWN_VALUE: Final = "?"  # the value stands in another object
+UNKNOWN_VALUE: Final = "?"  # the value is in another object
 _PREFIX: Final = "TRAINER_KAI_"
 _WEBHOOK: Final = "trainer-kai-webhook"
 _SCHEDULER: Final = "trainer-kai-scheduler"
@@ -33,44 +33,44 @@ def containers_of(deployment: Obj) -> list[Obj]:
 
 
 def settings_of(deployment: Obj) -> Mapping[str, str]:
-    """Return settings by the names of their variables; flags outrank variables."""
-    found: dict[str, str] = {}
+    """Return settings by the names of their variables; flags win over variables."""
+    settings: dict[str, str] = {}
     for container in containers_of(deployment)[:1]:
         for variable in container.get("env") or ():
             name = str(variable.get("name"))
             if name.startswith(_PREFIX):
                 value = UNKNOWN_VALUE if "valueFrom" in variable else variable.get("value") or ""
-                found[name.removeprefix(_PREFIX)] = value
+                settings[name.removeprefix(_PREFIX)] = value
         words = [*(container.get("command") or ()), *(container.get("args") or ())]
         for word, following in zip_longest(words, words[1:], fillvalue=""):
             name, equals, value = word.partition("=")
             if name.startswith("--"):
                 setting = name.removeprefix("--").replace("-", "_").upper()
-                found[setting] = value if equals else following
-    return found
+                settings[setting] = value if equals else following
+    return settings
 
 
 def webhook_setting(facts: InstallationFacts, setting: str, default: str) -> str:
-    """Return what the webhook is told; ELSEWHERE where no Deployment shows it.
+    """Return a setting of the webhook; `UNKNOWN_VALUE` where no Deployment shows it.
 
-    A Deployment of all processes in one says of the webhook's own settings whose they are.
+    In a Deployment of all processes the webhook's own settings have the prefix WEBHOOK_.
     """
-    found = () if isinstance(facts.deployments, Unread) else facts.deployments
-    for deployment in found:
+    deployments = () if isinstance(facts.deployments, Unread) else facts.deployments
+    for deployment in deployments:
         settings, own_name = settings_of(deployment), f"WEBHOOK_{setting}"
         is_ours = name_of(deployment) in facts.manifests.deployments
         for name in (own_name, setting) if is_ours else (own_name,):
             if name in settings:
                 return settings[name]
-    is_visible = any(name_of(it) == _WEBHOOK and not _has_hidden_settings(it) for it in found)
+    is_visible = any(name_of(it) == _WEBHOOK and not _has_hidden_settings(it) for it in deployments)
     return default if is_visible else UNKNOWN_VALUE
 
 
 def other_scheduler_objects(facts: InstallationFacts) -> DuplicateSchedulerObjects:
-    """Return where our scheduler looks for others of its name; by default where it is not shown."""
-    found = () if isinstance(facts.deployments, Unread) else facts.deployments
+    """Return the objects by which our scheduler finds others of its name, by its settings."""
+    deployments = () if isinstance(facts.deployments, Unread) else facts.deployments
     values = {"KAI_NAMESPACES": SCHEDULER_NAME, "KAI_SHARDS": "default"}  # as the settings have it
-    for deployment in found:
+    for deployment in deployments:
         is_ours = name_of(deployment) == _SCHEDULER
         for name, value in settings_of(deployment).items():
             setting = name if is_ours else name.removeprefix("SCHEDULER_")
@@ -85,6 +85,6 @@ def other_scheduler_objects(facts: InstallationFacts) -> DuplicateSchedulerObjec
 
 
 def _has_hidden_settings(deployment: Obj) -> bool:
-    """Say whether there are settings that stand in other objects or in a file."""
+    """Say whether settings are in other objects or in a file."""
     has_more = any("envFrom" in it for it in containers_of(deployment)[:1])
     return has_more or "CONFIG" in settings_of(deployment)

@@ -23,7 +23,7 @@ _UNTRUSTED: Final = re.compile(r"(?:tls|x509): .*", re.DOTALL)
 
 
 class RefusedBy(Enum):
-    """Who it was."""
+    """What refused a dry run."""
 
     OURS = "our webhook"
     OUR_POLICY = "our policy"
@@ -35,7 +35,7 @@ class RefusedBy(Enum):
 
 
 class DryRunRefusal(NamedTuple):
-    """Who refused, by the name of his webhook or of our policy, and his words."""
+    """What refused a dry run, the name of the webhook or policy, and its message."""
 
     by: RefusedBy
     name: str
@@ -44,14 +44,14 @@ class DryRunRefusal(NamedTuple):
     @property
     def trust_error(self) -> str:
         """Return why the API server does not trust our webhook, or "" where it does."""
-        found = _UNTRUSTED.search(self.message) if self.by is RefusedBy.OUR_OUTAGE else None
-        return found.group() if found else ""
+        match = _UNTRUSTED.search(self.message) if self.by is RefusedBy.OUR_OUTAGE else None
+        return match.group() if match else ""
 
 
 def parse_refusal(
     refusal: ErrorDetails, our_webhooks: frozenset[str], policies: frozenset[str] = frozenset()
 ) -> DryRunRefusal:
-    """Tell our own refusal from that of others, by the names of our webhooks and policies."""
+    """Return what refused a dry run; our webhooks and policies are known by their names."""
     text = " ".join(refusal.message.split())
     denied, failed = _DENIED.search(text), _FAILED.search(text)
     if failed:

@@ -34,7 +34,7 @@ NOT_ASKED: Final = Unread("it was not asked for")
 
 
 class Installation(NamedTuple):
-    """What whoever asks says of the installation."""
+    """What the options say of the installation."""
 
     namespace: str
     scheduler_name: str
@@ -42,7 +42,7 @@ class Installation(NamedTuple):
 
 
 class DryRun(NamedTuple):
-    """What became of a dry run: the object as it would be, or a refusal."""
+    """The result of a dry run: the object as it would be stored, or a refusal."""
 
     sent: Obj
     got: Obj | None
@@ -50,7 +50,7 @@ class DryRun(NamedTuple):
 
     @property
     def namespace(self) -> str:
-        """Return where it was tried."""
+        """Return the namespace of the object."""
         return str(nested_field(self.sent, "metadata", "namespace") or "")
 
 
@@ -62,52 +62,46 @@ class PodGroupQueue(NamedTuple):
 
 
 class InstallationFacts(NamedTuple):
-    """All of it."""
+    """All facts of an installation."""
 
     installation: Installation
     manifests: ExpectedManifests
-    now: datetime  # by our own clock
+    now: datetime  # by the clock of this machine
     version: Fact[Obj] = NOT_ASKED
     definitions: Mapping[str, Fact[Obj | None]] = {}
     configurations: Fact[Sequence[Obj]] = NOT_ASKED  # of both kinds, as they are listed
     policies: Fact[Sequence[Obj]] = NOT_ASKED  # MutatingAdmissionPolicies
-    validating_policies: Fact[Sequence[Obj]] = (
-        NOT_ASKED  # ValidatingAdmissionPolicies and their bindings
-    )
+    validating_policies: Fact[Sequence[Obj]] = NOT_ASKED  # with their bindings
     secret: Fact[Obj | None] = NOT_ASKED
-    runtimes_with_queue_field: Fact[Sequence[str]] = (
-        NOT_ASKED  # that were written with the queue as a field
-    )
+    runtimes_with_queue_field: Fact[Sequence[str]] = NOT_ASKED  # by their managedFields
     namespaces: Fact[Sequence[Meta]] = NOT_ASKED
     jobset: Fact[DryRun] = NOT_ASKED
     gang_pod: Fact[DryRun] = NOT_ASKED
     foreign_pod: Fact[DryRun] = NOT_ASKED
-    trainjob: Fact[DryRun] = NOT_ASKED  # one that is to be refused
-    accounts: Mapping[str, Fact[bool]] = {}  # whether there is such a ServiceAccount
-    denied_permissions: Mapping[str, Fact[Sequence[Permission]]] = {}  # what it may not, by account
+    trainjob: Fact[DryRun] = NOT_ASKED  # an invalid one
+    accounts: Mapping[str, Fact[bool]] = {}  # whether the ServiceAccount exists
+    denied_permissions: Mapping[str, Fact[Sequence[Permission]]] = {}  # what an account lacks
     deployments: Fact[Sequence[Obj]] = NOT_ASKED
     leases: Fact[Sequence[Lease]] = NOT_ASKED
-    other_scheduler_leases: Fact[Sequence[Lease]] = (
-        NOT_ASKED  # of other schedulers of our name, where they may be
-    )
-    other_scheduler_deployments: Fact[Sequence[Deployment]] = NOT_ASKED  # the same, as Deployments
-    renewed: frozenset[str] = frozenset()  # uids of Leases that changed while we looked
-    skew_s: Fact[float] = NOT_ASKED  # how far the API server's clock is ahead of ours
+    other_scheduler_leases: Fact[Sequence[Lease]] = NOT_ASKED  # of schedulers with our name
+    other_scheduler_deployments: Fact[Sequence[Deployment]] = NOT_ASKED
+    renewed: frozenset[str] = frozenset()  # uids of Leases that were renewed between two reads
+    skew_s: Fact[float] = NOT_ASKED  # how far the API server's clock is ahead of this machine's
     queues: Fact[Sequence[Queue]] = NOT_ASKED
     podgroup_queues: Fact[Sequence[PodGroupQueue]] = NOT_ASKED
     priority_classes: Fact[Sequence[str]] = NOT_ASKED
-    gpu_nodes: Fact[tuple[int, int]] = NOT_ASKED  # those that have GPUs, and all
+    gpu_nodes: Fact[tuple[int, int]] = NOT_ASKED  # nodes that have GPUs, and all nodes
     kueue_trainjobs: Fact[Sequence[str]] = NOT_ASKED  # TrainJobs that name a queue of Kueue
 
     @property
     def server_now(self) -> datetime:
-        """Return what the API server's clock says, or ours where that did not show."""
+        """Return the time by the API server's clock, or by ours where that is not known."""
         skew_s = 0.0 if isinstance(self.skew_s, Unread) else self.skew_s
         return self.now + timedelta(seconds=skew_s)
 
 
 def nested_field(obj: Any, *steps: str) -> Any:
-    """Return what lies inside an object; None where it is not."""
+    """Return a field inside an object; None where it is missing."""
     for step in steps:
         if not isinstance(obj, Mapping):
             return None
@@ -122,8 +116,8 @@ def name_of(obj: Obj) -> str:
 
 def labels_of(obj: Obj, kind: str = "labels") -> Mapping[str, str]:
     """Return labels or annotations."""
-    found = nested_field(obj, "metadata", kind)
-    return found if isinstance(found, Mapping) else {}
+    labels = nested_field(obj, "metadata", kind)
+    return labels if isinstance(labels, Mapping) else {}
 
 
 def listed(names: Iterable[str], limit: int = 4) -> str:

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class CheckState(Enum):
-    """How it is, the worst last."""
+    """The state of a finding, the worst last."""
 
     OK = "ok"
     UNKNOWN = "unknown"
@@ -31,7 +31,7 @@ class CheckState(Enum):
 
 
 class CheckFinding(NamedTuple):
-    """What one check found: what is, and what would be right where it is not."""
+    """What one check observed, and the remedy if something is wrong."""
 
     check: str
     state: CheckState
@@ -40,7 +40,7 @@ class CheckFinding(NamedTuple):
 
 
 class Unread(NamedTuple):
-    """What nobody could read, and why."""
+    """A fact that could not be read, and why."""
 
     reason: str
 
@@ -49,11 +49,11 @@ Fact: TypeAlias = T | Unread
 
 
 class CannotTell(TrainerKaiError):
-    """A check needs what could not be read."""
+    """A check needs a fact that could not be read."""
 
 
 def require(fact: Fact[T]) -> T:
-    """Return a fact; where it could not be read, the check that asks for it cannot tell."""
+    """Return a fact; raise `CannotTell` if it could not be read."""
     if isinstance(fact, Unread):
         raise CannotTell(fact.reason)
     return fact
@@ -65,7 +65,7 @@ def ok(check: str, observed: str) -> CheckFinding:
 
 
 def warning(check: str, observed: str, remedy: str) -> CheckFinding:
-    """Say that something works, and may not be what was meant."""
+    """Say that something works, but may not be intended."""
     return CheckFinding(check, CheckState.WARNING, observed, remedy)
 
 

@@ -15,7 +15,7 @@ _REMEDY: Final = "right: "
 
 
 def as_text(findings: Sequence[CheckFinding], width: int) -> str:
-    """Return a line for each finding, what would be right below, and the sum of it."""
+    """Return a line for each finding with its remedy below, and their number by state."""
     states = max(len(it.state.value) for it in findings)
     checks = max(len(it.check) for it in findings)
     lines: list[str] = []
@@ -28,7 +28,7 @@ def as_text(findings: Sequence[CheckFinding], width: int) -> str:
 
 
 def as_json(findings: Sequence[CheckFinding]) -> dict[str, Any]:
-    """Return plain values; nothing that would be right is null."""
+    """Return the JSON document; no remedy is null."""
     return {
         "schema": _SCHEMA,
         "counts": {state.value: _count(findings, state) for state in CheckState},
@@ -45,7 +45,7 @@ def as_json(findings: Sequence[CheckFinding]) -> dict[str, Any]:
 
 
 def exit_code(findings: Sequence[CheckFinding]) -> int:
-    """Return 1 if anything does not work, 2 if nobody can say whether TrainJobs are injected."""
+    """Return 1 for a fault, 2 if it is unknown whether TrainJobs are injected, else 0."""
     if any(it.state is CheckState.FAULT for it in findings):
         return 1
     return (

@@ -1,4 +1,4 @@
-"""`trainer-kai run`: be one of our processes, or all of them in one for a small cluster."""
+"""`trainer-kai run`: run one of our processes, or all of them in one for a small cluster."""
 
 import argparse
 from typing import Final
@@ -23,6 +23,6 @@ def add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
 
 
 def _run(args: argparse.Namespace) -> int:
-    from trainer_kai.cli.commands.run.processes import run_named_process  # noqa: PLC0415 - no other command needs all that
+    from trainer_kai.cli.commands.run.processes import run_named_process  # noqa: PLC0415 - no other command needs all processes
 
     return run_named_process(args.process, args.settings)

@@ -1,8 +1,7 @@
 """Our processes, and all of them in one.
 
-Flags and variables are those of `python -m webhook` and so on. In one process each has its own
-settings behind its name; they share a client, a health server and their end: if one of them fails,
-so do the others.
+Flags and variables are those of `python -m webhook` and so on. In one process the settings of each
+have its name as prefix; they share a client and a health server, and if one fails, all end.
 """
 
 from collections.abc import Sequence
@@ -23,7 +22,7 @@ __all__ = ["run_named_process"]
 
 
 def run_named_process(process: str, argv: Sequence[str]) -> int:
-    """Be a process until it is told to stop; return its exit code."""
+    """Run a process until it is stopped; return its exit code."""
     match process:
         case "webhook":
             return run_process("webhook", WebhookSettings, webhook, argv)
@@ -35,11 +34,11 @@ def run_named_process(process: str, argv: Sequence[str]) -> int:
             return run_process("trainer_kai", AllSettings, _run_all, argv)
 
 
-async def _run_all(run: Runner, basis: ProcessContext, settings: AllSettings) -> None:
+async def _run_all(run: Runner, process: ProcessContext, settings: AllSettings) -> None:
     """Start the services of all three; the webhook last, for it waits for its certificate."""
 
     def part(name: str) -> ProcessContext:
-        return basis._replace(health=basis.health.part(name), log=basis.log.bind(part=name))
+        return process._replace(health=process.health.part(name), log=process.log.bind(part=name))
 
     grouping = settings.settings_for(PodgrouperSettings, settings.podgrouper)
     await podgrouper(run, part("podgrouper"), grouping)

@@ -249,7 +249,7 @@ class _Simulation:
     def _end_of_cycle(
         self, encoded: EncodedSnapshot, core_plan: Plan, nominated: Mapping[Key, str]
     ) -> tuple[EncodedSnapshot, EndState]:
-        """Return the state with all decisions applied and none finished; only after the last cycle."""
+        """Return the state with all decisions applied; it is only built in the last cycle."""
         self._warnings = tuple(it.text for it in encoded.warnings)
         if len(self._cycles) < self._options.cycles:
             return encoded, EndState((), ())

@@ -350,7 +350,7 @@ def _pod_condition_reason(podgroup: PodGroupSnapshot) -> WaitingReason | None:
 
 
 def _incomplete(podgroup: PodGroupSnapshot, counts: PodCounts) -> WaitingReason | None:
-    """Return that a PodGroup runs and has lost pods; the scheduler reports it only after its grace."""
+    """Return that a running PodGroup has lost pods; the scheduler reports it after its grace."""
     started = counts.running + counts.starting
     if not started or not counts.unplaced:
         return None

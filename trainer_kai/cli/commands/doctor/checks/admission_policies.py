@@ -33,7 +33,7 @@ _NARROWING_FIELDS: Final = frozenset(
 
 
 def check_policies(facts: InstallationFacts) -> Iterator[CheckFinding]:
-    """Say whether each policy is there, bound, and as the manifests say."""
+    """Say whether each policy exists, is bound, and is as in the manifests."""
     found, wanted = require(facts.validating_policies), facts.manifests.policies
     pairs = [(it, _find(found, _POLICY, it), _find(found, _BINDING, it)) for it in wanted]
     if has_policy_only(facts) and not any(policy for _, policy, _ in pairs):
@@ -80,7 +80,7 @@ def _differences(wanted: ExpectedPolicy, policy: Obj | None, binding: Obj | None
 
 
 def _account_differences(wanted: ExpectedPolicy, policy: Obj | None) -> Iterator[str]:
-    """Say which accounts a policy names, where they are not those of our processes."""
+    """Yield which accounts a policy names, if they are not those of our processes."""
     named, expected_accounts = (
         frozenset(_ACCOUNT_PATTERN.findall(str(it)))
         for it in (nested_field(policy, "spec"), wanted.spec)

@@ -45,7 +45,7 @@ __all__ = ["CHECKS", "run_checks"]
 
 Check: TypeAlias = Callable[[InstallationFacts], Iterable[CheckFinding]]
 
-# What it is called where it cannot tell.
+# By the name of the finding where a check cannot tell.
 CHECKS: Final[Mapping[str, Check]] = {
     "API server": check_server,
     "JobSet": check_jobset_kind,
@@ -81,7 +81,7 @@ CHECKS: Final[Mapping[str, Check]] = {
 def run_checks(
     facts: InstallationFacts, checks: Mapping[str, Check] = CHECKS
 ) -> list[CheckFinding]:
-    """Return what every check says; one that cannot tell keeps no other from it."""
+    """Return the findings of all checks; one that cannot tell does not stop the others."""
     findings: list[CheckFinding] = []
     for name, check in checks.items():
         try:

@@ -1,4 +1,4 @@
-"""What the API server has: its version, and the kinds that a TrainJob takes to become pods."""
+"""The API server: its version, and the kinds that a TrainJob needs to become pods."""
 
 import re
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ __all__ = [
     "check_trainer_kinds",
 ]
 
-_MIN_MINOR: Final = 30  # of Kubernetes 1: match conditions are taken for granted from there on
+_MIN_MINOR: Final = 30  # of Kubernetes 1: match conditions are enabled from there on
 JOBSET_DEFINITIONS: Final = {str(JOBSETS): JOBSETS.version}
 TRAINER_DEFINITIONS: Final = {str(it): it.version for it in (TRAINJOBS, RUNTIMES, CLUSTER_RUNTIMES)}
 _FIELD: Final = "manifests/components/runtime-queue-field"
@@ -75,7 +75,7 @@ def _served_finding(
 
 
 def check_definitions(facts: InstallationFacts) -> Iterator[CheckFinding]:
-    """Say of each definition of KAI's whether it is there and keeps what we write."""
+    """Say of each definition of KAI whether it exists and keeps the fields that we write."""
     for wanted in facts.manifests.definitions:
         plural, _, _ = wanted.name.partition(".")
         check = f"kind {plural}"
@@ -110,7 +110,7 @@ def _definition_finding(
 
 
 def check_runtime_field(facts: InstallationFacts) -> Iterator[CheckFinding]:
-    """Say whether the queue can be a field of a runtime, and whether that was so once."""
+    """Say whether the queue can be a field of a runtime, and whether it could be before."""
     check, wanted = "queue of a runtime", facts.manifests.runtime_field
     names = facts.manifests.runtime_definitions
     crds = {name: require(facts.definitions[name]) for name in names}
@@ -137,9 +137,9 @@ def check_runtime_field(facts: InstallationFacts) -> Iterator[CheckFinding]:
 
 def _serves(crd: Obj | None, version: str) -> bool:
     conditions = nested_field(crd, "status", "conditions") or ()
-    served = {it.get("type") for it in conditions if it.get("status") == "True"}
+    true_conditions = {it.get("type") for it in conditions if it.get("status") == "True"}
     found = _version(crd, version)
-    return found is not None and bool(found.get("served")) and "Established" in served
+    return found is not None and bool(found.get("served")) and "Established" in true_conditions
 
 
 def _version(crd: Obj | None, name: str) -> Obj | None:

@@ -1,8 +1,8 @@
 """Whether the API server trusts the webhook's certificate: authorities, names, dates.
 
 A dry run outranks what is read: a certificate that is kept elsewhere is no fault where the webhook
-answers. The setting says which process makes certificates, and the Secret only where the setting is
-not visible: a Secret may be left over.
+answers. The setting says how certificates are made, and the Secret only where the setting is not
+visible: a Secret may be left over.
 """
 
 import base64
@@ -51,14 +51,14 @@ __all__ = [
 _CA_KEY: Final = "ca.key"  # only where the webhook makes certificates itself
 _SELF_MANAGED: Final = "self-managed"
 _FILES: Final = "files"
-_RENEWAL_PART: Final = 20  # a certificate with less than this part of its life left was forgotten
+_RENEWAL_PART: Final = 20  # the last part of a lifetime, when renewal is overdue
 _RESTART: Final = "a webhook that makes a new one: look into its log, or start it anew"
 _RENEW: Final = "a new one, from whoever makes your certificates"
 _SET_CA_BUNDLE: Final = "the authority of the certificate that the webhook shows, in every caBundle"
 
 
 class _ServedCertificate(NamedTuple):
-    """What the Secret holds."""
+    """The certificate chain in the Secret."""
 
     chain: tuple[x509.Certificate, ...]
     is_self_managed: bool
@@ -90,7 +90,7 @@ def check_trust(facts: InstallationFacts) -> Iterator[CheckFinding]:
 
 
 def _authority_finding(facts: InstallationFacts, hooks: Sequence[Obj]) -> CheckFinding:
-    """Judge the authorities by the certificate in the Secret."""
+    """Compare the authorities with the certificate in the Secret."""
     check, served, name = "authority", _served_certificate(facts), _secret_key(facts)
     if served is None and not webhook_answered(facts):
         raise CannotTell(f"{_missing_text(facts)}, and no dry run was answered")
@@ -108,7 +108,7 @@ def _authority_finding(facts: InstallationFacts, hooks: Sequence[Obj]) -> CheckF
 
 
 def check_certificate(facts: InstallationFacts) -> Iterator[CheckFinding]:
-    """Say how long the certificate is good for, and for which names."""
+    """Say until when the certificate is valid, and for which names."""
     check = "certificate"
     if has_policy_only(facts):
         yield ok(check, "not needed: no webhook of ours is called")
@@ -155,7 +155,7 @@ def _validity_finding(facts: InstallationFacts, served: _ServedCertificate) -> C
 
 
 def is_external_certificate(facts: InstallationFacts) -> bool:
-    """Say whether the webhook is given its certificate, and needs no right to write one."""
+    """Say whether the webhook gets its certificate from elsewhere, and writes none."""
     source = _certificate_source(facts)
     if source:
         return source != _SELF_MANAGED
@@ -167,18 +167,18 @@ def is_external_certificate(facts: InstallationFacts) -> bool:
 
 
 def certificate_in_files(facts: InstallationFacts) -> bool:
-    """Say whether the webhook reads files, and whatever is in a Secret is left over."""
+    """Say whether the webhook reads files; a Secret is then left over."""
     return _certificate_source(facts) == _FILES
 
 
 def secret_name(facts: InstallationFacts) -> str:
-    """Return in which Secret the webhook looks."""
+    """Return the name of the Secret that the webhook reads."""
     default = "trainer-kai-webhook-tls"
     return _webhook_value(facts, "TLS_SECRET_NAME", default) or default
 
 
 def _certificate_source(facts: InstallationFacts) -> str:
-    """Return who makes the certificate, as the webhook is told; "" where that does not show."""
+    """Return the setting tls.source of the webhook; "" where it is not known."""
     return _webhook_value(facts, "TLS_SOURCE", _SELF_MANAGED)
 
 
@@ -188,7 +188,7 @@ def _webhook_value(facts: InstallationFacts, setting: str, default: str) -> str:
 
 
 def _trust_error(facts: InstallationFacts) -> str:
-    """Return why the API server did not trust us in a dry run."""
+    """Return why the API server did not trust the webhook in a dry run; "" where it did."""
     for dry_run in (facts.jobset, facts.gang_pod):
         refused = None if isinstance(dry_run, Unread) else refused_by(facts, dry_run)
         if refused is not None and refused.trust_error:
@@ -221,7 +221,7 @@ def _served_certificate(facts: InstallationFacts) -> _ServedCertificate | None:
 
 
 def _may_be_self_managed(facts: InstallationFacts) -> bool:
-    """Say whether the webhook takes a Secret for one that it wrote itself."""
+    """Say whether the webhook takes the Secret for one that it wrote itself."""
     found = require(facts.secret) or {}
     notes = labels_of(found, "annotations")
     is_issued = any(it.startswith(CERT_MANAGER_PREFIX) for it in notes)
@@ -229,13 +229,13 @@ def _may_be_self_managed(facts: InstallationFacts) -> bool:
 
 
 def _untrusting_webhooks(hooks: Sequence[Obj], served: _ServedCertificate) -> list[str]:
-    """Return the webhooks whose authorities have not signed what the Secret holds."""
+    """Return the webhooks whose authorities have not signed the certificate in the Secret."""
     configured = [it for it in hooks if nested_field(it, "clientConfig", "caBundle")]
     return [it["name"] for it in configured if not _trusts(it, served)]
 
 
 def _is_left_over(facts: InstallationFacts, served: _ServedCertificate) -> bool:
-    """Say whether every webhook is told of another authority: whoever answers shows that one's."""
+    """Say whether no webhook trusts the Secret: its certificate is then not in use."""
     if isinstance(facts.configurations, Unread):
         return False
     hooks = [hook for _, hook in installed_webhooks(facts)]
@@ -277,12 +277,12 @@ def _is_signed_by(certificate: x509.Certificate, authority: x509.Certificate) ->
 def _certificates_to_check(
     facts: InstallationFacts, served: _ServedCertificate
 ) -> Sequence[x509.Certificate]:
-    """Return the certificate, and the authorities that speak for it."""
+    """Return the certificate, and the newest authority that signed it."""
     bundles = [] if isinstance(facts.configurations, Unread) else installed_webhooks(facts)
     authorities = {
         it for _, hook in bundles for it in _ca_bundle(hook) if _is_signed_by(served.leaf, it)
     }
-    # of two authorities of one key the newer one counts: the older is on its way out
+    # of two authorities with one key the newer one counts: the older one is being replaced
     newest = sorted(authorities, key=lambda it: it.not_valid_after_utc)[-1:]
     return served.leaf, *newest
 

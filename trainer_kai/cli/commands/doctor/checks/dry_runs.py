@@ -54,7 +54,7 @@ __all__ = [
 ]
 
 MODE_POLICY: Final = "policy"
-TRAINJOB_CHECK: Final = "a TrainJob"  # the check that all the others are for
+TRAINJOB_CHECK: Final = "a TrainJob"  # the main check
 _MUTATE: Final = "/mutate/"
 _OUR_PREFIXES: Final = (KAI_PREFIX, OURS, POD_GROUP)
 _CHECK_POLICY: Final = (
@@ -98,7 +98,7 @@ def check_jobset(facts: InstallationFacts) -> Iterator[CheckFinding]:
 
 
 def _policy_finding(facts: InstallationFacts, dry_run: DryRun, name: str) -> CheckFinding:
-    """Judge a JobSet that only gets its scheduler: groups and queues are KAI's to find."""
+    """Check a JobSet that only gets its scheduler name: KAI finds its PodGroups and queue."""
     check, wanted = TRAINJOB_CHECK, facts.installation.scheduler_name
     if name == wanted:
         return ok(check, f"dry in {dry_run.namespace}: scheduler {name}")
@@ -109,7 +109,7 @@ def _policy_finding(facts: InstallationFacts, dry_run: DryRun, name: str) -> Che
 
 
 def check_gang_pod(facts: InstallationFacts) -> Iterator[CheckFinding]:
-    """Say whether a pod of a gang is put into its group."""
+    """Say whether a pod of a TrainJob is put into its PodGroup."""
     check = "a pod of a gang"
     if has_policy_only(facts):
         yield ok(check, "left to the KAI that is there")
@@ -128,7 +128,7 @@ def check_gang_pod(facts: InstallationFacts) -> Iterator[CheckFinding]:
 
 
 def check_foreign_pod(facts: InstallationFacts) -> Iterator[CheckFinding]:
-    """Say whether a pod of others stays as it is."""
+    """Say whether a pod that is not ours stays unchanged."""
     check, dry_run = "a pod of others", require(facts.foreign_pod)
     refused = refused_by(facts, dry_run)
     if refused is not None:
@@ -148,7 +148,7 @@ def check_foreign_pod(facts: InstallationFacts) -> Iterator[CheckFinding]:
 
 
 def check_refusal(facts: InstallationFacts) -> Iterator[CheckFinding]:
-    """Say whether a TrainJob that cannot work is refused."""
+    """Say whether an invalid TrainJob is refused."""
     check = "a wrong TrainJob"
     if has_policy_only(facts):
         yield ok(check, "not judged: a policy refuses nothing")
@@ -189,7 +189,7 @@ def check_namespaces(facts: InstallationFacts) -> Iterator[CheckFinding]:
 
 
 def refused_by(facts: InstallationFacts, dry_run: DryRun) -> DryRunRefusal | None:
-    """Return who refused a dry run, unless it went through."""
+    """Return what refused a dry run; None if it was accepted."""
     if dry_run.refusal is None:
         return None
     configurations = facts.manifests.configurations
@@ -199,7 +199,7 @@ def refused_by(facts: InstallationFacts, dry_run: DryRun) -> DryRunRefusal | Non
 
 
 def namespace_selectors(facts: InstallationFacts) -> list[Obj]:
-    """Return what says by a selector which namespaces take part: webhooks, or the policy."""
+    """Return the objects whose selectors choose the namespaces: webhooks, or the policy."""
     if not has_policy_only(facts):
         return [
             webhook
@@ -212,7 +212,7 @@ def namespace_selectors(facts: InstallationFacts) -> list[Obj]:
 
 
 def webhook_answered(facts: InstallationFacts) -> bool | None:
-    """Say whether the webhook was asked about a JobSet, and gave an answer; None: nobody knows."""
+    """Say whether the webhook answered for a JobSet; None where it is not known."""
     if isinstance(facts.jobset, Unread):
         return None
     refused = refused_by(facts, facts.jobset)
@@ -222,14 +222,14 @@ def webhook_answered(facts: InstallationFacts) -> bool | None:
 
 
 def assigned_queue(facts: InstallationFacts) -> str:
-    """Return the queue that a TrainJob gets that names none; "" where that did not show."""
+    """Return the queue of a TrainJob that names none; "" where it is not known."""
     return _read_jobset(facts, lambda got: labels_of(got).get(QUEUE, ""))
 
 
 def binding_mode(facts: InstallationFacts) -> str:
-    """Return who binds: bundled, external, as the webhook was told; "" where that did not show.
+    """Return who binds: the mode of the webhook, bundled or external; "" where it is not known.
 
-    Where a policy of the API server injects, and no process of ours is needed, it is `policy`.
+    It is `policy` where a policy of the API server injects, and no process of ours is needed.
     """
     if has_policy_only(facts):
         return MODE_POLICY
@@ -248,7 +248,7 @@ def kai_binds(facts: InstallationFacts) -> bool:
 
 
 def has_policy_only(facts: InstallationFacts) -> bool:
-    """Say whether a policy does what else a webhook does."""
+    """Say whether a policy injects in place of our webhooks."""
     if isinstance(facts.policies, Unread) or isinstance(facts.configurations, Unread):
         return False
     names = {it.name for it in facts.manifests.configurations}
@@ -263,8 +263,8 @@ def _read_jobset(facts: InstallationFacts, read: Callable[[Obj], str]) -> str:
 def _pod_template(jobset: Obj) -> Mapping[str, Any]:
     """Return the pod template of the first replicatedJob."""
     first = next(iter(nested_field(jobset, "spec", "replicatedJobs") or ()), None)
-    found = nested_field(first, "template", "spec", "template")
-    return found if isinstance(found, Mapping) else {}
+    template = nested_field(first, "template", "spec", "template")
+    return template if isinstance(template, Mapping) else {}
 
 
 def _refusal_finding(check: str, objects: str, refused: DryRunRefusal) -> CheckFinding:

@@ -1,6 +1,7 @@
 """Whether each ServiceAccount has the permissions of its process, by access reviews."""
 
 from collections.abc import Iterator
+from typing import Final
 
 from trainer_kai.api.resources import DEPLOYMENTS, LEASES
 from trainer_kai.cli.commands.doctor.checks.certificates import (
@@ -22,13 +23,13 @@ from trainer_kai.cli.commands.doctor.manifests.expected import ExpectedAccount, 
 
 __all__ = ["SCHEDULER", "check_permissions", "needed_permissions"]
 
-SCHEDULER = "trainer-kai-scheduler"  # account, Deployment and Lease are called alike
-_APPLY_ROLES = "the roles and bindings of manifests/base/rbac, applied again"
-_ADD_NAMES = "add to resourceNames in scheduler.yaml what kai.shards names"
+SCHEDULER: Final = "trainer-kai-scheduler"  # the name of account, Deployment and Lease
+_APPLY_ROLES: Final = "the roles and bindings of manifests/base/rbac, applied again"
+_ADD_NAMES: Final = "add to resourceNames in scheduler.yaml what kai.shards names"
 
 
 def check_permissions(facts: InstallationFacts) -> Iterator[CheckFinding]:
-    """Say for each account what it lacks."""
+    """Say for each account which permissions it lacks."""
     for account in facts.manifests.accounts:
         check = f"rights of {account.name.removeprefix('trainer-kai-')}"
         try:
@@ -40,7 +41,7 @@ def check_permissions(facts: InstallationFacts) -> Iterator[CheckFinding]:
 def needed_permissions(
     account: ExpectedAccount, facts: InstallationFacts
 ) -> tuple[Permission, ...]:
-    """Return what an account needs: the scheduler looks for others by names that settings say."""
+    """Return what an account needs: the scheduler's settings name objects that it reads."""
     if account.name != SCHEDULER:
         return account.rights
     places = other_scheduler_objects(facts)
@@ -80,7 +81,7 @@ def _account_finding(
 
 
 def _unneeded(facts: InstallationFacts, account: ExpectedAccount) -> Iterator[Permission]:
-    """Yield the rights that only who makes certificates himself needs."""
+    """Yield the permissions that only a webhook that makes its certificates needs."""
     if not is_external_certificate(facts):
         return
     for permission in account.rights:

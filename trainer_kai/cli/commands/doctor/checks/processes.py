@@ -54,21 +54,21 @@ __all__ = [
 ]
 
 _PODGROUPER: Final = "trainer-kai-podgrouper"
-_SHARED_SETTINGS: Final = {  # settings that all have to be told alike, and what they are else
+_SHARED_SETTINGS: Final = {  # settings that must be the same for all processes, with their defaults
     "MODE": "bundled",
     "SCHEDULER_NAME": SCHEDULER_NAME,
     "DEFAULT_QUEUE": DEFAULT_QUEUE,
     "QUEUE_ACCESS_UNANNOTATED": "open",
     "KUEUE": "false",
 }
-# It has no such setting, or does not go by it.
+# Processes that lack a setting, or ignore it.
 _WITHOUT_SETTING: Final = {"QUEUE_ACCESS_UNANNOTATED": _PODGROUPER, "KUEUE": _PODGROUPER}
 _WARN_S: Final = 5.0
 _FAULT_S: Final = 60.0
 
 
 def check_processes(facts: InstallationFacts) -> Iterator[CheckFinding]:
-    """Say whether what is to run in the cluster does."""
+    """Say whether the Deployments of our processes are ready."""
     check, found = "processes", {name_of(it): it for it in require(facts.deployments)}
     our_deployments = [found[name] for name in facts.manifests.deployments if name in found]
     missing = [name for name in facts.manifests.deployments if name not in found]
@@ -102,7 +102,7 @@ def check_processes(facts: InstallationFacts) -> Iterator[CheckFinding]:
 
 
 def check_mode(facts: InstallationFacts) -> Iterator[CheckFinding]:
-    """Say who binds, and whether all have been told the same."""
+    """Say who binds, and whether all processes have the same settings."""
     check, mode = "mode", binding_mode(facts)
     deployments = () if isinstance(facts.deployments, Unread) else facts.deployments
     settings_by_process = {
@@ -133,7 +133,7 @@ def check_mode(facts: InstallationFacts) -> Iterator[CheckFinding]:
 
 
 def check_leases(facts: InstallationFacts) -> Iterator[CheckFinding]:
-    """Say who leads podgroupers and schedulers, and whether it goes on."""
+    """Say which podgrouper and which scheduler leads, and whether it renews its Lease."""
     for name in (_PODGROUPER, SCHEDULER):
         check = f"lease of {name.removeprefix('trainer-kai-')}"
         if binding_mode(facts) == MODE_POLICY or (name == SCHEDULER and kai_binds(facts)):
@@ -161,7 +161,7 @@ def _lease_finding(check: str, name: str, facts: InstallationFacts) -> CheckFind
 
 
 def check_other_schedulers(facts: InstallationFacts) -> Iterator[CheckFinding]:
-    """Say whether another scheduler places the same pods; beside a KAI one has to."""
+    """Say whether another scheduler binds the same pods; in mode external one has to."""
     check, name, beside_kai = (
         "another scheduler",
         facts.installation.scheduler_name,
@@ -208,7 +208,7 @@ def check_kueue(facts: InstallationFacts) -> Iterator[CheckFinding]:
 
 
 def check_clocks(facts: InstallationFacts) -> Iterator[CheckFinding]:
-    """Say whether machines agree about the time; starts, graces and certificates are dated."""
+    """Say whether clocks agree: starts, graces and certificates depend on them."""
     check, skew_s = "clocks", require(facts.skew_s)
     now = facts.now + timedelta(seconds=skew_s)
     ahead = {} if isinstance(facts.leases, Unread) else _clock_skews(facts, now)
@@ -226,9 +226,9 @@ def check_clocks(facts: InstallationFacts) -> Iterator[CheckFinding]:
 
 
 def may_be_expired(lease: Lease, now: datetime, *, is_other_scheduler: bool = False) -> bool:
-    """Say whether a Lease has to be looked at again, to see whether it is renewed.
+    """Say whether a Lease has to be read again, to see whether it is renewed.
 
-    That of another scheduler counts no longer here than our scheduler has it count.
+    That of another scheduler counts as long as our scheduler lets it count.
     """
     renewed = _parse_time(lease.spec.renew_time)
     if not lease.spec.holder_identity or renewed is None:
@@ -243,7 +243,7 @@ def may_be_expired(lease: Lease, now: datetime, *, is_other_scheduler: bool = Fa
 
 
 def _is_alive(lease: Lease, facts: InstallationFacts, *, is_other_scheduler: bool = False) -> bool:
-    """Say whether a Lease is held and renewed: by its date, or because it changed meanwhile."""
+    """Say whether a Lease is held and renewed: by its date, or because it changed since."""
     if not lease.spec.holder_identity:
         return False
     if lease.metadata.uid in facts.renewed:
@@ -259,16 +259,16 @@ def _has_live_lease(name: str, facts: InstallationFacts) -> bool:
 
 
 def _clock_skews(facts: InstallationFacts, now: datetime) -> Mapping[str, float]:
-    """Return how far the clocks of leaders are ahead, of those that are renewed for sure.
+    """Return how far the clocks of leaders are ahead, by Leases renewed between two reads.
 
-    A date that is a while ago tells nothing unless the Lease changed while we looked.
+    An old date of another Lease says nothing about a clock.
     """
-    found = {}
+    skews = {}
     for lease in require(facts.leases):
         renewed = _parse_time(lease.spec.renew_time)
         if renewed is not None and lease.metadata.uid in facts.renewed:
-            found[lease.spec.holder_identity] = (renewed - now).total_seconds()
-    return found
+            skews[lease.spec.holder_identity] = (renewed - now).total_seconds()
+    return skews
 
 
 def _skew_text(seconds: float) -> str:
@@ -285,10 +285,10 @@ def _age_text(lease: Lease, facts: InstallationFacts) -> str:
 
 def _parse_time(text: str) -> datetime | None:
     try:
-        found = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except ValueError:
         return None
-    return found if found.tzinfo else None
+    return time if time.tzinfo else None
 
 
 def _is_ours(deployment: Obj, facts: InstallationFacts) -> bool:
@@ -296,8 +296,8 @@ def _is_ours(deployment: Obj, facts: InstallationFacts) -> bool:
 
 
 def _wanted_replicas(deployment: Obj) -> int:
-    found = nested_field(deployment, "spec", "replicas")
-    return 1 if found is None else int(found)
+    replicas = nested_field(deployment, "spec", "replicas")
+    return 1 if replicas is None else int(replicas)
 
 
 def _ready_replicas(deployment: Obj) -> int:
@@ -316,7 +316,7 @@ def _readiness_text(deployment: Obj) -> str:
 
 
 def _has_old_pods(deployment: Obj) -> bool:
-    """Say whether the pods that are ready are of an older version."""
+    """Say whether pods of an older version are left."""
     updated = nested_field(deployment, "status", "updatedReplicas")
     return updated is not None and int(updated) < _wanted_replicas(deployment)
 

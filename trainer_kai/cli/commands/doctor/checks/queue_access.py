@@ -53,7 +53,7 @@ def check_access(facts: InstallationFacts) -> Iterator[CheckFinding]:
 
 def _namespaces(facts: InstallationFacts) -> dict[str, list[str]]:
     """Return the namespaces that have PodGroups in each queue."""
-    found: dict[str, set[str]] = {}
+    by_queue: dict[str, set[str]] = {}
     for group in () if isinstance(facts.podgroup_queues, Unread) else facts.podgroup_queues:
-        found.setdefault(group.queue, set()).add(group.name.partition("/")[0])
-    return {queue: sorted(names) for queue, names in found.items()}
+        by_queue.setdefault(group.queue, set()).add(group.name.partition("/")[0])
+    return {queue: sorted(names) for queue, names in by_queue.items()}

@@ -1,4 +1,4 @@
-"""Queues, the objects that name them, priority classes and nodes: what there is to share."""
+"""Queues, the objects that name them, priority classes and nodes."""
 
 from collections.abc import Iterator
 from decimal import Decimal
@@ -34,15 +34,15 @@ _UNLIMITED: Final = Decimal(-1)
 
 
 def check_queues(facts: InstallationFacts) -> Iterator[CheckFinding]:
-    """Say whether each queue hangs together with the top, and none promises more than it has."""
+    """Say whether each queue has a root, and no parent less than its children are promised."""
     check, queues = "queues", {it.metadata.name: it for it in require(facts.queues)}
-    reported = QueueTable(queues).warnings
+    warnings = QueueTable(queues).warnings
     rejected = [
-        queue_warning.message for queue_warning in reported if not queue_warning.still_counts
+        queue_warning.message for queue_warning in warnings if not queue_warning.still_counts
     ]
-    access_annotation = f" annotation {ACCESS} "  # a check of its own tells of it
+    access_annotation = f" annotation {ACCESS} "  # reported by `check_access`
     corrected = [
-        it.message for it in reported if it.still_counts and access_annotation not in it.message
+        it.message for it in warnings if it.still_counts and access_annotation not in it.message
     ]
     if not queues:
         yield fault(check, "there is none", "at least one: manifests/base/queues has two")
@@ -81,7 +81,7 @@ def check_default_queue(facts: InstallationFacts) -> Iterator[CheckFinding]:
 
 
 def check_named_queues(facts: InstallationFacts) -> Iterator[CheckFinding]:
-    """Say whether queues that somebody names take him."""
+    """Say whether the queues that PodGroups and namespaces name take pods."""
     check, queues = "named queues", {it.metadata.name: it for it in require(facts.queues)}
     queue_table, by_name = QueueTable(queues), dict[str, list[str]]()
     for group in require(facts.podgroup_queues):
@@ -124,7 +124,7 @@ def check_priority_classes(facts: InstallationFacts) -> Iterator[CheckFinding]:
 
 
 def check_nodes(facts: InstallationFacts) -> Iterator[CheckFinding]:
-    """Say whether there are GPUs to give."""
+    """Say whether nodes have GPUs."""
     check, (with_gpus, number) = "nodes", require(facts.gpu_nodes)
     if with_gpus:
         yield ok(check, f"{with_gpus} of {number} have GPUs")
@@ -134,7 +134,7 @@ def check_nodes(facts: InstallationFacts) -> Iterator[CheckFinding]:
 
 
 def _own_classes(facts: InstallationFacts) -> set[str]:
-    """Return the classes that Deployments of ours ask for."""
+    """Return the priority classes that our Deployments name."""
     deployments = () if isinstance(facts.deployments, Unread) else facts.deployments
     ours = [it for it in deployments if name_of(it) in facts.manifests.deployments]
     named = {nested_field(it, "spec", "template", "spec", "priorityClassName") for it in ours}
@@ -142,16 +142,16 @@ def _own_classes(facts: InstallationFacts) -> set[str]:
 
 
 def _default_queue(facts: InstallationFacts) -> str:
-    """Return where goes what names no queue, in a namespace that names none either."""
+    """Return the queue of a TrainJob that names none, in a namespace that names none."""
     assigned, dry_run = assigned_queue(facts), facts.jobset
     place = "" if isinstance(dry_run, Unread) else dry_run.namespace
     metas = () if isinstance(facts.namespaces, Unread) else facts.namespaces
     has_own = any(it.name == place and it.labels.get(QUEUE) for it in metas)
     if assigned and not has_own:
         return assigned
-    reported = webhook_setting(facts, "DEFAULT_QUEUE", DEFAULT_QUEUE)
-    if reported != UNKNOWN_VALUE:
-        return reported
+    configured = webhook_setting(facts, "DEFAULT_QUEUE", DEFAULT_QUEUE)
+    if configured != UNKNOWN_VALUE:
+        return configured
     if has_own:
         raise CannotTell(f"namespace {place} names a queue of its own; try another by --try-in")
     return DEFAULT_QUEUE
@@ -162,12 +162,12 @@ def _shares(queue: Queue) -> QueueResources:
 
 
 def _share(queue: Queue, kind: str) -> QueueResource:
-    found: QueueResource = getattr(_shares(queue), kind)
-    return found
+    share: QueueResource = getattr(_shares(queue), kind)
+    return share
 
 
 def _parent_problems(parent: Queue, queues: dict[str, Queue]) -> Iterator[str]:
-    """Yield what children were promised that their parent does not have."""
+    """Yield the quotas and limits of children that exceed those of their parent."""
     name = parent.metadata.name
     children = [it for it in queues.values() if it.spec.parent_queue == name and it is not parent]
     for kind in _KINDS:

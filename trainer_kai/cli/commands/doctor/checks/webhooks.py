@@ -36,11 +36,11 @@ __all__ = [
 
 APPLY: Final = "apply the overlay again (kubectl apply --server-side -k …)"
 _MUTATING: Final = "MutatingWebhookConfiguration"
-_OUR_CONDITION: Final = "of-a-trainjob"  # the match condition by which others are left alone
+_OUR_CONDITION: Final = "of-a-trainjob"  # the match condition that excludes other workloads
 
 
 def check_configurations(facts: InstallationFacts) -> Iterator[CheckFinding]:
-    """Say for each of our configurations whether it is what the manifests say."""
+    """Say for each of our configurations whether it is as in the manifests."""
     found = require(facts.configurations)
     policies = () if isinstance(facts.policies, Unread) else facts.policies
     for wanted in facts.manifests.configurations:
@@ -56,7 +56,7 @@ def check_configurations(facts: InstallationFacts) -> Iterator[CheckFinding]:
 
 
 def check_order(facts: InstallationFacts) -> Iterator[CheckFinding]:
-    """Say whether ours is called after JobSet's and before KAI's: the order is that of names."""
+    """Say whether our webhook is called after JobSet's and before KAI's: the order is by name."""
     check = "webhook order"
     ours = {it.name for it in facts.manifests.configurations if it.kind == _MUTATING}
     found = sorted(
@@ -87,7 +87,7 @@ def check_order(facts: InstallationFacts) -> Iterator[CheckFinding]:
 
 
 def installed_webhooks(facts: InstallationFacts) -> list[tuple[ExpectedWebhook, Obj]]:
-    """Return each webhook of ours that is there, with what the manifests say of it."""
+    """Return each installed webhook of ours, with that of the manifests."""
     pairs = []
     for wanted in facts.manifests.configurations:
         for installed in require(facts.configurations):
@@ -150,7 +150,7 @@ def _check_name(wanted: ExpectedConfiguration) -> str:
 
 
 def _problems(wanted: ExpectedWebhook, hook: Obj) -> Iterator[str]:
-    """Yield what keeps a webhook from being asked what it has to be asked."""
+    """Yield why a webhook is not called for what it has to review, or blocks other workloads."""
     path = _called_path(hook)
     if path != wanted.path:
         yield f"is called at {path or '/'} and not at {wanted.path}"
@@ -164,7 +164,7 @@ def _problems(wanted: ExpectedWebhook, hook: Obj) -> Iterator[str]:
 
 
 def _wider_selectors(wanted: ExpectedWebhook, hook: Obj) -> Iterator[str]:
-    """Yield what no longer leaves others alone, as far as that can be told."""
+    """Yield the conditions and selectors that no longer exclude other workloads."""
     live = _match_conditions(hook)
     expression = _without_whitespace(live.get(_OUR_CONDITION))
     if _OUR_CONDITION in wanted.conditions and (expression is None or expression == "true"):
@@ -175,7 +175,7 @@ def _wider_selectors(wanted: ExpectedWebhook, hook: Obj) -> Iterator[str]:
 
 
 def _differences(wanted: ExpectedWebhook, hook: Obj) -> Iterator[str]:
-    """Yield what is otherwise than in the manifests, and works."""
+    """Yield the differences from the manifests that still work."""
     policy = hook.get("failurePolicy")
     if policy != wanted.failure_policy and wanted.path.startswith("/mutate"):
         yield f"failurePolicy is {policy} and not {wanted.failure_policy}"
@@ -198,7 +198,7 @@ def _without_whitespace(expression: str | None) -> str | None:
 
 
 def contains(live: Any, wanted: Any) -> bool:
-    """Say whether a value has all that is wanted; the API server may have filled in more."""
+    """Say whether a value has all wanted fields; the API server may have added defaults."""
     if isinstance(wanted, Mapping) and wanted:
         return isinstance(live, Mapping) and all(
             contains(live.get(k), v) for k, v in wanted.items()
@@ -210,7 +210,7 @@ def contains(live: Any, wanted: Any) -> bool:
 
 
 def _is_as_narrow(live: Any, wanted: Any) -> bool:
-    """Say whether a selector asks for all that is wanted, and maybe for more."""
+    """Say whether a selector has all wanted requirements, and maybe more."""
     live = live or {}
     more = live.get("matchExpressions") or ()
     return contains(live.get("matchLabels") or {}, wanted.get("matchLabels") or {}) and all(
@@ -245,6 +245,6 @@ def _has_rule_for(configuration: Obj, group: str, plural: str) -> bool:
 
 
 def _defaults_jobsets(configuration: Obj) -> bool:
-    """Say whether it is JobSet's own: Kueue's comes later, and is meant to."""
+    """Say whether it is JobSet's own configuration; Kueue's comes later on purpose."""
     is_jobset = "jobset" in name_of(configuration)
     return is_jobset and _has_rule_for(configuration, JOBSET, "jobsets")

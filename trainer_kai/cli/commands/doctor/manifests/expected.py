@@ -35,11 +35,11 @@ class ExpectedDefinition(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     version: str
     fields: tuple[str, ...]
-    rules: tuple[str, ...]  # messages of the schema's rules, which only ours have
+    rules: tuple[str, ...]  # messages of the schema rules, which only our definitions have
 
 
 class ExpectedWebhook(msgspec.Struct, frozen=True, kw_only=True):
-    """A webhook: where it is called, and all else of it that no overlay changes."""
+    """A webhook: its path, and the fields that no overlay changes."""
 
     name: str
     path: str
@@ -49,7 +49,7 @@ class ExpectedWebhook(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExpectedConfiguration(msgspec.Struct, frozen=True, kw_only=True):
-    """A configuration of webhooks."""
+    """A webhook configuration."""
 
     kind: str
     name: str
@@ -57,7 +57,7 @@ class ExpectedConfiguration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExpectedPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """A ValidatingAdmissionPolicy and its binding, which are of one name."""
+    """A ValidatingAdmissionPolicy and its binding, which have one name."""
 
     name: str
     spec: Mapping[str, Any]
@@ -65,25 +65,25 @@ class ExpectedPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Permission(msgspec.Struct, frozen=True, kw_only=True, order=True):
-    """One thing that an account may do."""
+    """One permission of an account."""
 
     verb: str
     group: str
     resource: str
     subresource: str = ""
     name: str = ""
-    everywhere: bool = True  # else in our namespace only
+    everywhere: bool = True  # else only in our namespace
 
 
 class ExpectedAccount(msgspec.Struct, frozen=True, kw_only=True):
-    """A ServiceAccount of ours, and what its roles let it do."""
+    """A ServiceAccount of ours, and the permissions of its roles."""
 
     name: str
     rights: tuple[Permission, ...]
 
 
 class ExpectedManifests(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it."""
+    """All that the manifests install."""
 
     namespace: str
     definitions: tuple[ExpectedDefinition, ...]
@@ -92,7 +92,7 @@ class ExpectedManifests(msgspec.Struct, frozen=True, kw_only=True):
     accounts: tuple[ExpectedAccount, ...]
     deployments: tuple[str, ...]
     classes: tuple[str, ...]
-    runtime_field: str  # as in `Definition.fields`
+    runtime_field: str  # as in `ExpectedDefinition.fields`
     runtime_definitions: tuple[str, ...]
 
 
@@ -100,25 +100,25 @@ class ExpectedManifests(msgspec.Struct, frozen=True, kw_only=True):
 def expected_manifests(
     scheduler_name: str = SCHEDULER_NAME, namespace: str = ""
 ) -> ExpectedManifests:
-    """Read it, once, with the name of a site's scheduler and our namespace there for ours."""
-    found = msgspec.json.decode(PATH.read_bytes(), type=ExpectedManifests)
+    """Return the manifests with the scheduler name and the namespace of a site."""
+    manifests = msgspec.json.decode(PATH.read_bytes(), type=ExpectedManifests)
     return replace(
-        found,
+        manifests,
         configurations=tuple(
-            _with_scheduler_name(it, scheduler_name) for it in found.configurations
+            _with_scheduler_name(it, scheduler_name) for it in manifests.configurations
         ),
-        policies=_policies_for(found, namespace or found.namespace, scheduler_name),
-        accounts=tuple(_with_lease_names(it, scheduler_name) for it in found.accounts),
+        policies=_policies_for(manifests, namespace or manifests.namespace, scheduler_name),
+        accounts=tuple(_with_lease_names(it, scheduler_name) for it in manifests.accounts),
     )
 
 
 def _policies_for(
-    found: ExpectedManifests, namespace: str, scheduler_name: str
+    manifests: ExpectedManifests, namespace: str, scheduler_name: str
 ) -> tuple[ExpectedPolicy, ...]:
-    """Return the policies for accounts in a namespace, and pods of a scheduler of that name."""
-    text = msgspec.json.encode(found.policies)
+    """Return the policies for accounts in a namespace, and pods of a scheduler name."""
+    text = msgspec.json.encode(manifests.policies)
     for pattern, ours, theirs in (
-        (f"{_ACCOUNT_PREFIX}:{{}}:", found.namespace, namespace),
+        (f"{_ACCOUNT_PREFIX}:{{}}:", manifests.namespace, namespace),
         ("'{}'", SCHEDULER_NAME, scheduler_name),
     ):
         text = text.replace(pattern.format(ours).encode(), pattern.format(theirs).encode())
@@ -128,7 +128,7 @@ def _policies_for(
 def _with_scheduler_name(
     configuration: ExpectedConfiguration, scheduler_name: str
 ) -> ExpectedConfiguration:
-    """Return it with conditions that ask for another scheduler."""
+    """Return a configuration with match conditions for another scheduler name."""
     ours, theirs = f"'{SCHEDULER_NAME}'", f"'{scheduler_name}'"
     hooks = (
         replace(hook, conditions={k: it.replace(ours, theirs) for k, it in hook.conditions.items()})
@@ -138,7 +138,7 @@ def _with_scheduler_name(
 
 
 def _with_lease_names(account: ExpectedAccount, scheduler_name: str) -> ExpectedAccount:
-    """Return it with rights to Leases and Deployments of schedulers of another name."""
+    """Return an account with permissions on Leases and Deployments of another scheduler name."""
     rights = (
         replace(it, name=f"{scheduler_name}{it.name.removeprefix(SCHEDULER_NAME)}")
         if f"{it.name}-".startswith(f"{SCHEDULER_NAME}-")

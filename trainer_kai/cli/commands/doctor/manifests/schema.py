@@ -1,11 +1,11 @@
-"""Which fields a schema knows, as paths: what is not there is dropped when it is written."""
+"""Which fields a schema knows, as paths; the API server drops other fields."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 __all__ = ["ANYTHING", "dropped_fields", "field_paths"]
 
-ANYTHING: Final = "**"  # from here on nothing is dropped
+ANYTHING: Final = "**"  # below it nothing is dropped
 _PRESERVE_UNKNOWN: Final = "x-kubernetes-preserve-unknown-fields"
 
 
@@ -25,7 +25,7 @@ def field_paths(schema: Mapping[str, Any], above: str = "") -> Iterator[str]:
 
 
 def dropped_fields(schema: Mapping[str, Any], wanted: tuple[str, ...]) -> tuple[str, ...]:
-    """Return which of these paths a schema drops; what lies below one of them is not told again."""
+    """Return which of these paths a schema drops, without paths below a dropped one."""
     known_paths = set(field_paths(schema))
     open_prefixes = tuple(it.removesuffix(ANYTHING) for it in known_paths if it.endswith(ANYTHING))
     missing: list[str] = []

@@ -13,7 +13,7 @@ from trainer_kai.cli.commands.doctor.finding import Fact, Unread
 from trainer_kai.cli.commands.doctor.manifests.expected import Permission
 from trainer_kai.errors import ConfigError
 from trainer_kai.kube.client import AccessRequest, Client, review_access
-from trainer_kai.kube.rest import request as build
+from trainer_kai.kube.rest import request
 from trainer_kai.kube.rest.errors import ApiError, Forbidden, Garbled, NotFound, Unavailable
 from trainer_kai.kube.rest.request import ALL, ListTarget, Selection, WriteOptions
 
@@ -27,16 +27,16 @@ _DRY_RUN_OPTIONS: Final = WriteOptions(dry_run=True, field_manager="trainer-kai-
 
 
 class _RawPage(msgspec.Struct, frozen=True):
-    """A page of objects that have no struct of ours."""
+    """A page of objects as the API server wrote them."""
 
     metadata: dict[str, Any] = {}
     items: tuple[dict[str, Any], ...] = ()
 
 
-async def read_fact(what: str, asked: Awaitable[A]) -> Fact[A]:
-    """Return what was asked for, or why it is not known."""
+async def read_fact(what: str, read: Awaitable[A]) -> Fact[A]:
+    """Return the result of a read, or why it is unread."""
     try:
-        return await asked
+        return await read
     except NotFound:
         return Unread(f"there is no such thing here: {what}")
     except Forbidden:
@@ -55,7 +55,7 @@ class ApiReader:
         """Return an object as it is written; None where there is none."""
         what = f"get {resource} {key}"
         try:
-            return await self.client.call(dict, build.get(resource, key))
+            return await self.client.call(dict, request.get(resource, key))
         except NotFound:
             return None
         except ApiError as error:
@@ -65,8 +65,8 @@ class ApiReader:
         """Return the objects of these names, as far as they exist."""
 
         async def found() -> list[T]:
-            answers = await asyncio.gather(*(self._get_or_none(resource, key) for key in keys))
-            return [one for one in answers if one is not None]
+            objects = await asyncio.gather(*(self._get_or_none(resource, key) for key in keys))
+            return [one for one in objects if one is not None]
 
         return await read_fact(f"get {resource}", found())
 
@@ -80,7 +80,7 @@ class ApiReader:
     async def list_first(
         self, resource: Resource[T], selection: Selection = ALL, pages: int = 1
     ) -> Fact[list[T]]:
-        """Return the first of many objects."""
+        """Return the objects of the first pages."""
         return await read_fact(
             f"list {resource}", self._list_first(ListTarget(resource, "", selection), pages)
         )
@@ -90,11 +90,11 @@ class ApiReader:
         return await read_fact(f"list {resource}", self._list_raw(resource, namespace))
 
     async def dry_run(self, resource: Resource[Any], body: Obj) -> Fact[DryRun]:
-        """Make an object as a dry run; a refusal is an answer."""
+        """Create an object as a dry run; a refusal is a result."""
         namespace = body["metadata"]["namespace"]
         try:
-            sent = build.create(resource, namespace, body, _DRY_RUN_OPTIONS)
-            return DryRun(body, await self.client.call(dict, sent))
+            dry_run = request.create(resource, namespace, body, _DRY_RUN_OPTIONS)
+            return DryRun(body, await self.client.call(dict, dry_run))
         except Garbled as error:
             return Unread(str(error))
         except ApiError as error:
@@ -103,9 +103,9 @@ class ApiReader:
             return DryRun(body, None, error.details)
 
     async def is_denied(self, user: str, namespace: str, permission: Permission) -> bool:
-        """Say whether a ServiceAccount of ours may not do something."""
+        """Say whether a ServiceAccount of ours lacks a permission."""
         groups = ("serviceaccounts", f"serviceaccounts:{namespace}", "authenticated")
-        question = AccessRequest(
+        access = AccessRequest(
             permission.verb,
             permission.group,
             permission.resource,
@@ -115,7 +115,7 @@ class ApiReader:
             groups=tuple(f"system:{it}" for it in groups),
             subresource=permission.subresource,
         )
-        return not (await review_access(self.client, question)).allowed
+        return not (await review_access(self.client, access)).allowed
 
     async def _get_or_none(self, resource: Resource[T], key: Key) -> T | None:
         try:
@@ -124,23 +124,23 @@ class ApiReader:
             return None
 
     async def _list_first(self, target: ListTarget[T], pages: int) -> list[T]:
-        found: list[T] = []
+        objects: list[T] = []
         token = ""
         for _ in range(pages):
             page = await self.client.page(target, _PAGE, token)
-            found += page.items
+            objects += page.items
             token = page.metadata.continue_token
             if not token:
                 break
-        return found
+        return objects
 
     async def _list_raw(self, resource: Resource[Any], namespace: str) -> list[Obj]:
-        found: list[Obj] = []
+        objects: list[Obj] = []
         token = ""
         while True:
-            asked = build.list_page(ListTarget(resource, namespace), _PAGE, token)
-            page = await self.client.call(_RawPage, asked)
-            found += [{"kind": resource.kind, **it} for it in page.items]
+            page_request = request.list_page(ListTarget(resource, namespace), _PAGE, token)
+            page = await self.client.call(_RawPage, page_request)
+            objects += [{"kind": resource.kind, **it} for it in page.items]
             token = str(page.metadata.get("continue") or "")
             if not token:
-                return found
+                return objects

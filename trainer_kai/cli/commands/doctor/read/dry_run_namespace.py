@@ -9,7 +9,7 @@ __all__ = ["dry_run_namespace", "namespace_fault"]
 
 
 def dry_run_namespace(facts: InstallationFacts, context: str) -> str:
-    """Return a namespace that takes part: that of the context if it does; "" for none."""
+    """Return a namespace that takes part, first that of the context; "" for none."""
     if isinstance(facts.namespaces, Unread) or isinstance(facts.configurations, Unread):
         return context
     selectors = namespace_selectors(facts)
@@ -24,7 +24,7 @@ def dry_run_namespace(facts: InstallationFacts, context: str) -> str:
 
 
 def namespace_fault(facts: InstallationFacts, name: str) -> str:
-    """Say why nothing can be tried in a namespace that somebody named, or nothing."""
+    """Return why dry runs are not possible in a named namespace; "" where they are."""
     if isinstance(facts.namespaces, Unread):
         dry_run = facts.jobset
         refusal = None if isinstance(dry_run, Unread) else dry_run.refusal

@@ -21,13 +21,13 @@ __all__ = ["NAME", "foreign_pod", "gang_pod", "is_for_scheduler", "jobset", "tra
 
 NAME: Final = "trainer-kai-doctor"
 _UID: Final = "00000000-0000-0000-0000-000000000000"
-_IMAGE: Final = "trainer-kai.invalid/doctor"  # nobody ever pulls it
-_INVALID_QUEUE: Final = "No_Queue"  # a label may be called so, a Queue never
+_IMAGE: Final = "trainer-kai.invalid/doctor"  # never pulled
+_INVALID_QUEUE: Final = "No_Queue"  # a valid label value, but no valid name of a Queue
 _SUFFIX: Final = "doctor"
 
 
 def jobset(namespace: str) -> dict[str, Any]:
-    """Return a JobSet of a TrainJob that is not there."""
+    """Return a JobSet of a TrainJob that does not exist."""
     owner = {
         "apiVersion": TRAINJOBS.api_version,
         "kind": TRAINJOBS.kind,
@@ -45,7 +45,7 @@ def jobset(namespace: str) -> dict[str, Any]:
 
 
 def trainjob(namespace: str, runtime: str) -> dict[str, Any]:
-    """Return a TrainJob whose queue nobody can make."""
+    """Return a TrainJob whose queue cannot exist."""
     runtime_ref = {
         "apiGroup": CLUSTER_RUNTIMES.group,
         "kind": CLUSTER_RUNTIMES.kind,
@@ -60,7 +60,7 @@ def trainjob(namespace: str, runtime: str) -> dict[str, Any]:
 
 
 def is_for_scheduler(runtime: Obj, name: str) -> bool:
-    """Say whether TrainJobs of a runtime are for the scheduler of that name, and judged by us."""
+    """Say whether TrainJobs of a runtime are for the scheduler of that name, and reviewed by us."""
     jobs = nested_field(runtime, "spec", "template", "spec", "replicatedJobs") or ()
     path = ("template", "spec", "template", "spec", "schedulerName")
     asked = {nested_field(job, *path) or name for job in jobs}
@@ -69,7 +69,7 @@ def is_for_scheduler(runtime: Obj, name: str) -> bool:
 
 
 def gang_pod(namespace: str) -> dict[str, Any]:
-    """Return a pod as JobSet makes it of a template that ours has marked."""
+    """Return a pod as JobSet creates it from a template that our webhook has marked."""
     pod = foreign_pod(namespace)
     job = f"{NAME}-node-0"
     owner = {
@@ -91,7 +91,7 @@ def gang_pod(namespace: str) -> dict[str, Any]:
 
 
 def foreign_pod(namespace: str) -> dict[str, Any]:
-    """Return a pod that nobody of us has to do with; the strictest policies let it pass."""
+    """Return a pod that is not ours; the strictest pod security policies admit it."""
     return {
         "apiVersion": PODS.api_version,
         "kind": PODS.kind,
