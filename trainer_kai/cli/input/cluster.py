@@ -149,7 +149,7 @@ def _deletion_requested_at(metadata: Mapping[str, Any]) -> int:
     """Return when a deletion was requested; deletionTimestamp is its deadline, maybe far ahead."""
     text, grace = metadata.get("deletionTimestamp"), metadata.get("deletionGracePeriodSeconds")
     is_time = isinstance(text, str) and _looks_like_time(text)
-    deadline = unix_seconds(text) if is_time else None
+    deadline = unix_seconds(str(text)) if is_time else None
     return 0 if deadline is None else deadline - (grace if isinstance(grace, int) else 0)
 
 

@@ -1,4 +1,4 @@
-"""Objects are read once, checked, and put where they belong; every fault is told at once."""
+"""Objects are read once, checked, and stored by kind; all faults are reported at once."""
 
 import random
 from typing import Any
@@ -157,13 +157,13 @@ VERDICTS = [
 
 
 @pytest.mark.parametrize("case", VERDICTS, ids=ids)
-def test_what_a_verdict_says_is_no_error(case: Case[dict[str, Any], None]) -> None:
+def test_what_the_scheduler_reports_is_no_error(case: Case[dict[str, Any], None]) -> None:
     """The scheduler itself tells what cannot be meant."""
     assert read(case.given).notes == []
 
 
 def test_an_object_is_there_once() -> None:
-    """The same kind and name in two files is told with both."""
+    """The same kind and name in two files is reported with both."""
     documents = [Document("a.yaml", node("n")), Document("b.yaml", node("n"))]
 
     with pytest.raises(ConfigError) as caught:

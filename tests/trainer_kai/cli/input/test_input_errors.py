@@ -1,4 +1,4 @@
-"""What `plan` and `simulate` are given: what nobody would miss is told, or refused."""
+"""The input of `plan` and `simulate`: what is ignored is reported, or refused."""
 
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ def test_a_name_that_no_process_reads_is_reported(simulate: Terminal, plan: Term
 
 
 def test_a_jobset_is_looked_at_as_its_trainjob_is(simulate: Terminal, plan: Terminal) -> None:
-    """Nobody reads the name there either."""
+    """Nor is the key read there."""
     one = recorded("torch-distributed")
     one["metadata"]["labels"] = {**one["metadata"].get("labels", {}), "kai.scheduler/queu": "a"}
     file = plan.write("jobset.yaml", one)
@@ -193,7 +193,7 @@ BROKEN: list[Case[tuple[str, str], list[str]]] = [
 def test_what_is_broken_is_refused(
     case: Case[tuple[str, str], list[str]], simulate: Terminal, plan: Terminal
 ) -> None:
-    """By file, line and key, by whoever reads it."""
+    """By file, line and key, by both commands."""
     for command in (simulate, plan):
         file = command.write(*case.given)
         code, out, err = command.run("-f", file)
@@ -211,7 +211,7 @@ def test_what_is_merged_may_be_there_before(simulate: Terminal) -> None:
 
 
 def test_a_file_of_mistyped_kinds_is_refused(simulate: Terminal, plan: Terminal) -> None:
-    """Whoever names it wants it to be read; beside what is known it is only told."""
+    """A file of only unknown kinds is an error; beside known kinds they are only reported."""
     foreign = {"apiVersion": "a/v1", "kind": "Foo", "metadata": {"name": "x"}}
     typo = {"apiVersion": "v1", "kind": "Nod", "metadata": {"name": "x"}}
     good = simulate.write("good.yaml", trainjob("job", "torch-plain"), node("n"), queue("team-a"))
@@ -267,7 +267,7 @@ NEEDLESS = (
 
 
 def test_who_dumps_a_kind_per_file_may(simulate: Terminal, plan: Terminal) -> None:
-    """What nobody needs is told; only if nothing else is there it is refused, file by file."""
+    """Unneeded kinds are reported; only if no file has others they are refused, file by file."""
     files = []
     for version, kind in NEEDLESS:
         fields = {"apiVersion": version, "kind": kind, "metadata": {"name": "x"}}
@@ -349,7 +349,7 @@ def test_a_queue_that_cannot_be_is_reported_once(simulate: Terminal, plan: Termi
     assert (code, err.count("'Team_B' must be")) == (0, 1)
 
 
-def test_nobody_makes_more_pods_than_a_cluster_has(simulate: Terminal) -> None:
+def test_no_job_makes_more_pods_than_a_cluster_has(simulate: Terminal) -> None:
     """A number with some digits too many would fill the memory."""
     file = simulate.write("a.yaml", trainjob("job", "torch-plain", 2_000_000_000), node("n"))
 

@@ -50,7 +50,7 @@ SNAPSHOT = {
 
 
 def test_a_snapshot_is_read_like_files(tmp_path: Path) -> None:
-    """Its objects, and what the scheduler was told."""
+    """Its objects, and the configuration of the scheduler."""
     (tmp_path / "snapshot.zip").write_bytes(zipped(SNAPSHOT))
 
     inputs = read_cluster(read_files([str(tmp_path / "snapshot.zip")], unpack))

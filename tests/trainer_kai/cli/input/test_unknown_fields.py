@@ -1,4 +1,4 @@
-"""A field that nobody knows is told, one that the API has and we do not read is not."""
+"""An unknown field is reported, one that the API has and we do not read is not."""
 
 from collections.abc import Iterator
 from pathlib import Path

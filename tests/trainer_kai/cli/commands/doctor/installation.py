@@ -193,7 +193,7 @@ def injected_jobset(**notes: str) -> Obj:
 
 
 def grouped_pod() -> Obj:
-    """Return the pod of a gang as our webhook leaves it."""
+    """Return the pod of a TrainJob as our webhook leaves it."""
     got = dry_run_objects.gang_pod("default")
     got["metadata"]["annotations"] = {"pod-group-name": "pg"}
     return got

@@ -12,7 +12,7 @@ WEBHOOK = "trainer-kai-webhook"
 
 
 def with_more(**fields: Any) -> dict[str, Any]:
-    """Return a webhook that is told of the rest elsewhere."""
+    """Return a webhook whose other settings are in another object."""
     found: Any = deployment(WEBHOOK)
     found["spec"]["template"]["spec"]["containers"][0] |= fields
     return dict(found)

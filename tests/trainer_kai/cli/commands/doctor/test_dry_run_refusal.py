@@ -1,4 +1,4 @@
-"""Who refused, by the words of the API server. The sentences are those of a real one."""
+"""What refused, by the message of the API server. The messages are those of a real one."""
 
 import pytest
 
@@ -17,7 +17,7 @@ ROLES = (
 FORBIDDEN = 'jobsets.jobset.x-k8s.io "trainer-kai-doctor" is forbidden:'
 CEL = "expression 'x' resulted in error: no such key: x"
 
-# status, message -> who it was, by which webhook, and his words
+# status, message -> what refused, by which webhook, and its message
 REFUSED: list[Case[tuple[int, str], DryRunRefusal]] = [
     Case(
         "our own refusal",
@@ -96,7 +96,7 @@ def test_who_refused(case: Case[tuple[int, str], DryRunRefusal]) -> None:
 
 
 def test_what_is_not_trusted() -> None:
-    """A wrong authority is told apart from a process that is away."""
+    """A wrong authority is not taken for a process that does not run."""
     text = f'failed calling webhook "{HOOK}": {POST}: {UNKNOWN}'
     away = f'failed calling webhook "{HOOK}": {POST}: connect: connection refused'
     ours = frozenset({HOOK})

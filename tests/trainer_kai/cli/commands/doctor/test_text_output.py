@@ -1,4 +1,4 @@
-"""How findings are told."""
+"""Findings as text and as JSON."""
 
 from tests.architecture.readme_tables import with_tables
 from tests.support.expected_installation import README, example
@@ -41,7 +41,7 @@ def test_programs_get_all_of_it() -> None:
 
 
 def test_only_a_fault_fails() -> None:
-    """A warning is for people; and nobody can say while no TrainJob could be tried."""
+    """A warning changes nothing; it is 2 while no TrainJob could be tried."""
     untried = unknown("a TrainJob", CannotTell("nobody says"))
 
     assert exit_code(FINDINGS) == 0

@@ -36,7 +36,7 @@ def trainjob() -> dict[str, Any]:
 
 
 QUEUE_IS = "note: metadata.labels[kai.scheduler/queue]: the TrainJob's label is 'team-a', and "
-# Objects beside it -> exit code, and what is told below the table.
+# Objects beside it -> exit code, and the findings below the table.
 BOUNDS: list[Case[list[dict[str, Any]], tuple[int, list[str]]]] = [
     Case("nothing to compare it with", [], (0, [])),
     Case("room for all", [node(f"n{i}", gpus=8) for i in range(4)], (0, [])),
@@ -69,7 +69,7 @@ BOUNDS: list[Case[list[dict[str, Any]], tuple[int, list[str]]]] = [
 def test_what_can_never_start_is_reported(
     case: Case[list[dict[str, Any]], tuple[int, list[str]]], terminal: Terminal
 ) -> None:
-    """With the field that says so; of what no file has nothing is said."""
+    """With the field that says so; kinds that no file has are not checked."""
     code, text, err = terminal.run(
         "-f", terminal.write("job.yaml", trainjob(), *case.given), "-f", RUNTIME
     )

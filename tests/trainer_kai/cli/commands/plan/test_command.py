@@ -1,4 +1,4 @@
-"""`trainer-kai plan`: what it prints is what would happen, and bad input is told in plain words."""
+"""`trainer-kai plan`: what it prints is what would happen, and bad input has plain messages."""
 
 import io
 import json
@@ -33,7 +33,7 @@ def runtime(name: str) -> str:
 
 
 def trainjob(runtime: str, nodes: int = 4, **metadata: Any) -> dict[str, Any]:
-    """Return a TrainJob as somebody would write it."""
+    """Return a TrainJob as a user would write it."""
     return {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
         "kind": "TrainJob",
@@ -44,7 +44,7 @@ def trainjob(runtime: str, nodes: int = 4, **metadata: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", RUNTIMES)
 def test_every_shipped_runtime_is_planned(name: str, terminal: Terminal) -> None:
-    """The table names each unit; JSON has the groups as they will be applied."""
+    """The table names each PodGroup; JSON has the PodGroups as they will be applied."""
     space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}
     file = terminal.write("job.yaml", trainjob(name), space)
 
@@ -58,7 +58,7 @@ def test_every_shipped_runtime_is_planned(name: str, terminal: Terminal) -> None
 
 
 def test_stages_and_later_members_are_reported(terminal: Terminal) -> None:
-    """Who comes after whom, who comes later in his own unit, and what all of them need."""
+    """The order of the stages, anticipated SubGroups, and the requests."""
     file = terminal.write("jobs.yaml", trainjob(TORCHTUNE), trainjob(DEEPSPEED))
 
     _, text, _ = terminal.run("-f", file, "-f", runtime(TORCHTUNE), "-f", runtime(DEEPSPEED))
@@ -155,7 +155,7 @@ def test_what_never_runs_is_reported_and_is_no_success(terminal: Terminal) -> No
 
 
 def test_a_cycle_is_named_as_what_it_is(terminal: Terminal) -> None:
-    """It has no group because it never runs, and not because it is none of ours."""
+    """It has no PodGroup because it never runs, and not because it is none of ours."""
     shipped = yaml.safe_load(Path(runtime(DEEPSPEED)).read_text())
     jobs = shipped["spec"]["template"]["spec"]["replicatedJobs"]
     for one, other in zip(jobs, reversed(jobs), strict=True):
@@ -169,7 +169,7 @@ def test_a_cycle_is_named_as_what_it_is(terminal: Terminal) -> None:
 
 
 def test_who_groups_pods_himself_gets_no_group(terminal: Terminal) -> None:
-    """What the podgrouper leaves alone is not shown."""
+    """JobSets that the podgrouper ignores are not shown."""
     notes = {"kai.scheduler/skip-podgrouper": "true"}
     file = terminal.write("job.yaml", trainjob(DEEPSPEED, annotations=notes))
 
@@ -179,7 +179,7 @@ def test_who_groups_pods_himself_gets_no_group(terminal: Terminal) -> None:
 
 
 def test_a_namespace_may_be_taken_out(terminal: Terminal) -> None:
-    """Its label keeps admission away, so nothing is ours there; other values keep nobody away."""
+    """Its label disables admission, so nothing is ours there; other values do not."""
     for value, is_out in (("disabled", True), ("enabled", False)):
         metadata = {"name": "default", "labels": {"trainer-kai.dev/inject": value}}
         space = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
@@ -192,7 +192,7 @@ def test_a_namespace_may_be_taken_out(terminal: Terminal) -> None:
 
 
 def test_what_was_not_looked_at_is_reported(terminal: Terminal) -> None:
-    """The label of a namespace in no file, and objects that nobody can plan."""
+    """The label of a namespace in no file, and objects that cannot be planned."""
     other = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}
     file = terminal.write("job.yaml", trainjob(DEEPSPEED), other)
 
@@ -215,7 +215,7 @@ def test_what_admission_warns_of_is_a_note(terminal: Terminal) -> None:
 
 
 def test_a_suspended_trainjob_is_planned_as_if_it_went(terminal: Terminal) -> None:
-    """Whoever asks before it begins wants to know what becomes of it then."""
+    """It is planned as if it were resumed."""
     job = trainjob(DEEPSPEED)
     job["spec"]["suspend"] = True
 
@@ -310,7 +310,7 @@ def test_mistakes_are_reported_in_plain_words(case: Case[str, str], terminal: Te
 
 
 def test_all_mistakes_are_reported_at_once(terminal: Terminal) -> None:
-    """Who fixes one does not have to come back for the next."""
+    """All are reported at once."""
     bad = trainjob("x", labels={"kai.scheduler/queue": "-a-", "priorityClassName": "B!"})
     _, _, err = terminal.run("-f", terminal.write("file.yaml", bad, bad))
 

@@ -30,7 +30,7 @@ def queues(*fields: dict[str, Any]) -> list[Queue]:
 
 
 def notes_of(access: str) -> dict[str, str]:
-    """Return the annotation that says who may use a queue."""
+    """Return the access annotation of a queue."""
     return {"trainer-kai.dev/access": access}
 
 
@@ -62,7 +62,7 @@ def listed(given: list[Queue], unannotated: str = "open") -> list[dict[str, Any]
 
 
 def test_they_are_shown_as_a_tree() -> None:
-    """With what their status says; what nobody has written is told."""
+    """With the amounts of their status; a missing status is reported."""
     assert shown(RESEARCH) == SHOWN
     assert read_queues(RESEARCH)[1] == [
         "the scheduler has not written what these have: deep, team-b"
@@ -77,7 +77,7 @@ def test_queues_without_any_bound_are_shown_too() -> None:
 
 
 def test_what_is_no_queue_of_the_tree_is_reported() -> None:
-    """It takes nobody."""
+    """It takes no pods."""
     amounts, notes = read_queues(queues({**queue("a", 1, -1, "lost"), "status": STATUS}))
 
     assert amounts == []
@@ -120,7 +120,7 @@ def test_a_program_gets_who_may_use_a_queue() -> None:
 
 
 def test_how_far_reclaim_gets_below_a_queue() -> None:
-    """It is shown where it is not as KAI has it, and told where it cannot be meant."""
+    """It is shown where it differs from KAI's, and reported where it is invalid."""
     goals = ("quota-only", "half")
     aims = [{"trainer-kai.dev/reclaim-goal": goal} for goal in goals]
     fields = [{**queue(name, 1), "status": STATUS} for name in "ab"]

@@ -1,4 +1,4 @@
-"""`trainer-kai queue close`, `open` and `create`: what queues say, and who is granted before."""
+"""`trainer-kai queue close`, `open` and `create`: annotations of queues, and grants before them."""
 
 from typing import Any, Final
 
@@ -186,7 +186,7 @@ async def test_a_queue_is_opened_again(
 async def test_a_new_queue_is_closed(
     store: WritableStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """GPUs are counted, CPU and memory are not; the command that opens it to one is told."""
+    """GPUs are limited, CPU and memory are not; the command that grants it is printed."""
     await store.done(await plan_create(store.reader, NEW))
 
     made = store.get(QUEUES, "team-c")
@@ -213,7 +213,7 @@ async def test_a_new_queue_is_closed(
 
 
 async def test_a_queue_that_gets_one_below_it_takes_no_pods(store: WritableStore) -> None:
-    """What names it waits from then on, so it is said before; of one that has others it is not."""
+    """Pods that name it wait from then on, so a note says so; not for a parent with children."""
     below = await plan_create(store.reader, NEW._replace(parent="team-a"))
     beside = await plan_create(store.reader, NEW)
 

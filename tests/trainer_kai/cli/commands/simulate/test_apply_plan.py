@@ -24,7 +24,7 @@ def cluster(*objects: dict[str, Any]) -> Cluster:
 
 
 def state(it: Cluster, key: Key = P) -> tuple[str, str, bool, str]:
-    """Return phase, node, whether it is going, and the node that is promised."""
+    """Return phase, node, whether it is terminating, and the nominated node."""
     found = it.pods[key]
     going = bool(found.metadata.deletion_timestamp)
     return found.status.phase, found.spec.node_name, going, found.status.nominated_node_name
@@ -48,7 +48,7 @@ def test_a_bound_pod_runs_on_its_node_with_its_devices() -> None:
 
 
 def test_since_when_a_bound_pod_runs_is_written_on_it() -> None:
-    """Of a pod without a group nobody else says it; what was told of it before is no more."""
+    """A pod without a PodGroup has no other record; its earlier condition is replaced."""
     it = pod("p")
     refused = {"type": "PodScheduled", "status": "False", "message": "no room"}
     it["status"]["conditions"] = [{"type": "Initialized", "status": "True"}, refused]
@@ -140,7 +140,7 @@ AFTER = [
 
 @pytest.mark.parametrize("case", AFTER, ids=ids)
 def test_time_passes(case: Case[dict[str, Any], tuple[str, str, bool, str]]) -> None:
-    """Whoever was going is gone, and comes back under the same name and uid."""
+    """A terminating pod has ended, and is recreated with the same name and uid."""
     it = cluster(case.given)
 
     finish_transitions(it, [], {}, recreates=True, finishes=True)
@@ -175,7 +175,7 @@ def test_an_evicted_pod_comes_back_or_is_gone(finishes: bool) -> None:
 
 
 def test_a_nomination_may_be_kept() -> None:
-    """It is that of the last plan: what an earlier one promised is no promise any more."""
+    """It is that of the last plan; earlier nominations are withdrawn."""
     it = cluster(nominated("p", "old"), nominated("q", "old"))
 
     finish_transitions(it, [], {P: "n"}, recreates=True, finishes=True)

@@ -196,7 +196,7 @@ UNREADABLE = [
 
 @pytest.mark.parametrize("case", UNREADABLE, ids=ids)
 def test_what_cannot_be_read(case: Case[bytes | None, str], terminal: Terminal) -> None:
-    """It is told in plain words."""
+    """The message is plain."""
     if case.given is not None:
         (terminal.folder / "a").write_bytes(case.given)
 
@@ -238,7 +238,7 @@ def test_what_is_left_aside_is_reported_once(terminal: Terminal) -> None:
 
 
 def test_what_is_not_looked_at_is_reported(terminal: Terminal) -> None:
-    """Whoever asks for it would otherwise take the answer for a promise."""
+    """Otherwise the user would take the result for a decision."""
     near = {"topology": "racks", "preferredTopologyLevel": "rack"}
     pooled = group("pooled")
     pooled["metadata"]["labels"] = {"kai.scheduler/node-pool": "a"}
@@ -278,7 +278,7 @@ CLASS: dict[str, Any] = {"apiVersion": "scheduling.k8s.io/v1", "kind": "Priority
 
 
 def test_a_priority_class_that_is_unknown_is_reported(terminal: Terminal) -> None:
-    """With what is assumed: of groups, and of pods on their own, but not of other schedulers'."""
+    """With what is assumed: of PodGroups, and of single pods, but not of other schedulers' pods."""
     known = {**CLASS, "metadata": {"name": "known"}, "value": 70, "globalDefault": True}
     alone, other = pod("alone"), pod("other")
     alone["spec"]["priorityClassName"] = other["spec"]["priorityClassName"] = "high"
@@ -297,7 +297,7 @@ def test_a_priority_class_that_is_unknown_is_reported(terminal: Terminal) -> Non
         "but a cluster without it refuses such pods"
     )
     assert class_note == "train is in no file: the priority of default/c is taken to be 70"
-    assert message(class_name) == []  # KAI's own, and the one of who names none
+    assert message(class_name) == []  # KAI's own, and the default one
 
 
 def test_a_terminal_that_cannot_show_a_name_is_no_failure(terminal: Terminal) -> None:
@@ -313,7 +313,7 @@ def test_a_terminal_that_cannot_show_a_name_is_no_failure(terminal: Terminal) ->
 
 
 def test_pods_of_groups_that_are_left_to_others_are_reported(terminal: Terminal) -> None:
-    """Else they look like some of ours that nobody says anything of."""
+    """Otherwise they look like pods of ours without a reason."""
     theirs, bound, alone, unknown_class = (
         pod("b", "a"),
         pod("c", "a", on="node-1"),
@@ -338,7 +338,7 @@ def test_pods_of_groups_that_are_left_to_others_are_reported(terminal: Terminal)
 def test_without_allocate_simulate_says_that_podgroups_with_room_are_not_bound(
     terminal: Terminal,
 ) -> None:
-    """A unit that there is room for has no verdict then."""
+    """A PodGroup that there is room for has no reason then."""
     file = terminal.write("a.yaml", *SITE, group("z", 1), pod("z-0", "z"))
 
     code, _, err = terminal.run("-f", file, "--actions", "reclaim")
@@ -351,7 +351,7 @@ def test_without_allocate_simulate_says_that_podgroups_with_room_are_not_bound(
 
 
 def test_an_invalid_annotation_stops_no_plan(terminal: Terminal) -> None:
-    """As in a cluster: it is told, and harms who wishes it; an empty queue label names none."""
+    """As in a cluster: it is reported, and affects only its object; an empty label names none."""
     invalid = {"kai.scheduler/preemptibility": "sometimes", "kai.scheduler/queue": ""}
     jobs = [trainjob(name, "plain") for name in ("a", "b")]
     for job in jobs:
@@ -375,7 +375,7 @@ def test_an_invalid_annotation_stops_no_plan(terminal: Terminal) -> None:
 
 
 def test_the_flags_of_the_site(terminal: Terminal) -> None:
-    """Its queue for who names none, and the name of its scheduler."""
+    """Its default queue, and the name of its scheduler."""
     own_pods, theirs = pod("mine"), pod("theirs")
     own_pods["spec"]["schedulerName"] = "ours"
     file = terminal.write("a.yaml", *SITE, own_pods, theirs)
@@ -388,7 +388,7 @@ def test_the_flags_of_the_site(terminal: Terminal) -> None:
 
 
 def test_a_node_that_is_in_no_file_is_reported(terminal: Terminal) -> None:
-    """Once, with who is there; who is over is nowhere."""
+    """Once, with the pods that run there; finished pods do not count."""
     pods = [pod("a", "g", on="far"), pod("b", "g", on="away"), pod("c", on="c", phase="Failed")]
 
     err = terminal.run("-f", terminal.write("a.yaml", *SITE, group("g"), *pods))[2]
@@ -398,7 +398,7 @@ def test_a_node_that_is_in_no_file_is_reported(terminal: Terminal) -> None:
 
 
 def test_a_closed_queue_that_no_file_grants_is_reported(terminal: Terminal) -> None:
-    """What is in no file keeps no unit back; an answer does, where the queue is closed."""
+    """A review in no file stops no PodGroup; an answer does, where the queue is closed."""
     closed, free = ({ACCESS: it} for it in ("closed", "open"))
     site = [node("node-1"), queue("team-a", annotations=closed), queue("b", annotations=free)]
     use = {
@@ -455,7 +455,7 @@ def test_who_is_going_does_not_wait(terminal: Terminal) -> None:
 
 
 def test_something_that_waits_is_no_failure(terminal: Terminal) -> None:
-    """Whoever wants to know reads the document."""
+    """The document has the rest."""
     file = terminal.write("a.yaml", *SITE, group("z", 1, "none"), pod("z-0", "z"))
 
     assert terminal.run("-f", file)[0] == 0

@@ -19,13 +19,13 @@ def at(document: Document, what: str, cycle: int = 0) -> dict[str, str]:
 
 
 def fragmented(gpus: int = 4) -> list[Document]:
-    """Return two nodes, each with a gang of one pod, and who needs as much as a node has."""
+    """Return two nodes, each with a PodGroup of one pod, and a PodGroup that needs a whole node."""
     older = group("old"), pod("old-0", "old", on="n1"), group("new"), pod("new-0", "new", on="n2")
     return [*SITE, *older, group("want"), pod("want-0", "want", gpus)]
 
 
 def test_who_is_moved_comes_back_elsewhere_and_that_is_all() -> None:
-    """The slot is held while its pod is going, and nobody moves again."""
+    """The place is reserved while its pod is terminating, and no pod moves again."""
     document = simulate(fragmented(), SimulationOptions(cycles=4))
 
     (moved,) = document["cycles"][0]["evictions"]
@@ -51,7 +51,7 @@ def test_who_is_moved_comes_back_elsewhere_and_that_is_all() -> None:
 def test_nobody_is_moved_unasked_if_that_is_wanted(
     moves: Literal["any", "offered"], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As the running scheduler has it; of whoever is moved all the same it is said."""
+    """As the running scheduler does it; other moves have a note."""
     terminal = Terminal("simulate", tmp_path, capsys)
     file = terminal.write("a.yaml", *fragmented())
 

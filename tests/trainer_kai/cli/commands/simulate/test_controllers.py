@@ -34,7 +34,7 @@ def grouped(*objects: dict[str, Any]) -> InputCluster:
 
 
 def places(inputs: InputCluster) -> dict[str, tuple[str, str]]:
-    """Return group and sub-group of each pod."""
+    """Return PodGroup and SubGroup of each pod."""
     return {
         key.name: (
             it.metadata.annotations.get(POD_GROUP, ""),
@@ -65,7 +65,7 @@ def owned(uid: str) -> dict[str, Any]:
 
 
 def test_a_jobset_is_believed_unless_its_trainjob_has_another_uid() -> None:
-    """Files often hold no TrainJob, or none of their uids; one that has another is told."""
+    """Files often hold no TrainJob, or no uids; another uid is reported."""
     trainjob_of_set = trainjob("js", "in-no-file")
     for known in (
         [],
@@ -83,13 +83,13 @@ def test_a_jobset_is_believed_unless_its_trainjob_has_another_uid() -> None:
 
 
 def member(name: str) -> dict[str, Any]:
-    """Return a pod of the JobSet that nobody has told its group."""
+    """Return a pod of the JobSet without a PodGroup."""
     labels = {JOBSET_NAME: "js", REPLICATED_JOB: "node", JOB_INDEX: "0"}
     return pod(name, labels=labels)
 
 
 def test_the_first_stage_of_a_trainjob_is_made() -> None:
-    """Later pods are anticipated by the group."""
+    """Later pods are anticipated by the PodGroup."""
     inputs = grouped(trainjob("job", "deepspeed-distributed", 3), runtime("deepspeed-distributed"))
 
     assert places(inputs) == {
@@ -104,7 +104,7 @@ def test_the_first_stage_of_a_trainjob_is_made() -> None:
 
 @pytest.mark.parametrize("name", RUNTIMES)
 def test_every_shipped_runtime_has_pods_in_groups(name: str) -> None:
-    """All pods that are made have a group that is there."""
+    """All pods that are created have a PodGroup that exists."""
     inputs = grouped(trainjob("job", name), runtime(name))
 
     assert inputs.cluster.pods
@@ -127,7 +127,7 @@ def test_two_trainjobs_are_two_jobsets() -> None:
 
 
 def test_a_trainjob_without_its_runtime_is_reported() -> None:
-    """Nobody can know what it is."""
+    """It is in no file."""
     inputs = grouped(trainjob("job", "none"))
 
     assert inputs.notes == [
@@ -203,7 +203,7 @@ def test_pods_that_have_no_podgroup_are_grouped() -> None:
 
 
 def test_what_is_grouped_stays() -> None:
-    """A group that is there is not written over, and a pod keeps its own."""
+    """An existing PodGroup is not replaced, and a pod keeps its own."""
     first = grouped(jobset(), member("a"))
     ((key, group),) = first.cluster.pod_groups.items()
     there = {
@@ -236,7 +236,7 @@ def test_a_jobset_that_was_begun_gets_no_pods(change: dict[str, Any]) -> None:
 
 
 def test_a_jobset_of_another_scheduler_is_left_alone() -> None:
-    """It did not ask for ours, and nobody marked it."""
+    """It names another scheduler, and has no mark."""
     other = recorded("torch-distributed")
 
     inputs = grouped(other)

@@ -110,7 +110,7 @@ def test_an_action_can_be_switched_off() -> None:
 
 
 def test_spreading_pods_leaves_consolidation_out() -> None:
-    """As KAI has it: it packs. Who asks for it all the same gets it."""
+    """As in KAI: it packs. A SchedulingShard may enable it all the same."""
     spread = resource_reservation_pod(placementStrategy={"cpu": "spread"})
     asked = resource_reservation_pod(
         placementStrategy={"cpu": "spread"}, actions={"consolidation": {"enabled": True}}

@@ -1,4 +1,4 @@
-"""The machine contract of `trainer-kai simulate`, line by line."""
+"""The JSON document of `trainer-kai simulate`, field by field."""
 
 import json
 import random
@@ -30,7 +30,7 @@ Document = dict[str, Any]
 
 
 def gang(name: str, members: int, gpus: int = 1, queue: str = "team-a") -> list[Document]:
-    """Return a group and its pods, which wait."""
+    """Return a PodGroup and its pods, which wait."""
     return [
         group(name, members, queue),
         *(pod(f"{name}-{i}", name, gpus) for i in range(members)),
@@ -111,7 +111,7 @@ WHOLE: Document = {
 
 
 def test_the_whole_document() -> None:
-    """Every field, of a cluster in which somebody starts and somebody waits."""
+    """Every field, of a cluster in which one PodGroup starts and one waits."""
     document = simulate([*SITE, *gang("a", 2, 3), *gang("b", 1, 5)])
 
     refused = document["cycles"][0]["unschedulable"]
@@ -168,7 +168,7 @@ def test_who_was_going_is_gone_and_comes_back() -> None:
 
 
 def test_who_was_going_may_stay() -> None:
-    """Then it is Releasing, and who waits for it goes on waiting."""
+    """Then it is Releasing, and pods that wait for its room go on waiting."""
     objects = [queue("team-a"), node("n1", 4), group("g"), RESERVED, *gang("a", 1, 4)]
 
     document = simulate(objects, SimulationOptions(cycles=2, terminating_pods="keep"))
@@ -179,7 +179,7 @@ def test_who_was_going_may_stay() -> None:
 
 
 def test_nodes_and_queues_are_those_of_the_end_of_the_last_cycle() -> None:
-    """Before anything has come to pass: who is nominated takes from what is being released."""
+    """With no eviction finished: a nominated pod takes from the releasing room."""
     objects = [queue("team-a"), node("n1", 4), group("g"), RESERVED, *gang("a", 1, 3)]
 
     document = simulate(objects)
@@ -190,7 +190,7 @@ def test_nodes_and_queues_are_those_of_the_end_of_the_last_cycle() -> None:
 
 
 def test_who_is_nominated_to_idle_room_too_takes_both() -> None:
-    """Neither is told as less than nothing, nor as free."""
+    """Neither is negative, nor reported as free."""
     old = pod("old", "g", 2, on="n1", **GOING)
 
     def left(gpus: int) -> Any:
@@ -225,7 +225,7 @@ def test_reserved_places_of_nominated_podgroups_are_held_too() -> None:
 
 
 class Watcher:
-    """A planner that notes which nodes pods were promised before each plan."""
+    """A planner that records the nominated nodes before each plan."""
 
     def __init__(self) -> None:
         self.nominated: list[int] = []
@@ -267,7 +267,7 @@ def test_another_planner_may_decide() -> None:
 
 
 def test_reserved_places_are_held_for_pods_that_come_later() -> None:
-    """In this cycle and in all that follow, as long as nobody comes for them."""
+    """In this cycle and in all that follow, as long as their pods do not exist."""
     document = simulate([*SITE, *staged_trainjob()], SimulationOptions(cycles=3))
 
     reserved = {
@@ -325,7 +325,7 @@ PHASES: Sequence[tuple[Document, str]] = [
 
 @pytest.mark.parametrize(("result", "phase"), PHASES)
 def test_phases(result: Document, phase: str) -> None:
-    """As a pod is after the last cycle; the group has no queue here, so nobody is bound."""
+    """As a pod is after the last cycle; the PodGroup has no queue here, so no pod is bound."""
     document = simulate([node("n1"), group("g", 1, "none"), result])
 
     assert state(document, "p")["phase"] == phase

@@ -78,14 +78,14 @@ CYCLES 3 to 5   1 reserved, 2 units waiting
 
 
 def drawn(*objects: dict[str, Any], cycles: int = 1) -> str:
-    """Return the picture of some objects."""
+    """Return the text output for some objects."""
     options = SimulationOptions(cycles=cycles, actions=("allocate",))
     cluster = prepare((Document("a.yaml", it) for it in objects), options)
     return as_text(run(cluster, options))
 
 
 def test_the_whole_picture() -> None:
-    """Queues as a tree, units with their reasons, nodes as bars, and what happened."""
+    """Queues as a tree, PodGroups with their reasons, nodes as bars, and the cycles."""
     assert drawn(*BUSY, cycles=5) == SHOWN.rstrip()
 
 
@@ -106,7 +106,7 @@ def test_names_are_cut_only_where_there_is_no_room() -> None:
 
 
 def test_a_name_that_would_break_its_line_is_written_as_in_python() -> None:
-    """Who can name no such thing in a cluster can do so in a file."""
+    """Names that a cluster refuses may be in a file."""
     lines = drawn(group("a\nb\u2028c"), pod("p", "a\nb\u2028c")).splitlines()
 
     assert [line for line in lines if line.startswith(r"default/a\nb\u2028c ")]
@@ -122,7 +122,7 @@ def test_sentences_are_no_wider_than_the_terminal() -> None:
     assert max(map(len, reasons)) <= 60
 
 
-def test_a_group_without_a_verdict_says_what_it_waits_for() -> None:
+def test_a_podgroup_without_a_reason_says_what_it_waits_for() -> None:
     """Its pods come later, or room is being released for them."""
     going = pod("going", gpus=4, on="n", deletionTimestamp=NOW)
     step = {"replicatedJob": "data", "status": "Complete", "subGroupPrefix": "data-replica-"}
@@ -178,7 +178,7 @@ _SUSPENDED: list[Case[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize("case", _SUSPENDED, ids=ids)
 def test_the_cause_of_a_suspension_is_reported(case: Case[dict[str, Any], str]) -> None:
-    """Of its group, which has no pods."""
+    """By its PodGroup, which has no pods."""
     job = trainjob("job", "torch")
     job["metadata"] |= {"uid": "job", **case.given}
     job["spec"]["suspend"] = True
@@ -212,7 +212,7 @@ def test_what_is_going_and_what_is_promised_is_reported() -> None:
     assert re.fullmatch(r"  cycle 1: [\d.]+ s \(allocate [\d.]+ s, .+\), 1 trial", cycle)
 
 
-def test_a_node_that_takes_nobody_says_why() -> None:
+def test_a_node_that_takes_no_pods_says_why() -> None:
     """It may be as empty as it likes."""
     closed = {**node("m", 2), "spec": {"unschedulable": True}}
 
@@ -220,7 +220,7 @@ def test_a_node_that_takes_nobody_says_why() -> None:
 
 
 def test_of_many_nodes_those_are_counted_that_are_alike() -> None:
-    """And not everything that happens is told line by line."""
+    """And a cycle has a limited number of lines."""
     work = [it for i in range(60) for it in (group(f"g{i}"), pod(f"p{i}", f"g{i}", 2))]
 
     text = drawn(queue("team-a", 200), *(node(f"n{i}", 2) for i in range(61)), *work)
@@ -243,7 +243,7 @@ def test_of_many_podgroups_those_are_shown_that_wait_or_move() -> None:
     assert "60 units, and none of them waits or moves" in drawn(*site, *quiet)
 
 
-def test_cpus_and_memory_are_shown_where_somebody_bounds_them() -> None:
+def test_cpus_and_memory_are_shown_where_a_queue_bounds_them() -> None:
     """In cores and GiB."""
     bounded = queue("team-a", 0)
     bounded["spec"]["resources"]["cpu"] = {"quota": 4000, "limit": -1, "overQuotaWeight": 1}
@@ -273,7 +273,7 @@ def test_bars(case: Case[NodeGpus, str]) -> None:
 
 
 def _taken(**began: str) -> SimulationResult:
-    """Return what becomes of groups whose one pod has 4 GPUs, when one with quota needs all 8."""
+    """Return the result for PodGroups of one pod with 4 GPUs, when one with quota needs all 8."""
     objects = [node("n"), queue("team-a", 0), queue("team-b"), *map(group, began)]
     for name, since in began.items():
         running = pod(f"{name}-0", name, 4, on="n")

@@ -51,7 +51,7 @@ def created_since(cluster: TrainJobCluster) -> None:
 
 
 def without_a_look_at_jobsets(cluster: TrainJobCluster) -> None:
-    """Have the same, asked by somebody with fewer rights."""
+    """Have the same, read by a user with fewer permissions."""
     over_quota(cluster)
     cluster.store.forbidden = {"jobsets"}
 

@@ -62,7 +62,7 @@ def started_again(cluster: TrainJobCluster) -> None:
 
 
 def evicted(cluster: TrainJobCluster) -> None:
-    """Have it suspended by us, as its group says."""
+    """Have it suspended by the scheduler, as its PodGroup says."""
     report = {"trainJob": "uid-job", "podGroup": "uid-pg", "why": "pods are lost"}
     cluster.groups[""]["metadata"]["uid"] = "uid-pg"
     cluster.groups[""]["metadata"]["annotations"] |= {_RECORD: json.dumps(report)}
@@ -76,7 +76,7 @@ def forged(cluster: TrainJobCluster) -> None:
 
 
 def not_resumed(cluster: TrainJobCluster) -> None:
-    """Have its JobSet suspended, as nobody wishes any more."""
+    """Have its JobSet suspended, though the TrainJob is not."""
     cluster.jobset["spec"]["suspend"] = True
     cluster.change(suspend=False)
 
@@ -95,7 +95,7 @@ def without_jobset(cluster: TrainJobCluster) -> None:
 
 
 def without_groups(cluster: TrainJobCluster) -> None:
-    """Have pods and no groups."""
+    """Have pods and no PodGroups."""
     cluster.store.remove(PODGROUPS, Key("default", GROUP))
     cluster.pods("node", 4)
 
@@ -126,7 +126,7 @@ def for_another_scheduler(cluster: TrainJobCluster) -> None:
 
 
 def explained_on_pods(cluster: TrainJobCluster) -> None:
-    """Have what the scheduler says on pods alone, for somebody who may not read groups."""
+    """Have the scheduler's reason on pods only, for a user that may not read PodGroups."""
     text = "NoCapacity: 0 of 4 pods have room"
     report = {"type": "PodScheduled", "status": "False", "message": text}
     cluster.pods("node", 4, status={"conditions": [report]})
@@ -134,13 +134,13 @@ def explained_on_pods(cluster: TrainJobCluster) -> None:
 
 
 def lost_queue(cluster: TrainJobCluster) -> None:
-    """Have the queue away, before anybody has said so."""
+    """Have the queue deleted, before the scheduler has reported it."""
     cluster.pods("node", 4)
     cluster.store.remove(QUEUES, Key("", "team-a"))
 
 
 def lease_expired(age_s: int, holder: str = "kai-0_x") -> Change:
-    """Return a change: nobody leads for so long."""
+    """Return a change after which no scheduler has led for so long."""
 
     def change(cluster: TrainJobCluster) -> None:
         without_capacity(cluster)
@@ -158,10 +158,10 @@ def never_led(cluster: TrainJobCluster) -> None:
 WAITS: Final = WorkloadState.WAITS
 RUNS: Final = WorkloadState.RUNS
 
-# what is so -> the state, and what is said of the whole and of its unit
+# a change of the cluster -> the state, and the reasons of the TrainJob and of its PodGroup
 CASES: Final[list[Case[Change, Expected]]] = [
     Case(
-        "the scheduler's verdict is told, not KAI's reason beside it",
+        "the scheduler's reason is reported, not KAI's reason beside it",
         without_capacity,
         (WAITS, "NoCapacity: 0 of 4 pods have room. It can."),
     ),

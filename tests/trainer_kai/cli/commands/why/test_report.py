@@ -24,7 +24,7 @@ GROUP: Final = f"pg-job-{UID}"
 
 
 async def test_a_scheduler_in_another_namespace_is_believed() -> None:
-    """Where there is no Lease of ours, and somebody has said why."""
+    """Where there is no Lease of ours, and the PodGroup has a reason."""
     cluster = TrainJobCluster()
     without_capacity(cluster)
     cluster.store.remove(LEASES, Key("trainer-kai", "trainer-kai-scheduler"))
@@ -40,7 +40,7 @@ TUNE: Final = "torchtune-llama3.2-1b"
 
 
 async def test_stages_as_people_read_them() -> None:
-    """Each unit has a row as in a plan; who waits has his reason below."""
+    """Each PodGroup has a row as in a plan; one that waits has its reason below."""
     cluster = TrainJobCluster(TUNE)
     cluster.running("dataset-initializer", group="dataset-initializer")
     cluster.pods("model-initializer", group="model-initializer")
@@ -84,7 +84,7 @@ async def test_who_goes_on_stage_by_stage_does_not_wait() -> None:
 
 
 async def test_a_label_that_does_not_count_yet_is_reported() -> None:
-    """Whoever is told of a queue that is missing names another one, and nothing happens."""
+    """A user names another queue in place of a missing one, and nothing happens."""
     cluster = TrainJobCluster()
     cluster.pods("node", 4)
     before = await cluster.why()
@@ -126,7 +126,7 @@ async def test_a_stage_that_is_over_waits_for_nothing() -> None:
 
 @pytest.mark.parametrize("forbidden", [set[str](), {"jobsets"}])
 async def test_who_comes_later_is_not_waited_for(forbidden: set[str]) -> None:
-    """The launcher of DeepSpeed, whether the JobSet may be read or only the group."""
+    """The launcher of DeepSpeed, whether the JobSet may be read or only the PodGroup."""
     cluster = TrainJobCluster("deepspeed-distributed")
     cluster.store.forbidden = forbidden
     cluster.running("node", 3)
@@ -178,7 +178,7 @@ async def test_an_external_scheduler_has_groups_of_its_own() -> None:
 
 
 async def test_a_pod_is_answered_for_by_its_podgroup() -> None:
-    """Of the other units nothing is told, nor does it matter that they wait."""
+    """Other PodGroups are not reported, and it does not matter that they wait."""
     cluster = TrainJobCluster(TUNE)
     cluster.running("dataset-initializer", group="dataset-initializer")
 
@@ -191,7 +191,7 @@ async def test_a_pod_is_answered_for_by_its_podgroup() -> None:
 
 
 async def test_a_pod_of_no_jobset_is_asked_about_itself() -> None:
-    """Its group says why."""
+    """Its PodGroup says why."""
     cluster = TrainJobCluster()
     cluster.pods("node", labels={"jobset.sigs.k8s.io/jobset-name": ""})
     cluster.condition(*NO_ROOM_REASONS)
@@ -222,7 +222,7 @@ async def test_of_what_is_over_nothing_more_is_asked(name: str) -> None:
 
 
 async def test_few_questions_are_asked() -> None:
-    """TrainJob, JobSet, groups, pods; and of what waits the Lease."""
+    """TrainJob, JobSet, PodGroups, pods; and the Lease if pods wait."""
     cluster = TrainJobCluster()
     cluster.running("node", 4)
     await cluster.why()
@@ -235,7 +235,7 @@ async def test_few_questions_are_asked() -> None:
 
 
 async def test_a_program_gets_plain_values() -> None:
-    """All that people are told, and no name cut short."""
+    """All that the text says, and no shortened name."""
     cluster = TrainJobCluster()
     without_capacity(cluster)
     cluster.store.forbidden = {"leases"}
@@ -314,9 +314,9 @@ async def test_what_does_not_exist_is_named(pod: str) -> None:
         await cluster.why(pod)
 
 
-def test_the_verdicts_are_those_of_the_scheduler() -> None:
+def test_the_reasons_are_those_of_the_scheduler() -> None:
     """They are spelt twice, and mean the same."""
-    assert {verdict.title for verdict in UnschedulableReason} == SCHEDULER_REASONS
+    assert {it.title for it in UnschedulableReason} == SCHEDULER_REASONS
     shared = {ReasonName.PODS_MISSING, ReasonName.QUEUE_MISSING}
     shared |= {ReasonName.WAITING_FOR_STAGE, ReasonName.WAITING_FOR_VICTIMS}
     assert {title for title in ReasonName if title in SCHEDULER_REASONS} == shared
@@ -356,12 +356,12 @@ async def test_an_eviction_is_not_reported_once_the_podgroup_runs_again() -> Non
     assert (await cluster.why()).notes == ()
 
 
-@pytest.mark.parametrize(("verdict", "promised"), [("NoCapacity", 0), ("WaitingForVictims", 4)])
-async def test_a_promise_that_was_taken_back_is_none(verdict: str, promised: int) -> None:
-    """It stays on the pods until they get another; the verdict says whether it still counts."""
+@pytest.mark.parametrize(("reason", "promised"), [("NoCapacity", 0), ("WaitingForVictims", 4)])
+async def test_a_withdrawn_nomination_does_not_count(reason: str, promised: int) -> None:
+    """It stays on the pods until they get another; the reason says whether it still counts."""
     cluster = TrainJobCluster()
     cluster.pods("node", 4, status={"nominatedNodeName": "node-a"})
-    cluster.condition((verdict, "so it is"))
+    cluster.condition((reason, "so it is"))
 
     (podgroup,) = (await cluster.why()).podgroups
 

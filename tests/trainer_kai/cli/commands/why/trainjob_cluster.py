@@ -28,7 +28,7 @@ _SCHEDULER: Final = "kai-scheduler"
 
 
 class TrainJobCluster:
-    """The objects: TrainJob, JobSet and its groups, a queue, a scheduler that leads; no pods."""
+    """The objects: TrainJob, JobSet and its PodGroups, a queue, a scheduler that leads; no pods."""
 
     def __init__(self, runtime: str = "torch-distributed", mode: GroupingMode = "bundled") -> None:
         self.store = ReadOnlyApiServer()
@@ -91,7 +91,7 @@ class TrainJobCluster:
         self.pods(replicated_job, number, group, spec=spec, status=status)
 
     def condition(self, *reasons: tuple[str, str], group: str = "", message: str = "") -> None:
-        """Have a condition on a group."""
+        """Have a condition on a PodGroup."""
         condition = {
             "type": "UnschedulableOnNodePool",
             "nodePool": "default",
@@ -145,7 +145,7 @@ class TrainJobCluster:
         return await fetch_trainjob_report(client, Key("default", "job"), _SCHEDULER)
 
 
-def without_capacity(scene: TrainJobCluster) -> None:
+def without_capacity(cluster: TrainJobCluster) -> None:
     """Have pods for which our scheduler finds no room."""
-    scene.pods("node", 4)
-    scene.condition(*NO_ROOM_REASONS)
+    cluster.pods("node", 4)
+    cluster.condition(*NO_ROOM_REASONS)

@@ -79,7 +79,7 @@ def fill(policy: Any, binding: Any) -> None:
     binding["new"] = "field"
 
 
-# a change of the policy of JobSets, or its binding -> what is told
+# a change of the policy of JobSets, or its binding -> what is reported
 CHANGED: list[Case[Change, tuple[str, str]]] = [
     Case("fewer namespaces", narrow, ("warning", f"{_JOBSETS}: matchConstraints is another")),
     Case("an exception", excuse, ("warning", f"{_JOBSETS}: excludeResourceRules is not ours")),

@@ -79,7 +79,7 @@ def beside_a_kai(facts: InstallationFacts) -> InstallationFacts:
 
 
 def by_cert_manager(facts: InstallationFacts) -> InstallationFacts:
-    """Take from the webhook what only who makes certificates needs."""
+    """Take the permissions that only a webhook which makes its certificates needs."""
     return facts._replace(
         secret=secret(key=False),
         denied_permissions=_without_writing(facts),
@@ -96,12 +96,12 @@ def by_files(facts: InstallationFacts) -> InstallationFacts:
 
 
 def with_old_secret(facts: InstallationFacts) -> InstallationFacts:
-    """Have one, of an authority that nobody trusts any more, and that ends soon."""
+    """Have a Secret of an authority that is no longer trusted, and that expires soon."""
     return by_files(facts)._replace(secret=secret(certificate_files(400)))
 
 
 def with_tls_source(source: str) -> list[Obj]:
-    """Return Deployments, and who makes the certificate of the webhook."""
+    """Return Deployments with the setting tls.source."""
     return [
         deployment(it, TRAINER_KAI_TLS_SOURCE=source) for it in expected_manifests().deployments
     ]
@@ -202,7 +202,7 @@ HEALTHY: list[Case[Callable[[InstallationFacts], InstallationFacts], None]] = [
 def test_nothing_is_wrong_with_a_healthy_installation(
     case: Case[Callable[[InstallationFacts], InstallationFacts], None],
 ) -> None:
-    """However it is set up: every line is ok."""
+    """However it is set up, every finding is ok."""
     findings = run_checks(case.given(healthy_installation()))
 
     assert [it for it in findings if it.state is not CheckState.OK] == []

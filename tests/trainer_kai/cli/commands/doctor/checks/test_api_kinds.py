@@ -75,7 +75,7 @@ def _without_rules(value: Any) -> Any:
 
 
 def external(facts: InstallationFacts) -> InstallationFacts:
-    """Let the webhook have been told that a KAI binds."""
+    """Let the webhook have mode external."""
     got = injected_jobset(**{MODE_EXTERNAL: "true"})
     return facts._replace(jobset=DryRun(dry_run_objects.jobset("default"), got))
 

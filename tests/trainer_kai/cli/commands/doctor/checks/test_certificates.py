@@ -53,7 +53,7 @@ def one_wrong(found: Any) -> None:
 
 
 def with_source(source: str) -> list[Obj]:
-    """Return a webhook that is told who makes its certificate."""
+    """Return a webhook with the setting tls.source."""
     return [deployment("trainer-kai-webhook", TRAINER_KAI_TLS_SOURCE=source)]
 
 

@@ -44,14 +44,14 @@ def jobset(dry_run: DryRun) -> InstallationFacts:
 
 
 def unchanged(kind: str, **fields: Any) -> DryRun:
-    """Return a dry run of what nobody touched, with some fields of metadata."""
+    """Return a dry run of an object that no webhook changed, with some fields of metadata."""
     body = getattr(dry_run_objects, kind)("default")
     got = {**body, "metadata": {**body["metadata"], **fields}}
     return DryRun(body, got)
 
 
 def scheduled(name: str) -> DryRun:
-    """Return an injected JobSet, or somebody's pod, with a scheduler name."""
+    """Return an injected JobSet with a scheduler name."""
     got: Any = injected_jobset()
     got["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["schedulerName"] = name
     return DryRun(dry_run_objects.jobset("default"), got)
@@ -188,7 +188,7 @@ CASES: list[Case[tuple[str, InstallationFacts], tuple[str, str]]] = [
 
 @pytest.mark.parametrize("case", CASES, ids=ids)
 def test_what_is_reported(case: Case[tuple[str, InstallationFacts], tuple[str, str]]) -> None:
-    """Our own refusal is a fault, that of others is not ours to judge."""
+    """Our own refusal is a fault, that of another webhook is unknown."""
     check, facts = case.given
 
     assert check_results(facts, check) == [case.want]

@@ -1,4 +1,4 @@
-"""What accounts lack."""
+"""The permissions that accounts lack."""
 
 import pytest
 

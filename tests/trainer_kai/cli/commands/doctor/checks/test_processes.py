@@ -1,4 +1,4 @@
-"""Who runs, who leads, and by which clock."""
+"""Deployments, leaders and clocks."""
 
 from typing import Any
 

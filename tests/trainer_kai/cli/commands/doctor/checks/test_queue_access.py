@@ -1,4 +1,4 @@
-"""Queues that are open because nothing is said of who may use them, and slips."""
+"""Queues that are open because they have no access annotation, and mistyped annotations."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def having(*notes: str | None, groups: tuple[PodGroupQueue, ...] = ()) -> Instal
 
 
 def with_setting(value: str, facts: InstallationFacts) -> InstallationFacts:
-    """Return an installation whose webhook is told what queues are that say nothing."""
+    """Return an installation whose webhook has a setting for queues without annotation."""
     variables = {"TRAINER_KAI_QUEUE_ACCESS_UNANNOTATED": value}
     return facts._replace(deployments=[deployment("trainer-kai-webhook", 2, **variables)])
 

@@ -1,4 +1,4 @@
-"""Queues that cannot be, that promise too much, and that are named in vain."""
+"""Queues that are invalid, that promise too much, and that are named but take no pods."""
 
 from typing import Any
 
@@ -168,7 +168,7 @@ CASES: list[Case[tuple[str, InstallationFacts], tuple[str, str]]] = [
 
 @pytest.mark.parametrize("case", CASES, ids=ids)
 def test_what_is_shared(case: Case[tuple[str, InstallationFacts], tuple[str, str]]) -> None:
-    """Whoever takes nobody is a fault, a sum that does not add up a warning."""
+    """A queue that takes no pods is a fault, a sum that does not add up a warning."""
     check, facts = case.given
 
     assert check_results(facts, check)[0] == case.want

@@ -169,7 +169,7 @@ def test_a_configuration(case: Case[Callable[[Any], None], tuple[str, str]]) -> 
 
 
 def test_none_at_all() -> None:
-    """Then nobody is injected."""
+    """Then no TrainJob is injected."""
     assert check_results(healthy_installation()._replace(configurations=[]), "webhooks")[0] == (
         "fault",
         "there is no MutatingWebhookConfiguration kai-trainer: nobody is injected",
@@ -177,7 +177,7 @@ def test_none_at_all() -> None:
 
 
 def other(name: str, group: str, plural: str) -> dict[str, Any]:
-    """Return a configuration of somebody else."""
+    """Return a configuration of another product."""
     rule = {"apiGroups": [group], "resources": [plural]}
     return {
         "kind": "MutatingWebhookConfiguration",
@@ -186,7 +186,7 @@ def other(name: str, group: str, plural: str) -> dict[str, Any]:
     }
 
 
-# a configuration beside ours -> what is told of the order
+# a configuration beside ours -> what is reported of the order
 ORDER: list[Case[dict[str, Any], str]] = [
     Case("KAI's own name", other("mutating-kai-admission", "", "pods"), "ok"),
     Case("KAI's, renamed", other("a-kai-admission", "", "pods"), "warning"),

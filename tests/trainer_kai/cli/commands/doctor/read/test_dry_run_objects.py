@@ -14,7 +14,7 @@ from webhook.rules.jobset_mutate import JobSetContext
 
 @pytest.mark.parametrize("rules", [BUNDLED, EXTERNAL], ids=lambda it: it.mode)
 def test_our_webhook_injects_what_is_tried(rules: GroupingRules) -> None:
-    """Though there is no such TrainJob; and it shows who binds."""
+    """Though its TrainJob does not exist; and it shows the mode."""
     jobset, pod = dry_run_objects.jobset("default"), dry_run_objects.gang_pod("default")
     answer = reviewed(jobset, JobSetContext(None), rules)
     facts = healthy_installation()._replace(

@@ -73,7 +73,7 @@ class Wire:
     def stream(
         self, request: Request, silence_s: float
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """Serve nothing: nobody follows anything here."""
+        """Serve no watch: the doctor has none."""
         raise NotImplementedError
 
     async def close(self) -> None:
@@ -173,7 +173,7 @@ def problems(facts: InstallationFacts) -> dict[str, str]:
 
 
 async def test_a_healthy_cluster_is_read_whole(wire: Wire) -> None:
-    """Of the two pods only one can be served here, so a gang's pod has no group."""
+    """Of the two pods only one can be served here, so the TrainJob's pod has no PodGroup."""
     assert problems(await fetched(wire)) == {
         "a pod of a gang": "dry in default: it joins no group",
         "a wrong TrainJob": "cannot tell: not tried: no ClusterTrainingRuntime leaves pods to our"
@@ -202,7 +202,7 @@ async def test_what_may_not_be_read_is_named_and_nothing_else_is_lost(wire: Wire
 
 
 async def test_nothing_may_be_read_but_the_version(wire: Wire) -> None:
-    """No crash, and no verdict."""
+    """No crash, and the findings are unknown."""
     wire.refusals = {"/api/": 403, "/apis/": 403}
 
     findings = run_checks(await fetched(wire))
@@ -211,7 +211,7 @@ async def test_nothing_may_be_read_but_the_version(wire: Wire) -> None:
 
 
 async def test_what_says_nothing_or_fails_holds_nobody_up(wire: Wire) -> None:
-    """A request ends after its time, all of them after theirs; the others are told."""
+    """A request has a time limit, and all together have one; other findings are reported."""
     wire.silent = {SECRET}
     wire.refusals = {NODES: 500}
 
@@ -226,7 +226,7 @@ async def test_what_says_nothing_or_fails_holds_nobody_up(wire: Wire) -> None:
 
 
 async def test_without_an_api_server_nobody_can_say(wire: Wire) -> None:
-    """That is for whoever asks to know."""
+    """The user must name another server."""
     wire.silent = {"/version"}
 
     with pytest.raises(Unavailable):
@@ -310,7 +310,7 @@ async def test_the_secret_is_the_one_of_the_webhook_setting(wire: Wire) -> None:
 
 
 async def test_other_schedulers_are_looked_for_where_ours_does(wire: Wire) -> None:
-    """In the namespaces and by the shards that it is told; a tenant's Lease is not read."""
+    """In the namespaces and by the shards of its settings; a tenant's Lease is not read."""
     configured_deployment = deployment(
         "trainer-kai-scheduler", TRAINER_KAI_KAI_NAMESPACES="gpu-system"
     )
@@ -422,7 +422,7 @@ async def test_no_runtime_of_another_scheduler_is_tried(wire: Wire, spec: dict[s
 
 
 async def test_runtimes_that_had_the_queue_as_a_field_are_found(wire: Wire) -> None:
-    """The API server goes on noting who wrote it, though the definition has lost it."""
+    """The managedFields keep the field, though the definition has lost it."""
     fields: Any = {"f:spec": {"f:podGroupPolicy": {"f:kaiScheduler": {"f:queue": {}}}}}
     having = {"metadata": {"name": "torch", "managedFields": [{"fieldsV1": fields}]}}
     others = {"metadata": {"name": "plain", "managedFields": []}}
