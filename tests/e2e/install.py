@@ -1,1 +1,0 @@
-"""The parts of the manifest tests that need no cluster."""

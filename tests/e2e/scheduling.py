@@ -1,1 +1,0 @@
-"""The gang check on written histories; no program is started here."""
