@@ -1,4 +1,4 @@
-"""What can go wrong, as one tree; each room's own branch grows where its errors are raised.
+"""What can go wrong, as one tree; each package has its own branch where its errors are raised.
 
     TrainerKaiError
     ├── ConfigError       the person who started us gave settings that cannot work: exit code 2
@@ -30,7 +30,7 @@ class FieldError(NamedTuple):
 
 
 class FieldWarning(FieldError):
-    """What is wrong with a wish: the object is good, and nobody but who wishes it is harmed."""
+    """What is wrong with a request in a label or annotation: the object itself is valid."""
 
 
 class ConfigError(TrainerKaiError):

@@ -5,7 +5,7 @@ import re
 from e2e.cluster.cluster import Cluster
 from e2e.fixtures.install import PODGROUPS, QUEUES, TOPOLOGIES, kubectl
 from e2e.install.schema_check import pod_group, queue, topology
-from trainer_kai.api.names import OURS
+from trainer_kai.api.names import TRAINER_KAI_PREFIX
 
 
 async def test_a_group_shows_its_stage_and_why_it_waits(
@@ -15,8 +15,8 @@ async def test_a_group_shows_its_stage_and_why_it_waits(
     group = pod_group({"queue": "team-a"}, "job")
     group["metadata"]["namespace"] = namespace
     group["metadata"]["annotations"] = {
-        f"{OURS}stage": "2/2 node after dataset-initializer Complete",
-        f"{OURS}members": "3 node + 1 launcher later",
+        f"{TRAINER_KAI_PREFIX}stage": "2/2 node after dataset-initializer Complete",
+        f"{TRAINER_KAI_PREFIX}members": "3 node + 1 launcher later",
     }
     await installed_cluster.api.request("POST", PODGROUPS.path(namespace), group)
     reasons = ("ExceedsLimit", "NoCapacity")

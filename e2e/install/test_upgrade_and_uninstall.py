@@ -29,7 +29,7 @@ from e2e.fixtures.install import MANIFESTS, PODGROUPS, PRIORITY_CLASSES, RULES, 
 from e2e.fixtures.podgroups import finishing_pods
 from e2e.fixtures.processes import PODGROUPER, SCHEDULER, WEBHOOK, running, webhook_port
 from e2e.fixtures.trainjobs import complete, on_nodes
-from trainer_kai.api.names import OURS
+from trainer_kai.api.names import TRAINER_KAI_PREFIX
 
 _FOLLOWED: Final = (TRAINJOBS, JOBSETS, PODS)
 _NAMESPACE: Final = "room"
@@ -96,7 +96,7 @@ async def _uninstall(cluster: Cluster, seen: Timeline) -> None:
     for kind in (TRAINJOBS, JOBSETS, PODS):
         for obj in (await cluster.api.list(kind, _NAMESPACE))[0]:
             held = obj["metadata"].get("finalizers", [])
-            assert [it for it in held if OURS in it or "kai" in it] == []
+            assert [it for it in held if TRAINER_KAI_PREFIX in it or "kai" in it] == []
     assert on_nodes("runs", 4)(seen.state)
     await _submit(cluster, "later", 1, "1s")
     await seen.until(lambda state: len(_pods_of(state, "later")) == 1, "TrainJobs need us no more")

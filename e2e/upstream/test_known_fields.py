@@ -6,7 +6,7 @@ from tests.support.schemas import crd_schema, unread_properties
 from trainer_kai.api.resources import CLUSTER_RUNTIMES, JOBSETS, RUNTIMES, TRAINJOBS
 from trainer_kai.cli.input.unknown_fields import UNREAD_FIELDS
 
-_NOT_READ = {"Named"}  # policies of which we read only that they are there
+_NOT_READ = {"PresenceOnly"}  # fields of which we read only that they are there
 
 
 async def test_known_fields_are_those_of_the_crds(cluster: Cluster) -> None:

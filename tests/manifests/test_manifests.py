@@ -331,9 +331,9 @@ def test_a_definition_fills_nothing_in() -> None:
 
 def test_names_are_spelt_as_the_product_spells_them() -> None:
     """A label that differs by one letter selects nothing, and says nothing."""
-    columns = {f"{names.OURS}stage", f"{names.OURS}members"}
+    columns = {f"{names.TRAINER_KAI_PREFIX}stage", f"{names.TRAINER_KAI_PREFIX}members"}
 
-    assert named(OWN_NAMES) <= known(names.OURS) | columns
+    assert named(OWN_NAMES) <= known(names.TRAINER_KAI_PREFIX) | columns
     assert named(KAI) - {"kai.scheduler/v"} <= known("kai.scheduler/")
     assert {names.GANG, names.INJECT} <= named(OWN_NAMES)
     assert {names.QUEUE, names.TOPOLOGY, names.TOPOLOGY_REQUIRED} <= named(KAI)

@@ -1,8 +1,8 @@
 """How we read Kubernetes objects: names, quantities and typed parts of objects.
 
 Pure. It never talks to the API server and never decides anything. Here are the kinds; they are
-loaded when they are first asked for, so that who needs one does not wait for all of them. Their
-parts, `decode`, `names`, `quantity`, `resources` and `validate` are modules of this room.
+loaded when they are first asked for, so that a program that needs one does not wait for all. Their
+parts, `decode`, `names`, `quantity`, `resources` and `validate` are modules of this package.
 """
 
 from typing import TYPE_CHECKING, Any, Final

@@ -46,14 +46,14 @@ class PodAffinityTerm(msgspec.Struct, frozen=True, rename="camel", kw_only=True,
 
 
 class PreferredPods(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """Neighbours that would be nice."""
+    """Pods that it would be nice to be near."""
 
     weight: int
     pod_affinity_term: PodAffinityTerm
 
 
 class PodAffinity(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Which neighbours, or, as anti-affinity, which ones not."""
+    """Which pods to be near, or, as anti-affinity, which to be far from."""
 
     required: tuple[PodAffinityTerm, ...] = msgspec.field(
         default=(), name="requiredDuringSchedulingIgnoredDuringExecution"

@@ -3,7 +3,7 @@
 Kubernetes means the same by `null` and by nothing, so a field that is null has its default; and it
 means the same by 2.0 and by 2. Fields that a struct does not name are skipped without being read.
 An object that is nested too deep for the parser is read a second time, without what lies so deep.
-Equal labels of many objects are one object in memory, and so are other things that `share` knows.
+Equal labels of many objects are one object in memory, and so is what else `interning` knows.
 """
 
 import re
@@ -99,10 +99,10 @@ def decode(struct: type[S], data: Text) -> S:
     if struct is Pod:
         text = data if type(data) is bytes else bytes(data)
         stop = len(text) - 1
-        found = None
+        matched = None
         if text.startswith(_POD) and text[stop] == _BRACE:
-            found = read_matching(text, _POD_METADATA, stop, alone=True)
-        whole: Any = found[0] if found else _pod(text)
+            matched = read_matching(text, _POD_METADATA, stop, alone=True)
+        whole: Any = matched[0] if matched else _pod(text)
     else:
         whole = _parse(struct, data)
         metadata = getattr(whole, "metadata", None)
@@ -127,7 +127,7 @@ def decode_page(struct: type[T], data: bytes) -> Page[T]:
 
 
 def decode_watch_event(data: bytes) -> WatchEvent:
-    """Read what a line of a watch is about, and cut its object out."""
+    """Read the type of a watch event, and cut its object out."""
     if data.startswith(_WATCH_EVENT):  # how the API server writes all of them
         end = data.find(b'"', len(_WATCH_EVENT), _TYPE_BYTES)
         if data.startswith(_OBJECT, end) and data.endswith((b"}}\n", b"}}")):
@@ -150,10 +150,10 @@ def _pod(data: bytes) -> Pod:
     if not text.startswith(_POD):
         return intern_and_learn(_parse(Pod, text), text, 0, 0)
     stop = len(text) - 1
-    found = None
+    matched = None
     if len(text) < len(data) and text[stop] == _BRACE:
-        found = read_matching(text, _POD_METADATA, stop, alone=True)
-    return found[0] if found else intern_and_learn(_parse(Pod, text), text, _POD_METADATA, stop)
+        matched = read_matching(text, _POD_METADATA, stop, alone=True)
+    return matched[0] if matched else intern_and_learn(_parse(Pod, text), text, _POD_METADATA, stop)
 
 
 def _pod_page(data: bytes) -> Page[Pod] | None:
@@ -168,14 +168,14 @@ def _pod_page(data: bytes) -> Page[Pod] | None:
         while at < stop:
             if not data.startswith(_ITEM, at):
                 return None
-            found = read_matching(data, at + _ITEM_METADATA, stop, alone=False)
-            if found is None:
+            matched = read_matching(data, at + _ITEM_METADATA, stop, alone=False)
+            if matched is None:
                 end = data.find(NEXT, at, stop)
                 end = stop if end < 0 else end
                 pod = _read(Pod, data[at : end + 1])
-                found = intern_and_learn(pod, data, at + _ITEM_METADATA, end), end
-            pods.append(found[0])
-            at = found[1] + 2
+                matched = intern_and_learn(pod, data, at + _ITEM_METADATA, end), end
+            pods.append(matched[0])
+            at = matched[1] + 2
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None  # to be read as one, for the right answer or the right error
     return Page(metadata=page.metadata, items=tuple(pods))

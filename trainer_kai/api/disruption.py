@@ -13,7 +13,7 @@ __all__ = [
 
 
 class BudgetSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """Whose pods may not go all at once; no selector means nobody's."""
+    """Which pods may not go all at once; no selector means none."""
 
     selector: LabelSelector | None = None
 

@@ -46,7 +46,7 @@ def effective_queue(spec: QueueSpec) -> tuple[QueueSpec, tuple[FieldError, ...]]
 
 
 def podgroup_warnings(spec: PodGroupSpec) -> Iterator[FieldError]:
-    """Yield the durations of a group that are none; below zero they mean none, or never."""
+    """Yield the durations of a PodGroup that are none; below zero they mean none, or never."""
     for path, text in (
         ("spec.preemptionDelay", spec.preemption_delay),
         ("spec.stalenessGracePeriod", spec.staleness_grace_period),

@@ -1,4 +1,4 @@
-"""Event: what somebody said about an object."""
+"""Event: what a component reported about an object."""
 
 import msgspec
 
@@ -21,7 +21,7 @@ class ObjectReference(msgspec.Struct, frozen=True, rename="camel", kw_only=True,
 
 
 class Event(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """What somebody said about an object, in the core group's older form or the newer one."""
+    """What a component reported about an object, in the core group's form or the newer one."""
 
     metadata: Meta
     involved_object: ObjectReference = ObjectReference()

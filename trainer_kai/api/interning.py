@@ -130,12 +130,12 @@ def intern_finalizers(finalizers: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def labels_without_index(labels: Mapping[str, str]) -> Mapping[str, str]:
-    """Return a set to which any index can be given by `Stamped`."""
+    """Return a set of labels from which `IndexedLabels` makes that of any index."""
     return labels.shared if isinstance(labels, IndexedLabels) else labels
 
 
 def intern_meta(meta: Meta) -> None:
-    """Let metadata that was just decoded, and that nobody has seen, share what it can."""
+    """Intern what can be interned of metadata that was just decoded and is not used yet."""
     _force_set(meta, "namespace", intern_value(meta.namespace))
     _force_set(meta, "labels", intern_labels(meta.labels))
     _force_set(meta, "annotations", intern_labels(meta.annotations))
@@ -150,7 +150,7 @@ def drop_unclaimed_volumes(pod: Pod) -> None:
 
 
 def intern_spec(pod: Pod) -> None:
-    """Let a pod that was just decoded share its spec."""
+    """Intern the spec of a pod that was just decoded."""
     drop_unclaimed_volumes(pod)
     node = pod.spec.node_name
     _force_set(pod.spec, "node_name", "")
@@ -176,7 +176,7 @@ def spec_without_node(spec: PodSpec) -> PodSpec:
 
 
 def intern_conditions(conditions: tuple[Condition, ...]) -> None:
-    """Let conditions that were just decoded share their texts."""
+    """Intern the texts of conditions that were just decoded."""
     for condition in conditions:
         _force_set(condition, "type", intern_value(condition.type))
         _force_set(condition, "status", intern_value(condition.status))
@@ -197,9 +197,9 @@ _specs: dict[bytes, PodSpec] = {}  # the one that was asked for last at the end
 
 def _intern_pod_spec(spec: PodSpec) -> PodSpec:
     text = msgspec.json.encode(spec)
-    found = _specs.pop(text, spec)
+    known = _specs.pop(text, spec)
     if len(text) <= _MAX_SPEC_BYTES:
-        _specs[text] = found
+        _specs[text] = known
     if len(_specs) > _MAX_SPECS:
         del _specs[next(iter(_specs))]
-    return found
+    return known

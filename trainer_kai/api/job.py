@@ -5,7 +5,7 @@ import msgspec
 from trainer_kai.api.meta import Condition, Meta, TemplateMeta
 from trainer_kai.api.pod import PodTemplate
 
-__all__ = ["Job", "JobCounts", "JobSpec", "JobStatus", "JobTemplate"]
+__all__ = ["Job", "JobSpec", "JobStatus", "JobTemplate", "ReplicatedJobStatus"]
 
 
 class JobSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
@@ -37,8 +37,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     status: JobStatus = JobStatus()
 
 
-class JobCounts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """How many jobs of one replicatedJob are how far; it counts jobs, not pods."""
+class ReplicatedJobStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """How many jobs of one replicatedJob are in which state; it counts jobs, not pods."""
 
     name: str
     ready: int = 0

@@ -4,11 +4,10 @@ from typing import Any
 
 import msgspec
 
-from trainer_kai.api.job import JobCounts, JobTemplate
+from trainer_kai.api.job import JobTemplate, ReplicatedJobStatus
 from trainer_kai.api.meta import Condition, Meta
 
 __all__ = [
-    "ClaimPolicy",
     "DependsOn",
     "FailurePolicy",
     "JobSet",
@@ -16,6 +15,7 @@ __all__ = [
     "JobSetStatus",
     "ReplicatedJob",
     "StartupPolicy",
+    "VolumeClaimPolicy",
 ]
 
 
@@ -48,7 +48,7 @@ class FailurePolicy(msgspec.Struct, frozen=True, rename="camel", kw_only=True, g
     restart_strategy: str = ""
 
 
-class ClaimPolicy(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+class VolumeClaimPolicy(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
     """Volume claims that a JobSet makes; here only what becomes of them when it ends."""
 
     retention_policy: dict[str, Any] | None = None
@@ -62,7 +62,7 @@ class JobSetSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=F
     failure_policy: FailurePolicy | None = None
     suspend: bool = False
     managed_by: str = ""
-    volume_claim_policies: tuple[ClaimPolicy, ...] = ()
+    volume_claim_policies: tuple[VolumeClaimPolicy, ...] = ()
 
 
 class JobSetStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
@@ -71,7 +71,7 @@ class JobSetStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc
     conditions: tuple[Condition, ...] = ()
     restarts: int = 0
     terminal_state: str = ""
-    replicated_jobs_status: tuple[JobCounts, ...] = ()
+    replicated_jobs_status: tuple[ReplicatedJobStatus, ...] = ()
 
 
 class JobSet(msgspec.Struct, frozen=True, kw_only=True, gc=False):

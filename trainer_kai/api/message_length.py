@@ -9,7 +9,7 @@ _MORE: Final = "…"
 
 
 def truncated_message(message: str) -> str:
-    """Cut a message to that, between two characters: names in it are as long as users like."""
+    """Cut a message to 1 KiB, between two characters: names in it are as long as users like."""
     data = message.encode(errors="replace")
     if len(data) <= _LONGEST:
         return data.decode()

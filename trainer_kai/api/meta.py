@@ -27,7 +27,7 @@ class Key(NamedTuple):
 
 
 class OwnerReference(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """Who an object belongs to."""
+    """Which object owns this one."""
 
     api_version: str = ""
     kind: str = ""

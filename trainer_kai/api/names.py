@@ -27,14 +27,14 @@ SCHEDULING: Final = "scheduling.k8s.io"
 STORAGE: Final = "storage.k8s.io"
 TRAINER: Final = "trainer.kubeflow.org"
 
-# Who binds, and where to unless somebody says.
+# The schedulers and the queue of a workload that names none.
 SCHEDULER_NAME: Final = "kai-scheduler"
 DEFAULT_SCHEDULER: Final = "default-scheduler"  # what the API server fills in
 DEFAULT_QUEUE: Final = "default-queue"
 
 # KAI: labels of workloads and pods.
 QUEUE: Final = "kai.scheduler/queue"
-NODE_POOL: Final = "kai.scheduler/node-pool"  # of nodes, queues and pod groups too
+NODE_POOL: Final = "kai.scheduler/node-pool"  # of nodes, queues and PodGroups too
 PREEMPTIBILITY: Final = "kai.scheduler/preemptibility"
 PRIORITY_CLASS_NAME: Final = "priorityClassName"
 SUBGROUP: Final = "kai.scheduler/subgroup-name"
@@ -61,25 +61,25 @@ GPU_MEMORY: Final = "gpu-memory"
 GPU_FRACTION_DEVICES: Final = "gpu-fraction-num-devices"
 MPS: Final = "mps"
 
-# KAI: annotations of pod groups.
+# KAI: annotations of PodGroups.
 TOP_OWNER: Final = "kai.scheduler/top-owner-metadata"
 STALE_SINCE: Final = "kai.scheduler/stale-podgroup-timestamp"
 LAST_START: Final = "kai.scheduler/last-start-timestamp"
 LAST_EVICTION: Final = "kai.scheduler/last-eviction-timestamp"
 
 # Ours.
-OURS: Final = "trainer-kai.dev/"
+TRAINER_KAI_PREFIX: Final = "trainer-kai.dev/"
 ADMITTED: Final = "trainer-kai.dev/admitted"  # JobSet annotation, set when it is created
 ADMITTED_MARK: Final = "v1"  # its value: by which rules
-GANG: Final = "trainer-kai.dev/gang"  # label of pod templates: which group of its JobSet
+GANG: Final = "trainer-kai.dev/gang"  # label of pod templates: which PodGroup of its JobSet
 ANTICIPATED: Final = "trainer-kai.dev/anticipated"  # PodGroup annotation of the podgrouper
-STAGE: Final = "trainer-kai.dev/stage"  # PodGroup annotation: which one, and after what
-MEMBERS: Final = "trainer-kai.dev/members"  # PodGroup annotation: who, and how many
+STAGE: Final = "trainer-kai.dev/stage"  # PodGroup annotation: which stage, and after what
+MEMBERS: Final = "trainer-kai.dev/members"  # PodGroup annotation: which pods, and how many
 RESERVED: Final = "trainer-kai.dev/reserved"  # PodGroup annotation of the scheduler
 INJECT: Final = "trainer-kai.dev/inject"  # namespace label
 LAST_CHECKPOINT: Final = "trainer-kai.dev/last-checkpoint"  # TrainJob annotation, RFC 3339
 RECLAIM_GOAL: Final = "trainer-kai.dev/reclaim-goal"  # Queue annotation: of those below it
-CONSOLIDATION: Final = "trainer-kai.dev/consolidation"  # Queue annotation: may units be moved
+CONSOLIDATION: Final = "trainer-kai.dev/consolidation"  # Queue annotation: may PodGroups be moved
 ACCESS: Final = "trainer-kai.dev/access"  # Queue annotation: open, or closed to all without a grant
 EVICTED_BY: Final = "trainer-kai.dev/evicted-by"  # PodGroup annotation; a copy on its TrainJob
 EVICTED_GPUS: Final = "trainer-kai.dev/evicted-gpus"  # PodGroup annotation: how many it lost last
@@ -106,7 +106,7 @@ JOB_TRACKING: Final = "batch.kubernetes.io/job-tracking"  # finalizer
 ANCESTOR_STEP: Final = "trainer.kubeflow.org/trainjob-ancestor-step"  # label of job templates
 TRAINJOB_CONTROLLER: Final = "trainer.kubeflow.org/trainjob-controller"  # a managedBy
 
-# Who goes first among the pods of a job.
+# Which pods of a job go first.
 KUBEFLOW_JOB_ROLE: Final = "training.kubeflow.org/job-role"
 RAY_NODE_TYPE: Final = "ray.io/node-type"
 
@@ -139,4 +139,4 @@ TLS_SECRET: Final = "kubernetes.io/tls"  # noqa: S105 - the type of a Secret
 NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"  # label that every namespace has
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"  # annotation of claims
-NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"  # of a class: somebody makes its volumes
+NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"  # of a class: people make its volumes

@@ -1,4 +1,4 @@
-"""Namespace: where workloads live; its labels choose a queue and say who is looked at."""
+"""Namespace: where workloads live; its labels choose a queue and whether we handle them."""
 
 import msgspec
 

@@ -19,8 +19,8 @@ def without_deep_nesting(text: bytes) -> bytes:
     """Return JSON with null in place of what lies below the hundredth level."""
     depth = kept_to = cut_from = 0
     pieces = []
-    for found in _BRACKET.finditer(text):
-        at = found.start()
+    for bracket in _BRACKET.finditer(text):
+        at = bracket.start()
         if text[at] in _OPENING:
             depth += 1
             if depth == _LEVELS + 1:

@@ -1,4 +1,4 @@
-"""Node: what it has and whom it takes."""
+"""Node: what it has and which pods it takes."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Whose an object is, by what it says of its controller.
+"""The owner of an object, by what it says of its controller.
 
 An owner reference is what its author wrote: it is no proof that there is such an object, or that it
 has that uid.

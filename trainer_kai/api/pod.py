@@ -43,7 +43,7 @@ class Volume(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False
 
 
 class SchedulingGate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Somebody who has not yet let the pod go."""
+    """A controller that has not yet let the pod be scheduled."""
 
     name: str
 

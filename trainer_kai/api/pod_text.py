@@ -89,7 +89,7 @@ _NO_CLAIMS: Final = tuple(
 def read_matching(
     data: bytes, metadata_at: int, stop: int, *, alone: bool
 ) -> tuple[Pod, int] | None:
-    """Return the pod whose metadata begins there and where it ends, if it is like one learnt.
+    """Return the pod whose metadata begins there and where it ends, if a template matches it.
 
     *stop* is the last brace of its text, or of the page's last pod if it is not *alone*.
     """
@@ -100,19 +100,19 @@ def read_matching(
         if template is None:
             return None
     try:
-        found = _match(data, labels_at + len(template.to_index), template)
-        if found is None:
+        matched = _match(data, labels_at + len(template.to_index), template)
+        if matched is None:
             return None
         if not alone:
-            end = data.find(NEXT, found[2], stop)
+            end = data.find(NEXT, matched[2], stop)
             stop = stop if end < 0 else end
-        return _read(data[metadata_at:labels_at], data, stop, template, found), stop
+        return _read(data[metadata_at:labels_at], data, stop, template, matched), stop
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
 
 
 def intern_and_learn(pod: Pod, data: bytes, metadata_at: int, stop: int) -> Pod:
-    """Share what a parsed pod can share, and learn its family if that reads its members right."""
+    """Intern what a parsed pod can share, and learn its template if that reads siblings right."""
     intern_spec(pod)
     intern_meta(pod.metadata)
     intern_conditions(pod.status.conditions)
@@ -131,33 +131,33 @@ def _keep_if_exact(
     data: bytes,
     at: tuple[int, int, int],
 ) -> Pod:
-    """Keep a family by whose likeness its model and another sibling are read as they should be."""
+    """Keep a template that reads its model and another sibling as the parser reads them."""
     sibling_at = sibling.find(b"{", 1)
     labels_at = sibling.find(b"{", sibling_at + 1) - TO_BRACE
     try:
         expected = _parse(sibling)
         drop_unclaimed_volumes(expected)
-        found = _read_by_template(template, sibling, (sibling_at, labels_at, len(sibling) - 1))
+        pod = _read_by_template(template, sibling, (sibling_at, labels_at, len(sibling) - 1))
         TEMPLATES.clear_variants(template)
-        if found != expected:
+        if pod != expected:
             return parsed_pod
-        found = _read_by_template(template, data, at)
+        pod = _read_by_template(template, data, at)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return parsed_pod
-    if found is None or found != parsed_pod:
+    if pod is None or pod != parsed_pod:
         return parsed_pod
     TEMPLATES.add(template, data, at[1])
-    return found
+    return pod
 
 
 def _read_by_template(
     template: PodTextTemplate, data: bytes, at: tuple[int, int, int]
 ) -> Pod | None:
     metadata_at, labels_at, stop = at
-    found = _match(data, labels_at + len(template.to_index), template)
-    if found is None:
+    matched = _match(data, labels_at + len(template.to_index), template)
+    if matched is None:
         return None
-    return _read(data[metadata_at:labels_at], data, stop, template, found)
+    return _read(data[metadata_at:labels_at], data, stop, template, matched)
 
 
 def _read(
@@ -165,10 +165,10 @@ def _read(
     data: bytes,
     stop: int,
     template: PodTextTemplate,
-    found: tuple[LabelsAndAnnotations, PodSpec, int],
+    matched: tuple[LabelsAndAnnotations, PodSpec, int],
 ) -> Pod:
     """Read what is before the labels and what is after the spec."""
-    labels_and_annotations, spec, at = found
+    labels_and_annotations, spec, at = matched
     head = _read_head(head_text + b"}")
     if stop - at > _SHORT_STATUS_BYTES:
         status = _long_status(data, at, stop, template)

@@ -34,9 +34,8 @@ __all__ = [
     "learn_template",
 ]
 
-LabelsAndAnnotations: TypeAlias = tuple[
-    Mapping[str, str], Mapping[str, str]
-]  # labels and annotations
+LabelsAndAnnotations: TypeAlias = tuple[Mapping[str, str], Mapping[str, str]]
+
 _NODE: Final = b'"nodeName":"'
 _TOKEN_BYTES: Final = 5
 _LABELS: Final = b',"labels":{'
@@ -56,8 +55,6 @@ _AFTER_TOKEN: Final = (  # in volumes and in mounts; anywhere else the name is t
     b'","projected":{',
     b'","readOnly":true,"mountPath":"/var/run/secrets/kubernetes.io/serviceaccount"}',
 )
-
-
 # what may follow a pod's hostname
 _AFTER_HOST: Final = (b'","subdomain":"', b'","affinity":{', b'","schedulerName":"')
 _OTHER_HEAD: Final = (
@@ -67,6 +64,7 @@ _OTHER_HEAD: Final = (
 _OTHER_NODE: Final = _NODE + b'n",'
 _LETTERS: Final = b"0123456789abcdefghijklmnopqrstuvwxyz"
 _OTHER_LETTERS: Final = bytes.maketrans(_LETTERS, _LETTERS[1:] + _LETTERS[:1])
+_MARK_BYTES: Final = 96  # from the labels on, by which a template is looked up
 
 
 class PodTextTemplate(msgspec.Struct, kw_only=True):
@@ -113,7 +111,7 @@ class PodTextTemplate(msgspec.Struct, kw_only=True):
 def learn_template(
     pod: Pod, data: bytes, metadata_at: int, stop: int
 ) -> tuple[PodTextTemplate, bytes] | None:
-    """Return the family of a whole pod whose parts are shared already, if it can have one.
+    """Return the template of a whole pod that is interned already, if it can have one.
 
     With it comes a sibling of the model with another text in every hole: longer ones, and a node
     only if the model has none.
@@ -194,11 +192,11 @@ def _cut_at_node(text: bytes) -> tuple[bytes, bytes] | None:
 
 def _cut_out_hostname(text: bytes) -> tuple[bytes, bytes, bytes]:
     """Cut the hostname out, if it stands where the API server writes that of a pod."""
-    to_host, found, after = text.partition(_HOST)
+    to_host, marker, after = text.partition(_HOST)
     end = after.find(b'"')
     if b'"affinity":' in to_host or not after.startswith(_AFTER_HOST, end):
         return text, b"", b""
-    return to_host + found, after[:end], after[end:]
+    return to_host + marker, after[:end], after[end:]
 
 
 def _cut_out_tokens(text: bytes) -> tuple[list[tuple[int, bytes]], bytes]:
@@ -215,16 +213,13 @@ def _cut_out_tokens(text: bytes) -> tuple[list[tuple[int, bytes]], bytes]:
     return pieces, b"".join((*other, pieces[-1][1]))
 
 
-_MARK_BYTES: Final = 96  # from the labels on, by which a family is looked up
-
-
 class PodTextTemplates:
-    """Families by how their labels begin, the one that was asked for last at the end."""
+    """Templates by how their labels begin, the one that was asked for last at the end."""
 
-    MOST: Final = 1024
-    MOST_TEXT_BYTES: Final = 1024 * 1024
-    MOST_MEMBERS: Final = 4096  # of all families together: indexes and nodes
-    MOST_SIGHTINGS: Final = 16_384
+    MAX_TEMPLATES: Final = 1024
+    MAX_TEXT_BYTES: Final = 1024 * 1024
+    MAX_VARIANTS: Final = 4096  # of all templates together: indexes and nodes
+    MAX_SIGHTINGS: Final = 16_384
 
     def __init__(self) -> None:
         self._by_mark: dict[bytes, PodTextTemplate] = {}
@@ -238,15 +233,15 @@ class PodTextTemplates:
 
     @property
     def text_bytes(self) -> int:
-        """Return how long the texts of all families are."""
+        """Return how long the texts of all templates are."""
         return self._text_bytes
 
     def all(self) -> tuple[PodTextTemplate, ...]:
-        """Return all families."""
+        """Return all templates."""
         return tuple(self._by_mark.values())
 
     def find(self, data: bytes, labels_at: int) -> PodTextTemplate | None:
-        """Return the family whose text up to the index is there."""
+        """Return the template whose text up to the index is there."""
         key = data[labels_at : labels_at + _MARK_BYTES]
         template = self._by_mark.pop(key, None)
         if template is None:
@@ -262,18 +257,18 @@ class PodTextTemplates:
         key = hash(data[labels_at : labels_at + _MARK_BYTES])
         seen = self._sightings.pop(key, 0) + 1
         self._sightings[key] = seen
-        if len(self._sightings) > self.MOST_SIGHTINGS:
+        if len(self._sightings) > self.MAX_SIGHTINGS:
             del self._sightings[next(iter(self._sightings))]
         return seen > 1 and seen & (seen - 1) == 0
 
     def add(self, template: PodTextTemplate, data: bytes, labels_at: int) -> None:
-        """Remember a family, in place of those that nobody asked for the longest."""
+        """Remember a template, in place of those that were not used for longest."""
         key = data[labels_at : labels_at + _MARK_BYTES]
         if key in self._by_mark:
             self._drop(key)
         self._by_mark[key] = template
         self._text_bytes += template.text_bytes
-        while len(self._by_mark) > self.MOST or self._text_bytes > self.MOST_TEXT_BYTES:
+        while len(self._by_mark) > self.MAX_TEMPLATES or self._text_bytes > self.MAX_TEXT_BYTES:
             self._drop(next(iter(self._by_mark)))
         self.last = None
 
@@ -290,7 +285,7 @@ class PodTextTemplates:
         template.by_node[node] = spec
 
     def clear_variants(self, template: PodTextTemplate) -> None:
-        """Forget the members of a family."""
+        """Forget the indexes and nodes of a template."""
         self._variants = max(0, self._variants - len(template.by_index) - len(template.by_node))
         template.by_index.clear()
         template.by_node.clear()
@@ -302,7 +297,7 @@ class PodTextTemplates:
 
     def _make_room(self) -> None:
         """Count one more; where there are too many, forget all: each is made again when needed."""
-        if self._variants >= self.MOST_MEMBERS:
+        if self._variants >= self.MAX_VARIANTS:
             for template in self._by_mark.values():
                 template.by_index.clear()
                 template.by_node.clear()

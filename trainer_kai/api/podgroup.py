@@ -28,7 +28,7 @@ class TopologyConstraint(msgspec.Struct, frozen=True, rename="camel", kw_only=Tr
 
 
 class SubGroup(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """A leaf counts pods (`min_member`), an inner node counts its children (`min_sub_group`)."""
+    """A PodSet counts pods (`min_member`), a SubGroupSet counts its children (`min_sub_group`)."""
 
     name: str
     parent: str = ""
@@ -38,7 +38,7 @@ class SubGroup(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=Fal
 
 
 class PodGroupSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """What the group needs, and how it wants to be treated."""
+    """What the PodGroup needs, and how it wants to be treated."""
 
     queue: str = ""
     min_member: int | None = None
@@ -53,14 +53,14 @@ class PodGroupSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc
 
 
 class SchedulingReason(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """Why the group is not placed."""
+    """Why the PodGroup is not placed."""
 
     reason: str
     message: str = ""
 
 
 class SchedulingCondition(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """The scheduler's last word on the group, for one node pool."""
+    """The scheduler's last result for the PodGroup, for one node pool."""
 
     type: str = ""
     node_pool: str = ""
@@ -73,7 +73,7 @@ class SchedulingCondition(msgspec.Struct, frozen=True, rename="camel", kw_only=T
 
 
 class ResourcesStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """What the group holds and asks for."""
+    """What the PodGroup holds and asks for."""
 
     allocated: Mapping[str, Quantity] = {}
     allocated_non_preemptible: Mapping[str, Quantity] = {}
@@ -81,7 +81,7 @@ class ResourcesStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True,
 
 
 class PodGroupStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """What was said of the group."""
+    """What the scheduler reported about the PodGroup."""
 
     scheduling_conditions: tuple[SchedulingCondition, ...] = ()
     resources_status: ResourcesStatus = ResourcesStatus()

@@ -1,7 +1,7 @@
 """Quantities as exact integers: `500m` of CPU is 500 thousandths, `1Ki` of memory is 1024 bytes.
 
-What is not whole in the unit asked for is rounded away from zero, as the API server does: who wants
-some of a resource gets some. What is larger than 64 bits is the largest number of 64 bits.
+What is not whole in the unit asked for is rounded away from zero, as the API server does: a request
+for some of a resource gets some. What is larger than 64 bits is the largest number of 64 bits.
 """
 
 import re
@@ -144,10 +144,10 @@ def _parts(quantity: Quantity) -> tuple[int, int, int, int]:
     if isinstance(quantity, bool) or not isinstance(quantity, str | int | float):
         raise QuantityError(f"{quantity!r} is no quantity; write one {_RIGHT}")
     text = quantity if isinstance(quantity, str) else repr(quantity)
-    found = _SHAPE.fullmatch(text) if len(text) <= _LONGEST else None
-    if found is None:
+    matched = _SHAPE.fullmatch(text) if len(text) <= _LONGEST else None
+    if matched is None:
         raise QuantityError(f"{_truncated(text)} is no quantity; write one {_RIGHT}")
-    sign, before, after, suffix = found.groups()
+    sign, before, after, suffix = matched.groups()
     if len(text) > _DIGITS:
         before, after = before.lstrip("0"), after.rstrip("0")
         if len(before) + len(after) > _DIGITS:

@@ -1,4 +1,4 @@
-"""Queue: what a team is owed, may borrow, and may never pass."""
+"""Queue: the quota of a team, its share over quota, and its limit."""
 
 from collections.abc import Mapping
 from decimal import Decimal
@@ -31,7 +31,7 @@ class QueueResources(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class QueueSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """Where the queue stands and what it gets."""
+    """The parent of the queue, and what it gets."""
 
     parent_queue: str = ""
     priority: int | None = None
@@ -41,7 +41,7 @@ class QueueSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=Fa
 
 
 class QueueStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """What its groups hold and ask for: cores, bytes and devices, unlike the spec."""
+    """What its PodGroups hold and ask for: cores, bytes and devices, unlike the spec."""
 
     child_queues: tuple[str, ...] = ()
     allocated: Mapping[str, Quantity] = {}

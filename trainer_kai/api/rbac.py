@@ -1,13 +1,13 @@
-"""Roles and their bindings: who may use a queue. Of rules only what says that is read."""
+"""Roles and their bindings: which users may use a queue, and no more of rules than that."""
 
 import msgspec
 
 from trainer_kai.api.meta import Meta
 
-__all__ = ["Role", "RoleBinding", "RoleRef", "Rule", "Subject"]
+__all__ = ["PolicyRule", "Role", "RoleBinding", "RoleRef", "Subject"]
 
 
-class Rule(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+class PolicyRule(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
     """What may be done, to which objects; without names it is all of them."""
 
     api_groups: tuple[str, ...] = ()
@@ -20,7 +20,7 @@ class Role(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A Role or a ClusterRole."""
 
     metadata: Meta
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[PolicyRule, ...] = ()
 
 
 class RoleRef(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):

@@ -46,7 +46,7 @@ _TIME: Final = re.compile(
 
 
 def is_count(text: str) -> bool:
-    """Say whether a text is a whole number from 1 on that somebody can mean."""
+    """Say whether a text is a whole number from 1 on that a user can mean."""
     return bool(_COUNT.fullmatch(text))
 
 

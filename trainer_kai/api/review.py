@@ -1,13 +1,13 @@
-"""SubjectAccessReview: whether somebody may do something, as it was asked and answered."""
+"""SubjectAccessReview: whether a user may do something, as it was asked and answered."""
 
 import msgspec
 
 from trainer_kai.api.meta import Meta
 
-__all__ = ["AccessReview", "AccessSpec", "AccessStatus", "Attributes"]
+__all__ = ["AccessReview", "AccessSpec", "AccessStatus", "ResourceAttributes"]
 
 
-class Attributes(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class ResourceAttributes(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What would be done, and to what."""
 
     verb: str = ""
@@ -18,9 +18,9 @@ class Attributes(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class AccessSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """Who would do it."""
+    """Which user or groups would do it."""
 
-    resource_attributes: Attributes = Attributes()
+    resource_attributes: ResourceAttributes = ResourceAttributes()
     user: str = ""
     groups: tuple[str, ...] = ()
 

@@ -10,8 +10,8 @@ __all__ = [
     "KaiPolicy",
     "MLPolicy",
     "MPIPolicy",
-    "Named",
     "PodGroupPolicy",
+    "PresenceOnly",
     "Runtime",
     "RuntimeSpec",
 ]
@@ -24,19 +24,19 @@ class MPIPolicy(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=Fa
     run_launcher_as_node: bool = False
 
 
-class Named(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A policy of which we read only that it is there."""
+class PresenceOnly(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A field of which we read only that it is there."""
 
 
 class MLPolicy(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
     """How many nodes, and how their processes find each other: in one of these ways at most."""
 
     num_nodes: int | None = None
-    torch: Named | None = None
+    torch: PresenceOnly | None = None
     mpi: MPIPolicy | None = None
-    jax: Named | None = None
-    xgboost: Named | None = None
-    flux: Named | None = None
+    jax: PresenceOnly | None = None
+    xgboost: PresenceOnly | None = None
+    flux: PresenceOnly | None = None
 
 
 class KaiPolicy(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
@@ -46,10 +46,10 @@ class KaiPolicy(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=Fa
 
 
 class PodGroupPolicy(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """Who schedules the gang; for another scheduler it is enough that it is named."""
+    """Which scheduler places the gang; of others it is enough that they are named."""
 
-    coscheduling: Named | None = None
-    volcano: Named | None = None
+    coscheduling: PresenceOnly | None = None
+    volcano: PresenceOnly | None = None
     kai_scheduler: KaiPolicy | None = None
 
 

@@ -1,4 +1,4 @@
-"""How names and labels are spelled; each question is answered with what would be right, or None."""
+"""How names and labels are spelled; each function returns what would be right, or None."""
 
 import re
 from collections.abc import Iterator, Mapping

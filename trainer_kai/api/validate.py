@@ -1,7 +1,8 @@
 """What is wrong with an object by its own rules: every fault at once, each with its path.
 
-Only what can be seen in the object itself, and no value that KAI's CRD admits: `counted` says what
-counts in its place. Whether its queue exists, or whether it can ever be placed, is asked elsewhere.
+Only what can be seen in the object itself, and no value that KAI's CRD admits: `effective_values`
+says what counts in its place. Whether its queue exists, or whether it can ever be placed, is asked
+elsewhere.
 """
 
 from collections import Counter
@@ -98,7 +99,7 @@ def _queue(queue: Queue) -> Faults:
 
 
 def _queue_resource(resource: QueueResource, path: str) -> Faults:
-    """Look for what is no number; of one below zero `counted_queue` says what it counts as."""
+    """Look for what is no number; `effective_queue` says what one below zero counts as."""
     for name, number in (
         ("quota", resource.quota),
         ("limit", resource.limit),
@@ -189,8 +190,8 @@ def _trainjob(job: TrainJob) -> Faults:
         yield from _number(trainer.num_proc_per_node, "spec.trainer.numProcPerNode", 1)
     if trainer is not None and trainer.resources_per_node is not None:
         path = "spec.trainer.resourcesPerNode"
-        yield from _amounts(trainer.resources_per_node.requests, f"{path}.requests")
-        yield from _amounts(trainer.resources_per_node.limits, f"{path}.limits")
+        yield from _quantities(trainer.resources_per_node.requests, f"{path}.requests")
+        yield from _quantities(trainer.resources_per_node.limits, f"{path}.limits")
     for i, patch in enumerate(job.spec.runtime_patches):
         path = f"spec.runtimePatches[{i}].trainingRuntimeSpec.template"
         yield from _jobset_template(patch.training_runtime_spec.template, path)
@@ -252,17 +253,17 @@ def _pod(metadata: Meta | TemplateMeta, spec: PodSpec, path: str) -> Faults:
 def _pod_spec(spec: PodSpec, path: str) -> Faults:
     yield from _containers(spec.init_containers, f"{path}.initContainers")
     yield from _containers(spec.containers, f"{path}.containers")
-    yield from _amounts(spec.overhead, f"{path}.overhead")
+    yield from _quantities(spec.overhead, f"{path}.overhead")
 
 
 def _containers(containers: tuple[Container, ...], path: str) -> Faults:
     for i, container in enumerate(containers):
         resources = container.resources
-        yield from _amounts(resources.requests, f"{path}[{i}].resources.requests")
-        yield from _amounts(resources.limits, f"{path}[{i}].resources.limits")
+        yield from _quantities(resources.requests, f"{path}[{i}].resources.requests")
+        yield from _quantities(resources.limits, f"{path}[{i}].resources.limits")
 
 
-def _amounts(amounts: Mapping[str, Quantity], path: str) -> Faults:
+def _quantities(amounts: Mapping[str, Quantity], path: str) -> Faults:
     for name, quantity in amounts.items():
         try:
             thousandths = milli(quantity)

@@ -73,21 +73,14 @@ __all__ = [
 ]
 
 S = TypeVar("S")
-
-
 T = TypeVar("T", bound=Object)
 
+ANY_UID: Final = DeleteOptions()
 
 _FIRST_WAIT_S: Final = 0.1
-
-
 _LONGEST_WAIT_S: Final = 5.0
-
-
 _PAGE: Final = 500
-
-
-ANY_UID: Final = DeleteOptions()
+_ACCESS_REVIEWS: Final = f"/apis/{AUTHORIZATION}/v1/subjectaccessreviews"
 
 
 class RetryPolicy(msgspec.Struct, frozen=True):
@@ -95,14 +88,15 @@ class RetryPolicy(msgspec.Struct, frozen=True):
 
     timeout_s: float = 30.0
     total_s: float = 30.0
-    waits_when_throttled: bool = True  # False: who sends adapts to a 429 himself
+    waits_when_throttled: bool = True  # False: the caller adapts to a 429
 
 
 DEFAULT_RETRY_POLICY: Final = RetryPolicy()
+_INTERACTIVE: Final = RetryPolicy(total_s=5.0)  # a user waits for the answer
 
 
 class RequestObserver(Protocol):
-    """Whoever counts requests."""
+    """Counts the requests of a client."""
 
     def answered(self, request: Request, status: int, seconds: float) -> None:
         """Take note of one answer; status 0 means that there was none."""
@@ -114,7 +108,7 @@ class RequestObserver(Protocol):
 
 
 class NoRequestObserver:
-    """Nobody counts."""
+    """Counts nothing."""
 
     def answered(self, request: Request, status: int, seconds: float) -> None:
         """Take no note."""
@@ -155,7 +149,7 @@ class Client:
         )
 
     def with_retry_policy(self, retry_policy: RetryPolicy) -> "Client":
-        """Return this client with another patience; only one of them has to be closed."""
+        """Return this client with another retry policy; only one of the two has to be closed."""
         return Client(
             self.rest_config, self._transport, self.clock, self._observer, retry_policy=retry_policy
         )
@@ -230,7 +224,7 @@ class Client:
     ) -> T:
         """Say which fields we own and what they are: those left out are given up (or removed)."""
         if not options.field_manager:
-            message = "server-side apply needs a field manager: Write(field_manager=…)"
+            message = "server-side apply needs a field manager: WriteOptions(field_manager=…)"
             raise ValueError(message)
         named = {
             "apiVersion": resource.api_version,
@@ -303,7 +297,7 @@ class Client:
                 renewed = True
 
     def _with_origin(self, error: Unauthorized) -> Unauthorized:
-        """Say which credentials it was that nobody knows."""
+        """Say which credentials the API server does not know."""
         details = error.details
         message = f"{details.message} to {self.rest_config.origin}"
         return Unauthorized(details._replace(message=message))
@@ -325,9 +319,6 @@ def _may_repeat(request: Request, error: ApiError, retry_policy: RetryPolicy) ->
     if isinstance(error, Unavailable) and not error.was_sent:
         return True
     return is_retryable(error) and request.repeatable
-
-
-_INTERACTIVE: Final = RetryPolicy(total_s=5.0)  # somebody waits for the answer
 
 
 @asynccontextmanager
@@ -364,12 +355,9 @@ def _pooled_transport(rest_config: RestConfig) -> Transport:
     return PooledTransport(rest_config)
 
 
-_ACCESS_REVIEWS: Final = f"/apis/{AUTHORIZATION}/v1/subjectaccessreviews"
-
-
 @dataclass(frozen=True, slots=True)
 class AccessRequest:
-    """May these do that? A user, groups, or both; the namespace lets RoleBindings say yes."""
+    """A SubjectAccessReview: a user, groups, or both; a namespace lets RoleBindings allow it."""
 
     verb: str
     group: str
@@ -379,7 +367,9 @@ class AccessRequest:
     user: str = ""
     groups: tuple[str, ...] = ()
     uid: str = ""
-    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()  # what else an authorizer may know him by
+    extra: tuple[
+        tuple[str, tuple[str, ...]], ...
+    ] = ()  # what else an authorizer may know the user by
     subresource: str = ""
 
 
@@ -407,7 +397,7 @@ async def bind(
 
     With a *version* (`metadata.resourceVersion`) only as it was then: 409 if it has changed. The
     annotations are written onto the pod in the same step. The answer is a Status and is not read:
-    201 is all it says. To hear of a 429 instead of waiting: `client.with_patience(…)`.
+    201 is all it says. To hear of a 429 instead of waiting: `client.with_retry_policy(…)`.
     """
     name = {"name": pod.name, "namespace": pod.namespace, "uid": uid}
     if version:

@@ -65,11 +65,11 @@ class Discovery:
         They write a plural, a singular, a kind or a short name, and may put the group behind a dot:
         `pods`, `podgroups.scheduling.run.ai`, `pg`.
         """
-        found = self._find(name.lower())
-        if found is None:
+        resource = self._find(name.lower())
+        if resource is None:
             await self._refresh_if_due()
-            found = self._find(name.lower())
-        return found
+            resource = self._find(name.lower())
+        return resource
 
     async def serves(self, resource: Resource[Any]) -> bool:
         """Say whether exactly this group, version and plural is served."""

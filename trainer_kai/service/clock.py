@@ -1,4 +1,4 @@
-"""What time it is, for those who are allowed to know: shells take a `Clock` and import none.
+"""What time it is, for shells, which are passed a `Clock`; pure code knows no time.
 
 Durations are measured on the monotonic clock only. The wall clock goes into what people read and
 into API objects; nothing is ever decided by comparing it with another machine's.
@@ -13,7 +13,8 @@ __all__ = ["Clock", "SystemClock"]
 
 _LEAST_S: Final = 0.001
 
-# On Linux this one counts the time that the machine is suspended as well: others go on meanwhile.
+# On Linux this one counts the time that the machine is suspended as well: other machines go on
+# meanwhile.
 _MONOTONIC: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
@@ -42,7 +43,7 @@ class SystemClock:
 
     def now(self) -> datetime:
         """Return the wall clock's time in UTC."""
-        return datetime.now(UTC)  # noqa: TID251 - this is the clock that everyone is passed
+        return datetime.now(UTC)  # noqa: TID251 - this is the clock that all code is passed
 
     async def sleep(self, seconds: float) -> None:
         """Wait on the event loop, which counts monotonic seconds.

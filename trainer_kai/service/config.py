@@ -1,11 +1,11 @@
 """How the settings of a process are read: file, environment, flags.
 
-A process calls `read_or_exit` with its model, once, in its `__main__`; everyone else is handed the
-piece that he needs. A setting has one value, written the same way in all three places: a nested
+A process calls `read_or_exit` with its model, once, in its `__main__`; every other module is passed
+the part that it needs. A setting has one value, written the same way in all three places: a nested
 key of the YAML file (`log: {level: debug}`), a variable (TRAINER_KAI_LOG_LEVEL), a flag
 (--log-level debug). Flags outrank variables, variables the file, the file the default.
 
-Whatever is wrong anywhere is told at once, an overruled value included: the next start may not
+Every fault is reported at once, that of an overruled value included: the next start may not
 have the flag that overruled it. No setting holds a secret, and none may: all are printed.
 """
 
@@ -26,7 +26,7 @@ from trainer_kai.errors import ConfigError, FieldError
 __all__ = ["Setting", "load", "read_or_exit", "settings_of"]
 
 _PREFIX: Final = "TRAINER_KAI_"
-# Ours by name, but no settings: what a pod is told about Services that are called trainer-kai-…,
+# Ours by name, but no settings: what Kubernetes sets for Services that are called trainer-kai-…,
 # and where the test chain keeps its programs.
 _NO_SETTING: Final = re.compile(
     r"TRAINER_KAI_(CACHE|(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_\w+)?))"
@@ -68,16 +68,16 @@ def settings_of(
     model: type[BaseModel], defaults: object = None, prefix: str = ""
 ) -> dict[str, Setting]:
     """Return every setting of *model* by name, in the order of its fields."""
-    found: dict[str, Setting] = {}
+    settings: dict[str, Setting] = {}
     for key, info in model.model_fields.items():
         name, kind = prefix + key, info.annotation
         default = info.default if defaults is None else getattr(defaults, key)
         if isinstance(kind, type) and issubclass(kind, BaseModel):
-            found |= settings_of(kind, default, f"{name}.")
+            settings |= settings_of(kind, default, f"{name}.")
         else:
             adapter = TypeAdapter[Any](cast("Any", Annotated[kind, info]))
-            found[name] = Setting(name, info.description or "", default, adapter)
-    return found
+            settings[name] = Setting(name, info.description or "", default, adapter)
+    return settings
 
 
 class _SourceEntry(NamedTuple):
@@ -89,28 +89,28 @@ class _SourceEntry(NamedTuple):
 
 
 _SourceItem: TypeAlias = _SourceEntry | FieldError
-_Values: TypeAlias = Mapping[str, tuple[Any, str]]  # by name: the value, and who gave it
+_Values: TypeAlias = Mapping[str, tuple[Any, str]]  # by name: the value, and its source
 
 
 class _SettingSources:
-    """What the sources say, the strongest heard last; every fault is noted."""
+    """The values from all sources, the strongest read last; every fault is noted."""
 
     def __init__(self, model: type[BaseModel]) -> None:
         self.table = settings_of(model)
         self.faults: list[FieldError] = []
-        self.invalid: set[str] = set()  # settings that are something else than was said
+        self.invalid: set[str] = set()  # settings with a value that is not valid
         self.values: dict[str, tuple[Any, str]] = {
             name: (setting.default, "default") for name, setting in self.table.items()
         }
 
-    def read_source(self, found: Iterable[_SourceItem], names: Mapping[str, Setting]) -> None:
-        """Take what one source says; *names* has its spelling of every setting."""
+    def read_source(self, entries: Iterable[_SourceItem], names: Mapping[str, Setting]) -> None:
+        """Read the entries of one source; *names* has its spelling of every setting."""
         seen: set[str] = set()
-        for entry in found:
+        for entry in entries:
             if isinstance(entry, FieldError):
                 self.faults.append(entry)
             elif entry.key not in names:
-                self.faults.append(FieldError(entry.label, _unknown(entry.key, names)))
+                self.faults.append(FieldError(entry.label, _unknown_setting(entry.key, names)))
             elif entry.key in seen:
                 self.faults.append(FieldError(entry.label, "is given more than once"))
             elif entry.text is None:
@@ -129,7 +129,7 @@ class _SettingSources:
             self.values[setting.name] = (value, label)
 
     def section_faults(self, error: ValidationError) -> Iterator[FieldError]:
-        """Yield what is wrong with sections, and who gave their values, where each is right."""
+        """Yield the faults of sections whose values are each right, and the sources of these."""
         for fault in error.errors():
             section = ".".join(map(str, fault["loc"]))
             names = [name for name in self.values if name.startswith(f"{section}.")]
@@ -144,7 +144,7 @@ def load(model: type[S], argv: Sequence[str], environ: Mapping[str, str]) -> S:
 
 
 def read_or_exit(model: type[S], argv: Sequence[str], environ: Mapping[str, str]) -> S:
-    """Return the settings, or end the process: 0 when it was only asked, 2 at a fault."""
+    """Return the settings, or end the process: 0 after --help or --print-config, 2 at a fault."""
     if not {"--help", "-h"}.isdisjoint(argv):
         print(_help(model))
         raise SystemExit(0)
@@ -154,19 +154,19 @@ def read_or_exit(model: type[S], argv: Sequence[str], environ: Mapping[str, str]
         print(f"the settings cannot work:\n{error}", file=sys.stderr)
         raise SystemExit(2) from None
     if "--print-config" in argv:
-        print(_effective(values))
+        print(_effective_config(values))
         raise SystemExit(0)
     return settings
 
 
 def _read(model: type[S], argv: Sequence[str], environ: Mapping[str, str]) -> tuple[S, _Values]:
     sources = _SettingSources(model)
-    flags = list(_flags(argv))
+    flags = list(_flag_entries(argv))
     for it in flags:
         if isinstance(it, _SourceEntry) and it.key == "--config":
-            sources.read_source(_file(it, sources.table), sources.table)
+            sources.read_source(_file_entries(it, sources.table), sources.table)
     by_variable = {setting.variable: setting for setting in sources.table.values()}
-    sources.read_source(_variables(environ, by_variable), by_variable)
+    sources.read_source(_variable_entries(environ, by_variable), by_variable)
     by_flag = {setting.flag: setting for setting in sources.table.values()}
     sources.read_source((it for it in flags if it[0] not in _OPTIONS), by_flag)
     nested: dict[str, Any] = {}
@@ -185,7 +185,7 @@ def _read(model: type[S], argv: Sequence[str], environ: Mapping[str, str]) -> tu
     return settings, sources.values
 
 
-def _file(flag: _SourceEntry, known: Collection[str]) -> Iterator[_SourceItem]:
+def _file_entries(flag: _SourceEntry, known: Collection[str]) -> Iterator[_SourceItem]:
     """Read the keys of a YAML file, those in a section with its name before a point."""
     if not flag.text:
         yield FieldError(flag.label, "needs a value")
@@ -201,12 +201,12 @@ def _file(flag: _SourceEntry, known: Collection[str]) -> Iterator[_SourceItem]:
         yield FieldError(flag.label, f"needs a file that can be read: {error}")
     else:
         if isinstance(root, yaml.MappingNode):
-            yield from _mapping(root, path, "", known)
+            yield from _mapping_entries(root, path, "", known)
         elif root is not None and not root.tag.endswith(":null"):
             yield FieldError(path, "should be a mapping from settings to values")
 
 
-def _mapping(
+def _mapping_entries(
     node: yaml.MappingNode, path: str, section: str, known: Collection[str]
 ) -> Iterator[_SourceItem]:
     sections: set[str] = set()
@@ -223,20 +223,20 @@ def _mapping(
             yield FieldError(f"{label} {name}", "is given more than once")
         elif isinstance(value, yaml.MappingNode) and _is_section(name, value, known):
             sections.add(name)
-            yield from _mapping(value, path, name, known)
+            yield from _mapping_entries(value, path, name, known)
         elif name in known:
             yield FieldError(f"{label} {name}", "should be one value")
         else:
             yield _SourceEntry(name, None, f"{label} {name}")
 
 
-def _variables(environ: Mapping[str, str], known: Container[str]) -> Iterator[_SourceItem]:
+def _variable_entries(environ: Mapping[str, str], known: Container[str]) -> Iterator[_SourceItem]:
     for name in sorted(name for name in environ if name.startswith(_PREFIX)):
         if name in known or not _NO_SETTING.fullmatch(name):
             yield _SourceEntry(name, environ[name], f"environment {name}")
 
 
-def _flags(argv: Sequence[str]) -> Iterator[_SourceItem]:
+def _flag_entries(argv: Sequence[str]) -> Iterator[_SourceItem]:
     """Read `--name VALUE` and `--name=VALUE`."""
     left = list(argv)
     while left:
@@ -251,7 +251,7 @@ def _flags(argv: Sequence[str]) -> Iterator[_SourceItem]:
             yield _SourceEntry(flag, left.pop(0) if is_value else None, label)
 
 
-def _unknown(key: str, names: Iterable[str]) -> str:
+def _unknown_setting(key: str, names: Iterable[str]) -> str:
     plain = re.sub("[.-]", "_", key).lower()
     removed = next((_REMOVED[it] for it in _REMOVED if plain.endswith(it)), "")
     inside = _settings_in(key, names)
@@ -259,16 +259,19 @@ def _unknown(key: str, names: Iterable[str]) -> str:
         return removed
     if inside:
         return f"is a section, with {', '.join(inside)}"
-    bare = {name.removeprefix(_PREFIX): name for name in names}
-    behind = {name.partition(".")[2]: name for name in names}  # as it is called outside of all
-    near = difflib.get_close_matches(key.removeprefix(_PREFIX), {**behind, **bare}, n=1)
-    right = {**behind, **bare}[near[0]] if near else ""
+    without_prefix = {name.removeprefix(_PREFIX): name for name in names}
+    # as a setting is called in a process of its own
+    without_section = {name.partition(".")[2]: name for name in names}
+    near = difflib.get_close_matches(
+        key.removeprefix(_PREFIX), {**without_section, **without_prefix}, n=1
+    )
+    right = {**without_section, **without_prefix}[near[0]] if near else ""
     return f"is no setting; {f'did you mean {right}?' if near else '--help lists them'}"
 
 
 def _is_section(name: str, node: yaml.MappingNode, names: Collection[str]) -> bool:
-    """Say whether it is one, or one that is misspelt: what stands in it is told by its name."""
-    if not node.value:  # nothing would be told
+    """Say whether it is a section, or a misspelt one, whose keys are then reported by name."""
+    if not node.value:  # there would be nothing to report
         return bool(_settings_in(name, names))
     sections = {it for path in names for it in (path.rpartition(".")[0], *path.split(".")[:-1])}
     return bool(difflib.get_close_matches(name, sections, n=1, cutoff=0.8))
@@ -301,7 +304,7 @@ def _help(model: type[BaseModel]) -> str:
     return "\n".join(lines)
 
 
-def _effective(values: _Values) -> str:
+def _effective_config(values: _Values) -> str:
     """Write all settings as a file that would be read back as the same, with their sources."""
     lines: list[str] = []
     open_: list[str] = []

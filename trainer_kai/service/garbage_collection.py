@@ -21,7 +21,7 @@ def freeze_known_objects() -> None:
 
 @contextmanager
 def without_collection() -> Iterator[None]:
-    """Look for no garbage, also not in other threads; not to be used twice at a time."""
+    """Collect no garbage, also not in other threads; not to be used twice at a time."""
     gc.disable()
     try:
         yield

@@ -1,7 +1,7 @@
 """What a process says about itself over HTTP: alive, ready, and its metrics.
 
-`Health` is what the parts of a process are handed: they say what is ready, and name what must go
-on. `HealthServer` answers `/healthz`, `/readyz`, `/metrics` and, where the settings ask for it,
+`Health` is passed to the parts of a process: they say what is ready, and name what must go on.
+`HealthServer` answers `/healthz`, `/readyz`, `/metrics` and, where the settings ask for it,
 `/snapshot` from it. What is in the cluster is shown to bearers of a token whom RBAC lets `get` the
 path; the address of a caller counts for nothing. `/healthz` fails when a check does, and then
 Kubernetes restarts the process, so a check is for what only a restart can cure: never for an API
@@ -20,7 +20,7 @@ from prometheus_client.exposition import choose_encoder
 from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.service.clock import Clock
 from trainer_kai.service.metrics import Metrics
-from trainer_kai.service.settings import HealthSettings as Place
+from trainer_kai.service.settings import HealthSettings
 
 __all__ = ["CallerGuard", "Denial", "Health", "HealthCheck", "HealthServer", "SnapshotSource"]
 
@@ -35,9 +35,8 @@ class Denial(NamedTuple):
     message: str
 
 
-CallerGuard: TypeAlias = Callable[
-    [str, str], Awaitable[Denial | None]
-]  # asked with a token and a path
+# asked with a token and a path
+CallerGuard: TypeAlias = Callable[[str, str], Awaitable[Denial | None]]
 
 _STARTED: Final = "started"
 _TICK_S: Final = 0.1  # between two looks at how late the event loop is
@@ -57,7 +56,7 @@ class Health:
         """What says whether a bearer of a token may read a path; None before it can be asked."""
 
     def started(self) -> None:
-        """Say that every room has been set up, and so has named its conditions."""
+        """Say that every part of the process is set up, and so has named its conditions."""
         self.ready(_STARTED)
 
     def stopping(self) -> None:
@@ -73,21 +72,21 @@ class Health:
         self._missing[name] = reason
 
     def add_condition(self, name: str, not_ready_reason: HealthCheck) -> None:
-        """Have a condition asked for whenever somebody wants to know: *why_not* says what lacks."""
+        """Add a condition that is asked at each request: *not_ready_reason* says why it fails."""
         if name in self._needs:
             message = f"there is a condition of the name {name} already"
             raise ValueError(message)
         self._needs[name] = not_ready_reason
 
     def add_check(self, name: str, check: HealthCheck) -> None:
-        """Have the process restarted when *check* returns why it should be."""
+        """Add a check: the process is restarted when it returns a reason."""
         if name in self._checks:
             message = f"there is a check of the name {name} already"
             raise ValueError(message)
         self._checks[name] = check
 
     def part(self, name: str) -> "Health":
-        """Return what one of several programs in this process is handed: its names begin so."""
+        """Return the Health of one of several programs in this process: its names begin so."""
         return _HealthPart(self, name)
 
     def readiness(self) -> dict[str, str | None]:
@@ -113,8 +112,8 @@ class _HealthPart(Health):
         return self._whole.snapshot_source
 
     @snapshot_source.setter
-    def snapshot_source(self, picture: SnapshotSource | None) -> None:
-        self._whole.snapshot_source = picture
+    def snapshot_source(self, source: SnapshotSource | None) -> None:
+        self._whole.snapshot_source = source
 
     def started(self) -> None:
         """Say nothing: only the process knows when all of them are set up."""
@@ -146,7 +145,7 @@ class _HealthPart(Health):
 
 _HEALTH: Final = web.AppKey("health", Health)
 _METRICS: Final = web.AppKey("metrics", Metrics)
-_SETTINGS: Final = web.AppKey("place", Place)
+_SETTINGS: Final = web.AppKey("settings", HealthSettings)
 
 
 class HealthServer:
@@ -155,8 +154,10 @@ class HealthServer:
     As a context manager it answers inside: `await run.enter("health", HealthServer(…))`.
     """
 
-    def __init__(self, health: Health, metrics: Metrics, clock: Clock, settings: Place) -> None:
-        """Listen later at *place*: "" is every interface, and 0 any free port, see `port`."""
+    def __init__(
+        self, health: Health, metrics: Metrics, clock: Clock, settings: HealthSettings
+    ) -> None:
+        """Prepare to listen: address "" is every interface, and port 0 any free one, see `port`."""
         self.port = 0  # where it listens, once started
         self._settings = settings
         self._clock = clock
@@ -180,7 +181,7 @@ class HealthServer:
     async def start(self) -> None:
         """Listen."""
         address, port = self._settings.address, self._settings.port
-        if not (address or port):  # each family would get a port of its own
+        if not (address or port):  # IPv4 and IPv6 would get a port each
             raise ConfigError([FieldError("health.port", "0 needs an address to listen on")])
         await self._runner.setup()
         try:
@@ -193,7 +194,7 @@ class HealthServer:
         self._lag_task = asyncio.create_task(self._measure_lag(), name="loop lag")
 
     async def stop(self) -> None:
-        """Answer who is being answered, and end."""
+        """Finish the answers under way, and end."""
         if self._lag_task is not None:
             self._lag_task.cancel()
             await asyncio.wait([self._lag_task])
@@ -206,7 +207,7 @@ class HealthServer:
             self._lag.observe(max(0.0, self._clock.monotonic_s() - slept_from_s - _TICK_S))
 
 
-def _application(health: Health, metrics: Metrics, settings: Place) -> web.Application:
+def _application(health: Health, metrics: Metrics, settings: HealthSettings) -> web.Application:
     app = web.Application()
     app[_HEALTH] = health
     app[_METRICS] = metrics
@@ -226,13 +227,13 @@ async def _readyz(request: web.Request) -> web.Response:
     return _answer(request, "readyz", request.app[_HEALTH].readiness())
 
 
-def _answer(request: web.Request, name: str, found: Mapping[str, str | None]) -> web.Response:
-    """Say "ok", or list everything as Kubernetes does when something is wrong or we are asked."""
-    failed = any(reason is not None for reason in found.values())
+def _answer(request: web.Request, name: str, reasons: Mapping[str, str | None]) -> web.Response:
+    """Say "ok", or list all conditions as Kubernetes does when one fails or `verbose` asks."""
+    failed = any(reason is not None for reason in reasons.values())
     if not failed and "verbose" not in request.query:
         return web.Response(text="ok")
     lines = [
-        f"[+]{it} ok" if reason is None else f"[-]{it}: {reason}" for it, reason in found.items()
+        f"[+]{it} ok" if reason is None else f"[-]{it}: {reason}" for it, reason in reasons.items()
     ]
     lines.append(f"{name} check {'failed' if failed else 'passed'}")
     return web.Response(text="\n".join(lines) + "\n", status=503 if failed else 200)
@@ -253,8 +254,8 @@ async def _exposition(request: web.Request) -> web.Response:
 
 async def _snapshot(request: web.Request) -> web.StreamResponse:
     """Answer with what is known, where that is asked for, to a user who may have it."""
-    take = request.app[_HEALTH].snapshot_source
-    if take is None or request.app[_SETTINGS].snapshot == "off":
+    source = request.app[_HEALTH].snapshot_source
+    if source is None or request.app[_SETTINGS].snapshot == "off":
         right = "the scheduler has one where its setting health.snapshot is authorized"
         return web.Response(text=f"there is no snapshot of this process: {right}\n", status=404)
     denied = await _denied(request)
@@ -262,14 +263,14 @@ async def _snapshot(request: web.Request) -> web.StreamResponse:
         return denied
     response = web.StreamResponse(headers={hdrs.CONTENT_TYPE: "application/json"})
     await response.prepare(request)
-    async for piece in take():
+    async for piece in source():
         await response.write(piece)
     await response.write_eof()
     return response
 
 
 async def _denied(request: web.Request) -> web.Response | None:
-    """Refuse a caller who shows no token of a user who may get this path."""
+    """Refuse a caller without the token of a user that may get this path."""
     guard = request.app[_HEALTH].guard
     scheme, _, token = request.headers.get(hdrs.AUTHORIZATION, "").partition(" ")
     denial: Denial | None

@@ -48,8 +48,8 @@ def configure(
 ) -> None:
     """Send all logs of this process to *stream*, which is standard error if none is given.
 
-    Libraries are heard from warnings on, whatever *level* says: what they tell beyond that holds
-    bodies and headers of requests.
+    Libraries log from warnings on, whatever *level* says: what they log below that holds bodies and
+    headers of requests.
     """
     target = _SafeStream(stream or sys.stderr)
     structlog.configure(
@@ -116,7 +116,7 @@ def _plain(value: object, depth: int) -> Any:
 def _text(value: object) -> str:
     try:
         text = repr(value) if isinstance(value, BaseException) else str(value)
-    except Exception as error:  # noqa: BLE001 - what is told of must not end who tells
+    except Exception as error:  # noqa: BLE001 - a value that is logged must not end the process
         return f"<{type(value).__name__}, of which str() raised {type(error).__name__}>"
     return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}… ({len(text)} characters)"
 

@@ -1,6 +1,6 @@
 """Every metric of the project, in one list: the body of `Metrics`.
 
-A process builds one `Metrics` and hands it to whoever measures. There is no global registry, so
+A process builds one `Metrics` and passes it to all that measures. There is no global registry, so
 two in one process, in a test, count apart. A name says the unit, as Prometheus asks for; those
 that begin with kai_ are KAI's, for dashboards that are there. A label has few values: what there
 can be thousands of (pods, namespaces, uids) belongs into logs.
@@ -20,7 +20,7 @@ _KAI: Final = "kai_"  # under KAI's names: what dashboards and its usage databas
 
 # What takes between a millisecond and half a minute: calls, waits, reconciles.
 _DURATIONS_S: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
-# What somebody waits for who makes thousands a minute.
+# What clients wait for that make thousands of requests a minute.
 _ANSWERS_S: Final = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1, 2, 5)
 # What should take no time at all.
 _LAGS_S: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5)
@@ -57,7 +57,7 @@ class Metric(Generic[M]):
 
 
 class WorkQueueMeter:
-    """What one work queue tells of itself."""
+    """The metrics of one work queue."""
 
     def __init__(self, metrics: "Metrics", name: str) -> None:
         self._depth = metrics.work_queue_depth.labels(name)
@@ -309,7 +309,7 @@ class Metrics:
             getattr(self, attribute)
 
     def work_queue(self, name: str) -> WorkQueueMeter:
-        """Return what the work queue of this name tells its numbers to."""
+        """Return the meter of the work queue of this name."""
         return WorkQueueMeter(self, name)
 
 

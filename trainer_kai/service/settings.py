@@ -33,15 +33,15 @@ __all__ = [
     "SchedulerSettings",
     "Settings",
     "TlsSettings",
-    "Unannotated",
+    "UnannotatedAccess",
     "WebhookServerSettings",
     "WebhookSettings",
     "split_names",
 ]
 
-# Not `stalegangeviction`: a plan goes by what is written on a group, and the warden of a running
-# scheduler knows more. It counts how long we have seen for ourselves that pods which exist find no
-# room, and so who is repaired is not evicted.
+# Not `stalegangeviction`: a plan goes by what is written on a PodGroup, and the StaleGangController
+# of a running scheduler knows more. It counts for how long it has seen that pods which exist find
+# no node, and so a PodGroup whose lost pods are being replaced is not evicted.
 ACTIONS: Final = ("allocate", "consolidation", "reclaim", "preempt")
 # What `scheduler.policies.registry` knows, which the library may not import; a test compares them.
 OPTIONAL_PLUGINS: Final = (
@@ -65,32 +65,32 @@ def split_names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _unknown(name: str, known: Collection[str]) -> str:
+def _unknown_name(name: str, known: Collection[str]) -> str:
     near = get_close_matches(name, known, n=1)
     meant = f"did you mean {near[0]}? " if near else ""
     return f"{name!r} is unknown; {meant}there are {', '.join(known)}"
 
 
-def _actions(text: str) -> Iterator[str]:
-    unknown = [_unknown(name, ACTIONS) for name in split_names(text) if name not in ACTIONS]
+def _action_faults(text: str) -> Iterator[str]:
+    unknown = [_unknown_name(name, ACTIONS) for name in split_names(text) if name not in ACTIONS]
     yield from unknown
     if not unknown and ACTIONS[0] not in split_names(text):
         yield f"should have {ACTIONS[0]!r}, without which nothing starts"
 
 
-def _disabled(text: str) -> Iterator[str]:
+def _disabled_plugin_faults(text: str) -> Iterator[str]:
     for name in split_names(text):
         if name in ALWAYS_ON_PLUGINS:
             yield f"{name!r} is always on"
         elif name not in OPTIONAL_PLUGINS:
-            yield _unknown(name, sorted(OPTIONAL_PLUGINS))
+            yield _unknown_name(name, sorted(OPTIONAL_PLUGINS))
 
 
-def _resources(text: str) -> Iterator[str]:
+def _resource_name_faults(text: str) -> Iterator[str]:
     yield from filter(None, map(label_name_fault, split_names(text)))
 
 
-def _names(text: str) -> Iterator[str]:
+def _kubernetes_name_faults(text: str) -> Iterator[str]:
     for name in split_names(text):
         try:
             _kubernetes_name(name)
@@ -98,12 +98,12 @@ def _names(text: str) -> Iterator[str]:
             yield f"{name!r} {error}"
 
 
-def _classes(text: str) -> Iterator[str]:
+def _priority_class_faults(text: str) -> Iterator[str]:
     yield from filter(None, map(dns_subdomain_fault, split_names(text)))
 
 
-def _all(rule: Callable[[str], Iterator[str]]) -> AfterValidator:
-    """Say all that is wrong with the names of a setting."""
+def _checked(rule: Callable[[str], Iterator[str]]) -> AfterValidator:
+    """Return a validator that reports every fault of the names of a setting."""
 
     def check(text: str) -> str:
         faults = [*rule(text)]
@@ -122,7 +122,7 @@ def _kubernetes_name(value: str) -> str:
 
 
 def _hosts(value: str) -> str:
-    """See that each can stand in a certificate and is read back as the same."""
+    """Check that each can stand in a certificate and is read back as the same."""
     for host in filter(None, map(str.strip, value.split(","))):
         try:
             is_good = "%" not in str(ip_address(host))
@@ -138,7 +138,7 @@ _Name = Annotated[str, AfterValidator(_kubernetes_name)]
 _NameOrNone = Annotated[str, AfterValidator(lambda value: value and _kubernetes_name(value))]
 S = TypeVar("S", bound="Settings")
 
-Unannotated: TypeAlias = Literal["open", "closed"]
+UnannotatedAccess: TypeAlias = Literal["open", "closed"]
 _Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Days = Annotated[float, Field(gt=0, le=36_500)]
 _DAY_S: Final = 86_400.0
@@ -201,7 +201,7 @@ class LeaderSettings(_Model):
 
     @pydantic.model_validator(mode="after")
     def _check_timing(self) -> "LeaderSettings":
-        """Hold what `trainer_kai.kube.leader.lease` asks for, while the settings can still be named."""
+        """Check what `LeaseTiming` asks for, while the settings can still be named."""
         if self.renew_deadline_s <= 1.2 * self.retry_s:
             raise ValueError("renew_deadline_s should be more than 1.2 times retry_s")
         if self.lease_s <= self.renew_deadline_s + self.write_s:
@@ -235,14 +235,14 @@ class Settings(_Model):
 
 
 class QueueAccessSettings(_Model):
-    """Who may use queues, beside what the queues themselves say."""
+    """Which users may use queues, beside what the queues themselves say."""
 
-    unannotated: Unannotated = "open"
+    unannotated: UnannotatedAccess = "open"
     """Whether a queue that has no access annotation, up to the top, is `open` or `closed`."""
 
 
 class _QueueAccessPart(_Model):
-    """What webhook and scheduler have in common, which ask who may use a queue."""
+    """What webhook and scheduler have in common: both ask which users may use a queue."""
 
     queue_access: QueueAccessSettings = QueueAccessSettings()
 
@@ -267,7 +267,7 @@ class WebhookServerSettings(_Model):
 
 
 class TlsSettings(_Model):
-    """The certificate of the webhook, and who is told its authority."""
+    """The certificate of the webhook, and where its authority is written."""
 
     source: Literal["self-managed", "cert-manager", "files"] = "self-managed"
     """Who makes the certificate: the webhook (`self-managed`), cert-manager, or you (`files`)."""
@@ -310,7 +310,7 @@ class TlsSettings(_Model):
 
     @pydantic.model_validator(mode="after")
     def _check_consistency(self) -> "TlsSettings":
-        """See that a rotation is over before what it replaces ends, and that files are named."""
+        """Check that a rotation is over before what it replaces ends, and that files are named."""
         if self.certificate_days * _DAY_S < 6 * self.overlap_s:
             raise ValueError("certificate_days should be at least six times overlap_s")
         if self.authority_days < 2 * self.certificate_days:
@@ -325,7 +325,7 @@ class TlsSettings(_Model):
 
 
 class AdmissionSettings(_Model):
-    """What of a TrainJob is refused when it is made, and what only told."""
+    """What of a TrainJob is refused when it is made, and what is only a warning."""
 
     unknown_queue: Literal["warn", "deny"] = "warn"
     """Whether a TrainJob may name a queue that is not there (yet), or that has others below it."""
@@ -374,30 +374,30 @@ class PolicySettings(_Model):
     disruption_budgets: Literal["best-effort", "always"] = "best-effort"
     """Whether a queue takes back what it lent although a PodDisruptionBudget lets no pod go."""
 
-    disabled: Annotated[str, _all(_disabled)] = ""
+    disabled: Annotated[str, _checked(_disabled_plugin_faults)] = ""
     """Policies to leave out, by the names in `scheduler/policies`, with commas between them."""
 
-    actions: Annotated[str, _all(_actions)] = "allocate,consolidation,reclaim,preempt"
+    actions: Annotated[str, _checked(_action_faults)] = "allocate,consolidation,reclaim,preempt"
     """What is done, with commas between; by all but the first somebody may lose his place."""
 
-    gpu_resources: Annotated[str, _all(_resources)] = f"{GPU},{AMD_GPU}"
+    gpu_resources: Annotated[str, _checked(_resource_name_faults)] = f"{GPU},{AMD_GPU}"
     """Resources of nodes that are whole GPUs, with commas between them."""
 
 
 class KaiSettings(_Model):
     """Where a KAI of our scheduler name would run: while one does, ours is paused."""
 
-    namespaces: Annotated[str, _all(_names)] = SCHEDULER_NAME  # its default
+    namespaces: Annotated[str, _checked(_kubernetes_name_faults)] = SCHEDULER_NAME  # its default
     """Namespaces in which a KAI may run, with commas between; our own is always looked at too."""
 
-    shards: Annotated[str, _all(_names)] = "default"
+    shards: Annotated[str, _checked(_kubernetes_name_faults)] = "default"
     """Names and partition values of its SchedulingShards, with commas between them."""
 
 
 class SchedulerPart(_QueueAccessPart):
     """What only the scheduler has."""
 
-    priority_classes: Annotated[str, _all(_classes)] = ""
+    priority_classes: Annotated[str, _checked(_priority_class_faults)] = ""
     """The PriorityClasses that a label may choose, with commas between them; empty for all."""
 
     repair_grace_s: _Seconds = 60.0
@@ -426,7 +426,7 @@ class AllSettings(Settings):
     scheduler: SchedulerPart = SchedulerPart()
 
     def settings_for(self, model: type[S], part: _Model) -> S:
-        """Return what one of them would be told alone."""
+        """Return the settings that one of them would have in a process of its own."""
         shared = {name: getattr(self, name) for name in Settings.model_fields}
         return model.model_validate({**shared, **dict(part)})
 

@@ -18,7 +18,7 @@ from trainer_kai.policy.podgroups.manifests import GroupingRules
 from trainer_kai.policy.queueing.queue_access import is_closed
 from trainer_kai.service.clock import Clock
 from trainer_kai.service.metrics import Metrics
-from trainer_kai.service.settings import Unannotated
+from trainer_kai.service.settings import UnannotatedAccess
 from webhook.admission.review import AdmissionRequest, AdmissionResponse
 from webhook.admission.validation_result import NO_OBJECTIONS, ValidationResult, denied
 from webhook.cache.admission_cache import AdmissionCache
@@ -54,7 +54,7 @@ class AdmissionPolicy(NamedTuple):
     """What a site decides, and what it wants to be refused and not only told."""
 
     rules: GroupingRules
-    unannotated: Unannotated = "open"  # what a queue is that says nothing
+    unannotated: UnannotatedAccess = "open"  # what a queue is that says nothing
     denies_unknown_queues: bool = False
     lint: LintPolicy = LintPolicy()
 

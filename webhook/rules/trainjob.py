@@ -17,7 +17,7 @@ from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.names import EXCLUSIVE_TOPOLOGY, KUEUE_QUEUE, QUEUE, TRAINJOB_CONTROLLER
 from trainer_kai.api.requested_values import requested_annotation_faults, requested_label_faults
 from trainer_kai.api.resources import TRAINJOBS
-from trainer_kai.api.runtime import Named
+from trainer_kai.api.runtime import PresenceOnly
 from trainer_kai.api.syntax import dns_subdomain_fault, label_value_fault
 from trainer_kai.api.trainjob import RuntimeRef
 from trainer_kai.errors import FieldError
@@ -75,8 +75,8 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False)
     """What a rule reads of it."""
 
     runtime_ref: RuntimeRef = RuntimeRef()
-    trainer: Named | None = None
-    initializer: Named | None = None
+    trainer: PresenceOnly | None = None
+    initializer: PresenceOnly | None = None
     runtime_patches: tuple[SlimRuntimePatch, ...] = ()
     suspend: bool = False
     managed_by: str = ""

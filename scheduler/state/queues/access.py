@@ -14,7 +14,7 @@ from scheduler.state.inputs import Permit
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.names import RUN_AI
 from trainer_kai.api.resources import QUEUES
-from trainer_kai.api.review import AccessReview, AccessSpec, AccessStatus, Attributes
+from trainer_kai.api.review import AccessReview, AccessSpec, AccessStatus, ResourceAttributes
 from trainer_kai.policy.queueing.queue_access import (
     EffectiveQueueAccess,
     QueueAccessMode,
@@ -138,7 +138,7 @@ class AccessQuestions:
 
 def access_review(pair: Key, permit: Permit) -> AccessReview:
     """Return a permit in the form of an access review."""
-    attributes = Attributes(
+    attributes = ResourceAttributes(
         verb=_USE_VERB,
         group=RUN_AI,
         resource=QUEUES.plural,

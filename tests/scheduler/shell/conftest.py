@@ -22,7 +22,7 @@ from tests.support.state.objects import NOW, queue
 from trainer_kai.kube.events.recorder import EventApi, EventRecorder, EventSettings
 from trainer_kai.service.log import logger
 from trainer_kai.service.metrics import Metrics
-from trainer_kai.service.settings import Unannotated
+from trainer_kai.service.settings import UnannotatedAccess
 
 MOST_GRACE_S = 600.0  # that an evicted pod may take to end
 
@@ -31,7 +31,7 @@ class SchedulerHarness:
     """All of it."""
 
     def __init__(
-        self, api: FakeCluster | None = None, unannotated: Unannotated | None = None
+        self, api: FakeCluster | None = None, unannotated: UnannotatedAccess | None = None
     ) -> None:
         """With *unannotated* it asks who may use which queue."""
         self.api = api or FakeCluster()

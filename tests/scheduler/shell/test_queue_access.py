@@ -13,7 +13,7 @@ from tests.support.state.objects import gang, group, make_object, node, pod, que
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import ACCESS
 from trainer_kai.cli.main import main
-from trainer_kai.service.settings import Unannotated
+from trainer_kai.service.settings import UnannotatedAccess
 
 PAIR = Key("ns", "q")
 ASKED = "post subjectaccessreviews "
@@ -30,7 +30,7 @@ QUESTION = {
 }
 
 
-def harness_with(unannotated: Unannotated = "closed", **may_use: bool) -> SchedulerHarness:
+def harness_with(unannotated: UnannotatedAccess = "closed", **may_use: bool) -> SchedulerHarness:
     """Return a scheduler of one node, two queues without annotation, and what may be used."""
     api = FakeCluster()
     api.may_use.update(may_use)
@@ -365,7 +365,7 @@ async def test_a_parent_closes_what_is_below_it() -> None:
 
 @pytest.mark.parametrize("unannotated", ["open", "closed"])
 async def test_a_failure_is_logged_once(
-    unannotated: Unannotated, capsys: pytest.CaptureFixture[str]
+    unannotated: UnannotatedAccess, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """However often it is tried, and of however many."""
     harness = harness_with(unannotated)

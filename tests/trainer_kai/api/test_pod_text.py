@@ -141,7 +141,7 @@ def test_the_templates_are_bounded(
     monkeypatch: pytest.MonkeyPatch, templates: PodTextTemplates
 ) -> None:
     """A cluster that runs for a year does not fill the memory with jobs of the past."""
-    for bound, most in (("MOST", 40), ("MOST_TEXT_BYTES", 200_000)):
+    for bound, most in (("MAX_TEMPLATES", 40), ("MAX_TEXT_BYTES", 200_000)):
         monkeypatch.setattr(PodTextTemplates, bound, most)
         for job in range(100):
             learn(recorded_pods.similar_pod(recorded_pods.PENDING, job, 0))
@@ -150,7 +150,7 @@ def test_the_templates_are_bounded(
             )  # who is asked for stays
 
         assert len(templates) <= 40
-        assert templates.text_bytes <= PodTextTemplates.MOST_TEXT_BYTES
+        assert templates.text_bytes <= PodTextTemplates.MAX_TEXT_BYTES
         assert is_matched(recorded_pods.similar_pod(recorded_pods.PENDING, 99, 3))
         assert not is_matched(recorded_pods.similar_pod(recorded_pods.PENDING, 1, 3))
 
@@ -159,7 +159,7 @@ def test_the_variants_of_templates_are_bounded(
     monkeypatch: pytest.MonkeyPatch, templates: PodTextTemplates
 ) -> None:
     """Indexes and nodes of all families together, and what is forgotten is made again."""
-    monkeypatch.setattr(PodTextTemplates, "MOST_MEMBERS", 20)
+    monkeypatch.setattr(PodTextTemplates, "MAX_VARIANTS", 20)
     for text in recorded_pods.pods(recorded_pods.RUNNING, 300, of_each_job=30):
         assert decode(Pod, text.encode()) == parsed(text)
         remembered = [

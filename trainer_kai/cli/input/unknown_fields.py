@@ -36,9 +36,9 @@ UNREAD_FIELDS: Final[Mapping[str, str]] = {
     "terminationMessagePath terminationMessagePolicy tty volumeDevices volumeMounts workingDir",
     "Ephemeral": "volumeClaimTemplate",
     "FailurePolicy": "maxRestarts rules",
-    "JobCounts": "active jobRestarts jobRestartsCountTowardsMax",
+    "ReplicatedJobStatus": "active jobRestarts jobRestartsCountTowardsMax",
     "JobSetSpec": "coordinator network successPolicy ttlSecondsAfterFinished",
-    "ClaimPolicy": "templates",
+    "VolumeClaimPolicy": "templates",
     "JobSetStatus": "currentInPlaceRestartAttempt previousInPlaceRestartAttempt "
     "restartsCountTowardsMax",
     "JobSpec": "activeDeadlineSeconds backoffLimitPerIndex manualSelector maxFailedIndexes "

@@ -70,7 +70,7 @@ class _RenewedToken:
             self._replace_at_s = self._clock.monotonic_s() + min(_RETRY_S, left_s)
 
     async def renew(self) -> bool:
-        """Fetch one, unless somebody just did; say whether it differs."""
+        """Fetch one, unless another task just did; say whether it differs."""
         before = self._header
         async with self._lock:
             if self._header == before:
@@ -84,7 +84,7 @@ class _RenewedToken:
 async def with_exec_plugin(
     rest_config: RestConfig, selected: SelectedContext, clock: Clock
 ) -> RestConfig:
-    """Return the access with credentials from the plugin that the user names."""
+    """Return the RestConfig with credentials from the plugin that the user names."""
     status = await _run_plugin(selected)
     chain, key = (str(status.get(f"client{it}Data") or "") for it in ("Certificate", "Key"))
     if bool(chain) != bool(key):
@@ -113,11 +113,11 @@ async def _run_plugin(selected: SelectedContext) -> dict[str, Any]:
     from kubernetes.aio.config.exec_provider import ExecProvider  # noqa: PLC0415
     from kubernetes.aio.config.kube_config import ConfigNode  # noqa: PLC0415
 
-    given = selected.user.fields["exec"]
-    if not isinstance(given, dict):
+    exec_fields = selected.user.fields["exec"]
+    if not isinstance(exec_fields, dict):
         raise _fault(selected, "must have a command and an apiVersion")
-    command = str(given.get("command") or "")
-    fields = {name: value for name, value in given.items() if value}
+    command = str(exec_fields.get("command") or "")
+    fields = {name: value for name, value in exec_fields.items() if value}
     if "/" in command:  # then it is meant from where the kubeconfig is, as kubectl has it
         fields["command"] = str(selected.user.file.absolute().parent / command)
     section = ConfigNode("exec", fields)  # type: ignore[no-untyped-call]  # the package has no types

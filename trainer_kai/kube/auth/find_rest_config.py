@@ -17,12 +17,10 @@ __all__ = ["find_rest_config", "kubeconfig_files"]
 async def find_rest_config(
     environ: Mapping[str, str], clock: Clock, *, kubeconfig: str = "", context: str = ""
 ) -> RestConfig:
-    """Return the access: *kubeconfig*, $KUBECONFIG, the pod's own account, ~/.kube/config."""
+    """Return that of *kubeconfig*, $KUBECONFIG, the pod's own account or ~/.kube/config."""
     files = kubeconfig_files(environ, kubeconfig)
     if not files and is_in_cluster(environ) and not context:
-        return in_cluster_config(
-            environ, clock
-        )  # straight: a pod reaches its own cluster without proxy
+        return in_cluster_config(environ, clock)  # a pod reaches its own cluster without proxy
     selected = select_context(read_files(_existing(files or [_home_kubeconfig(environ)])), context)
     rest_config = load_rest_config(selected, clock)
     if rest_config.proxy:
@@ -52,12 +50,12 @@ def _home_kubeconfig(environ: Mapping[str, str]) -> Path:
 
 
 def _existing(files: list[Path]) -> list[Path]:
-    found = [file for file in files if _may_exist(file)]
-    if not found:
+    existing = [file for file in files if _may_exist(file)]
+    if not existing:
         where = ", ".join(map(str, files))
         message = f"no such file: {where}; name a kubeconfig with --kubeconfig or $KUBECONFIG"
         raise ConfigError([FieldError("kubeconfig", message)])
-    return found
+    return existing
 
 
 def _may_exist(file: Path) -> bool:

@@ -28,7 +28,7 @@ def is_in_cluster(environ: Mapping[str, str]) -> bool:
 def in_cluster_config(
     environ: Mapping[str, str], clock: Clock, folder: Path = SERVICE_ACCOUNT
 ) -> RestConfig:
-    """Return the access of the pod's service account."""
+    """Return the RestConfig of the pod's service account."""
     host, port = environ.get(_HOST, ""), environ.get(_PORT) or "443"
     where = f"[{host}]" if ":" in host else host
     return RestConfig(

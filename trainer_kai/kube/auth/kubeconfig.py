@@ -71,7 +71,7 @@ class SelectedContext(msgspec.Struct, frozen=True):
         return bool(self.user.fields.get("exec"))
 
 
-class _Merged(msgspec.Struct, frozen=True):
+class _MergedKubeconfigs(msgspec.Struct, frozen=True):
     clusters: Mapping[str, KubeconfigEntry]
     users: Mapping[str, KubeconfigEntry]
     contexts: Mapping[str, KubeconfigEntry]
@@ -79,8 +79,8 @@ class _Merged(msgspec.Struct, frozen=True):
     files: tuple[Path, ...]
 
 
-def read_files(files: Sequence[Path]) -> _Merged:
-    """Merge kubeconfigs as kubectl does: who defines a name first has defined it."""
+def read_files(files: Sequence[Path]) -> _MergedKubeconfigs:
+    """Merge kubeconfigs as kubectl does: the first definition of a name counts."""
     kinds: dict[str, dict[str, KubeconfigEntry]] = {"clusters": {}, "users": {}, "contexts": {}}
     current = ""
     for file in files:
@@ -89,10 +89,10 @@ def read_files(files: Sequence[Path]) -> _Merged:
         for kind, known in kinds.items():
             for entry in _entries(document, kind, file):
                 known.setdefault(entry.name, entry)
-    return _Merged(**kinds, current=current, files=tuple(files))
+    return _MergedKubeconfigs(**kinds, current=current, files=tuple(files))
 
 
-def select_context(merged: _Merged, context: str = "") -> SelectedContext:
+def select_context(merged: _MergedKubeconfigs, context: str = "") -> SelectedContext:
     """Return the context that is asked for, or else the current one."""
     wanted = context or merged.current
     where = ", ".join(map(str, merged.files))
@@ -120,7 +120,7 @@ def select_context(merged: _Merged, context: str = "") -> SelectedContext:
 
 
 def load_rest_config(selected: SelectedContext, clock: Clock) -> RestConfig:
-    """Return the access of a context whose user is described by the file itself."""
+    """Return the RestConfig of a context whose user is described by the file itself."""
     cluster, user = selected.cluster, selected.user
     where = f"clusters[{cluster.name}].cluster"
     server = str(cluster.fields.get("server") or "").rstrip("/")

@@ -19,7 +19,7 @@ _PORTS: Final = {"https": 443, "http": 80}
 
 
 def proxy_for_server(server: str, environ: Mapping[str, str]) -> str:
-    """Return the address of the proxy, or "" for the straight way."""
+    """Return the address of the proxy, or "" for a direct connection."""
     parts = urlsplit(server)
     name = f"{parts.scheme}_proxy"
     proxy = environ.get(name.upper()) or environ.get(name) or ""

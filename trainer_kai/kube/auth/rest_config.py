@@ -22,7 +22,7 @@ _REREAD_S: Final = 60.0  # kubelet rotates a pod's token at 80 % of its life; no
 
 
 class Credentials(Protocol):
-    """Who we are, as the Authorization header says it."""
+    """The credentials of this process, as the Authorization header has them."""
 
     async def authorization(self) -> str:
         """Return the header's value; "" when a client certificate says it all."""
@@ -35,7 +35,7 @@ class Credentials(Protocol):
 
 @dataclass(frozen=True)
 class ServerTrust:
-    """Whom we take for the API server."""
+    """Which certificates are trusted as the API server's."""
 
     authority: str = ""  # PEM; "" means what the machine trusts
     insecure: bool = False
@@ -94,7 +94,7 @@ class BasicAuth:
 
 
 class TokenFile:
-    """A token that somebody else keeps fresh in a file."""
+    """A token in a file that another program keeps fresh."""
 
     def __init__(self, file: Path, clock: Clock) -> None:
         self._file = file

@@ -48,7 +48,7 @@ class EventLimits:
 
 
 class EventObject(NamedTuple):
-    """The object that something is said about."""
+    """The object that an event is about."""
 
     api_version: str
     kind: str
@@ -58,7 +58,7 @@ class EventObject(NamedTuple):
 
 
 class NewEvent(NamedTuple):
-    """Something said about an object."""
+    """An event to be posted about an object."""
 
     regarding: EventObject
     reason: str
@@ -145,7 +145,7 @@ class TokenBucket:
 
 @dataclass
 class _SimilarMessages:
-    """The different words that one reason was given in lately."""
+    """The different messages of one reason lately."""
 
     hashes: set[int] = field(default_factory=set)
     updated_s: float = 0.0
@@ -165,10 +165,10 @@ class _Recent(OrderedDict[K, V], Generic[K, V]):
 
 
 class EventCorrelator:
-    """What was said lately, and what of it is to be written."""
+    """The events posted lately, and which of them are to be written."""
 
     def __init__(self, limits: EventLimits, token: Callable[[], str]) -> None:
-        """Take the limits and a source of names that nobody else uses."""
+        """Take the limits and a source of unique names."""
         self._limits = limits
         self._token = token
         self._buckets: _Recent[EventObject, TokenBucket] = _Recent()
@@ -182,7 +182,7 @@ class EventCorrelator:
         return len(self._waiting)
 
     def post(self, new_event: NewEvent, now_s: float, now: datetime) -> bool:
-        """Take a remark; say whether it will be written."""
+        """Take an event; say whether it will be written."""
         key, new_event = self._combine_similar(new_event, now_s)
         event = self._waiting.get(key)
         if event is not None:
@@ -211,9 +211,9 @@ class EventCorrelator:
         event.name = self._name(event.latest)
 
     def stop_waiting(self, event: CorrelatedEvent) -> _Key:
-        """Let an Event be, as it is; the next remark goes on from there."""
-        key, found = next(iter(self._waiting.items()))
-        assert found is event, "only what waits for longest is being written"
+        """Leave an Event as it is; the next one like it goes on from there."""
+        key, first = next(iter(self._waiting.items()))
+        assert first is event, "only what waits for longest is being written"
         del self._waiting[key]
         self._entries[key] = event
         return key
@@ -232,7 +232,7 @@ class EventCorrelator:
         return True
 
     def _combine_similar(self, new_event: NewEvent, now_s: float) -> tuple[_Key, NewEvent]:
-        """Return the key of a remark and its words, after looking at those that are like it."""
+        """Return the key of an event and its message, after a look at similar ones."""
         similar = (new_event.regarding, new_event.reason, new_event.type)
         recent = self._similar.get_or_make(similar, _SimilarMessages, self._limits.remembered)
         if now_s - recent.updated_s > self._limits.similar_s:

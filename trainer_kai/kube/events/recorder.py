@@ -91,10 +91,10 @@ class EventApi:
 
 @dataclass(frozen=True)
 class EventSettings:
-    """Who speaks, and how much in all."""
+    """Which component reports, and how much in all."""
 
     component: str
-    """Who says it: `kubectl describe` shows it as From."""
+    """The reporting component: `kubectl describe` shows it as From."""
     instance: str
     """Which of its processes, for instance the name of the pod."""
     burst: int = 100
@@ -106,7 +106,7 @@ class EventSettings:
 
 
 class EventRecorder:
-    """Remarks in, Events out; `run` is the service."""
+    """Posts Events; `run` is the service."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class EventRecorder:
         type: EventType = "Normal",  # noqa: A002 - the API's own word
         annotations: Mapping[str, str] | None = None,
     ) -> None:
-        """Say something about an object, soon; the same again only counts."""
+        """Post an Event about an object, soon; the same again only counts."""
         new_event = NewEvent(regarding, reason, message, type, annotations or {})
         if self._correlator.post(new_event, self._clock.monotonic_s(), self._clock.now()):
             self._has_waiting.set()

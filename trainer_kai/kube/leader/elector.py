@@ -4,33 +4,34 @@ The contract:
 
 1. `lead` runs the work it is given while this process is the leader, again each time it becomes the
    leader. It ends when the work ends, or when it is cancelled.
-2. Nobody's wall clock decides anything. A leader counts from the moment *before* it sent the
+2. No wall clock decides anything. A leader counts from the moment *before* it sent the
    renewal that succeeded. A follower counts from the moment *after* it first read the Lease in its
    present version. Both use their own monotonic clock.
 3. The leader's fence holds for `renew_deadline_s`. A follower takes over after `lease_s`, or after
    the duration that the holder wrote if that is longer, and only if the Lease still has the
    version that it counted for: the API server compares. So no two fences hold at once.
-4. The work writes with `client.behind(fence)`: the fence is asked before each time that a write is
-   sent, and each has a time-out of at most `write_s`. A write sent at the last moment is thus over
-   before anyone else leads: `renew_deadline_s + write_s < lease_s`. After a pause of the process
-   (SIGSTOP, a busy loop) the fence is right at once, before any timer ran: timers come too late.
+4. The work writes with `client.with_fence(fence)`: the fence is asked before each time that a write
+   is sent, and each has a time-out of at most `write_s`. A write sent at the last moment is thus
+   over before another process leads: `renew_deadline_s + write_s < lease_s`. After a pause of the
+   process (SIGSTOP, a busy loop) the fence is right at once, before any timer ran: timers come too
+   late.
 5. When the deadline passes the work is cancelled and waited for. Nothing is taken again before.
 6. When `lead` is cancelled or the work ends, the Lease is renewed until the work has ended, the
    fence is shut and every write was answered or is `write_s` old. Then the Lease is released, so
    that the next one need not wait for it to run out.
 7. A fence that was shut never holds again: what a former term left running cannot write. Work that
    ends with `LeaseLost`, also as a group of nothing else, has lost the lead: it is followed again.
-8. A Lease that is missing, or that nobody ever held, may have been deleted under a living leader.
-   Whoever makes or takes such a Lease acts only after `lease_s`. A leader whose Lease is deleted
-   makes it again and goes on, provided that is answered before its fence would have fallen.
+8. A Lease that is missing, or that was never held, may have been deleted under a living leader. A
+   process that makes or takes such a Lease acts only after `lease_s`. A leader whose Lease is
+   deleted makes it again and goes on, provided that is answered before its fence would have fallen.
 9. An API that fails or throttles for less than the deadline changes nothing. Forbidden ends `lead`
-   and names the missing permission; who was allowed before waits for `lease_s` first, for an API
-   server that starts refuses everything until it has read the roles.
+   and names the missing permission; a process that was allowed before waits for `lease_s` first,
+   for an API server that starts refuses everything until it has read the roles.
 
 What it cannot do: a process that is stopped between asking the fence and sending, or whose request
 lies in the network for longer than `lease_s - renew_deadline_s`, writes late. Only the API server
 can refuse that: let writes carry a uid or resourceVersion where doing them twice would hurt.
-Whoever empties the holder of a Lease by hand says that nobody acts, and must know it.
+To empty the holder of a Lease by hand is to say that no process acts.
 
 The monotonic clock must count the time a machine is suspended (CLOCK_BOOTTIME on Linux): others go
 on meanwhile.
@@ -77,7 +78,7 @@ class LeaderElector:
         on_leading: Callable[[bool], None] = lambda _: None,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        """Stand for election; *tell* hears whenever leading begins and ends."""
+        """Stand for election; *on_leading* is called whenever leading begins and ends."""
         self._lease_client = lease_client
         self._clock = lease_client.clock
         self._timing = lease_client.timing
@@ -92,11 +93,11 @@ class LeaderElector:
 
     @property
     def holder(self) -> str:
-        """Return who holds the Lease as far as we know, "" for nobody."""
+        """Return the holder of the Lease as far as we know, "" for none."""
         return self._observed.holder if self._observed else ""
 
     async def lead(self, work: LeaderWork) -> None:
-        """Follow until it is our turn, run the work, and begin again when the lead is lost."""
+        """Follow until the Lease is ours, run the work, and begin again when the lead is lost."""
         while True:
             self._term = await self._acquire()
             if await self._run_term(self._term, work):
@@ -132,30 +133,29 @@ class LeaderElector:
         return now_s - self._forbidden_s < self._timing.lease_s
 
     async def _try_acquire(self) -> LeaderTerm | None:
-        found = await self._lease_client.read(self._timing.request_s)
-        self._observe(found)
-        if found is None or self._may_acquire(found):
-            next_record = self._lease_client.next_record(found)
-            is_safe = found is not None and self._is_history_known(found)
+        current = await self._lease_client.read(self._timing.request_s)
+        self._observe(current)
+        if current is None or self._may_acquire(current):
+            next_record = self._lease_client.next_record(current)
+            is_safe = current is not None and self._is_history_known(current)
             if is_safe:
-                self._settled_acquire_time = (
-                    next_record.acquired
-                )  # even if no answer comes: only this version goes
-            written = await self._lease_client.write(found, next_record, self._timing.request_s)
+                # even if no answer comes: only this version goes
+                self._settled_acquire_time = next_record.acquired
+            written = await self._lease_client.write(current, next_record, self._timing.request_s)
             return self._begin_term(written, is_settled=is_safe)
         return None
 
-    def _may_acquire(self, found: LeaseRecord) -> bool:
-        if found.holder in ("", self._lease_client.identity):
+    def _may_acquire(self, current: LeaseRecord) -> bool:
+        if current.holder in ("", self._lease_client.identity):
             return True
-        duration_s = max(self._timing.lease_s, found.duration_s)
+        duration_s = max(self._timing.lease_s, current.duration_s)
         return self._clock.monotonic_s() >= self._observed_s + duration_s
 
-    def _is_history_known(self, found: LeaseRecord) -> bool:
-        """Say whether nobody can be leading once this very version is written over."""
-        if found.holder == self._lease_client.identity:
-            return found.acquired == self._settled_acquire_time
-        return found.renewed != ""
+    def _is_history_known(self, current: LeaseRecord) -> bool:
+        """Say whether no process can be leading once this very version is written over."""
+        if current.holder == self._lease_client.identity:
+            return current.acquired == self._settled_acquire_time
+        return current.renewed != ""
 
     def _begin_term(self, written: WrittenLease, *, is_settled: bool) -> LeaderTerm | None:
         record, sent_s = written
@@ -207,7 +207,7 @@ class LeaderElector:
     ) -> None:
         await is_settled_event.wait()
         self._log.info("started leading", transitions=self._observed and self._observed.transitions)
-        self._on_leading(True)  # noqa: FBT003 - whoever is told has one question
+        self._on_leading(True)  # noqa: FBT003 - the callback has one question
         try:
             await work(fence)
         finally:
@@ -217,8 +217,8 @@ class LeaderElector:
     async def _step_down(self, leadership: _Leadership) -> None:
         """End the work, shut the fence, let writes come to rest, give the Lease back: in order.
 
-        Until all that is done the Lease is renewed, if it can be. Whoever insists on an end by
-        cancelling again leaves it to run out.
+        Until all that is done the Lease is renewed, if it can be. A second
+        cancellation leaves it to run out.
         """
         still_running: set[asyncio.Task[None]] = {leadership.working}
         is_ours = False
@@ -252,9 +252,9 @@ class LeaderElector:
     async def _release_again(self, record: LeaseRecord) -> None:
         """Release the version that a renewal under way may have made."""
         try:
-            found = await self._lease_client.read(self._timing.request_s)
-            if found and (found.holder, found.acquired) == (record.holder, record.acquired):
-                await self._lease_client.release(found)
+            current = await self._lease_client.read(self._timing.request_s)
+            if current and (current.holder, current.acquired) == (record.holder, record.acquired):
+                await self._lease_client.release(current)
         except ApiError as error:
             self._log.warning("lease not released", error=str(error))
 

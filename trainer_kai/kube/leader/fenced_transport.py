@@ -5,10 +5,10 @@ fence that is asked before the client is called may have fallen long since. Here
 each time that something is handed to the transport.
 
 The transport may then still have to fetch credentials (a plugin is a process) and to connect. All
-that and the answer share one time-out of at most `write_s`, so a write is over before anyone else
-leads, however long each took. Not covered is a process that is stopped within that time: what it
-was about to send goes out when it wakes up, if the connection is ready before the time-out is
-noticed. Writes that must not happen twice carry a uid or a version.
+that and the answer share one time-out of at most `write_s`, so a write is over before another
+process leads, however long each took. Not covered is a process that is stopped within that time:
+what it was about to send goes out when it wakes up, if the connection is ready before the time-out
+is noticed. Writes that must not happen twice carry a uid or a version.
 """
 
 from collections.abc import AsyncIterator
@@ -31,8 +31,8 @@ class FencedTransport:
     """Another transport behind a fence: reads are free, all else raises `LeaseLost` once it fell.
 
     Reads are also questions that have to be posted: may this user do that.
-    No write is under way for longer than the fence allows for. Closing it closes nothing: the other
-    transport belongs to somebody else.
+    No write is under way for longer than the fence allows for. Closing it closes nothing: the
+    other transport is the client's.
     """
 
     def __init__(self, transport: Transport, fence: Fence, clock: Clock) -> None:
@@ -52,9 +52,8 @@ class FencedTransport:
             except TimeoutError as error:
                 message = f"no answer within {limit_s:g} s"
                 raise unavailable(request, message, was_sent=True) from error
-            write.may_still_apply = (
-                response.status >= _FAILED
-            )  # a 504 is given while it still goes on
+            # a 504 is given while the write still goes on
+            write.may_still_apply = response.status >= _FAILED
             return response
 
     def stream(

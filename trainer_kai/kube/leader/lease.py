@@ -1,6 +1,6 @@
 """The Lease as a value, the term of a leader, and the fence in front of the writes of a leader.
 
-Values and sums only; `trainer_kai.kube.leader.elector.elector` elects and holds the contract.
+Values and sums only; `trainer_kai.kube.leader.elector` elects and holds the contract.
 """
 
 import math
@@ -25,13 +25,13 @@ __all__ = [
 
 
 class LeaseLost(TrainerKaiError):
-    """A write was stopped: whoever wants to make it may not lead any more."""
+    """A write was stopped: this process may not lead any more."""
 
 
 class LeaseRecord(NamedTuple):
     """The spec of a Lease that we read and write, and the version it was read at."""
 
-    holder: str  # "" when nobody does
+    holder: str  # "" for none
     duration_s: int
     acquired: str  # RFC 3339, as its holder wrote it: to show, never to reckon with
     renewed: str  # likewise; "" when it was never held
@@ -41,10 +41,10 @@ class LeaseRecord(NamedTuple):
 
 @dataclass(frozen=True)
 class LeaseTiming:
-    """How long everything takes; the usual times are those of `trainer_kai.settings.Leader`."""
+    """How long everything takes; the usual times are those of `LeaderSettings`."""
 
     lease_s: int
-    """A Lease that did not change for so long is anybody's; whole seconds, as the API has it."""
+    """A Lease that did not change for so long may be taken; whole seconds, as the API has it."""
     renew_deadline_s: float
     """A leader that could not renew for so long stops leading."""
     retry_s: float
@@ -78,8 +78,8 @@ class LeaseTiming:
 class LeaderTerm:
     """One stretch of leading: until when it may be acted upon, on our own clock.
 
-    A term that began with a Lease of unknown past is settled only by a renewal sent *ripe_s* or
-    later; before that nothing may be written.
+    A term that began with a Lease of unknown past is settled only by a renewal sent at
+    *settles_after_s* or later; before that nothing may be written.
     """
 
     def __init__(
@@ -87,15 +87,13 @@ class LeaderTerm:
     ) -> None:
         self.record: LeaseRecord | None = record  # as it was last seen to be ours; None: missing
         self.until_s = until_s
-        self.settles_after_s = (
-            settles_after_s  # None when there is nothing to wait for, or not any more
-        )
+        self.settles_after_s = settles_after_s  # None: nothing to wait for, or not any more
         self.writes_stopped = False  # no more writes, though the Lease is still ours
         self.ended = False
 
     @property
     def is_settled(self) -> bool:
-        """Say whether nobody else can be leading."""
+        """Say whether no other process can be leading."""
         return self.settles_after_s is None
 
     def remaining_s(self, now_s: float) -> float:
@@ -116,7 +114,7 @@ class LeaderTerm:
             self.settles_after_s = None
 
     def restart_settling(self, settles_after_s: float) -> None:
-        """Begin to ripen anew: what we held without a break may have had one."""
+        """Begin to settle anew: what we held without a break may have had one."""
         if self.settles_after_s is not None:
             self.settles_after_s = settles_after_s
 
@@ -130,23 +128,21 @@ class InFlightWrite:
     """One write on its way."""
 
     ends_s: float
-    may_still_apply: bool = False  # it may be carried out yet, though nobody waits for it
+    may_still_apply: bool = False  # it may be carried out yet, though no task waits for it
 
 
 class Fence:
     """What is asked right before each write of a leader is sent, with no `await` in between.
 
-    Work writes with `client.behind(fence)`. To ask before the client is called is not enough: it
-    sends again for half a minute, and the fence may have fallen by then.
+    Work writes with `client.with_fence(fence)`. To ask before the client is called is not enough:
+    it sends again for half a minute, and the fence may have fallen by then.
     """
 
     def __init__(self, term: LeaderTerm, write_s: float, now_s: Callable[[], float]) -> None:
         self._term = term
         self.write_s = write_s
         self._now_s = now_s
-        self._abandoned_until_s = (
-            -math.inf
-        )  # as `quiet_s`, of the writes that nobody waits for any more
+        self._abandoned_until_s = -math.inf  # as `writes_end_s`, of writes that lost their task
         self._in_flight: set[InFlightWrite] = set()
 
     @property
@@ -156,7 +152,7 @@ class Fence:
 
     @property
     def is_open(self) -> bool:
-        """Say whether a write would be let through, to show it: nobody writes."""
+        """Say whether a write would be let through; this is only for display."""
         return self._term.allows_write(self._now_s())
 
     @contextmanager
@@ -186,7 +182,8 @@ class Fence:
 def micro_time(now: datetime, other_than: str = "") -> str:
     """Write a time as the API's MicroTime, and never the same as *other_than*.
 
-    A write that changes nothing leaves the version as it is, and nobody would see the renewal.
+    A write that changes nothing leaves the version as it is, and followers would not see the
+    renewal.
     """
     text = _micro(now)
     return text if text != other_than else _micro(now + timedelta(microseconds=1))

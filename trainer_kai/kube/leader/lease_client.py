@@ -1,6 +1,6 @@
 """Read, write and release one Lease, each in a bounded time, and the Lease on a real API server.
 
-It decides nothing: what may be written when is decided by `trainer_kai.kube.leader.elector.elector`.
+It decides nothing: what may be written when is decided by `trainer_kai.kube.leader.elector`.
 `LeaseApi` sets our fields and leaves all others alone, so it patches; the version that it names
 makes the API server compare. It never reads from a cache.
 """
@@ -51,7 +51,7 @@ class WrittenLease(NamedTuple):
 
 
 class LeaseClient:
-    """One candidate's hand on one Lease."""
+    """Reads and writes one Lease for one candidate."""
 
     def __init__(self, store: LeaseStore, identity: str, timing: LeaseTiming, clock: Clock) -> None:
         self.identity = identity
@@ -66,7 +66,7 @@ class LeaseClient:
     async def write(
         self, current: LeaseRecord | None, record: LeaseRecord, limit_s: float
     ) -> WrittenLease:
-        """Write an entry over what was found; make the Lease when there was none."""
+        """Write a record over the current one; make the Lease when there is none."""
         sent_s = self.clock.monotonic_s()
         if current is None:
             written = await self._within(limit_s, self._store.create(record))
@@ -75,7 +75,7 @@ class LeaseClient:
         return WrittenLease(written, sent_s)
 
     async def release(self, record: LeaseRecord) -> None:
-        """Say that nobody holds it, over the version that we last saw."""
+        """Write an empty holder over the version that we last saw."""
         renewed = micro_time(self.clock.now(), record.renewed)
         empty = record._replace(holder="", duration_s=1, renewed=renewed)
         await self._within(self.timing.request_s, self._store.update(empty, record.version))

@@ -1,7 +1,7 @@
 """Renew a Lease that this process holds, in time and again and again, until it is lost.
 
 It works beside the leading task and never waits for it. Why each step is safe stands in the
-contract in `trainer_kai.kube.leader.elector.elector`.
+contract in `trainer_kai.kube.leader.elector`.
 """
 
 from collections.abc import Callable
@@ -89,7 +89,7 @@ class LeaseRenewer:
             self._on_settled(record)
 
     def _restart_settling(self) -> None:
-        """Count anew: between our writes there may have been one of somebody else."""
+        """Count anew: between our writes another process may have written."""
         self._term.restart_settling(
             self._lease_client.clock.monotonic_s() + self._lease_client.timing.lease_s
         )
@@ -97,14 +97,14 @@ class LeaseRenewer:
     async def _check_holder(self) -> float:
         """Find out whose the Lease is, after a write that came too late or was not answered."""
         try:
-            found = await self._lease_client.read(
+            current = await self._lease_client.read(
                 min(self._lease_client.timing.request_s, self._remaining_s())
             )
         except ApiError as error:
             return self._wait_after(error)
-        self._on_observed(found)
-        if found is None or found.holder == self._lease_client.identity:
-            self._term.record = found
+        self._on_observed(current)
+        if current is None or current.holder == self._lease_client.identity:
+            self._term.record = current
         else:
             self._term.end()
         return self._retry_soon_s

@@ -80,16 +80,16 @@ class CallerAuthorizer:
             )
         self._in_flight += 1
         try:
-            found = await self._check(token, path)
+            denial = await self._check(token, path)
         except ApiError as error:
             return Denial(503, f"the API server did not say whose token it is: {error}")
         finally:
             self._in_flight -= 1
         self._cache.pop(key, None)
-        self._cache[key] = _CachedDecision(found, now_s + _CACHED_FOR_S)
+        self._cache[key] = _CachedDecision(denial, now_s + _CACHED_FOR_S)
         if len(self._cache) > _MAX_CACHED:
             del self._cache[next(iter(self._cache))]
-        return found
+        return denial
 
     async def _check(self, token: str, path: str) -> Denial | None:
         review_body = _review(AUTHENTICATION, "TokenReview", {"token": token})

@@ -43,7 +43,7 @@ def request_info(request: Request) -> RequestInfo:
 
 
 class ClientObserver:
-    """Counts, and tells people what they may have to look at."""
+    """Counts requests and watch events, and logs what a person may have to look at."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics

@@ -21,8 +21,7 @@ from trainer_kai.kube.leader.lease import LeaseTiming
 from trainer_kai.kube.leader.lease_client import LeaseApi, LeaseClient
 from trainer_kai.kube.process.caller_auth import CallerAuthorizer
 from trainer_kai.kube.process.client_observer import ClientObserver
-from trainer_kai.kube.process.runner import Runner
-from trainer_kai.kube.process.runner import main as run_until_told
+from trainer_kai.kube.process.runner import Runner, main
 from trainer_kai.service.clock import SystemClock
 from trainer_kai.service.config import read_or_exit
 from trainer_kai.service.health import Health, HealthServer
@@ -61,8 +60,8 @@ def run_process(
         metrics, health = Metrics(), Health()
         observer = ClientObserver(metrics)
         await run.enter("health", HealthServer(health, metrics, clock, settings.health))
-        named = {"kubeconfig": settings.kubeconfig, "context": settings.context}
-        rest_config = await find_rest_config(os.environ, clock, **named)
+        selected = {"kubeconfig": settings.kubeconfig, "context": settings.context}
+        rest_config = await find_rest_config(os.environ, clock, **selected)
         client = await run.enter("client", process_client(rest_config, clock, observer))
         health.guard = CallerAuthorizer(client).denial
         await program(
@@ -70,7 +69,7 @@ def run_process(
         )
         health.started()
 
-    return run_until_told(begin)
+    return main(begin)
 
 
 def leader_elector(
@@ -107,7 +106,7 @@ def lease_timing(settings: LeaderSettings) -> LeaseTiming:
 def event_recorder(
     client: Client, component: str, metrics: Metrics, log: FilteringBoundLogger
 ) -> EventRecorder:
-    """Return what says things about objects in the name of a component; `run` is the service."""
+    """Return the event recorder of a component; its `run` is the service."""
 
     def count(outcome: EventOutcome) -> None:
         metrics.events.labels(outcome).inc()

@@ -1,4 +1,4 @@
-"""The event loop of whatever runs for long.
+"""The event loop of processes that run for long.
 
 Commands that end at once stay on that of asyncio: they would wait for this one to be imported.
 """

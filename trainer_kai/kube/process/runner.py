@@ -1,8 +1,8 @@
-"""Runs the tasks of a process, and stops them in order when one fails or somebody says so.
+"""Runs the tasks of a process, and stops them in order when one fails or the process is told to.
 
 1. Tasks are started in order, each with a name. The run goes on until it is told to stop, until a
    task fails, or until no task is left.
-2. A task fails when it raises, when it is cancelled by anybody else, or when it returns although it
+2. A task fails when it raises, when something else cancels it, or when it returns although it
    is a service. The first failure ends the run and is what `run` raises; later ones are logged.
 3. Tasks are stopped one after the other, the last one started first: cancelled, and waited for as
    long as its grace. Then it is cancelled again; what does not end then either is left behind.
@@ -193,7 +193,7 @@ async def _main(program: Program, clock: Clock, leave: Callable[[int], object]) 
     with _Signals(runner.stop, log, leave):
         try:
             await runner.run(program)
-        except Exception as error:  # noqa: BLE001 - this is the end of the process: all is told
+        except Exception as error:  # noqa: BLE001 - the end of the process: every error is logged
             code = _log_failure(log, runner.failed_task, error)
         else:
             code = 0
@@ -205,9 +205,9 @@ async def _main(program: Program, clock: Clock, leave: Callable[[int], object]) 
 
 
 def _log_failure(log: FilteringBoundLogger, task: str, error: Exception) -> int:
-    """Say why the process ends; return the exit code. What was raised at once is told one by one.
+    """Say why the process ends; return the exit code. What was raised at once is logged one by one.
 
-    Of several errors at once those that are told alike are told once, and the code is 2 only when
+    Of several errors at once equal ones are logged once, and the code is 2 only when
     nothing else than the settings is wrong.
     """
     distinct = {(type(it), str(it)): it for it in errors_in_group(error)}

@@ -25,15 +25,15 @@ E = TypeVar("E", bound=BaseException)
 def errors_in_group(error: BaseException) -> list[BaseException]:
     """Return the errors of a group, of groups in it as well; of any other error, itself."""
     if isinstance(error, BaseExceptionGroup):
-        return [leaf for part in error.exceptions for leaf in errors_in_group(part)]
+        return [inner for part in error.exceptions for inner in errors_in_group(part)]
     return [error]
 
 
 def errors_if_all_are(kind: type[E], error: BaseException) -> list[E] | None:
     """Return what was raised if all of it is of one kind; else None."""
-    found = errors_in_group(error)
-    right = [it for it in found if isinstance(it, kind)]
-    return right if len(right) == len(found) else None
+    errors = errors_in_group(error)
+    right = [it for it in errors if isinstance(it, kind)]
+    return right if len(right) == len(errors) else None
 
 
 A = TypeVar("A")
@@ -67,7 +67,8 @@ async def cancel_all(tasks: Iterable[Task]) -> None:
 async def within(clock: Clock, seconds: float, request: Coroutine[Any, Any, A]) -> A:
     """Return what a request returns; raise `TimeoutError` when the time is up.
 
-    It is cancelled then, but not waited for: whoever does not keep time may not end in time either.
+    It is cancelled then, but not waited for: a request that does not keep time may not end in time
+    either.
     """
     pending = asyncio.ensure_future(request)
     pending.add_done_callback(_retrieve_error)
@@ -81,6 +82,6 @@ async def within(clock: Clock, seconds: float, request: Coroutine[Any, Any, A]) 
 
 
 def _retrieve_error(pending: "asyncio.Future[Any]") -> None:
-    """See the error of what nobody waits for any more."""
+    """See the error of a request that no task waits for any more."""
     if not pending.cancelled():
         pending.exception()

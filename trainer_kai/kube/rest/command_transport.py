@@ -29,9 +29,12 @@ __all__ = [
     "open_connection",
 ]
 
+_CONNECT_S: Final = 10.0
+_PORTS: Final = {"http": 80, "https": 443}
+
 
 class HttpConnection(asyncio.Protocol):
-    """A connection. Whatever comes in between two answers makes it useless, and so does an end.
+    """A connection; bytes between two answers, and its end, make it unusable.
 
     The parser calls the methods that are named as it wants them.
     """
@@ -55,7 +58,7 @@ class HttpConnection(asyncio.Protocol):
         return not poll.poll(0)
 
     async def send(self, request: Request, path: str, headers: dict[str, str]) -> ApiResponse:
-        """Send a request and read the answer; the connection does not outlive who gives up."""
+        """Send a request and read the answer; a caller that gives up ends the connection."""
         self._is_idle = False
         self._response = asyncio.get_running_loop().create_future()
         self._transport.write(_request_bytes(request, path, {"Host": self._host, **headers}))
@@ -112,7 +115,7 @@ class HttpConnection(asyncio.Protocol):
         self._pieces.append(body)
 
     def on_message_complete(self) -> None:
-        """End the answer, if it is one: whatever is below 200 announces another."""
+        """End the answer, if it is one: a status below 200 announces another."""
         if self._has_final_headers and self._response is not None and not self._response.done():
             self._is_idle = self._parser.should_keep_alive()
             self._finish(self._response)
@@ -127,7 +130,7 @@ class HttpConnection(asyncio.Protocol):
 async def open_connection(
     host: str, port: int, host_header: str, tls: ssl.SSLContext | None
 ) -> HttpConnection:
-    """Connect; *shown* is how the server calls itself."""
+    """Connect; *host_header* is how the server calls itself."""
     loop = asyncio.get_running_loop()
     _, connection = await loop.create_connection(
         lambda: HttpConnection(host_header), host, port, ssl=tls
@@ -142,15 +145,11 @@ def _request_bytes(request: Request, path: str, headers: dict[str, str]) -> byte
     return "\r\n".join([*lines, "", ""]).encode() + (request.body or b"")
 
 
-_CONNECT_S: Final = 10.0
-_PORTS: Final = {"http": 80, "https": 443}
-
-
 class CommandTransport:
     """A transport for commands: requests wait for each other."""
 
     def __init__(self, rest_config: RestConfig) -> None:
-        self._access = rest_config
+        self._rest_config = rest_config
         self._server = urlsplit(rest_config.server)
         self._lock = asyncio.Lock()
         self._connection: HttpConnection | None = None
@@ -158,7 +157,7 @@ class CommandTransport:
 
     async def send(self, request: Request, timeout_s: float) -> ApiResponse:
         """Send a request and read the whole answer."""
-        headers = await headers_for(request, self._access)
+        headers = await headers_for(request, self._rest_config)
         was_sent = False
         async with self._lock:
             try:
@@ -169,10 +168,10 @@ class CommandTransport:
                         request, self._server.path + request.target, headers
                     )
             except TimeoutError as error:
-                message = f"{self._access.server} did not answer in time"
+                message = f"{self._rest_config.server} did not answer in time"
                 raise unavailable(request, message, was_sent=was_sent) from error
             except (OSError, httptools.HttpParserError) as error:
-                message = f"the connection to {self._access.server} broke: {error!r}"
+                message = f"the connection to {self._rest_config.server} broke: {error!r}"
                 raise unavailable(request, message, was_sent=True) from error
 
     @asynccontextmanager
@@ -183,7 +182,7 @@ class CommandTransport:
         from trainer_kai.kube.rest.pooled_transport import PooledTransport  # noqa: PLC0415 - slow to import
 
         if self._pooled is None:
-            self._pooled = PooledTransport(self._access)
+            self._pooled = PooledTransport(self._rest_config)
         async with self._pooled.stream(request, silence_s) as pieces:
             yield pieces
 
@@ -203,7 +202,7 @@ class CommandTransport:
         return self._connection
 
     async def _connect(self, request: Request) -> HttpConnection:
-        rest_config, server = self._access, self._server
+        rest_config, server = self._rest_config, self._server
         host, port = server.hostname or "", server.port or _PORTS[server.scheme]
         try:
             async with asyncio.timeout(_CONNECT_S):

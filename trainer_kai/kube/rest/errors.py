@@ -3,17 +3,17 @@
     ApiError
     ├── NotFound         404  there is no such object, or no such kind
     ├── Conflict         409  made from a stale read: read again and decide again
-    │   └── AlreadyExists     somebody was first
+    │   └── AlreadyExists     another client was first
     ├── Forbidden        403  RBAC says no; waiting does not help
     ├── Unauthorized     401  the credentials are not good (any more): the process ends
     ├── Invalid     400, 422  the object or the request is wrong
     ├── WatchExpired     410  the version asked for is gone: list again
     ├── Throttled        429  later, and how much later
-    ├── Unavailable      5xx  or nobody answered, or the connection broke
+    ├── Unavailable      5xx  or no answer came, or the connection broke
     ├── TooLarge         2xx  and more than we keep in memory: ask for less at a time
     └── Garbled          2xx  but we cannot read it; a write was done all the same
 
-Nothing of the HTTP library leaves this room: its errors are chained to these. Whether trying the
+Nothing of the HTTP library leaves this package: its errors are chained to these. Whether trying the
 same again can help is `is_retryable`, and nothing else.
 """
 

@@ -35,10 +35,10 @@ class PooledTransport:
     """A transport for processes; made inside a running event loop."""
 
     def __init__(self, rest_config: RestConfig) -> None:
-        self._access = rest_config
+        self._rest_config = rest_config
         connector = aiohttp.TCPConnector(
             ssl=tls_context(rest_config) or False,
-            limit=0,  # how many requests run at once is for those who send them to say
+            limit=0,  # the callers limit how many requests run at once
             keepalive_timeout=_KEEP_ALIVE_S,
             socket_factory=_keep_alive_socket,
         )
@@ -82,16 +82,16 @@ class PooledTransport:
         await self._session.close()
 
     def _open(self, request: Request, options: dict[str, Any]) -> Any:
-        url = URL(self._access.server + request.target, encoded=True)
+        url = URL(self._rest_config.server + request.target, encoded=True)
         return self._session.request(request.method, url, **options)
 
     async def _options(self, request: Request, limits: aiohttp.ClientTimeout) -> dict[str, Any]:
         return {
             "data": request.body,
-            "headers": await headers_for(request, self._access),
+            "headers": await headers_for(request, self._rest_config),
             "timeout": limits,
-            "proxy": self._access.proxy or None,
-            "server_hostname": self._access.trust.server_name or None,
+            "proxy": self._rest_config.proxy or None,
+            "server_hostname": self._rest_config.trust.server_name or None,
             "allow_redirects": False,
         }
 
@@ -104,13 +104,15 @@ class PooledTransport:
 
     def _translated(self, request: Request, error: Exception) -> TrainerKaiError:
         """Say in one line what went wrong and what to look at."""
-        server = self._access.server
+        server = self._rest_config.server
         match error:
             case _BrokenConnection(__cause__=Exception() as cause):
                 return self._translated(request, cause)
             case aiohttp.ClientConnectorCertificateError(certificate_error=ssl_error):
                 reason = getattr(ssl_error, "verify_message", "") or str(ssl_error)
-                return untrusted_server(self._access, reason, getattr(ssl_error, "verify_code", 0))
+                return untrusted_server(
+                    self._rest_config, reason, getattr(ssl_error, "verify_code", 0)
+                )
             case aiohttp.ClientConnectorError():
                 return unavailable(
                     request, self._cannot_connect(f"{error.os_error}"), was_sent=False
@@ -127,7 +129,7 @@ class PooledTransport:
         return unavailable(request, f"the connection to {server} broke: {error!r}", was_sent=True)
 
     def _cannot_connect(self, message: str) -> str:
-        rest_config = self._access
+        rest_config = self._rest_config
         through = " through its proxy" if rest_config.proxy else ""
         return (
             f"cannot connect to {rest_config.server}{through}, from {rest_config.origin}: {message}"
@@ -160,10 +162,10 @@ class _BodyPieces:
     """The body as it comes in. No generator: one that nobody finishes would outlive the loop."""
 
     def __init__(
-        self, response: aiohttp.ClientResponse, as_ours: Callable[[Exception], Exception]
+        self, response: aiohttp.ClientResponse, translate: Callable[[Exception], Exception]
     ) -> None:
         self._content = response.content
-        self._translate = as_ours
+        self._translate = translate
 
     def __aiter__(self) -> Self:
         return self

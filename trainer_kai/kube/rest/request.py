@@ -114,9 +114,9 @@ class DeleteOptions(msgspec.Struct, frozen=True):
             options["gracePeriodSeconds"] = self.grace_s
         if self.dry_run:
             options["dryRun"] = ["All"]
-        still = _non_empty(("uid", self.uid), ("resourceVersion", self.resource_version))
-        if still:
-            options["preconditions"] = dict(still)
+        preconditions = _non_empty(("uid", self.uid), ("resourceVersion", self.resource_version))
+        if preconditions:
+            options["preconditions"] = dict(preconditions)
         return options
 
 

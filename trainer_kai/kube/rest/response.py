@@ -1,7 +1,7 @@
 """The response of the API server, and the error that it stands for. Pure.
 
 Every error status becomes one of our errors, with the API server's own words where it has any: its
-body is a Status object, or the text of whatever stands before the API server.
+body is a Status object, or the text of a proxy or load balancer before the API server.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from trainer_kai.kube.rest.request import Request
 __all__ = ["ApiResponse", "body_or_error", "error_of_watch_event", "garbled_if_unreadable"]
 
 _LONGEST_TEXT: Final = 300
-_LONGEST_WAIT_S: Final = 60.0  # whoever asks for more is not an API server, or is mistaken
+_LONGEST_WAIT_S: Final = 60.0  # no API server asks for more
 # A version newer than the API server has ever seen: its data was restored or it lags behind.
 _VERSION_TOO_LARGE: Final = "ResourceVersionTooLarge"
 
@@ -56,7 +56,7 @@ def body_or_error(request: Request, response: ApiResponse) -> bytes:
 
 
 def error_of_watch_event(request: Request, status: bytes | msgspec.Raw) -> ApiError:
-    """Return the error that a watch was told in the middle of its stream."""
+    """Return the error that a watch event of type ERROR reports."""
     watch_status = _read_status(status)
     return _error(
         request, watch_status.code or 500, watch_status, _retry_after_of_status(watch_status)

@@ -1,4 +1,4 @@
-"""The narrow seam between what is asked and how it travels; a test passes its own.
+"""The interface between a request and how it travels; a test passes its own.
 
 1. `send` is called by many tasks at once, and returns every answer, refusals included.
 2. `stream` yields pieces of the body as they come, cut anywhere, once the status is known to be

@@ -30,7 +30,7 @@ class DeltaType(Enum):
 class Delta(NamedTuple, Generic[T]):
     """One net change of one object.
 
-    A deletion has the last state of the object, or None if it happened while nobody watched.
+    A deletion has the last state of the object, or None if it happened in a gap of the watch.
     """
 
     type: DeltaType
@@ -59,10 +59,10 @@ class KnownObjects(Generic[T]):
         self._unlisted.update(self._known)
         self._known = {}
 
-    def listed(self, found: T) -> Iterator[Delta[T]]:
+    def listed(self, current: T) -> Iterator[Delta[T]]:
         """Take one object of the list; yield what is new about it."""
-        previous = self._unlisted.pop(found.metadata.key, None)
-        yield from self._deltas(found, previous)
+        previous = self._unlisted.pop(current.metadata.key, None)
+        yield from self._deltas(current, previous)
 
     def end(self) -> Iterator[Delta[T]]:
         """End the list; yield the deletions it shows by silence."""

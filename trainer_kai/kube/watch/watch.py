@@ -1,12 +1,12 @@
-"""List a kind and follow it: a consumer is told every net change exactly once.
+"""List a kind and watch it: a consumer gets every net change exactly once.
 
 The contract with the consumer:
 
 1. `on_change` is called for one change at a time, in the order of the store. It must not wait.
    What it raises ends the watch.
-2. `on_synced` is called when a list has been told to its end: at the start, and after each gap.
+2. `on_synced` is called when a list was reported to its end: at the start, and after each gap.
 3. After a gap (the version we would continue from is gone) the kind is listed again. What changed
-   meanwhile is told once, in its last state; what was deleted meanwhile is told without a state.
+   meanwhile is reported once, in its last state; a deletion meanwhile is reported without a state.
 4. Of an object only key, version and uid are kept here. Lists are read in pages: of 50 objects,
    then of as many as fit into 8 MiB, for a user may make any number of objects of 1.5 MB.
 5. An object that cannot be read is reported, and to the consumer it is not there.
@@ -42,12 +42,12 @@ __all__ = ["Watch", "WatchObserver", "WatchTiming"]
 
 T = TypeVar("T", bound=Object)
 
-_LONGEST_PAGE: Final = 2_000  # reading it whole takes as long as anybody can wait
+_LONGEST_PAGE: Final = 2_000  # reading it whole takes as long as a task can wait
 _FIRST_PAGE: Final = 50  # any object may be as large as the API server takes: 1.5 MB
 _PAGE_BYTES: Final = 8 * 2**20  # of the pages that follow, as far as that can be known
 _YIELD_EVERY: Final = 50
 _NO_RETRY: Final = RetryPolicy(total_s=0)
-_SHORTEST_STREAM_S: Final = 1.0  # a request that follows for less and tells nothing is no success
+_SHORTEST_STREAM_S: Final = 1.0  # a stream that ends sooner and brings no event is no success
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class WatchTiming:
 
 
 class WatchObserver(Protocol):
-    """Whoever counts, or tells people, what becomes of a watch."""
+    """Counts and logs what becomes of a watch."""
 
     def watch_read(self, resource: str, event: str) -> None:
         """Take note of an event by its type, or of a page (PAGE)."""
@@ -89,7 +89,7 @@ class Watch(Generic[T]):
         timing: WatchTiming = WatchTiming(),
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        self.synced = False  # a list has been told to its end, once at least
+        self.synced = False  # a list was reported to its end, once at least
         self.trouble = ""  # why nothing can come at the moment, and what helps
         self._client = client
         self._target = target
@@ -98,18 +98,18 @@ class Watch(Generic[T]):
         self._jitter = jitter
         self._name = _watch_name(target)
         self._known_objects: KnownObjects[T] = KnownObjects()
-        self._version = ""  # the last one told; "" asks for a list
+        self._version = ""  # the last one reported; "" asks for a list
         self._page_items = timing.page_items
         self._events_read = 0
 
     def not_synced_reason(self) -> str:
-        """Say why the consumer may not know all there is; "" when it does. For `Health.needs`."""
+        """Return why the consumer may not know all objects, or ""; for `Health.add_condition`."""
         return self.trouble or ("" if self.synced else "not listed yet")
 
     async def run(
         self, on_change: Callable[[Delta[T]], None], on_synced: Callable[[], None]
     ) -> None:
-        """Tell every change, until cancelled."""
+        """Report every change, until cancelled."""
         backoff = Backoff(self._timing.first_wait_s, self._timing.longest_wait_s, self._jitter)
         expired = False
         while True:
@@ -148,7 +148,7 @@ class Watch(Generic[T]):
         return None
 
     async def _list(self, on_change: Callable[[Delta[T]], None]) -> str:
-        """Tell what a list shows; return the version that it shows."""
+        """Report what a list shows; return the version that it shows."""
         self._known_objects.begin()
         token, items = "", min(_FIRST_PAGE, self._page_items)
         while True:
@@ -170,7 +170,7 @@ class Watch(Generic[T]):
             for number, item in enumerate(page.items, start=1):
                 _deliver(on_change, self._deltas_of_item(item))
                 if number % _YIELD_EVERY == 0:
-                    await asyncio.sleep(0)  # a long list holds up nobody
+                    await asyncio.sleep(0)  # a long list does not block the event loop
             items = self._next_page_items(len(data) // max(len(page.items), 1))
             token = page.metadata.continue_token
             if not token:
@@ -182,7 +182,7 @@ class Watch(Generic[T]):
         return max(min(_PAGE_BYTES // max(item_bytes, 1), self._page_items), 1)
 
     async def _follow(self, on_change: Callable[[Delta[T]], None]) -> None:
-        """Tell what happens after the last version told, until the API server ends it."""
+        """Report what happens after the last reported version, until the API server ends it."""
         stream_s = int(self._timing.stream_s * (1 + self._jitter()))
         request = build.watch(self._target, self._version, stream_s)
         lines = LineSplitter()

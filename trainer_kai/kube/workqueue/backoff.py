@@ -1,4 +1,4 @@
-"""How long to wait before the next try: longer each time, and not everyone at once.
+"""How long to wait before the next try: longer each time, and not all clients at once.
 
 It neither waits nor decides whether to try again; chance is passed in.
 """
@@ -32,8 +32,8 @@ class Backoff:
     def next_s(self, floor_s: float | None = None) -> float:
         """Return how long to wait now, and make the next step longer.
 
-        *floor_s* is what the API server asked for: it is kept even beyond the cap, and whoever was
-        told the same does not come back in the same instant.
+        *floor_s* is what the API server asked for: it is kept even beyond the cap, and clients with
+        the same answer do not come back in the same instant.
         """
         share = self._jitter()
         step_s = self._step_s

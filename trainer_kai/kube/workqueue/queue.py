@@ -1,6 +1,6 @@
 """The work queue: calls a reconciler with the keys of objects that changed, until it is content.
 
-What it promises, besides what `trainer_kai.kube.workqueue.state` promises about turns:
+What it promises, besides what `trainer_kai.kube.workqueue.state` promises about keys:
 
 1. The reconciler is called for one key at a time, and for at most `workers` keys at once. It must
    be safe to repeat: it is called again after every failure.
@@ -11,8 +11,8 @@ What it promises, besides what `trainer_kai.kube.workqueue.state` promises about
    queue, and so the process.
 4. A call that ended without SOON and without an error forgets the key's failures.
 5. When the queue is stopped, calls that are on may finish within the grace; then they are
-   cancelled. Nothing new is begun. Keys that wait are dropped: a queue runs once, and whoever makes
-   the next one lists everything.
+   cancelled. Nothing new is begun. Keys that wait are dropped: a queue runs once, and the next one
+   begins with a list of everything.
 
 It knows nothing about what keys mean, and reads no clock but the one it is given.
 """
@@ -36,7 +36,7 @@ __all__ = ["Reconcile", "Requeue", "WorkQueue", "WorkQueueMetrics", "WorkQueueSe
 
 K = TypeVar("K", bound=Hashable)
 
-_WARN_FROM_TRY: Final = 3  # an outage of seconds is nobody's business
+_WARN_FROM_TRY: Final = 3  # an outage of seconds is no reason for a warning
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class WorkQueueSettings:
 
 
 class WorkQueueMetrics(Protocol):
-    """What a queue tells of itself; each queue has its own."""
+    """The metrics of one queue; each queue has its own."""
 
     def set_depth(self, keys: int) -> None:
         """Note how many keys are ready and wait for a worker."""

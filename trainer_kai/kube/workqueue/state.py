@@ -44,8 +44,8 @@ class WorkQueueState(Generic[K]):
         self._ready_keys: set[K] = set()
         self._processing: set[K] = set()
         self._dirty: set[K] = set()
-        self._delayed: dict[tuple[K, bool], float] = {}  # (key, whether a turn asked) -> when
-        self._heap: list[tuple[float, int, K, bool]] = []  # may hold what is no longer in later
+        self._delayed: dict[tuple[K, bool], float] = {}  # (key, whether a retry asked) -> when
+        self._heap: list[tuple[float, int, K, bool]] = []  # may hold what is no longer in _delayed
         self._order = count()
 
     @property
@@ -55,12 +55,12 @@ class WorkQueueState(Generic[K]):
 
     @property
     def next_due_s(self) -> float | None:
-        """Return when the first key of those for later is due."""
+        """Return when the first delayed key is due."""
         self._drop_stale()
         return self._heap[0][0] if self._heap else None
 
     def add(self, key: K, now_s: float) -> None:
-        """Ask for a turn now, or after the one that is on."""
+        """Ask for a call now, or after the one that is running."""
         if key in self._processing:
             self._dirty.add(key)
         elif key not in self._ready_keys:
@@ -68,11 +68,11 @@ class WorkQueueState(Generic[K]):
             self._ready.append((key, now_s))
 
     def add_at(self, key: K, due_s: float) -> None:
-        """Ask for a turn at a later moment; of several moments the first one counts."""
+        """Ask for a call at a later moment; of several moments the first one counts."""
         self._delay(key, due_s, is_retry=False)
 
     def retry(self, key: K, due_s: float) -> None:
-        """Ask on behalf of the turn that just ended for the next one."""
+        """Ask on behalf of the call that just ended for the next one."""
         self._delay(key, due_s, is_retry=True)
 
     def promote_due(self, now_s: float) -> None:
@@ -83,7 +83,7 @@ class WorkQueueState(Generic[K]):
             self.add(key, now_s)
 
     def get(self, now_s: float) -> ReadyKey[K]:
-        """Begin the next turn; ask only when `depth` is not 0."""
+        """Begin the next call; ask only when `depth` is not 0."""
         key, since_s = self._ready.popleft()
         self._ready_keys.remove(key)
         self._delayed.pop((key, True), None)
@@ -91,7 +91,7 @@ class WorkQueueState(Generic[K]):
         return ReadyKey(key, now_s - since_s)
 
     def done(self, key: K, now_s: float) -> None:
-        """End a turn; when it was asked for meanwhile, the key is ready again."""
+        """End a call; when one was asked for meanwhile, the key is ready again."""
         self._processing.remove(key)
         if key in self._dirty:
             self._dirty.remove(key)

@@ -11,7 +11,13 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from trainer_kai.api.container import Container, ContainerPort, Resources
-from trainer_kai.api.jobset import ClaimPolicy, FailurePolicy, JobSet, JobSetSpec, ReplicatedJob
+from trainer_kai.api.jobset import (
+    FailurePolicy,
+    JobSet,
+    JobSetSpec,
+    ReplicatedJob,
+    VolumeClaimPolicy,
+)
 from trainer_kai.api.meta import Meta, OwnerReference, TemplateMeta
 from trainer_kai.api.names import (
     ANCESTOR_STEP,
@@ -104,8 +110,8 @@ def _failure_policy(policy: FailurePolicy | None) -> FailurePolicy | None:
     return replace(policy, restart_strategy="Recreate")
 
 
-def _claims(policy: ClaimPolicy) -> ClaimPolicy:
-    return ClaimPolicy(
+def _claims(policy: VolumeClaimPolicy) -> VolumeClaimPolicy:
+    return VolumeClaimPolicy(
         retention_policy={"whenDeleted": "Delete", **(policy.retention_policy or {})}
     )
 

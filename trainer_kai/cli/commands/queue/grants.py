@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple
 
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import RBAC, RUN_AI
-from trainer_kai.api.rbac import Role, RoleBinding, Rule, Subject
+from trainer_kai.api.rbac import PolicyRule, Role, RoleBinding, Subject
 from trainer_kai.api.resource import Resource
 from trainer_kai.api.resources import (
     CLUSTER_ROLE_BINDINGS,
@@ -118,7 +118,7 @@ def _new_object(resource: Resource[Any], key: Key) -> dict[str, Any]:
     return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata}
 
 
-def _allows_use(rule: Rule, queue: str) -> bool:
+def _allows_use(rule: PolicyRule, queue: str) -> bool:
     return (
         bool({RUN_AI, _ANY} & {*rule.api_groups})
         and bool({QUEUES.plural, _ANY} & {*rule.resources})

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from trainer_kai.api.event import Event
-from trainer_kai.api.job import JobCounts
+from trainer_kai.api.job import ReplicatedJobStatus
 from trainer_kai.api.lease import Lease
 from trainer_kai.api.names import (
     EVICTED_BY,
@@ -121,7 +121,7 @@ def _progress(edge: Edge, snapshot: TrainJobSnapshot) -> tuple[int, int, str]:
     jobset = snapshot.jobset
     if jobset is not None:
         counts = {it.name: it for it in jobset.status.replicated_jobs_status}
-        job_counts = counts.get(edge.before, JobCounts(name=edge.before))
+        job_counts = counts.get(edge.before, ReplicatedJobStatus(name=edge.before))
         replicas = {it.name: it.replicas for it in jobset.spec.replicated_jobs}
         done = job_counts.succeeded + (0 if is_complete else job_counts.ready)
         return done, replicas.get(edge.before, 1), "Jobs"

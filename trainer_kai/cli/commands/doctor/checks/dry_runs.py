@@ -9,10 +9,10 @@ from trainer_kai.api.names import (
     GANG,
     INJECT,
     KAI_PREFIX,
-    OURS,
     POD_GROUP,
     QUEUE,
     SKIP_PODGROUPER,
+    TRAINER_KAI_PREFIX,
 )
 from trainer_kai.cli.commands.doctor.checks.webhooks import installed_webhooks, selects_namespace
 from trainer_kai.cli.commands.doctor.dry_run_refusal import DryRunRefusal, RefusedBy, parse_refusal
@@ -56,7 +56,7 @@ __all__ = [
 MODE_POLICY: Final = "policy"
 TRAINJOB_CHECK: Final = "a TrainJob"  # the main check
 _MUTATE: Final = "/mutate/"
-_OUR_PREFIXES: Final = (KAI_PREFIX, OURS, POD_GROUP)
+_OUR_PREFIXES: Final = (KAI_PREFIX, TRAINER_KAI_PREFIX, POD_GROUP)
 _CHECK_POLICY: Final = (
     "manifests/overlays/policy-only, applied again: TrainJobs are refused as this one is"
 )
