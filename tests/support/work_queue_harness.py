@@ -25,7 +25,7 @@ class QueueHarness:
         self._work = work
         self.queue: WorkQueue[str] = WorkQueue(
             self._reconcile,
-            WorkQueueSettings("desk", workers, grace_s, retry_first_s=1, retry_cap_s=8),
+            WorkQueueSettings("jobsets", workers, grace_s, retry_first_s=1, retry_cap_s=8),
             self.clock,
             structlog.wrap_logger(self.log, processors=[]),
             jitter=lambda: 1.0,

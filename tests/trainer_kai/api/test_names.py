@@ -20,7 +20,7 @@ PRODUCT = [
 ]
 
 _QUALIFIED = re.compile(r"(?:[a-z0-9-]+\.)+(?:ai|com|dev|io|org|scheduler)(?:/[A-Za-z0-9._-]*)?")
-_WORDS = re.compile(r"[a-z]+")  # such as cpu or policy: no name of ours, whoever spells it
+_WORDS = re.compile(r"[a-z]+")  # such as cpu or policy: no name of ours, wherever it is spelled
 
 
 def spelled(module: str) -> list[str]:
@@ -55,7 +55,7 @@ def test_a_spelled_name_is_found(case: Case[str, list[str]]) -> None:
 
 
 def test_no_other_file_spells_a_name() -> None:
-    """Who needs a name imports it, and a name that changes changes in one place."""
+    """A module that needs a name imports it, and a name that changes changes in one place."""
     here = Path(names.__file__)
     found = {
         str(path.relative_to(ROOT)): spelled(path.read_text()) for path in PRODUCT if path != here

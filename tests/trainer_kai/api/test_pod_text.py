@@ -28,7 +28,7 @@ def test_siblings_are_recognised_and_read_right(text: str) -> None:
 
 
 def test_a_pod_is_recognised_before_and_after_it_is_bound() -> None:
-    """The node's name comes into the text, and the family is still the same."""
+    """The node's name comes into the text, and the template is still the same."""
     pending = json.loads(recorded_pods.RUNNING)
     del pending["spec"]["nodeName"]
     learn(recorded_pods.RUNNING)
@@ -145,9 +145,8 @@ def test_the_templates_are_bounded(
         monkeypatch.setattr(PodTextTemplates, bound, most)
         for job in range(100):
             learn(recorded_pods.similar_pod(recorded_pods.PENDING, job, 0))
-            assert is_matched(
-                recorded_pods.similar_pod(recorded_pods.PENDING, 0, 3)
-            )  # who is asked for stays
+            # a template that is used stays
+            assert is_matched(recorded_pods.similar_pod(recorded_pods.PENDING, 0, 3))
 
         assert len(templates) <= 40
         assert templates.text_bytes <= PodTextTemplates.MAX_TEXT_BYTES
@@ -158,7 +157,7 @@ def test_the_templates_are_bounded(
 def test_the_variants_of_templates_are_bounded(
     monkeypatch: pytest.MonkeyPatch, templates: PodTextTemplates
 ) -> None:
-    """Indexes and nodes of all families together, and what is forgotten is made again."""
+    """Indexes and nodes of all templates together, and what is forgotten is made again."""
     monkeypatch.setattr(PodTextTemplates, "MAX_VARIANTS", 20)
     for text in recorded_pods.pods(recorded_pods.RUNNING, 300, of_each_job=30):
         assert decode(Pod, text.encode()) == parsed(text)
@@ -180,7 +179,7 @@ def test_a_pod_that_is_alone_of_its_kind_is_not_learnt(templates: PodTextTemplat
 
 @pytest.mark.parametrize("text", TEXTS, ids=["pending", "running"])
 def test_pages_of_pods(text: str) -> None:
-    """A page is read pod by pod, whether families are known or not."""
+    """A page is read pod by pod, whether templates are known or not."""
     items = list(recorded_pods.pods(text, 50))
 
     page = decode_page(Pod, recorded_pods.pod_list_page(items, "more"))

@@ -74,7 +74,7 @@ CASES: list[Case[Quantity, tuple[int, int]]] = [
     Case("a large JSON number", 1e21, (MAX, MAX)),
 ]
 
-# no quantity -> what is said of it
+# no quantity -> the message
 RIGHT = 'write one such as "2", "500m", "1.5", "16Gi" or "1e3"'
 SUFFIXES = "a suffix is one of n, u, m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei"
 WRONG: list[Case[object, str]] = [

@@ -52,7 +52,7 @@ CASES: list[Case[tuple[Ask, str], bool]] = [
 
 @pytest.mark.parametrize("case", CASES, ids=ids)
 def test_spelling(case: Case[tuple[Ask, str], bool]) -> None:
-    """What is wrong is quoted, and what is right has nothing said of it."""
+    """What is wrong is quoted, and what is right has no message."""
     ask, text = case.given
 
     fault = ask(text)

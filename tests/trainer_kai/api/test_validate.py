@@ -1,4 +1,4 @@
-"""Objects that break their own rules are told of every fault at once."""
+"""Objects that break their own rules: every fault is reported at once."""
 
 from pathlib import Path
 from typing import Any
@@ -203,7 +203,7 @@ def test_queues(case: Case[Obj, list[str]]) -> None:
 
 @pytest.mark.parametrize("case", GROUP_CASES, ids=ids)
 def test_pod_groups(case: Case[Obj, list[str]]) -> None:
-    """Sub-groups are a tree; leaves count pods and inner nodes count children."""
+    """Sub-groups are a tree; PodSets count pods and SubGroupSets count children."""
     group = decode(PodGroup, encode({"metadata": {"name": "g"}, "spec": case.given}))
 
     assert fault_texts(podgroup_faults(group)) == case.want

@@ -109,12 +109,14 @@ RULES: list[Case[SendCase, SendOutcome]] = [
         SendOutcome(Throttled, 1),
     ),
     Case(
-        "5: all waits together are within it, and the last error is told",
+        "5: all waits together are within it, and the last error is raised",
         SendCase(SAFE, (BUSY, ApiResponse(503, b"", "29"), ApiResponse(503, b"", "2"), OK)),
         SendOutcome(Unavailable, 3, (29.05, 29.3)),
     ),
     Case(
-        "our own fault is told", SendCase(SAFE, (ConfigError([]), OK)), SendOutcome(ConfigError, 1)
+        "our own fault is raised",
+        SendCase(SAFE, (ConfigError([]), OK)),
+        SendOutcome(ConfigError, 1),
     ),
 ]
 
@@ -134,7 +136,7 @@ async def test_how_often_a_request_is_sent(case: Case[SendCase, SendOutcome]) ->
 
 
 async def test_retries_end_with_the_retry_policy() -> None:
-    """An API server that stays away is asked for as long as the patience lasts, ever less often."""
+    """An API server that stays away is asked until the retry policy ends, ever less often."""
     run = ClientRun(DOWN)
 
     outcome = await run.run_to_end(run.client.send(SAFE, retry_policy=RetryPolicy(total_s=100)))
@@ -155,7 +157,7 @@ async def test_answers_are_observed() -> None:
 
 
 async def test_a_cancelled_request_is_observed() -> None:
-    """Nobody knows what came of it: it had no answer."""
+    """What came of it is unknown: it had no answer."""
     run = ClientRun(asyncio.CancelledError())
     with pytest.raises(asyncio.CancelledError):
         await run.client.send(SAFE)
@@ -163,7 +165,7 @@ async def test_a_cancelled_request_is_observed() -> None:
     assert run.observer.answers == [(0, 0.0)]
 
 
-async def test_who_is_not_known_is_told_who_that_is() -> None:
+async def test_the_unknown_credentials_are_named() -> None:
     """The token has an origin, and that is where to look."""
     run = ClientRun(json_answer({"message": "no"}, 401))
     with pytest.raises(Unauthorized, match=r"GET /x: 401: no to the test: the token or cert.*"):
@@ -180,7 +182,7 @@ async def test_each_request_has_its_time() -> None:
 
 
 async def test_who_sends_may_want_to_know_of_a_429() -> None:
-    """Whoever adapts how much he sends at once is told at once."""
+    """A caller that adapts how much it sends at once gets the error at once."""
     run = ClientRun(json_answer({}, 429))
     with pytest.raises(Throttled):
         await run.client.with_retry_policy(RetryPolicy(waits_when_throttled=False)).send(SAFE)
@@ -190,7 +192,7 @@ async def test_who_sends_may_want_to_know_of_a_429() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'{"metadata": {"name": 7}, "items": 7}'])
 async def test_an_answer_that_cannot_be_read_is_an_error_of_ours(body: bytes) -> None:
-    """It is told with the request, and not asked for again: what was to be done is done."""
+    """It is reported with the request, which is not sent again: what was to be done is done."""
     run = ClientRun(ApiResponse(200, body))
     with pytest.raises(Garbled, match=r"^PATCH .*/pods/p: 200: the answer makes no sense"):
         await run.client.merge_patch(PODS, Key("a", "p"), {})
@@ -333,7 +335,7 @@ async def test_a_deletion(deletion: tuple[DeleteOptions, ...], *, can_repeat: bo
 
 
 async def test_who_applies_must_have_a_name() -> None:
-    """Fields belong to somebody."""
+    """Fields belong to a manager."""
     run = ClientRun(OK)
     with pytest.raises(ValueError, match="server-side apply needs a field manager"):
         await run.client.apply(PODS, POD, {}, WriteOptions())
@@ -359,7 +361,7 @@ async def test_a_list_is_read_page_by_page() -> None:
 
 
 async def test_a_list_that_expires() -> None:
-    """Beginning again is for whoever knows what has been read already."""
+    """Beginning again is for a caller that knows what has been read already."""
     run = ClientRun(page("t1", "a"), ApiResponse(410, b""))
 
     assert isinstance(await run.run_to_end(run.client.list(ListTarget(PODS))), WatchExpired)
@@ -367,7 +369,7 @@ async def test_a_list_that_expires() -> None:
 
 
 async def test_pages_may_be_small() -> None:
-    """And who has seen enough asks for no more."""
+    """And a caller that has seen enough asks for no more."""
     run = ClientRun(page("t1", "a"), page("", "b"))
 
     async for read_page in run.client.pages(ListTarget(PODS), limit=1):

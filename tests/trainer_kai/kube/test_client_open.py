@@ -101,7 +101,7 @@ async def test_a_process_asks() -> None:
 @pytest.mark.usefixtures("environ")
 @pytest.mark.parametrize("cluster", [{}, {"tls-server-name": "localhost"}], ids=["plain", "named"])
 async def test_a_command_asks(tmp_path: Path, cluster: dict[str, object]) -> None:
-    """Straight, or over the pool when there is more to the way."""
+    """Over one connection, or over the pool where there is a proxy or another server name."""
     async with RawHttpServer.open(always_answer(200, b"v1"), server_tls()) as wire:
         file = kubeconfig(tmp_path / "config", wire, **cluster)
         async with command_client(kubeconfig=file) as client:
@@ -127,7 +127,7 @@ async def test_a_command_through_a_proxy(tmp_path: Path) -> None:
 
 
 async def test_a_context_can_be_named(tmp_path: Path) -> None:
-    """A wrong one is told as any other fault."""
+    """A wrong one is reported as any other fault."""
     async with RawHttpServer.open(always_answer(200), server_tls()) as wire:
         file = kubeconfig(tmp_path / "config", wire)
     with pytest.raises(ConfigError, match="there is no context 'x'; there is: c"):

@@ -153,7 +153,7 @@ async def test_whether_a_version_is_served() -> None:
 
 
 async def test_a_failure_is_not_an_answer() -> None:
-    """Nobody is told that a kind is not served because nobody could be asked."""
+    """A kind is not reported as missing because the API server could not be asked."""
     run = DiscoveryHarness(CORE, ApiResponse(403, b""), CORE, GROUPS)
     with pytest.raises(Forbidden):
         await run.discovery.find("podgroups")

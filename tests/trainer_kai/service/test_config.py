@@ -1,4 +1,4 @@
-"""The settings: who outranks whom, and every fault of every source at once."""
+"""The settings: which source outranks which, and every fault of every source at once."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -112,7 +112,7 @@ def test_of_two_files_the_later_one_outranks(tmp_path: Path) -> None:
     assert (settings.log.level, settings.log.format) == ("error", "console")
 
 
-# one source with a mistake -> what is said
+# one source with a mistake -> the fault
 FAULTS: list[Case[Sources, list[str]]] = [
     Case(
         "a word that is not among the choices",
@@ -296,8 +296,8 @@ def test_faults(case: Case[Sources, list[str]], file: Path) -> None:
     assert faults(case.given, file) == case.want
 
 
-def test_all_faults_of_all_sources_are_told_at_once(file: Path) -> None:
-    """Nobody wants to start a process once for each."""
+def test_all_faults_of_all_sources_are_reported_at_once(file: Path) -> None:
+    """One start of the process shows all of them."""
     text = "mode: x\nlog:\n  levl: debug\n  format: y\n"
     environ = {"TRAINER_KAI_LEADER_DURATION_S": "0", "TRAINER_KAI_MOD": "x"}
     argv = ["--health-port=-1", "stray", "--contxt=a", "--leader-name"]
@@ -396,14 +396,14 @@ def test_each_setting_says_what_it_is_and_in_what_unit(
     "process", [p for p, of in PROCESSES.items() if "leader" in of.model_fields]
 )
 def test_each_process_has_a_lease_of_its_own(process: str) -> None:
-    """Two processes on one Lease would take turns."""
+    """Two processes on one Lease would lead in turn."""
     assert (
         load(PROCESSES[process], [], {}).model_dump()["leader"]["name"] == f"trainer-kai-{process}"
     )
 
 
 def test_all_in_one_have_their_own_behind_their_names(file: Path) -> None:
-    """What they share stands once; each is told what it would be told alone."""
+    """What they share stands once; each has the settings that it would have alone."""
     file.write_text("mode: external\npodgrouper: {leader: {lease_s: 30}}\n")
     argv = ["--config", str(file), "--scheduler-leader-name=x"]
 

@@ -1,4 +1,4 @@
-"""Names in the values of settings, and sections: told with what would be right."""
+"""Names in the values of settings, and sections: reported with what would be right."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +18,7 @@ TOGETHER = (
 )
 THERE_ARE = "there are allocate, consolidation, reclaim, preempt"
 
-# process, flags -> what is said
+# process, flags -> the faults
 NAMES: list[Case[tuple[str, ...], list[str]]] = [
     Case("actions that there are", ("scheduler", "--policies-actions", "allocate, reclaim"), []),
     Case(
@@ -32,7 +32,7 @@ NAMES: list[Case[tuple[str, ...], list[str]]] = [
         ],
     ),
     Case(
-        "what a running scheduler leaves to its warden",
+        "what a running scheduler leaves to its StaleGangController",
         ("scheduler", "--policies-actions=stalegangeviction"),
         [f"flag --policies-actions: 'stalegangeviction' is unknown; {THERE_ARE}"],
     ),
@@ -106,7 +106,7 @@ def test_names_are_looked_at_with_all_else(case: Case[tuple[str, ...], list[str]
     assert faults_of(*case.given) == case.want
 
 
-def test_an_unknown_policy_is_told_with_those_that_there_are() -> None:
+def test_an_unknown_policy_is_reported_with_the_known_ones() -> None:
     """By name, in their order."""
     (fault,) = faults_of("scheduler", "--policies-disabled=elastik")
 
@@ -115,7 +115,7 @@ def test_an_unknown_policy_is_told_with_those_that_there_are() -> None:
     assert not {*ACTIONS} & {*fault.split(", ")}
 
 
-# process, text of a file -> what is said
+# process, text of a file -> the faults
 SECTIONS: list[Case[tuple[str, str], list[str]]] = [
     Case(
         "each setting of a section that is misspelt",

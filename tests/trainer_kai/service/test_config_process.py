@@ -30,7 +30,7 @@ print("level", read_or_exit(SchedulerSettings, sys.argv[1:], os.environ).log.lev
 
 
 def run(*argv: str, **environ: str) -> tuple[int, str, str]:
-    """Run the program; return its exit code and what it said."""
+    """Run the program; return its exit code and what it wrote."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, *argv],
         cwd=ROOT,
@@ -110,7 +110,7 @@ def test_settings_of_several_programs_are_printed_as_a_file(
 def test_a_process_explains_its_settings_whatever_else_is_wrong(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Help is for those who do not know yet."""
+    """Help is printed although the settings have faults."""
     code, out, err = ended(capsys, "--help", "--no-such-flag")
 
     assert (code, err) == (0, "")

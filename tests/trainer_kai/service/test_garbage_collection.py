@@ -10,7 +10,7 @@ from trainer_kai.service.garbage_collection import freeze_known_objects, without
 
 
 class _Circle:
-    """Something that is garbage once nobody else knows it."""
+    """An object in a circle with itself: garbage once nothing else refers to it."""
 
     itself: object
 

@@ -20,7 +20,7 @@ _USUAL: Final = Place()
 
 
 class HealthHarness:
-    """A server, and whoever asks it."""
+    """A server, and the client that asks it."""
 
     def __init__(self, clock: VirtualClock, place: Place) -> None:
         self.health = Health()
@@ -45,7 +45,7 @@ async def pieces() -> AsyncIterator[bytes]:
 
 
 def server(place: Place) -> HealthServer:
-    """Return one that nobody has asked anything yet."""
+    """Return one that has had no request yet."""
     return HealthServer(Health(), Metrics(), VirtualClock(), place)
 
 
@@ -161,12 +161,12 @@ async def test_head_is_get_without_the_body(running_server: HealthHarness, path:
 
 
 async def test_nothing_can_be_sent(running_server: HealthHarness) -> None:
-    """Whoever reaches the port can only look."""
+    """A client that reaches the port can only read."""
     assert (await running_server.get("/healthz", "POST"))[0] == 405
 
 
 def test_a_need_is_asked_for_each_time() -> None:
-    """What lacks now is told, not what lacked when the condition was named."""
+    """The reason is that of now, not that of when the condition was named."""
     health, reason = Health(), ["no list yet", "", "the API server is away"]
     health.add_condition("pods followed", lambda: reason.pop(0))
 
@@ -235,7 +235,7 @@ async def test_metrics_are_compressed_when_that_is_understood(
 
 
 class LateClock(VirtualClock):
-    """A clock of a machine that wakes whoever slept too late."""
+    """A clock of a machine that wakes every sleeper too late."""
 
     late_s = 0.0
 
@@ -281,7 +281,7 @@ async def test_any_free_port_needs_an_address() -> None:
 
 
 async def test_nothing_is_left_of_a_server_that_stopped() -> None:
-    """No task runs on, and nobody answers."""
+    """No task runs on, and no request is answered."""
     before = asyncio.all_tasks()
     async with serving() as asked:
         assert await asked.get("/healthz") == (200, "ok")
@@ -327,7 +327,7 @@ async def test_there_may_be_no_snapshot(place: Place) -> None:
 
 
 async def test_a_snapshot_comes_in_pieces() -> None:
-    """To a caller whom the guard lets through, who is asked with the token and the path."""
+    """To a caller that the guard lets through, which is asked with the token and the path."""
     bodies = []
 
     async def guard(token: str, path: str) -> Denial | None:
@@ -342,8 +342,8 @@ async def test_a_snapshot_comes_in_pieces() -> None:
     assert bodies == [("a.b", "/snapshot")]
 
 
-async def test_a_denial_is_told_in_words() -> None:
-    """With its status; a caller without a token is told which header it takes."""
+async def test_a_denial_has_a_message() -> None:
+    """With its status; a caller without a token learns which header it takes."""
 
     async def guard(*_: str) -> Denial | None:
         return Denial(403, "no")

@@ -154,7 +154,7 @@ def test_secrets_are_left_out(case: Case[dict[str, Any], dict[str, Any]], layout
 
 
 def test_a_line_begins_with_when_how_grave_who_and_what() -> None:
-    """In this order, for whoever reads raw lines; the time is UTC, to the millisecond."""
+    """In this order, for people who read raw lines; the time is UTC, to the millisecond."""
     stream = begin()
 
     logger("room.module").bind(cycle=7).warning("pod bound", pod=Key("ns", "p"))
@@ -245,7 +245,7 @@ def test_levels_of_libraries(case: Case[Level, list[str]]) -> None:
 
 
 def test_the_error_of_a_library_is_one_field_too() -> None:
-    """The event loop reports this way what nobody waited for."""
+    """The event loop reports this way the errors of tasks that no code waited for."""
     stream = begin()
 
     try:
@@ -268,7 +268,7 @@ def test_a_record_whose_arguments_do_not_fit_is_written_all_the_same() -> None:
 
 
 def test_warnings_are_logged() -> None:
-    """What Python warns about is seen by whoever reads the logs."""
+    """What Python warns about is in the logs."""
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         stream = begin()

@@ -43,7 +43,7 @@ def test_names_follow_the_convention(metric: Metric[Counter | Gauge | Histogram]
 
 
 def test_the_attribute_says_the_name() -> None:
-    """Whoever reads code finds the metric, and the other way round."""
+    """The name of an attribute leads to the metric, and the other way round."""
     ours = {name: it for name, it in METRICS.items() if it.name.startswith("trainer_kai_")}
 
     assert [metric.name for metric in ours.values()] == [
@@ -53,7 +53,7 @@ def test_the_attribute_says_the_name() -> None:
 
 
 def test_all_are_there_before_anything_happened() -> None:
-    """A metric that appears with its first value cannot be told from one that is misspelt."""
+    """A metric that appears with its first value looks like one that is misspelt before that."""
     text = generate_latest(Metrics().registry).decode()
 
     listed = set(re.findall(r"^# TYPE ((?:trainer_)?kai_\w+) ", text, re.MULTILINE))

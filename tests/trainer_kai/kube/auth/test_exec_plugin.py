@@ -1,4 +1,4 @@
-"""Users for whom a program vouches: real programs, which are run as often as there is need."""
+"""Credentials from exec plugins: real programs, which are run as often as there is need."""
 
 import asyncio
 import json
@@ -49,12 +49,12 @@ class Plugin:
         return self.folder / "config"
 
     async def find_config(self, **fields: Any) -> RestConfig:
-        """Return the access of a user with this plugin."""
+        """Return the RestConfig of a user with this plugin."""
         plugin = {"apiVersion": API, "command": "bin/plugin", **fields}
         return await self.find_user({"exec": plugin})
 
     async def find_user(self, user: object) -> RestConfig:
-        """Return the access of any user."""
+        """Return the RestConfig of any user."""
         content = {
             "current-context": "c",
             "clusters": [{"name": "c", "cluster": {"server": "https://h"}}],
@@ -83,7 +83,7 @@ async def header(rest_config: RestConfig) -> str:
 
 
 async def test_a_token_without_an_end_is_kept(plugin: Plugin) -> None:
-    """Until somebody refuses it; then it is worth another try if the next one differs."""
+    """Until the API server refuses it; then it is worth another try if the next one differs."""
     rest_config = await plugin.find_config()
     await plugin.clock.advance(1e6)
     assert (await header(rest_config), plugin.runs) == ("Bearer one", 1)
@@ -176,7 +176,7 @@ async def test_nothing_may_be_given(plugin: Plugin, fields: dict[str, Any]) -> N
     assert await header(await plugin.find_config(**fields)) == "Bearer one"
 
 
-# the fields of the plugin -> what is told after the field
+# the fields of the plugin -> the fault after the field
 FIELDS: list[Case[dict[str, Any], str]] = [
     Case(
         "no such program",
@@ -208,7 +208,7 @@ async def test_a_plugin_that_cannot_be_run(plugin: Plugin, case: Case[dict[str, 
 
 
 ONE_HALF: Final = "the plugin gave only one of a certificate and its key"
-# what the program does -> what is told
+# what the program does -> the fault
 ANSWERS: list[Case[str, str]] = [
     Case("it fails", "echo 'log in\nfirst' >&2; exit 3", r"exec: process returned 3\. .*log in"),
     Case("it fails in silence", "exit 3", r"exec: process returned 3$"),
@@ -256,7 +256,7 @@ async def test_a_status_that_says_too_little(plugin: Plugin, case: Case[object, 
 
 
 async def test_a_plugin_that_gives_no_token_any_more(plugin: Plugin) -> None:
-    """Later it is told as well as at the start."""
+    """Later it is reported as well as at the start."""
     rest_config = await plugin.find_config()
     plugin.will_print({})
 

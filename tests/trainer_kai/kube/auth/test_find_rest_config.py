@@ -96,7 +96,7 @@ async def test_nothing_is_there(tmp_path: Path) -> None:
 
 
 async def test_a_name_that_no_file_can_have() -> None:
-    """It is told in the system's words, not thrown at people."""
+    """It is reported in the system's words, without a traceback."""
     with pytest.raises(ConfigError, match="File name too long"):
         await find_config({"KUBECONFIG": "x" * 5000})
 

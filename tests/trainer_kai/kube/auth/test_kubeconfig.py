@@ -43,7 +43,7 @@ def write(file: Path, content: Config | str) -> Path:
 
 
 def load(*files: Path, context: str = "") -> RestConfig:
-    """Return the access that some files give together."""
+    """Return the RestConfig that some files give together."""
     return load_rest_config(select_context(read_files(files), context), VirtualClock())
 
 
@@ -53,14 +53,14 @@ def encoded(text: str | bytes) -> str:
 
 
 async def header(file: Path) -> str:
-    """Return what is sent to say who we are."""
+    """Return the Authorization header that is sent."""
     return await load(file).credentials.authorization()
 
 
 # Several files
 
 
-def test_who_defines_a_name_first_has_defined_it(tmp_path: Path) -> None:
+def test_the_first_definition_of_a_name_counts(tmp_path: Path) -> None:
     """Entries are taken whole, whatever a later file says; the first current context is it."""
     first, second = config("a", token="first"), config("a", token="second")
     second["current-context"] = "b"
@@ -130,7 +130,7 @@ def test_a_context_with_everything(tmp_path: Path) -> None:
 
 
 def test_a_context_with_next_to_nothing(tmp_path: Path) -> None:
-    """There may be no user at all: who stands before the API server knows us."""
+    """There may be no user at all: a proxy before the API server may know us."""
     bare = config()
     del bare["users"], bare["contexts"][0]["context"]["user"]
 
@@ -192,7 +192,7 @@ def server(address: object) -> Change:
 
 
 NO_ADDRESS: Final = ": clusters[a].cluster.server: {!r} is no address; write https://HOST:PORT"
-# a change of a good file -> what is told, after the name of the file
+# a change of a good file -> the fault, after the name of the file
 FAULTS: list[Case[Change, str]] = [
     Case(
         "no current context",

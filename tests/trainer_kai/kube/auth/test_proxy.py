@@ -38,7 +38,7 @@ def test_which_proxy(case: Case[tuple[str, Mapping[str, str]], str]) -> None:
     assert proxy_for_server(*case.given) == case.want
 
 
-# the server and NO_PROXY -> whether the way is straight
+# the server and NO_PROXY -> whether no proxy is used
 EXCEPTED: list[Case[tuple[str, str], bool]] = [
     Case("everything", ("https://h", "x, *"), True),
     Case("nothing", ("https://h", " , "), False),
@@ -69,7 +69,7 @@ EXCEPTED: list[Case[tuple[str, str], bool]] = [
 
 @pytest.mark.parametrize("name", ["NO_PROXY", "no_proxy"])
 @pytest.mark.parametrize("case", EXCEPTED, ids=ids)
-def test_who_is_reached_without(case: Case[tuple[str, str], bool], name: str) -> None:
+def test_servers_without_a_proxy(case: Case[tuple[str, str], bool], name: str) -> None:
     """Names, addresses, networks and ports."""
     server, excepted = case.given
 
@@ -92,6 +92,6 @@ def test_a_proxy_that_we_cannot_speak_to(proxy: str) -> None:
 
 
 def test_the_variable_is_named() -> None:
-    """Whoever set it must find it."""
+    """The user who set it must find it."""
     with pytest.raises(ConfigError, match=r"^\$https_proxy: must be"):
         proxy_for_server("https://h", {"https_proxy": "socks5://p"})

@@ -1,4 +1,4 @@
-"""Who we are to the API server, and that nobody reads it in a log."""
+"""The credentials for the API server, and that none of them gets into a log."""
 
 import base64
 from pathlib import Path

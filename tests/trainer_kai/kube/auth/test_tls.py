@@ -1,4 +1,4 @@
-"""What a TLS context is made of, and what is told when it cannot be made."""
+"""What a TLS context is made of, and the error when it cannot be made."""
 
 import ssl
 import tempfile
@@ -31,7 +31,7 @@ NO_CERTIFICATE: Final = "the test: client-certificate: is no certificate in PEM 
 
 
 class Pair:
-    """A certificate, its key in several forms, and a key of somebody else."""
+    """A certificate, its key in several forms, and a key of another."""
 
     def __init__(self, folder: Path) -> None:
         authority = Authority.create(folder)
@@ -91,7 +91,7 @@ def test_an_authority_may_be_commented(pair: Pair) -> None:
     assert len(context.get_ca_certs()) == 1
 
 
-def test_nobody_is_checked_who_need_not_be() -> None:
+def test_an_insecure_server_is_not_checked() -> None:
     """An authority is not even read then."""
     context = made(ServerTrust("no certificate", insecure=True))
 
@@ -135,7 +135,7 @@ WRONG: list[Case[tuple[str, str], str]] = [
 def test_a_certificate_that_does_not_fit(
     pair: Pair, folder: Path, case: Case[tuple[str, str], str]
 ) -> None:
-    """It is told in one line, and leaves no file either."""
+    """It is reported in one line, and leaves no file either."""
     chain, key = (getattr(pair, name) for name in case.given)
 
     with pytest.raises(ConfigError, match=case.want) as raised:

@@ -1,4 +1,4 @@
-"""What of all that is said is written."""
+"""Which of the posted events are written."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -20,7 +20,7 @@ POD = EventObject("v1", "Pod", "team", "a", "uid-a")
 
 
 class CorrelatorHarness:
-    """A correlator, and somebody who writes down what is to be written."""
+    """A correlator, and a writer of what is to be written."""
 
     def __init__(self, limits: EventLimits | None = None) -> None:
         tokens = count(1)
@@ -44,7 +44,7 @@ class CorrelatorHarness:
 
 
 def test_the_same_words_are_one_event() -> None:
-    """It counts, also what is said before it is first written."""
+    """It counts, also what is posted before it is first written."""
     harness = CorrelatorHarness()
     for _ in range(3):
         harness.post("no node has room")
@@ -107,7 +107,7 @@ def test_one_object_cannot_flood_all() -> None:
     assert harness.written[-1] == ("a.1", "again", 42)
 
 
-def test_what_is_said_during_a_write_needs_a_write_of_its_own() -> None:
+def test_what_is_posted_during_a_write_needs_a_write_of_its_own() -> None:
     """It goes on with the count, and to the end of the line."""
     harness = CorrelatorHarness()
     harness.post("x")

@@ -105,7 +105,7 @@ async def harness() -> AsyncIterator[RecorderHarness]:
 
 
 async def test_a_post_is_written_soon_and_counted(harness: RecorderHarness) -> None:
-    """Nobody waits for it; a burst of the same is one write."""
+    """No caller waits for it; a burst of the same is one write."""
     for _ in range(1000):
         harness.recorder.post(POD, "Waiting", "no room")
     before = len(harness.events)
@@ -143,7 +143,7 @@ async def test_faults(
 
 
 async def test_a_retry_after_is_respected(harness: RecorderHarness) -> None:
-    """It said how much later."""
+    """The API server names the delay."""
     harness.faults = [Throttled(details(429, 7))]
     harness.recorder.post(POD, "Waiting", "x")
     await harness.clock.advance(300)
@@ -187,30 +187,30 @@ async def test_an_event_that_outlived_its_time_is_made_anew(harness: RecorderHar
 
 async def test_bad_credentials_end_the_service() -> None:
     """As everywhere."""
-    shelf = RecorderHarness()
-    shelf.faults = [Unauthorized(details(401))]
-    shelf.recorder.post(POD, "Waiting", "x")
-    await shelf.clock.advance(1)
+    harness = RecorderHarness()
+    harness.faults = [Unauthorized(details(401))]
+    harness.recorder.post(POD, "Waiting", "x")
+    await harness.clock.advance(1)
 
-    assert isinstance(shelf.running.exception(), Unauthorized)
+    assert isinstance(harness.running.exception(), Unauthorized)
 
 
 async def test_the_pace_of_all_together() -> None:
     """A burst, then so many a second."""
-    shelf = RecorderHarness(burst=10, per_s=2)
+    harness = RecorderHarness(burst=10, per_s=2)
     for n in range(20):
-        shelf.recorder.post(POD._replace(uid=f"{n}"), "Waiting", "x")
-    await shelf.clock.advance(0)
-    at_once = len(shelf.attempts)
-    await shelf.clock.advance(60)
+        harness.recorder.post(POD._replace(uid=f"{n}"), "Waiting", "x")
+    await harness.clock.advance(0)
+    at_once = len(harness.attempts)
+    await harness.clock.advance(60)
 
-    assert (at_once, len(shelf.attempts), shelf.attempts[-1]) == (10, 20, 5)
-    shelf.running.cancel()
-    await shelf.clock.advance(0)
+    assert (at_once, len(harness.attempts), harness.attempts[-1]) == (10, 20, 5)
+    harness.running.cancel()
+    await harness.clock.advance(0)
 
 
 async def test_what_is_left_out_is_counted(harness: RecorderHarness) -> None:
-    """Nobody is told, but somebody may look."""
+    """It raises nothing; the count shows it."""
     recorder = EventRecorder(
         harness,
         EventSettings("c", "i"),
@@ -225,7 +225,7 @@ async def test_what_is_left_out_is_counted(harness: RecorderHarness) -> None:
 
 
 async def test_a_stop_sends_the_rest_within_the_grace(harness: RecorderHarness) -> None:
-    """A try that was cut short is made again; what takes too long is told."""
+    """A try that was cut short is made again; what takes too long is logged."""
     harness.takes_s = 1.25
     for n in range(5):
         harness.recorder.post(POD._replace(uid=f"{n}"), "Waiting", "x")

@@ -25,7 +25,7 @@ class ElectionHarness:
         self._tasks: list[asyncio.Task[None]] = []
 
     def add_candidate(self, name: str) -> Candidate:
-        """Let somebody stand for election."""
+        """Let a candidate stand for election."""
         candidate = Candidate(name, self.server, self.clock, TIMING)
         self.candidates.append(candidate)
         return candidate
@@ -64,14 +64,14 @@ class ElectionHarness:
 
 @pytest.fixture
 async def election() -> AsyncIterator[ElectionHarness]:
-    """Return a town whose candidates end with the test: they wait on a clock that it moves."""
+    """Return an election whose candidates end with the test: they wait on a clock that it moves."""
     made = ElectionHarness()
     yield made
     await made.end()
 
 
 async def test_one_leads_and_the_others_know_who(election: ElectionHarness) -> None:
-    """A free Lease is taken at once; who holds it is written and seen by all."""
+    """A free Lease is taken at once; the holder is written and seen by all."""
     a, b = await election.led_by("a", "b")
     await election.clock.advance(100)
 
@@ -128,7 +128,7 @@ async def test_a_frozen_leader_wakes_up_fenced(election: ElectionHarness) -> Non
 
 
 async def test_a_pause_shorter_than_the_deadline_changes_nothing(election: ElectionHarness) -> None:
-    """Waking in time, it renews and goes on; nobody took over."""
+    """Waking in time, it renews and goes on; no other took over."""
     a, b = await election.led_by("a", "b")
     a.host.freeze()
     await election.clock.advance(7.5)
@@ -170,7 +170,7 @@ async def test_no_wall_clock_decides_anything(election: ElectionHarness, hours: 
 
 
 async def test_a_date_that_stands_still_renews_all_the_same(election: ElectionHarness) -> None:
-    """A renewal always changes the Lease; otherwise nobody would see it."""
+    """A renewal always changes the Lease; otherwise followers would not see it."""
     a, b = await election.led_by("a", "b")
     for second in range(1, 60):
         a.host.date_jump = timedelta(seconds=-second)
@@ -229,7 +229,7 @@ async def test_a_label_that_changes_is_no_other_leader(election: ElectionHarness
 
 
 async def test_a_longer_lease_of_the_holder_is_respected(election: ElectionHarness) -> None:
-    """Whoever holds it may count on what it wrote."""
+    """Its holder may count on what it wrote."""
     election.server.update(LeaseRecord("other", 60, "", "2026-01-01T00:00:00.000000Z", 4), str(1))
     b = election.add_candidate("b")
 
@@ -237,7 +237,7 @@ async def test_a_longer_lease_of_the_holder_is_respected(election: ElectionHarne
 
 
 async def test_a_lease_that_is_missing_is_made_and_waited_for(election: ElectionHarness) -> None:
-    """It may have been deleted under a leader who does not know it yet."""
+    """It may have been deleted under a leader that does not know it yet."""
     election.server.delete()
     a = election.add_candidate("a")
 
@@ -248,7 +248,7 @@ async def test_a_lease_that_is_missing_is_made_and_waited_for(election: Election
 
 
 async def test_a_lease_deleted_under_its_leader_is_made_again(election: ElectionHarness) -> None:
-    """The leader goes on, and whoever was faster waits long enough to do no harm."""
+    """The leader goes on, and a faster candidate waits long enough to do no harm."""
     a, b = await election.led_by("a", "b")
     election.server.delete()
     for _ in range(4 * 60):
@@ -285,7 +285,7 @@ async def test_the_next_one_waits_until_the_work_has_ended(election: ElectionHar
 
 
 async def test_work_that_does_not_end_is_our_own_mistake(election: ElectionHarness) -> None:
-    """It is told to, twice as long as it needs; then the process ends, and it with it."""
+    """It is cancelled, with twice the time it needs; then the process ends, and it with it."""
     stubborn = asyncio.Event()
 
     async def work(_: Fence) -> None:
@@ -370,7 +370,7 @@ async def test_a_fence_that_stops_a_group_of_tasks(
 
 
 async def test_what_waiting_does_not_help_ends_it(election: ElectionHarness) -> None:
-    """RBAC that says no is said by all: after a whole lease, and at once by whoever is new."""
+    """All report it: leaders of before after a whole lease, a new candidate at once."""
     a, b = await election.led_by("a", "b")
     c = election.add_candidate("c")
     a.host.network = Network(forbid_writes=True)

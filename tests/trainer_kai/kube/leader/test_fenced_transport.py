@@ -70,7 +70,7 @@ async def test_questions_are_reads(case: Case[Callable[[Client], Awaitable[objec
 
 @pytest.mark.parametrize("status", [429, 503])
 async def test_a_repetition_asks_again(status: int) -> None:
-    """The client waits for as long as it is told to; the fence falls meanwhile."""
+    """The client waits out a Retry-After; the fence falls meanwhile."""
     busy = error_answer(status)._replace(retry_after="12")
     clock, wire = VirtualClock(), ScriptedTransport(busy, {"metadata": {}})
     client, _ = leading(clock, wire)
@@ -111,7 +111,7 @@ async def test_no_write_is_under_way_for_longer_than_allowed() -> None:
 
     with pytest.raises(Unavailable, match="no answer within 4 s"):
         await writing
-    assert (done, on_the_way) == (False, 4)  # whoever gives the Lease back has to wait for it
+    assert (done, on_the_way) == (False, 4)  # to give the Lease back is to wait for it
     assert fence.writes_end_s == 4
 
 
@@ -125,7 +125,7 @@ ANSWERS: list[Case[ApiResponse, float]] = [
 
 @pytest.mark.parametrize("case", ANSWERS, ids=ids)
 async def test_an_answered_write_is_not_waited_for(case: Case[ApiResponse, float]) -> None:
-    """It can do nothing any more, unless the answer is that nobody knows."""
+    """It can do nothing any more, unless the answer is that the outcome is unknown."""
     client, fence = leading(VirtualClock(), ScriptedTransport(case.given))
     with suppress(ApiError):
         await client.create(LEASES, "kai", {})

@@ -28,7 +28,7 @@ TIMINGS: list[Case[tuple[int, float, float, float], list[str]]] = [
     Case("one failed renewal is no reason", (15, 2.4, 2, 4), ["renew_deadline_s"]),
     Case("nothing lasts no time", (15, 10, 0, 0), ["retry_s", "write_s"]),
     Case(
-        "every fault is told",
+        "every fault is reported",
         (0, 10, 9, 4),
         ["lease_s", "lease_s", "renew_deadline_s"],
     ),
@@ -76,14 +76,14 @@ def test_micro_time(case: Case[tuple[datetime, str], str]) -> None:
     assert micro_time(*case.given) == case.want
 
 
-# ripe from, renewals of 10 s (sent, answered) -> allowed at 0, 5, 9.9, 10, 14.9, 25
+# settles after, renewals of 10 s (sent, answered) -> allowed at 0, 5, 9.9, 10, 14.9, 25
 TERMS: list[Case[tuple[float | None, list[tuple[float, float]]], list[int]]] = [
     Case("until its end and not at it", (None, []), [1, 1, 1, 0, 0, 0]),
     Case("counted from when it was sent", (None, [(5, 8)]), [1, 1, 1, 1, 1, 0]),
     Case("an answer at the end is too late", (None, [(5, 10)]), [1, 1, 1, 0, 0, 0]),
     Case("once too late, always too late", (None, [(5, 10), (12, 13)]), [1, 1, 1, 0, 0, 0]),
-    Case("ripe is not settled", (3, []), [0, 0, 0, 0, 0, 0]),
-    Case("a renewal sent before it was ripe settles nothing", (3, [(2, 4)]), [0] * 6),
+    Case("only a renewal settles it", (3, []), [0, 0, 0, 0, 0, 0]),
+    Case("a renewal sent before that settles nothing", (3, [(2, 4)]), [0] * 6),
     Case("one sent since settles it", (3, [(2, 2.5), (3, 4)]), [0, 1, 1, 1, 0, 0]),
 ]
 
@@ -91,8 +91,8 @@ TERMS: list[Case[tuple[float | None, list[tuple[float, float]]], list[int]]] = [
 @pytest.mark.parametrize("case", TERMS, ids=ids)
 def test_a_term(case: Case[tuple[float | None, list[tuple[float, float]]], list[int]]) -> None:
     """Nothing but renewals that were answered in time make it longer."""
-    ripe_s, renewals = case.given
-    term = LeaderTerm(RECORD, 10, ripe_s)
+    settles_after_s, renewals = case.given
+    term = LeaderTerm(RECORD, 10, settles_after_s)
     allowed = []
     for now_s in (0, 5, 9.9, 10, 14.9, 25):
         while renewals and renewals[0][1] <= now_s:

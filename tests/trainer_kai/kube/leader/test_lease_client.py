@@ -83,7 +83,7 @@ async def test_a_write_was_sent_before_it_was_answered() -> None:
 
 
 async def test_a_release_leaves_nobody() -> None:
-    """The next one may take it at once, and sees that somebody had it."""
+    """The next one may take it at once, and sees that it was held."""
     clock, server = VirtualClock(), LeaseServer()
     host = Host(server, clock)
     lease_client = LeaseClient(host, "me", TIMING, host)
@@ -153,8 +153,8 @@ async def test_an_update_is_for_one_version() -> None:
     assert wire.sent == [(f"PATCH {PATH}/scheduler", body)]
 
 
-async def test_who_may_not_lead_is_told_what_is_missing() -> None:
-    """RBAC says who may not do what; we say which rule helps."""
+async def test_the_missing_permission_to_lead_is_named() -> None:
+    """The API server names the missing permission; we add the rule that grants it."""
     wire = ScriptedTransport(error_answer(403, 'User "x" cannot get', "Forbidden"))
 
     with pytest.raises(Forbidden) as raised:

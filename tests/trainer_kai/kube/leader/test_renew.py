@@ -1,4 +1,4 @@
-"""Elections in any weather: at no moment may two act, and in the end somebody must.
+"""Elections in any weather: at no moment may two act, and in the end one must.
 
 Processes are frozen and killed, requests lost and late, dates jump, somebody deletes the Lease.
 """
@@ -114,7 +114,7 @@ class DisturbedElection:
 
     @property
     def holders(self) -> list[str]:
-        """Return who could write now."""
+        """Return the candidates that could write now."""
         return [candidate.name for candidate in self.all_candidates if candidate.holds]
 
     def check_acts(self) -> None:

@@ -34,7 +34,7 @@ class SlowWire(ScriptedTransport):
 
 
 def authorizer(wire: ScriptedTransport, clock: VirtualClock | None = None) -> CallerAuthorizer:
-    """Return the callers, who are asked for by this wire."""
+    """Return the authorizer, which asks over this wire."""
     access = RestConfig("https://fake", StaticToken(""))
     return CallerAuthorizer(Client(access, wire, clock or VirtualClock(), NoRequestObserver()))
 
@@ -90,7 +90,7 @@ async def test_few_answers_are_kept() -> None:
 
 
 async def test_few_tokens_are_asked_for_at_once() -> None:
-    """More are told to come again, and nothing is asked for them."""
+    """More get 429, and nothing is asked for them."""
     both = {"status": {**KNOWN["status"], **YES["status"]}}
     wire = SlowWire(*[both] * 8)
     them = authorizer(wire)
@@ -105,7 +105,7 @@ async def test_few_tokens_are_asked_for_at_once() -> None:
 
 
 async def test_an_api_server_that_refuses_lets_no_caller_through() -> None:
-    """It is told what was refused, and asked again the next time."""
+    """The denial says what was refused, and the API server is asked again the next time."""
     wire = ScriptedTransport(error_answer(403, "no tokenreviews"), KNOWN, YES)
     them = authorizer(wire)
 
@@ -117,7 +117,7 @@ async def test_an_api_server_that_refuses_lets_no_caller_through() -> None:
     assert await them.denial("abc", "/snapshot") is None
 
 
-async def test_a_user_without_the_right_is_told_which_it_is() -> None:
+async def test_a_user_without_the_right_learns_which_it_is() -> None:
     """By name, with the path and the verb."""
     denied = await authorizer(ScriptedTransport(KNOWN, NO)).denial("abc", "/snapshot")
 

@@ -73,7 +73,7 @@ def _down(message: str) -> ApiError:
 
 
 def test_an_outage_is_logged_when_it_begins_changes_and_ends() -> None:
-    """What stays the same is not said again, and having had one's time is not said at all."""
+    """What stays the same is not logged again, and the normal end of a stream is not logged."""
     observed = ClientObserver(Metrics())
     with capture_logs() as logged:
         observed.watch_ended("pods", "", None)

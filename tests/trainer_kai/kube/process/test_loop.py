@@ -9,7 +9,7 @@ _NAPS = 50
 
 
 def test_a_short_wait_is_a_wait() -> None:
-    """The loop counts milliseconds: whoever naps for less would only turn round and round."""
+    """The loop counts milliseconds: a task that sleeps for less would only spin."""
 
     async def nap() -> float:
         clock = SystemClock()
@@ -22,7 +22,7 @@ def test_a_short_wait_is_a_wait() -> None:
 
 
 def test_what_is_long_past_is_not_waited_for() -> None:
-    """Whoever never wrote has rested for ever."""
+    """A fence without a write has rested for ever."""
     clock = SystemClock()
     began_s = clock.monotonic_s()
     loop.run(clock.sleep(-math.inf))

@@ -145,7 +145,7 @@ async def test_a_failure_while_stopping_is_a_failure() -> None:
 
 
 async def test_a_service_that_returns_is_a_failure() -> None:
-    """Nobody would notice that nobody does its work any more."""
+    """Otherwise its work would stop without notice."""
     harness = RunnerHarness()
 
     async def program(run: Runner) -> None:
@@ -160,7 +160,7 @@ async def test_a_service_that_returns_is_a_failure() -> None:
 
 
 async def test_a_task_that_is_cancelled_from_elsewhere_is_a_failure() -> None:
-    """A cancellation that goes astray must not pass for an end."""
+    """A cancellation by other code must not pass for an end."""
     harness = RunnerHarness()
 
     async def giving_up() -> None:
@@ -194,7 +194,7 @@ async def test_a_run_without_tasks_is_over() -> None:
 
 
 async def test_the_end_of_a_grace() -> None:
-    """Whoever does not stop is cancelled once more, then left behind; the others go on."""
+    """A task that does not stop is cancelled once more, then left behind; the others go on."""
     harness = RunnerHarness()
     awake = asyncio.Event()
 
@@ -244,7 +244,7 @@ async def test_a_stop_while_starting() -> None:
 
 @pytest.mark.parametrize("is_deaf", [False, True], ids=["ends when cancelled", "does not"])
 async def test_a_resource_that_does_not_close_is_left(*, is_deaf: bool) -> None:
-    """It has its time, is told to end, and is left behind if that does not help either."""
+    """It has its time, is cancelled, and is left behind if that does not help either."""
     harness = RunnerHarness()
 
     @asynccontextmanager
@@ -274,7 +274,7 @@ async def test_a_resource_that_does_not_close_is_left(*, is_deaf: bool) -> None:
 
 
 async def test_what_cannot_be_closed_keeps_nothing_else_open() -> None:
-    """The error is told, and what was opened before is closed."""
+    """The error is raised, and what was opened before is closed."""
     harness = RunnerHarness()
 
     @asynccontextmanager

@@ -95,7 +95,7 @@ def test_exit_codes(case: Case[Program, tuple[int, list[tuple[str, bool]]]]) -> 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_begins_an_orderly_stop(number: signal.Signals) -> None:
-    """Tasks clean up, the code is 0, and the signal is then nobody's business again."""
+    """Tasks clean up, the code is 0, and the signal handler is then removed."""
     seen: list[str] = []
     before = signal.getsignal(number)
 
@@ -118,7 +118,7 @@ def test_a_signal_begins_an_orderly_stop(number: signal.Signals) -> None:
 
 
 def test_a_second_signal_ends_the_process_at_once() -> None:
-    """Even when the event loop is busy and nobody can be asked."""
+    """Even when the event loop is busy and handles nothing."""
     left: list[int] = []
 
     async def program(_: Runner) -> None:
@@ -132,7 +132,7 @@ def test_a_second_signal_ends_the_process_at_once() -> None:
     assert left == [130]
 
 
-def test_who_is_left_behind_does_not_keep_the_process() -> None:
+def test_a_task_left_behind_does_not_keep_the_process() -> None:
     """There is no orderly way to end it, so the process leaves."""
     left: list[int] = []
     cancelled = 0

@@ -27,7 +27,7 @@ def test_only() -> None:
     assert (errors_if_all_are(LookupError, C), errors_if_all_are(LookupError, A)) == ([C], None)
 
 
-async def test_who_ends_in_time_is_waited_for() -> None:
+async def test_a_task_that_ends_in_time_is_waited_for() -> None:
     """The wait is over with the last task, not with the time."""
     clock = VirtualClock()
     tasks = [asyncio.create_task(clock.sleep(seconds)) for seconds in (1, 3)]
@@ -40,7 +40,7 @@ async def test_who_ends_in_time_is_waited_for() -> None:
     assert (early, await waiting, clock.waits_s) == (False, set(), [])
 
 
-async def test_who_does_not_end_in_time_is_returned_and_left_running() -> None:
+async def test_a_task_that_does_not_end_in_time_is_returned_and_left_running() -> None:
     """Time is up: the caller decides what becomes of the rest."""
     clock = VirtualClock()
     quick, slow = (asyncio.create_task(clock.sleep(seconds)) for seconds in (1, 30))

@@ -51,7 +51,7 @@ async def test_requests_wait_for_each_other() -> None:
     assert (most, len(the.server.connections), len(the.server.requests)) == (1, 1, 5)
 
 
-async def test_who_waits_may_leave() -> None:
+async def test_a_waiting_caller_may_leave() -> None:
     """Its request is never sent, and the one before it is left alone."""
     go_on = asyncio.Event()
 
@@ -118,7 +118,7 @@ async def test_an_answer_is_announced() -> None:
         assert len(the.server.connections) == 1
 
 
-async def test_nobody_is_answered_who_did_not_ask() -> None:
+async def test_bytes_that_were_not_asked_for_answer_no_request() -> None:
     """Two answers to one request: the second is not that to the next request."""
     twice = http_answer(200, b"it") + http_answer(200, b"what?")
     async with connected(CommandTransport, lambda _asked, line: line.send(twice)) as the:
@@ -128,7 +128,7 @@ async def test_nobody_is_answered_who_did_not_ask() -> None:
 
 
 async def test_a_server_that_shakes_no_hands() -> None:
-    """Whoever speaks no TLS says nothing at all."""
+    """A server without TLS says nothing at all."""
     async with RawHttpServer.open(never_answer) as wire:  # it waits for a request in plain text
         transport = CommandTransport(access_to(wire))
         began_s = time.monotonic()

@@ -60,7 +60,7 @@ def test_a_status_is_an_error_of_ours(
 
 
 def test_one_tree() -> None:
-    """Whoever catches ours catches all of these; who was not first has a conflict."""
+    """Code that catches ours catches all of these; AlreadyExists is a conflict."""
     assert issubclass(ApiError, TrainerKaiError)
     assert issubclass(AlreadyExists, Conflict)
 
@@ -92,13 +92,13 @@ MESSAGES: list[Case[ApiError, str]] = [
         "PUT /x: 422 Invalid: a: * b * c [2J d",
     ),
     Case(
-        "who lacks rights is told who gives them",
+        "Forbidden names what grants the permission",
         Forbidden(ErrorDetails("GET /x", 403, "Forbidden", "no")),
         "GET /x: 403 Forbidden: no: if this is allowed to nobody yet, a role and its binding have"
         " to grant it",
     ),
     Case(
-        "who is not known is told to renew",
+        "Unauthorized advises to renew",
         Unauthorized(ErrorDetails("GET /x", 401, "Unauthorized", "who?")),
         "GET /x: 401 Unauthorized: who?: the token or certificate is not accepted (any more):"
         " renew it, or log in again",

@@ -1,4 +1,4 @@
-"""What only the pool does: many requests at once, and ways that are no straight ones."""
+"""What only the pool does: many requests at once, and connections through proxies."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -50,7 +50,7 @@ async def test_many_requests_at_once() -> None:
 
 
 async def test_a_proxy_that_refuses() -> None:
-    """Nothing has reached the API server, and it is told who refused."""
+    """Nothing has reached the API server, and the error names the proxy."""
     async with (
         RawHttpServer.open(always_answer(403)) as proxy,
         RawHttpServer.open(always_answer(200), server_tls()) as wire,

@@ -192,7 +192,7 @@ REQUESTS: list[Case[Request, Sent]] = [
 
 @pytest.mark.parametrize("case", REQUESTS, ids=ids)
 def test_a_request(case: Case[Request, Sent]) -> None:
-    """Each builder says all that is to be said, and whether it may be said twice."""
+    """Each builder makes the whole request, and says whether it may be sent twice."""
     assert sent(case.given) == case.want
 
 
@@ -212,7 +212,7 @@ def test_a_namespaced_object_needs_a_namespace(build: Callable[[Key], Request]) 
 
 
 def test_what_is_made_needs_a_namespace() -> None:
-    """The API server would answer 404 or 405, which helps nobody."""
+    """The API server would answer 404 or 405, which helps no caller."""
     with pytest.raises(
         ValueError, match=r"^podgroups\.scheduling\.run\.ai are namespaced: what is"
     ):
@@ -234,6 +234,6 @@ def test_the_path_of_a_part() -> None:
     )
 
 
-def test_a_request_is_told_without_its_query() -> None:
+def test_a_request_is_shown_without_its_query() -> None:
     """Messages and logs have one short line."""
     assert str(list_page(SOME, 1)) == "GET /api/v1/namespaces/a/pods"

@@ -1,4 +1,4 @@
-"""What an answer means, in whatever words it comes and whoever wrote it."""
+"""What a response means, in whatever words it comes and from whichever server."""
 
 import json
 from typing import Any, Final
@@ -52,7 +52,7 @@ def test_what_is_no_refusal_is_a_body(code: int) -> None:
 
 REFUSALS: list[Case[ApiResponse, tuple[type[ApiError], ErrorDetails]]] = [
     Case(
-        "a Status is told in its words",
+        "a Status is reported in its words",
         ApiResponse(409, status(code=409, reason="AlreadyExists", message="it is there")),
         (AlreadyExists, error_details(409, "AlreadyExists", "it is there")),
     ),
@@ -67,12 +67,12 @@ REFUSALS: list[Case[ApiResponse, tuple[type[ApiError], ErrorDetails]]] = [
         (Unavailable, error_details(503, "", "m")),
     ),
     Case(
-        "a Status without a message is told whole",
+        "a Status without a message is reported whole",
         ApiResponse(500, b'{"reason":"Odd"}'),
         (Unavailable, error_details(500, "Odd", '{"reason":"Odd"}')),
     ),
     Case(
-        "JSON of somebody else is told whole",
+        "other JSON is reported whole",
         ApiResponse(502, b'{"error":"no route"}'),
         (Unavailable, error_details(502, "", '{"error":"no route"}')),
     ),
@@ -148,7 +148,7 @@ REFUSALS: list[Case[ApiResponse, tuple[type[ApiError], ErrorDetails]]] = [
 def test_a_refusal_is_an_error_of_ours(
     case: Case[ApiResponse, tuple[type[ApiError], ErrorDetails]],
 ) -> None:
-    """With the words of whoever refused."""
+    """With the words of the server that refused."""
     with pytest.raises(ApiError) as raised:
         body_or_error(ASKED, case.given)
 
@@ -171,7 +171,7 @@ LINES: list[Case[dict[str, Any], tuple[type[ApiError], ErrorDetails]]] = [
 
 
 @pytest.mark.parametrize("case", LINES, ids=ids)
-def test_a_watch_is_told_an_error_in_its_stream(
+def test_an_error_in_the_stream_of_a_watch(
     case: Case[dict[str, Any], tuple[type[ApiError], ErrorDetails]],
 ) -> None:
     """The same errors, though the answer as a whole was a good one."""

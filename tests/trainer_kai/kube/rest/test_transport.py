@@ -76,7 +76,7 @@ async def test_an_answer(kind: TransportFactory, case: Case[bytes, ApiResponse])
 
 @BOTH_TRANSPORTS
 async def test_what_is_said(kind: TransportFactory) -> None:
-    """Who asks for what; without a body, nothing about one."""
+    """Host, path and headers; without a body, nothing about one."""
     async with connected(kind, always_answer(200)) as the:
         await the.send(GET)
         await the.send(msgspec.structs.replace(POST, content_type="application/merge-patch+json"))
@@ -95,7 +95,7 @@ async def test_what_is_said(kind: TransportFactory) -> None:
 
 
 @BOTH_TRANSPORTS
-async def test_who_has_no_token_shows_none(kind: TransportFactory) -> None:
+async def test_without_a_token_none_is_shown(kind: TransportFactory) -> None:
     """A certificate may say it all; the path of the server stands before that of the request."""
 
     def change(rest_config: RestConfig) -> RestConfig:
@@ -111,7 +111,7 @@ async def test_who_has_no_token_shows_none(kind: TransportFactory) -> None:
 @BOTH_TRANSPORTS
 @pytest.mark.parametrize("token", ["a\nb", "a\r\nX-Evil: b", "a\0", "ü"])
 async def test_a_token_that_cannot_be_sent(kind: TransportFactory, token: str) -> None:
-    """It is the fault of whoever gave it, and is not shown."""
+    """It is a fault of the kubeconfig, and is not shown."""
     async with connected(
         kind, always_answer(200), lambda it: replace(it, credentials=StaticToken(token))
     ) as the:
@@ -155,7 +155,7 @@ BROKEN: list[Case[Answerer, str]] = [
 async def test_a_connection_breaks(
     kind: TransportFactory, request_: Request, case: Case[Answerer, str]
 ) -> None:
-    """Nobody knows what has been done, so nothing is sent again, whatever it is."""
+    """What has been done is unknown, so nothing is sent again, whatever it is."""
     async with connected(kind, case.given) as the:
         error = await the.send_unanswered(request_)
 
@@ -213,7 +213,7 @@ async def test_a_server_that_keeps_no_connection(kind: TransportFactory) -> None
 
 
 @BOTH_TRANSPORTS
-async def test_nobody_listens(kind: TransportFactory) -> None:
+async def test_no_server_listens(kind: TransportFactory) -> None:
     """Nothing was sent: where to, and where that was read."""
     async with RawHttpServer.open(always_answer(200)) as wire:
         rest_config = access_to(wire)
@@ -303,7 +303,7 @@ TLS: list[Case[Callable[[RestConfig], RestConfig], str]] = [
 async def test_a_server_that_is_not_trusted(
     kind: TransportFactory, case: Case[Callable[[RestConfig], RestConfig], str]
 ) -> None:
-    """Which field to change; nothing is said to such a server."""
+    """Which field to change; nothing is sent to such a server."""
     async with RawHttpServer.open(always_answer(200), server_tls(), host=ELSEWHERE) as wire:
         rest_config = case.given(access_to(wire))
         transport = kind(rest_config)
@@ -318,8 +318,8 @@ async def test_a_server_that_is_not_trusted(
 
 
 @pytest.mark.parametrize("code", [9, 10], ids=["not yet valid", "expired"])
-def test_a_certificate_of_another_time_is_told_as_that(code: int) -> None:
-    """Another authority would not help whose date is wrong."""
+def test_a_certificate_of_another_time_is_reported_as_that(code: int) -> None:
+    """Another authority would not help against a wrong date."""
     error = untrusted_server(
         RestConfig("https://here", StaticToken(""), origin="the test"), "bad date", code
     )
@@ -329,7 +329,7 @@ def test_a_certificate_of_another_time_is_told_as_that(code: int) -> None:
 
 @BOTH_TRANSPORTS
 async def test_a_server_that_is_not_checked(kind: TransportFactory) -> None:
-    """Who asks for it gets it."""
+    """Where the settings ask for it."""
 
     def change(rest_config: RestConfig) -> RestConfig:
         return replace(elsewhere(rest_config), trust=ServerTrust(insecure=True))

@@ -1,4 +1,4 @@
-"""Answers that go on: both transports read them while they are written, and leave when told to."""
+"""Answers that go on: both transports read them while they are written, and end when cancelled."""
 
 import asyncio
 from typing import Final
@@ -87,7 +87,7 @@ SILENCES: list[Case[Answerer, str]] = [
 @BOTH_TRANSPORTS
 @pytest.mark.parametrize("case", SILENCES, ids=ids)
 async def test_a_stream_that_breaks(kind: TransportFactory, case: Case[Answerer, str]) -> None:
-    """Whoever reads is told, as of a request; it was sent once."""
+    """The reader gets an error, as of a request; it was sent once."""
     async with connected(kind, case.given) as the:
         with pytest.raises(Unavailable, match=case.want):
             await read(the.transport, 0.05 if case.want == SILENT else LONG_S)
@@ -114,8 +114,8 @@ async def test_errors_of_the_reader_are_its_own(kind: TransportFactory, error: E
 
 
 @BOTH_TRANSPORTS
-async def test_who_leaves_early_closes_the_connection(kind: TransportFactory) -> None:
-    """The server need not write to nobody."""
+async def test_a_reader_that_leaves_early_closes_the_connection(kind: TransportFactory) -> None:
+    """The server does not go on writing."""
     async with connected(kind, pieces_of(b"a")) as the:
         async with the.transport.stream(GET, LONG_S) as pieces:
             await anext(pieces)
@@ -137,7 +137,7 @@ async def test_a_stream_that_is_cancelled(kind: TransportFactory) -> None:
 
 @BOTH_TRANSPORTS
 async def test_closing_cuts_off_what_still_streams(kind: TransportFactory) -> None:
-    """Whoever reads is told."""
+    """The reader gets an error."""
     async with connected(kind, pieces_of(b"a")) as the, the.transport.stream(GET, LONG_S) as pieces:
         await anext(pieces)
         await the.transport.close()

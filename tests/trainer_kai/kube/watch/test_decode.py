@@ -65,7 +65,7 @@ def test_a_page_is_read_whole() -> None:
 
 
 def test_an_unreadable_object_is_set_aside() -> None:
-    """The others of its page are read, and whose it is can be told."""
+    """The others of its page are read, and its key is known."""
     items = [_object("a", 1), _object("b", "many"), _object("c", 3)]
     page = {"metadata": {"resourceVersion": "9", "continue": "more"}, "items": items}
 
@@ -88,7 +88,7 @@ def test_a_list_without_items_is_empty() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"size": "many"}'])
-def test_what_is_nobodys_is_an_error(data: bytes) -> None:
+def test_what_has_no_metadata_is_an_error(data: bytes) -> None:
     """Without so much as a name there is nothing to set aside."""
     with pytest.raises(DecodeError):
         read_object(Sized, data)

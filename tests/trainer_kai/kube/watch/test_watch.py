@@ -38,7 +38,7 @@ Step: TypeAlias = Callable[[FakeKube], None]
 
 
 class WatchHarness:
-    """A watch of the fake, and all that it told."""
+    """A watch of the fake, and all that it reported."""
 
     def __init__(self, kube: FakeKube, consumer: WatchRecorder[Thing]) -> None:
         self.kube = kube
@@ -51,7 +51,7 @@ class WatchHarness:
 
     @property
     def reported(self) -> list[tuple[DeltaType, str]]:
-        """Return what became of whom."""
+        """Return what became of which object."""
         return [(change.type, change.key.name) for change in self.consumer.changes]
 
     @property
@@ -79,7 +79,7 @@ async def _running(
 
 
 async def test_a_list_comes_first() -> None:
-    """What is there is told as added, page by page, before the consumer is called synced."""
+    """What is there is reported as added, page by page, before the consumer is called synced."""
     kube = FakeKube()
     for number in range(7):
         kube.put(f"t-{number}")
@@ -91,8 +91,8 @@ async def test_a_list_comes_first() -> None:
         assert run.watch.synced
 
 
-async def test_deletions_in_a_gap_are_told_without_a_state() -> None:
-    """A list after a gap shows by its silence who is gone; who came back is somebody else."""
+async def test_deletions_in_a_gap_are_reported_without_a_state() -> None:
+    """A list after a gap shows what is gone; an object that came back is another one."""
     kube = FakeKube()
     for name in ("stays", "goes", "returns"):
         kube.put(name)
@@ -114,7 +114,7 @@ async def test_deletions_in_a_gap_are_told_without_a_state() -> None:
         assert run.consumer.synced == 2
 
 
-async def test_a_watch_told_in_its_stream_that_it_lags_lists_again() -> None:
+async def test_a_watch_that_lags_by_its_stream_lists_again() -> None:
     """The refusal may come as a line of the stream instead of a status."""
     kube = FakeKube()
     async with _running(kube) as run:
@@ -154,7 +154,7 @@ async def test_an_expired_page_begins_the_list_anew() -> None:
         assert run.consumer.synced == 1
 
 
-async def test_a_watch_continues_from_the_last_thing_it_told() -> None:
+async def test_a_watch_continues_from_the_last_thing_it_reported() -> None:
     """After a broken line the event comes again; after a bookmark not even that is needed."""
     kube = FakeKube()
     async with _running(kube) as run:
@@ -216,8 +216,8 @@ async def test_lists_that_lead_nowhere_are_read_ever_less_often() -> None:
         assert run.reported == [(DeltaType.ADDED, "a")]
 
 
-async def test_an_api_server_that_is_away_at_the_start_is_told_at_once() -> None:
-    """Nobody waits for the patience of a single request to learn why nothing comes."""
+async def test_an_api_server_that_is_away_at_the_start_is_reported_at_once() -> None:
+    """The reason is known before the retry policy of a single request ends."""
     kube = FakeKube()
     kube.refuse(503, 503)
     async with _running(kube) as run:
@@ -284,7 +284,7 @@ class _Raising(WatchRecorder[Thing]):
 
 
 async def test_what_the_consumer_raises_ends_the_watch() -> None:
-    """A mistake of the consumer is nobody's to wait out."""
+    """A mistake of the consumer is not waited out."""
     kube = FakeKube()
     with pytest.raises(ValueError, match="a"):
         await _follow(kube, _Raising(), lambda: kube.put("a"))
@@ -317,12 +317,12 @@ STEPS: Final[st.SearchStrategy[Step]] = st.one_of(
     st.lists(st.tuples(STEPS, st.sampled_from([0.0, 0.0, 0.05, 1.0, 60.0])), max_size=25),
     st.integers(1, 300),
 )
-def test_every_net_change_is_told_exactly_once(
+def test_every_net_change_is_reported_exactly_once(
     steps: Sequence[tuple[Step, float]], piece_bytes: int
 ) -> None:
-    """After any history the consumer knows what there is, and was told nothing twice.
+    """After any history the consumer knows what there is, and got nothing twice.
 
-    `Heard` fails on a change that cannot follow what was told before it.
+    `Heard` fails on a change that cannot follow what was reported before it.
     """
 
     async def live() -> None:

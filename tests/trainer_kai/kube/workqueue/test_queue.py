@@ -34,7 +34,7 @@ Harnesses = Callable[..., QueueHarness]
 
 @pytest.fixture
 async def harnesses() -> AsyncIterator[Harnesses]:
-    """Return what makes desks that close with the test: they wait on a clock that it moves."""
+    """Return what makes queues that close with the test: they wait on a clock that it moves."""
     made: list[QueueHarness] = []
 
     def make(work: Work, workers: int = 2, grace_s: float = 5) -> QueueHarness:
@@ -246,7 +246,7 @@ async def test_a_mistake_while_stopping_comes_out(harnesses: Harnesses) -> None:
 
 
 async def test_a_queue_that_was_stopped_does_not_begin_again(harnesses: Harnesses) -> None:
-    """It would take keys and never work on them: whoever leads again makes another one."""
+    """It would take keys and never work on them: a leader of a later term makes another one."""
 
     async def work(_key: str) -> None:
         return
@@ -260,7 +260,7 @@ async def test_a_queue_that_was_stopped_does_not_begin_again(harnesses: Harnesse
 
 
 async def test_a_second_cancellation_ends_the_grace(harnesses: Harnesses) -> None:
-    """Whoever insists does not wait."""
+    """A second cancellation does not wait."""
     harness: QueueHarness = harnesses(lambda _: harness.clock.sleep(300))
     harness.queue.add("a")
     await harness.clock.advance(1)
@@ -285,7 +285,7 @@ async def test_an_outage_is_said_when_it_lasts(harnesses: Harnesses) -> None:
     assert levels == ["debug", "debug", "warning", "warning"]
     assert harness.log.calls[2].kwargs == {
         "event": "reconcile failed",
-        "queue": "desk",
+        "queue": "jobsets",
         "key": "a",
         "error": "PATCH /x: 503: no",
         "tries": 3,
@@ -302,7 +302,7 @@ WORKS = st.tuples(st.integers(0, 5), st.sampled_from(["fine", "again", "soon", "
 
 
 class Worker:
-    """A reconciler that takes its time, and a record of who was worked on beside whom."""
+    """A reconciler that takes its time, and a record of which keys were worked on at once."""
 
     def __init__(self, works: list[tuple[int, str]]) -> None:
         self.begun: dict[str, float] = {}  # the last call of each key

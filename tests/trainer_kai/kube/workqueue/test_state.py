@@ -1,4 +1,4 @@
-"""Whose turn it is, as a machine that chance plays with, and the order in a few plain cases."""
+"""Which key is next, in random histories of a state machine, and the order in a few plain cases."""
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -23,14 +23,14 @@ def entries_remembered(state: WorkQueueState[str]) -> int:
 
 
 class WorkQueueStateMachine(RuleBasedStateMachine):
-    """Adds, delays, turns and retries in any order, beside a record of what is owed."""
+    """Adds, delays, calls and retries in any order, beside a record of the calls that must come."""
 
     def __init__(self) -> None:
         super().__init__()
         self.state: WorkQueueState[str] = WorkQueueState()
         self.now_s = 0.0
         self.running: list[str] = []
-        self.must_run: set[str] = set()  # added since their last turn began
+        self.must_run: set[str] = set()  # added since their last call began
         self.delayed: dict[str, float] = {}  # asked for from outside -> when
         self.retries: dict[str, float] = {}
 
@@ -42,7 +42,7 @@ class WorkQueueStateMachine(RuleBasedStateMachine):
 
     @rule(key=KEYS, seconds=SECONDS)
     def add_later(self, key: str, seconds: int) -> None:
-        """Somebody wants a turn in some time."""
+        """Ask for a call in some time."""
         self.state.add_at(key, self.now_s + seconds)
         due_s = self.now_s + seconds
         self.delayed[key] = min(self.delayed.get(key, due_s), due_s)
@@ -60,7 +60,7 @@ class WorkQueueStateMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.state.depth > 0)
     @rule()
     def take(self) -> None:
-        """Begin a turn: nobody else has that key, and somebody asked for it."""
+        """Begin a call: no other worker has that key, and it was asked for."""
         ready = self.state.get(self.now_s)
         assert ready.key not in self.running
         assert ready.key in self.must_run
@@ -72,7 +72,7 @@ class WorkQueueStateMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.running)
     @rule(which=st.integers(0, 10), retry=st.none() | SECONDS)
     def finish(self, which: int, retry: int | None) -> None:
-        """End a turn that asks to be repeated or not."""
+        """End a call that asks to be repeated or not."""
         key = self.running.pop(which % len(self.running))
         self.state.done(key, self.now_s)
         if retry is not None:
@@ -81,7 +81,7 @@ class WorkQueueStateMachine(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_lost_and_nothing_is_twice(self) -> None:
-        """Every key that is owed a turn is ready or runs, and each is ready once."""
+        """Every key that must be called is ready or runs, and each is ready once."""
         assert len(self.state._processing) == len(self.running)
         assert self.state.depth == len(self.must_run - set(self.running))
 
@@ -92,7 +92,7 @@ class WorkQueueStateMachine(RuleBasedStateMachine):
         assert self.state.next_due_s == min(due_times, default=None)
 
     def teardown(self) -> None:
-        """Work off all that is left: every key gets its turn, and nothing is remembered."""
+        """Work off all that is left: every key gets its call, and nothing is remembered."""
         while self.running:
             self.finish(0, None)
         self.pass_time(1000)
@@ -104,8 +104,8 @@ class WorkQueueStateMachine(RuleBasedStateMachine):
         assert (entries_remembered(self.state), self.state.next_due_s) == (0, None)
 
 
-def test_no_turn_is_lost_and_none_is_double() -> None:
-    """Chance plays with adds, delays, turns and retries; the record holds at every step."""
+def test_no_call_is_lost_and_none_is_double() -> None:
+    """Random adds, delays, calls and retries; the record holds at every step."""
     bounds = settings(max_examples=examples(50), stateful_step_count=40)
     run_state_machine_as_test(WorkQueueStateMachine, settings=bounds)
 
