@@ -299,7 +299,7 @@ class Metrics:
     )
 
     def __init__(self) -> None:
-        # Otherwise there is a second series beside each one, which nobody reads.
+        # Otherwise there is a second series beside each one, which no dashboard reads.
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         prometheus_client.ProcessCollector(registry=self.registry)

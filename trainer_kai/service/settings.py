@@ -39,6 +39,9 @@ __all__ = [
     "split_names",
 ]
 
+S = TypeVar("S", bound="Settings")
+UnannotatedAccess: TypeAlias = Literal["open", "closed"]
+
 # Not `stalegangeviction`: a plan goes by what is written on a PodGroup, and the StaleGangController
 # of a running scheduler knows more. It counts for how long it has seen that pods which exist find
 # no node, and so a PodGroup whose lost pods are being replaced is not evicted.
@@ -58,6 +61,10 @@ ALWAYS_ON_PLUGINS: Final = (
     "ray",
     "snapshot",
 )
+
+_DAY_S: Final = 86_400.0
+_LABEL: Final = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+_DNS_NAME: Final = re.compile(rf"(\*\.)?({_LABEL}\.)*{_LABEL}", re.IGNORECASE)
 
 
 def split_names(text: str) -> list[str]:
@@ -136,14 +143,8 @@ def _hosts(value: str) -> str:
 
 _Name = Annotated[str, AfterValidator(_kubernetes_name)]
 _NameOrNone = Annotated[str, AfterValidator(lambda value: value and _kubernetes_name(value))]
-S = TypeVar("S", bound="Settings")
-
-UnannotatedAccess: TypeAlias = Literal["open", "closed"]
 _Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Days = Annotated[float, Field(gt=0, le=36_500)]
-_DAY_S: Final = 86_400.0
-_LABEL: Final = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
-_DNS_NAME: Final = re.compile(rf"(\*\.)?({_LABEL}\.)*{_LABEL}", re.IGNORECASE)
 
 
 class _Model(BaseModel):

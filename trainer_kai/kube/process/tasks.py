@@ -19,7 +19,9 @@ __all__ = [
     "within",
 ]
 
+A = TypeVar("A")
 E = TypeVar("E", bound=BaseException)
+Task = asyncio.Task[Any]
 
 
 def errors_in_group(error: BaseException) -> list[BaseException]:
@@ -34,10 +36,6 @@ def errors_if_all_are(kind: type[E], error: BaseException) -> list[E] | None:
     errors = errors_in_group(error)
     right = [it for it in errors if isinstance(it, kind)]
     return right if len(right) == len(errors) else None
-
-
-A = TypeVar("A")
-Task = asyncio.Task[Any]
 
 
 async def finish_within(clock: Clock, seconds: float, tasks: Iterable[Task]) -> set[Task]:

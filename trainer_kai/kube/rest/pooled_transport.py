@@ -159,7 +159,7 @@ async def _no_hidden_retry(
 
 
 class _BodyPieces:
-    """The body as it comes in. No generator: one that nobody finishes would outlive the loop."""
+    """The body as it comes in. No generator: an unfinished one would outlive the loop."""
 
     def __init__(
         self, response: aiohttp.ClientResponse, translate: Callable[[Exception], Exception]

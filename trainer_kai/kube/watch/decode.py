@@ -20,6 +20,10 @@ __all__ = [
     "read_page",
 ]
 
+T = TypeVar("T", bound=Object)
+
+_NO_METADATA: Final = Meta()
+
 
 class LineSplitter:
     """Give it pieces, take whole lines. A line that is never finished is never given out.
@@ -40,10 +44,6 @@ class LineSplitter:
             lines[0] = b"".join((*self._unfinished, lines[0]))
         self._unfinished = [rest] if rest else []
         return [line for line in lines if line]
-
-
-T = TypeVar("T", bound=Object)
-_NO_METADATA: Final = Meta()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def read_page(struct: type[T], data: bytes) -> DecodedPage[T]:
 
 
 def read_object(struct: type[T], data: bytes | msgspec.Raw) -> T | UnreadableObject:
-    """Read one object, or at least whose it is; raise `DecodeError` if not even that."""
+    """Read one object, or at least its metadata; raise `DecodeError` if not even that."""
     try:
         return decode(struct, data)
     except DecodeError as error:
