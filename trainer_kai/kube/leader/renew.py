@@ -95,7 +95,7 @@ class LeaseRenewer:
         )
 
     async def _check_holder(self) -> float:
-        """Find out which process holds the Lease, after a write that came too late or was not answered."""
+        """Find out which process holds the Lease, after a write that failed or came too late."""
         try:
             current = await self._lease_client.read(
                 min(self._lease_client.timing.request_s, self._remaining_s())
