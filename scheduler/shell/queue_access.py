@@ -166,7 +166,7 @@ class QueueAccessReviews:
             self._log.warning("permission not asked", of=str(pair), error=str(error))
         self._is_failing = True
         if is_closed and self._cache.cluster.permits.get(pair) is None:
-            self._set_permit(pair, Permit.UNASKED)
+            self._set_permit(pair, Permit.UNANSWERED)
 
     def _answered(self, pair: Key, *, is_granted: bool, is_closed: bool) -> None:
         self._grants[pair] = is_granted

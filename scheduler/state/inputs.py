@@ -21,9 +21,7 @@ from trainer_kai.api.quota import ResourceQuota
 from trainer_kai.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from trainer_kai.api.topology import Topology
 from trainer_kai.api.trainjob import TrainJob
-from trainer_kai.policy.queueing.queue_access import (
-    QueueAccessMode,
-)
+from trainer_kai.policy.queueing.queue_access import QueueAccessMode
 
 __all__ = [
     "Cluster",
@@ -44,40 +42,38 @@ class StateOptions:
     scheduler_name: str = SCHEDULER_NAME
     default_queue: str = DEFAULT_QUEUE
     stuck_in_releasing_s: int = 120
-    max_termination_grace_s: int = 3600  # more than that nobody waits for a pod, whatever it says
+    max_termination_grace_s: int = 3600  # a longer grace period of a pod does not count
     staleness_grace_s: int = 60  # below zero: without end
     gpu_resources: tuple[str, ...] = (GPU, AMD_GPU)
-    priority_classes: frozenset[str] = frozenset()  # that a label may choose; none named: all
+    priority_classes: frozenset[str] = frozenset()  # a label may name one of these; empty: any
     kueue: bool = False  # Kueue runs here: it suspends and resumes TrainJobs with its label
-    needs_permission: bool = False  # a namespace in no table of permits may not use a closed queue
-    default_access: str = (
-        QueueAccessMode.CLOSED
-    )  # what a queue is that says nothing of who may use it
-    consolidates_by_default: bool = (
-        True  # whoever is not kept from it by his queue; else who is offered
-    )
+    needs_permission: bool = False  # a namespace without a permit may not use a closed queue
+    default_access: str = QueueAccessMode.CLOSED  # of queues that do not set it
+    # True: PodGroups may be moved unless their queue forbids it; False: only if it allows it.
+    consolidates_by_default: bool = True
 
 
 class ObjectWarning(NamedTuple):
-    """What was left aside, and why: pods of a group, or a node or queue (without namespace).
+    """An object that is ignored, and why: pods of a PodGroup, a node or a queue.
 
-    Or what of a queue or group counts otherwise than it is written.
+    Or a value of a queue or PodGroup in whose place something else counts. Nodes and queues have a
+    key without a namespace.
     """
 
     object_key: Key
     message: str
-    is_pod_pending: bool = False  # a pod that could not be counted waits: its group is told so
-    still_counts: bool = False  # the queue or group is there all the same
+    is_pod_pending: bool = False  # a pod that is not counted is pending: its PodGroup reports it
+    still_counts: bool = False  # the queue or PodGroup itself is not ignored
 
     @property
     def text(self) -> str:
-        """Return what to tell people."""
+        """Return the message for users."""
         return self.message if self.still_counts else f"left aside: {self.message}"
 
 
-@lru_cache(maxsize=8192)  # siblings are made in the same second
+@lru_cache(maxsize=8192)  # pods of one Job are created in the same second
 def epoch_s(timestamp: str) -> int | None:
-    """Return seconds since 1970; None for what is no time."""
+    """Return seconds since 1970; None if the text is not a time."""
     try:
         moment = datetime.fromisoformat(timestamp)
         if moment.tzinfo is None:
@@ -97,14 +93,14 @@ V = TypeVar("V")
 
 
 class ObjectStore(Generic[K, V]):
-    """By name; it only keeps what it is told, so that telling costs next to nothing."""
+    """The objects of one kind by name, and which have changed; an update costs almost nothing."""
 
     def __init__(self) -> None:
         self.objects: Final[dict[K, V]] = {}
-        self._changes: dict[K, V | None] = {}  # in the order of telling
+        self._changes: dict[K, V | None] = {}  # in the order of the updates
 
     def put(self, key: K, obj: V | None) -> None:
-        """Take an object as it is now; None where there is none any more."""
+        """Store an object as it is now; None removes it."""
         if obj is not None:
             self.objects[key] = obj
         elif self.objects.pop(key, None) is None:
@@ -112,27 +108,27 @@ class ObjectStore(Generic[K, V]):
         self._changes[key] = obj
 
     def put_all(self, objects: Mapping[K, V]) -> None:
-        """Take many objects."""
+        """Store many objects."""
         self.objects.update(objects)
         self._changes.update(objects)
 
     def drain_changes(self) -> dict[K, V | None]:
-        """Return what has changed, None for what has gone, and begin anew."""
+        """Return the objects that have changed, None for removed ones, and forget the changes."""
         changes, self._changes = self._changes, {}
         return changes
 
 
 class Permit(IntEnum):
-    """What is known of a pair; of one that is in no table nothing is."""
+    """The answer of the access review for a namespace and a queue."""
 
     GRANTED = 0
     REFUSED = 1
-    UNASKED = 2  # it was tried, and there was no answer yet
+    UNANSWERED = 2  # a review was tried, and there is no answer yet
 
 
 @dataclass
 class Cluster:
-    """All that is looked at; what has no namespace goes by its name alone."""
+    """All objects that are read; those without a namespace are stored by their name alone."""
 
     nodes: dict[str, Node] = field(default_factory=dict)
     pods: dict[Key, Pod] = field(default_factory=dict)
@@ -148,7 +144,6 @@ class Cluster:
     budgets: dict[Key, PodDisruptionBudget] = field(default_factory=dict)
     jobsets: dict[Key, JobSet] = field(default_factory=dict)
     trainjobs: dict[Key, TrainJob] = field(default_factory=dict)
-    suspend_refusals: dict[Key, str] = field(
-        default_factory=dict
-    )  # why TrainJobs cannot be suspended
+    # Why TrainJobs cannot be suspended.
+    suspend_refusals: dict[Key, str] = field(default_factory=dict)
     permits: dict[Key, Permit] = field(default_factory=dict)  # by namespace and queue

@@ -1,7 +1,8 @@
 """Labels of nodes as codes, and the node selectors of pods as sets of codes.
 
-Only labels that nodes have and pods select by get a column; as a topology key all labels that no
-node has are one. A value that no node has gets no code. What all nodes satisfy is left out.
+Only labels that nodes have and pods select by get a column; as topology keys, all labels that no
+node has share one column. A value that no node has gets no code. A requirement that all nodes
+satisfy is left out.
 """
 
 import re
@@ -27,16 +28,16 @@ Alternatives = tuple[tuple[LabelRequirement, ...], ...]
 _NAME: Final = "metadata.name"
 _NUMBER: Final = re.compile("[+-]?[0-9]{1,19}")
 _first: Final = itemgetter(0)
-_ABSENT: Final = ""  # no label is called so
+_ABSENT: Final = ""  # no label has this name
 _ALWAYS: Final = LabelRequirement(NONE, frozenset(), is_negated=True)  # all nodes satisfy it
 
 
 class _NumericValues:
-    """The values of a label that are numbers, in their order; equal answers are one set."""
+    """The values of a label that are numbers, in their order; equal results are one set."""
 
     def __init__(self, codes: Mapping[str, int]) -> None:
-        found = [(int(value), code) for value, code in codes.items() if _NUMBER.fullmatch(value)]
-        self._numbers: Final = sorted(found)
+        numbers = [(int(value), code) for value, code in codes.items() if _NUMBER.fullmatch(value)]
+        self._numbers: Final = sorted(numbers)
         self._codes_between: Final[dict[tuple[int, int], frozenset[int]]] = {}
 
     def above(self, bound: int) -> frozenset[int]:
@@ -48,15 +49,15 @@ class _NumericValues:
         return self._between(0, bisect_left(self._numbers, bound, key=_first))
 
     def _between(self, start: int, end: int) -> frozenset[int]:
-        found = self._codes_between.get((start, end))
-        if found is None:
-            found = frozenset(code for _, code in self._numbers[start:end])
-            self._codes_between[start, end] = found
-        return found
+        codes = self._codes_between.get((start, end))
+        if codes is None:
+            codes = frozenset(code for _, code in self._numbers[start:end])
+            self._codes_between[start, end] = codes
+        return codes
 
 
 class NodeLabels:
-    """The columns, made as they are asked for."""
+    """The label columns, each added when a selector first uses it."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._nodes: Final = nodes
@@ -65,11 +66,11 @@ class NodeLabels:
         self._values: Final[list[NDArray[np.int32]]] = []
         self._names: Final = frozenset(chain.from_iterable(it.metadata.labels for it in nodes))
         self._numbers: Final[dict[int, _NumericValues]] = {}
-        self._codes_present: Final[list[frozenset[int]]] = []  # codes, and NONE if a node lacks it
+        self._codes_present: Final[list[frozenset[int]]] = []  # with NONE if a node lacks the label
 
     @property
     def key_names(self) -> tuple[str, ...]:
-        """Return what the columns are called."""
+        """Return the names of the columns."""
         return tuple(name for _, name in self._columns)
 
     def table(self) -> NDArray[np.int32]:
@@ -79,11 +80,11 @@ class NodeLabels:
         return np.ascontiguousarray(np.stack(self._values, axis=1))
 
     def topology_column(self, name: str) -> int:
-        """Return the column of a label by which nodes are one place."""
+        """Return the column of a topology key: nodes with the same value are one domain."""
         return self._column(name if name in self._names else _ABSENT)
 
     def _column(self, name: str, *, is_field: bool = False) -> int:
-        """Return the column of a label, or of the name of the node itself."""
+        """Return the column of a label, or of the node name for a field."""
         column = self._columns.get((is_field, name))
         if column is None:
             column = self._columns[is_field, name] = len(self._values)
@@ -100,18 +101,18 @@ class NodeLabels:
         return column
 
     def match_labels(self, wanted: Mapping[str, str]) -> Alternatives:
-        """Translate labels that must be there."""
+        """Translate a nodeSelector: all these labels are required."""
         return (
             self._without_trivial(self._one_of(name, (wanted[name],)) for name in sorted(wanted)),
         )
 
     def match_node_selector(self, selector: NodeSelector) -> Alternatives:
-        """Translate terms of which one must hold; none of them is no node."""
+        """Translate node selector terms: one must match; without terms no node matches."""
         terms = (self._term(term) for term in selector.node_selector_terms)
         return tuple(dict.fromkeys(term for term in terms if term is not None))
 
     def match_topologies(self, terms: Iterable[TopologySelectorTerm]) -> Alternatives:
-        """Translate where a class makes volumes."""
+        """Translate the topologies in which a storage class creates volumes."""
         return tuple(
             self._without_trivial(
                 self._one_of(one.key, one.values) for one in term.match_label_expressions
@@ -120,12 +121,12 @@ class NodeLabels:
         )
 
     def match_node(self, name: str) -> Alternatives:
-        """Translate that it must be this node."""
+        """Translate a requirement for this one node."""
         column = self._column(_NAME, is_field=True)
         return ((LabelRequirement(column, _known_codes(self._codes[column], (name,))),),)
 
     def match_no_node(self) -> Alternatives:
-        """Return what no node has."""
+        """Return a requirement that no node satisfies."""
         return ((LabelRequirement(self._column(_NAME, is_field=True), frozenset()),),)
 
     def _one_of(self, name: str, values: Iterable[str]) -> LabelRequirement:
@@ -134,22 +135,25 @@ class NodeLabels:
         column = self._column(name)
         return LabelRequirement(column, _known_codes(self._codes[column], values))
 
-    def _without_trivial(self, needs: Iterable[LabelRequirement]) -> tuple[LabelRequirement, ...]:
-        """Leave out what all nodes satisfy."""
-        return tuple(it for it in needs if not self._is_trivial(it))
+    def _without_trivial(
+        self, requirements: Iterable[LabelRequirement]
+    ) -> tuple[LabelRequirement, ...]:
+        """Leave out the requirements that all nodes satisfy."""
+        return tuple(it for it in requirements if not self._is_trivial(it))
 
-    def _is_trivial(self, need: LabelRequirement) -> bool:
-        """Say whether all nodes satisfy a need."""
-        if not need.codes:
-            return need.is_negated
-        return not need.is_negated and self._codes_present[need.key] <= need.codes
+    def _is_trivial(self, requirement: LabelRequirement) -> bool:
+        """Say whether all nodes satisfy a requirement."""
+        if not requirement.codes:
+            return requirement.is_negated
+        present = self._codes_present[requirement.key]
+        return not requirement.is_negated and present <= requirement.codes
 
     def _term(self, term: NodeSelectorTerm) -> tuple[LabelRequirement, ...] | None:
-        """Return what must hold; None for what cannot be meant, as a term that asks for nothing."""
-        needs = tuple(self._requirements(term))
-        if not needs or any(need is None for need in needs):
+        """Return the requirements of a term; None if it is invalid or empty: no node matches it."""
+        requirements = tuple(self._requirements(term))
+        if not requirements or any(it is None for it in requirements):
             return None
-        return self._without_trivial(need for need in needs if need is not None)
+        return self._without_trivial(it for it in requirements if it is not None)
 
     def _requirements(self, term: NodeSelectorTerm) -> Iterator[LabelRequirement | None]:
         for expression in term.match_expressions:
@@ -195,7 +199,7 @@ class NodeLabels:
 
 
 def _requirement_of_absent(expression: Requirement) -> LabelRequirement | None:
-    """Translate what is asked of a label that no node has; None for what cannot be meant."""
+    """Translate an expression on a label that no node has; None if it is invalid."""
     match expression.operator:
         case "NotIn" | "DoesNotExist":
             return _ALWAYS
@@ -207,7 +211,7 @@ def _requirement_of_absent(expression: Requirement) -> LabelRequirement | None:
 
 
 def _bound_value(expression: Requirement) -> int | None:
-    """Return the number to compare with; None for what is no number."""
+    """Return the number to compare with; None if the value is not a number."""
     if len(expression.values) != 1 or not _NUMBER.fullmatch(expression.values[0]):
         return None
     return int(expression.values[0])

@@ -30,13 +30,15 @@ __all__ = [
     "node_fault",
 ]
 
-MAX_AMOUNT: Final = 2**50  # of what a pod asks for; a node has less
-MAX_QUEUE_REQUEST: Final = 2**45  # of what a queue is charged for one pod
-UnknownResources: TypeAlias = tuple[
-    tuple[str, int], ...
-]  # what no node has, and how much of it is asked
+MAX_AMOUNT: Final = 2**50  # the most that a pod can request; a node always has less
+MAX_QUEUE_REQUEST: Final = 2**45  # the most that a queue is charged for one pod
 _FIXED_COLUMNS: Final = (CPU, MEMORY, PODS)
 _MIG: Final = re.compile(re.escape(MIG_PREFIX) + r"([1-9][0-9]?)g\.[0-9]{1,4}gb")
+_BLOCKING_EFFECTS: Final = ("NoSchedule", "NoExecute")
+_PRESSURES: Final = ("MemoryPressure", "DiskPressure", "PIDPressure")
+
+# Resources that no node has, and the requested amount of each.
+UnknownResources: TypeAlias = tuple[tuple[str, int], ...]
 
 
 class ResourceEncoder:
@@ -46,7 +48,7 @@ class ResourceEncoder:
         self.gpus: Final = frozenset(gpus)
         self.names: Final = (*_FIXED_COLUMNS, *sorted(set(names) - {*_FIXED_COLUMNS}))
         self._column_of: Final = {name: column for column, name in enumerate(self.names)}
-        self._in_thousandths: Final = frozenset({CPU, *gpus})  # those that count in thousandths
+        self._in_thousandths: Final = frozenset({CPU, *gpus})  # resources counted in thousandths
         kinds = [_queue_resource(name, gpus) for name in self.names]
         self.resource_columns: Final = ResourceColumns(
             names=self.names,
@@ -64,7 +66,7 @@ class ResourceEncoder:
         self._weights: Final[Ints] = np.maximum(weighted.sum(axis=1), 1)
 
     def request(self, amounts: ResourceAmounts) -> list[int]:
-        """Return what a pod asks for, and its place; amounts are in thousandths."""
+        """Return the request of a pod as a row, with 1 for pods; *amounts* are in thousandths."""
         row = [0] * len(self.names)
         for name, thousandths in amounts.items():
             column = self._column_of.get(name)
@@ -75,7 +77,7 @@ class ResourceEncoder:
         return row
 
     def unknown_resources(self, amounts: ResourceAmounts) -> UnknownResources:
-        """Return what a pod asks for that no node has."""
+        """Return the requested resources that no node has."""
         return tuple(
             (name, min(-(-amounts[name] // 1000), MAX_AMOUNT))
             for name in sorted(amounts)
@@ -83,7 +85,7 @@ class ResourceEncoder:
         )
 
     def capacity(self, allocatable: Mapping[str, Quantity]) -> list[int]:
-        """Return what a node has; raise `QuantityError` for what is no quantity."""
+        """Return the allocatable resources of a node as a row; raise `QuantityError`."""
         row = [0] * len(self.names)
         for name, quantity in allocatable.items():
             units = milli(quantity) if name in self._in_thousandths else whole(quantity)
@@ -93,17 +95,17 @@ class ResourceEncoder:
         return row
 
     def queue_capacity(self, capacity: Ints) -> Ints:
-        """Return what queues count of what nodes have, [node, kind]; at most `MOST` of each.
+        """Return the capacity of nodes as queues count it, [node, kind]; at most `MAX_AMOUNT`.
 
-        No resource counts for more than that by itself, whatever its weight, so that thousands of
-        them do not wrap.
+        No resource alone counts for more than that, whatever its weight, so sums over thousands
+        of nodes do not overflow.
         """
         return np.minimum(
             np.minimum(capacity, MAX_AMOUNT // self._weights) @ self._weighted, MAX_AMOUNT
         )
 
     def queue_request(self, amounts: ResourceAmounts) -> list[int]:
-        """Return what queues count of what a pod asks for, by kind; also of what no node has."""
+        """Return a request as queues count it, by kind, including resources that no node has."""
         row = [0] * len(ResourceKind)
         for name, thousandths in amounts.items():
             kind, weight = _queue_resource(name, self.gpus)
@@ -116,7 +118,7 @@ class ResourceEncoder:
 
 
 def _queue_resource(name: str, gpus: Collection[str]) -> tuple[int, int]:
-    """Return which kind a resource is to queues, and how many units of it."""
+    """Return the kind under which queues count a resource, and its weight."""
     if name == CPU:
         return ResourceKind.CPU, 1
     if name == MEMORY:
@@ -129,23 +131,19 @@ def _queue_resource(name: str, gpus: Collection[str]) -> tuple[int, int]:
     return NONE, 0
 
 
-_BLOCKING_EFFECTS: Final = ("NoSchedule", "NoExecute")
-_PRESSURES: Final = ("MemoryPressure", "DiskPressure", "PIDPressure")
-
-
 class NodeTable:
-    """The nodes that can be read, in the order of their names."""
+    """The valid nodes, in the order of their names."""
 
     def __init__(self) -> None:
         self.names: tuple[str, ...] = ()
         self.row_by_name: dict[str, int] = {}
         self.faults: NDArray[np.int8] = np.zeros(0, dtype=np.int8)
-        self.version = 0  # of their names, labels and taints
+        self.version = 0  # of the names, labels and taints
         self.nodes: list[Node] = []
         self._warnings: Final[dict[str, ObjectWarning]] = {}
         self._resources: Final[Counter[str]] = Counter()
-        self.new_row_of_old: Ints | None = None  # by the row before; at its end that of no node
-        self.changed_rows: set[int] = set()  # rows with another capacity
+        self.new_row_of_old: Ints | None = None  # [old row]; the last entry is for no node
+        self.changed_rows: set[int] = set()  # rows whose capacity has changed
         self.has_faults_changed = False
 
     def __len__(self) -> int:
@@ -153,21 +151,21 @@ class NodeTable:
 
     @property
     def warnings(self) -> list[ObjectWarning]:
-        """Return the nodes that were left out."""
+        """Return the nodes that are ignored because they are invalid."""
         return [self._warnings[name] for name in sorted(self._warnings)]
 
     @property
     def resources(self) -> frozenset[str]:
-        """Return the names of all that nodes have."""
+        """Return the names of all resources that nodes have."""
         return frozenset(self._resources)
 
     def read(self, changes: Mapping[str, Node | None]) -> None:
-        """Take nodes as they are now."""
+        """Apply changed nodes; None is a node that was deleted."""
         self.new_row_of_old, self.changed_rows, self.has_faults_changed = None, set(), False
         added: dict[str, Node] = {}
         removed: set[str] = set()
         for name, one in changes.items():
-            node = self._readable(name, one)
+            node = self._valid_node(name, one)
             row = self.row_by_name.get(name)
             if node is None:
                 removed.update(() if row is None else (name,))
@@ -183,18 +181,18 @@ class NodeTable:
         return self.row_by_name.get(name, NONE)
 
     def is_ready(self, row: int) -> bool:
-        """Say whether a node is there and answers, whether or not it takes pods."""
+        """Say whether a node exists and is Ready, even if it takes no pods."""
         return row != NONE and _conditions(self.nodes[row]).get("Ready", "True") == "True"
 
-    def allocatable(self, columns: ResourceEncoder, rows: Sequence[int]) -> Ints:
-        """Return what some nodes have, [node, resource]."""
-        found = [columns.capacity(self.nodes[row].status.allocatable) for row in rows]
-        return np.array(found, dtype=np.int64).reshape(len(found), len(columns.names))
+    def allocatable(self, encoder: ResourceEncoder, rows: Sequence[int]) -> Ints:
+        """Return the allocatable resources of some nodes, [node, resource]."""
+        capacities = [encoder.capacity(self.nodes[row].status.allocatable) for row in rows]
+        return np.array(capacities, dtype=np.int64).reshape(len(rows), len(encoder.names))
 
-    def _readable(self, name: str, node: Node | None) -> Node | None:
-        """Return a node that can be read; note of another what is wrong with it."""
+    def _valid_node(self, name: str, node: Node | None) -> Node | None:
+        """Return the node if it is valid, else None with a warning."""
         self._warnings.pop(name, None)
-        fault = None if node is None else _unreadable(node)
+        fault = None if node is None else _allocatable_fault(node)
         if fault is not None:
             self._warnings[name] = ObjectWarning(Key("", name), f"node {name}: {fault}")
             return None
@@ -214,7 +212,7 @@ class NodeTable:
             self.changed_rows.add(row)
 
     def _renumber(self, added: Mapping[str, Node], removed: set[str]) -> None:
-        """Give all nodes rows in the order of their names."""
+        """Assign new rows to all nodes, in the order of their names."""
         for node in added.values():
             self._count(node, 1)
         for name in removed:
@@ -237,7 +235,7 @@ class NodeTable:
 
 
 class Taints:
-    """The taints that keep pods out; that a node is cordoned is said once, as its fault."""
+    """The taints that keep pods out; the taint of a cordoned node is left out: see its fault."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._known: Final = sorted(
@@ -250,7 +248,7 @@ class Taints:
         )
 
     def tolerated(self, tolerations: Iterable[Toleration]) -> frozenset[int]:
-        """Return the taints that a pod puts up with."""
+        """Return the columns of the taints that a pod tolerates."""
         tolerations = tuple(tolerations)
         return frozenset(
             column
@@ -268,12 +266,12 @@ class Taints:
 
 
 def _placement_facts(node: Node) -> tuple[object, ...]:
-    """Return what pods choose nodes by."""
+    """Return the properties by which pods select nodes."""
     return node.metadata.name, node.metadata.labels, tuple(_blocking_taints(node))
 
 
 def node_fault(node: Node) -> NodeFault:
-    """Say why a node takes no pods; a condition that is unknown is as good as bad."""
+    """Say why a node takes no pods; an unknown condition counts as a bad one."""
     if node.spec.unschedulable:
         return NodeFault.CORDONED
     conditions = _conditions(node)
@@ -290,7 +288,7 @@ def _conditions(node: Node) -> dict[str, str]:
     return {condition.type: condition.status for condition in node.status.conditions}
 
 
-def _unreadable(node: Node) -> str | None:
+def _allocatable_fault(node: Node) -> str | None:
     for name, quantity in sorted(node.status.allocatable.items()):
         try:
             milli(quantity)

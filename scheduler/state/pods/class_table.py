@@ -24,20 +24,18 @@ __all__ = ["NO_CLASS", "PodClassTable", "grown"]
 
 N = TypeVar("N", bound=np.generic)
 
-NO_CLASS: Final = 0  # the kin of who is not there
-
+NO_CLASS: Final = 0  # the class of a free row of the pod table
 _INITIAL_ROWS: Final = 64  # rows of an empty table
 
 
 class PodClassTable:
-    """By number; arrays are [kin]."""
+    """Pod classes by number; arrays are [class]."""
 
     def __init__(self, options: StateOptions) -> None:
         self._scheduler_name: Final = options.scheduler_name
         self._gpus: Final = options.gpu_resources
-        self.indexed_namespaces: frozenset[str] = (
-            frozenset()
-        )  # where pods of one Job are told apart
+        # Namespaces where pods of one Job are of different classes, by their completion index.
+        self.indexed_namespaces: frozenset[str] = frozenset()
         self.rows: Final[list[PodClass | None]] = [None]
         self.next_serial = 0
         self._free: Final[list[int]] = []
@@ -45,38 +43,26 @@ class PodClassTable:
         self._shared_specs: Final[dict[bytes, SharedSpec]] = {}
         self._by_identity: Final[dict[tuple[int | str, ...], PodClass]] = {}
         self._specs_by_identity: Final[dict[tuple[int, ...] | int, SharedSpec]] = {}
-        self._index_selecting: Final[dict[str, int]] = {}  # kin that ask for the index of others
-        self.namespaces: Final[dict[str, int]] = {}  # how many kin are in each
-        self.is_ours: Bools = np.zeros(_INITIAL_ROWS, dtype=np.bool_)
-        self.is_standalone: Bools = np.zeros(_INITIAL_ROWS, dtype=np.bool_)
-        self.is_misplaced: Bools = np.zeros(
-            _INITIAL_ROWS, dtype=np.bool_
-        )  # without a place in its group
-        self.is_foreign: Bools = np.zeros(_INITIAL_ROWS, dtype=np.bool_)
-        self.has_pod_terms: Bools = np.zeros(_INITIAL_ROWS, dtype=np.bool_)  # of other pods
-        self.exceeds_pod_bound: Bools = np.zeros(
-            _INITIAL_ROWS, dtype=np.bool_
-        )  # says more than is looked at
-        self.exceeds_namespace_bound: Bools = np.zeros(
-            _INITIAL_ROWS, dtype=np.bool_
-        )  # its namespace says too much
-        self.has_ports: Bools = np.zeros(_INITIAL_ROWS, dtype=np.bool_)
-        self.has_volumes: Bools = np.zeros(_INITIAL_ROWS, dtype=np.bool_)
-        self.shares_gpu: Bools = np.zeros(_INITIAL_ROWS, dtype=np.bool_)  # devices
-        self.is_gpu_reservation: Bools = np.zeros(
-            _INITIAL_ROWS, dtype=np.bool_
-        )  # devices, for pods that share them
-        self.is_expected: Bools = np.zeros(_INITIAL_ROWS, dtype=np.bool_)
-        self.record_number: Ints = np.full(
-            _INITIAL_ROWS, NONE, dtype=np.int64
-        )  # where they have a place
-        self.is_counted: Bools = np.zeros(_INITIAL_ROWS, dtype=np.bool_)  # into it
-        self.queue_row: Ints = np.full(_INITIAL_ROWS, NONE, dtype=np.int64)
-        self.is_non_preemptible: Bools = np.zeros(_INITIAL_ROWS, dtype=np.bool_)  # for its queue
-        self.is_requested: Bools = np.zeros(
-            _INITIAL_ROWS, dtype=np.bool_
-        )  # who waits counts for its queue
-        self.serial: Ints = np.full(_INITIAL_ROWS, NONE, dtype=np.int64)
+        self._index_selecting: Final[dict[str, int]] = {}  # classes that select others by index
+        self.namespaces: Final[dict[str, int]] = {}  # how many classes each has
+        self.is_ours = _flags()
+        self.is_standalone = _flags()  # names no PodGroup
+        self.is_misplaced = _flags()  # its PodGroup has no PodSet for it
+        self.is_foreign = _flags()
+        self.has_pod_terms = _flags()  # affinity terms and spread constraints
+        self.exceeds_pod_bound = _flags()  # its spec has more terms than are evaluated
+        self.exceeds_namespace_bound = _flags()  # its namespace has more than are evaluated
+        self.has_ports = _flags()
+        self.has_volumes = _flags()
+        self.shares_gpu = _flags()
+        self.is_gpu_reservation = _flags()
+        self.is_expected = _flags()
+        self.record_number = _numbers()  # of the PodGroupRecord that it belongs to
+        self.is_counted = _flags()  # its PodGroupRecord counts its pods
+        self.queue_row = _numbers()
+        self.is_non_preemptible = _flags()  # for its queue
+        self.is_requested = _flags()  # pending pods count as requested of its queue
+        self.serial = _numbers()
 
     def __getitem__(self, number: int) -> PodClass:
         pod_class = self.rows[number]
@@ -84,23 +70,23 @@ class PodClassTable:
         return pod_class
 
     def is_known(self, number: int) -> bool:
-        """Say whether somebody has a number."""
-        return self.rows[number] is not None if number < len(self.rows) else False
+        """Say whether a class has this number."""
+        return number < len(self.rows) and self.rows[number] is not None
 
     def numbers(self, serials: Iterable[int]) -> list[int]:
-        """Return the numbers of kin."""
+        """Return the numbers of the classes with these serials."""
         wanted = np.isin(self.serial[: len(self.rows)], list(serials))
         return [number for number in np.flatnonzero(wanted).tolist() if self.is_known(number)]
 
     @property
     def index_selecting_namespaces(self) -> frozenset[str]:
-        """Return the namespaces in which pods have to be told apart by their index."""
+        """Return the namespaces in which a pod selects others by their completion index."""
         return frozenset(self._index_selecting)
 
     def class_of(self, key: Key, pod: Pod) -> PodClass:
-        """Return the kin of a pod; identities hold until they are forgotten."""
+        """Return the class of a pod; identities are used until they are forgotten."""
         meta, spec = pod.metadata, pod.spec
-        if spec.node_name:  # then no two pods have the same
+        if spec.node_name:  # then no two pods share a spec object
             shared_spec = self._shared_spec_of(spec)
         else:
             known = self._specs_by_identity.get(id(spec))
@@ -127,51 +113,46 @@ class PodClassTable:
         return pod_class
 
     def forget_identities(self) -> None:
-        """Forget what only holds as long as the objects last."""
+        """Forget the identities of objects, which another object may get later."""
         self._by_identity.clear()
         self._specs_by_identity.clear()
 
     def expect(self, key: Key, pod: Pod, metadata: PodMetadata) -> PodClass:
-        """Return kin of which there may be no pods yet; they stay until they are let go."""
+        """Return a class that may have no pods yet; it is kept until `stop_expecting`."""
         pod_class = self._get_or_add(key, pod, metadata, self._shared_spec(pod.spec))
         pod_class.expected_by += 1
         self.is_expected[pod_class.number] = True
         return pod_class
 
     def stop_expecting(self, pod_class: PodClass) -> None:
-        """Await pods no longer."""
+        """Stop expecting pods of a class."""
         pod_class.expected_by -= 1
         self.is_expected[pod_class.number] = pod_class.expected_by > 0
         self.remove_if_empty(pod_class)
 
     def remove_if_empty(self, pod_class: PodClass) -> bool:
-        """Give kin up if there are no pods of it, and say whether it was."""
-        if (
-            pod_class.pod_rows
-            or pod_class.expected_by
-            or self.rows[pod_class.number] is not pod_class
-        ):
+        """Remove a class that has no pods and expects none; say whether it was removed."""
+        number, shared_spec = pod_class.number, pod_class.shared_spec
+        if pod_class.pod_rows or pod_class.expected_by or self.rows[number] is not pod_class:
             return False
         del self._by_content[_content(pod_class)]
-        pod_class.shared_spec.class_count -= 1
-        if not pod_class.shared_spec.class_count:
-            del self._shared_specs[pod_class.shared_spec.encoded]
-        if pod_class.shared_spec.selects_by_index:
+        shared_spec.class_count -= 1
+        if not shared_spec.class_count:
+            del self._shared_specs[shared_spec.encoded]
+        if shared_spec.selects_by_index:
             _add_count(self._index_selecting, pod_class.namespace, -1)
         _add_count(self.namespaces, pod_class.namespace, -1)
-        self.rows[pod_class.number] = None
-        self.has_pod_terms[pod_class.number] = self.has_ports[pod_class.number] = self.has_volumes[
-            pod_class.number
-        ] = False
-        self._free.append(pod_class.number)
+        self.rows[number] = None
+        self.has_pod_terms[number] = self.has_ports[number] = self.has_volumes[number] = False
+        self._free.append(number)
         return True
 
     def _get_or_add(
         self, key: Key, pod: Pod, metadata: PodMetadata, shared_spec: SharedSpec
     ) -> PodClass:
-        made = PodClass(key, pod, metadata, shared_spec)
-        pod_class = self._by_content.setdefault(_content(made), made)
-        if pod_class is made:
+        candidate = PodClass(key, pod, metadata, shared_spec)
+        pod_class = self._by_content.setdefault(_content(candidate), candidate)
+        if pod_class is candidate:
             self._add(pod_class)
         return pod_class
 
@@ -193,25 +174,22 @@ class PodClassTable:
         self._write_columns(pod_class)
 
     def _write_columns(self, pod_class: PodClass) -> None:
-        """Write the columns of a kin that is new, whatever they said of who had its number."""
+        """Write all columns of a new class: another class may have had its number."""
         number, spec = pod_class.number, pod_class.spec
         is_ours = spec.scheduler_name == self._scheduler_name
         self.is_ours[number] = is_ours
         self.is_standalone[number] = is_ours and not pod_class.podgroup_name
         self.is_foreign[number] = not is_ours and not pod_class.is_scheduler_helper
         self.has_pod_terms[number] = pod_class.shared_spec.term_count > 0
-        self.exceeds_pod_bound[number] = pod_class.shared_spec.excess is not None
+        self.exceeds_pod_bound[number] = pod_class.shared_spec.limit_fault is not None
         self.has_ports[number] = bool(pod_class.shared_spec.ports)
         self.has_volumes[number] = bool(spec.volumes)
         self.shares_gpu[number] = read_gpu_sharing(pod_class, self._gpus) is not None
         self.is_gpu_reservation[number] = pod_class.is_gpu_reservation
-        self.is_expected[number] = self.is_misplaced[number] = self.exceeds_namespace_bound[
-            number
-        ] = False
+        self.is_expected[number] = self.is_misplaced[number] = False
+        self.exceeds_namespace_bound[number] = self.is_counted[number] = False
+        self.is_non_preemptible[number] = self.is_requested[number] = False
         self.record_number[number] = self.queue_row[number] = NONE
-        self.is_counted[number] = self.is_non_preemptible[number] = self.is_requested[number] = (
-            False
-        )
         self.serial[number] = pod_class.serial
 
     def _grow(self, size: int) -> None:
@@ -220,7 +198,7 @@ class PodClassTable:
                 setattr(self, name, grown(column, size))
 
     def _shared_spec_of(self, spec: PodSpec) -> SharedSpec:
-        """Return one recipe for all specs that are equal but for their node."""
+        """Return the one `SharedSpec` of all specs that are equal but for their node."""
         parts = _spec_identity(spec)
         shared_spec = self._specs_by_identity.get(parts)
         if shared_spec is None:
@@ -237,20 +215,28 @@ class PodClassTable:
 
 
 def grown(column: NDArray[N], size: int) -> NDArray[N]:
-    """Return a longer column that begins with the same."""
+    """Return a longer column that begins with this one and ends with zeros."""
     longer: NDArray[N] = np.zeros(size, dtype=column.dtype)
     longer[: len(column)] = column
     return longer
 
 
-def _add_count(numbers: dict[str, int], name: str, delta: int) -> None:
-    numbers[name] = numbers.get(name, 0) + delta
-    if not numbers[name]:
-        del numbers[name]
+def _flags() -> Bools:
+    return np.zeros(_INITIAL_ROWS, dtype=np.bool_)
+
+
+def _numbers() -> Ints:
+    return np.full(_INITIAL_ROWS, NONE, dtype=np.int64)
+
+
+def _add_count(counts: dict[str, int], name: str, delta: int) -> None:
+    counts[name] = counts.get(name, 0) + delta
+    if not counts[name]:
+        del counts[name]
 
 
 def _content(pod_class: PodClass) -> tuple[object, ...]:
-    """Return all that makes kin differ from others."""
+    """Return everything in which classes can differ."""
     return (
         pod_class.shared_spec,
         pod_class.namespace,
@@ -262,7 +248,7 @@ def _content(pod_class: PodClass) -> tuple[object, ...]:
 
 
 def _spec_identity(spec: PodSpec) -> tuple[int, ...]:
-    """Return what is the same in copies of a spec that lie on different nodes."""
+    """Return the identities that copies of a spec on different nodes have in common."""
     return (
         id(spec.volumes),
         id(spec.init_containers),

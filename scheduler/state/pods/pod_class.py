@@ -1,4 +1,4 @@
-"""Classes of pods that are equal but for name and node, and which part of a GPU a class shares."""
+"""Classes of pods that are equal but for name and node, and the GPU share that a class requests."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -57,102 +57,105 @@ __all__ = [
 PodMetadata: TypeAlias = tuple[Mapping[str, str], Mapping[str, str]]  # labels, annotations
 _SCHEDULING_ANNOTATIONS: Final = (POD_GROUP, GPU_FRACTION, GPU_MEMORY, GPU_FRACTION_DEVICES)
 _LEADERS: Final = ((KUBEFLOW_JOB_ROLE, ("master", "launcher")), (RAY_NODE_TYPE, ("head",)))
-
-
-# Any user may write the label; in these namespaces it is the scheduler that makes pods.
+# Any user may write the label; in these namespaces only the scheduler creates pods.
 _HELPER_NAMESPACES: Final = {RESERVATION_APP: RESERVATION_APP, SCALING_APP: SCALING_NAMESPACE}
 _NUMBER: Final = re.compile("[+-]?[0-9]{1,9}")
-_UNRANKED: Final = 10**9  # behind all that have a number
+_UNRANKED: Final = 10**9  # after all pods that have a task priority
+UNKNOWN_MEMORY_MIB: Final = 100  # of a GPU whose memory no label states
+_MAX_GPUS: Final = 64
+_MAX_MIB: Final = 2**31
+_MIN_BYTES: Final = 2**20  # no GPU has so many MiB: a number of this size is bytes
 
 
 class NodeRequirements(NamedTuple):
-    """What a spec says of nodes, in codes."""
+    """The taints that a spec tolerates and its node affinity, as codes."""
 
     tolerated_taints: frozenset[int]
     node_affinity: tuple[tuple[tuple[LabelRequirement, ...], ...], ...]
 
 
 class SharedSpec:
-    """What the pods of one spec, whatever their node, have in common: worked out once."""
+    """A spec without its node, and what is computed from it once for all pods that have it."""
 
     __slots__ = (
-        "_demand",
         "_fault",
         "_node_requirements",
         "_ports",
+        "_requests",
         "class_count",
         "encoded",
-        "excess",
         "has_label_keys",
+        "limit_fault",
         "selects_by_index",
         "spec",
         "term_count",
     )
 
-    def __init__(self, spec: PodSpec, text: bytes) -> None:
+    def __init__(self, spec: PodSpec, encoded: bytes) -> None:
         self.spec: Final = spec
-        self.encoded: Final = text
-        self.class_count = 0  # how many have it
-        self.excess: Final = spec_limit_fault(spec)  # what it says more of than is looked at
-        self.term_count: Final = 0 if self.excess else term_count(spec)
+        self.encoded: Final = encoded
+        self.class_count = 0  # pod classes that have this spec
+        self.limit_fault: Final = spec_limit_fault(spec)  # it has more terms than are evaluated
+        self.term_count: Final = 0 if self.limit_fault else term_count(spec)
         self.has_label_keys: Final = self.term_count > 0 and has_match_label_keys(spec)
-        # Whether their neighbours, in their own namespace, are chosen by the index of pods.
+        # Whether a term selects pods of its own namespace by their completion index.
         self.selects_by_index: Final = self.term_count > 0 and any(
             COMPLETION_INDEX in keys or _selects_by_index(selector)
             for selector, keys in _pod_selections(spec)
         )
-        self._demand: ResourceAmounts | str | None = None
-        self._fault: str | None = None  # nothing where there is none
+        self._requests: ResourceAmounts | str | None = None
+        self._fault: str | None = None  # empty if there is none
         self._ports: tuple[PodHostPort, ...] | None = None
         self._node_requirements: tuple[object, NodeRequirements] | None = None
 
     @property
     def ports(self) -> tuple[PodHostPort, ...]:
-        """Return the ports of nodes that they take."""
+        """Return the host ports."""
         if self._ports is None:
             self._ports = tuple(dict.fromkeys(pod_host_ports(self.spec)))
         return self._ports
 
-    def demand(self) -> ResourceAmounts:
-        """Return what one of them asks for, in thousandths; nothing for what cannot be read."""
-        found = self._read_demand()
-        return {} if isinstance(found, str) else found
+    def requests(self) -> ResourceAmounts:
+        """Return the requests of one pod, in thousandths; nothing if a quantity is invalid."""
+        requests = self._read_requests()
+        return {} if isinstance(requests, str) else requests
 
-    def demand_fault(self) -> str | None:
-        """Say what is wrong with what they ask for."""
+    def requests_fault(self) -> str | None:
+        """Say what is wrong with the requests and limits."""
         if self._fault is None:
             self._fault = self._read_fault() or ""
         return self._fault or None
 
     def _read_fault(self) -> str | None:
-        found = self._read_demand()
-        if isinstance(found, str):
-            return found
+        requests = self._read_requests()
+        if isinstance(requests, str):
+            return requests
+        quantities = _quantities(self.spec)
         try:
-            below = sorted(name for name, quantity in _quantities(self.spec) if milli(quantity) < 0)
-        except QuantityError as error:  # in a limit that a request outranks
+            negative = sorted(name for name, quantity in quantities if milli(quantity) < 0)
+        except QuantityError as error:  # in a limit in whose place a request counts
             return str(error)
-        return f"it asks for less than nothing of {below[0]}" if below else None
+        return f"it asks for less than nothing of {negative[0]}" if negative else None
 
     def node_requirements(
-        self, encoding: object, work_out: Callable[[PodSpec], NodeRequirements]
+        self, encoding: object, encode: Callable[[PodSpec], NodeRequirements]
     ) -> NodeRequirements:
-        """Return what is worked out for codes, and remembered as long as these are meant."""
+        """Return the requirements in the codes of an encoding, computed once for each encoding."""
         if self._node_requirements is None or self._node_requirements[0] is not encoding:
-            self._node_requirements = encoding, work_out(self.spec)
+            self._node_requirements = encoding, encode(self.spec)
         return self._node_requirements[1]
 
-    def _read_demand(self) -> ResourceAmounts | str:
-        if self._demand is None:
+    def _read_requests(self) -> ResourceAmounts | str:
+        if self._requests is None:
             try:
-                self._demand = pod_requests(self.spec)
+                self._requests = pod_requests(self.spec)
             except QuantityError as error:
-                self._demand = str(error)
-        return self._demand
+                self._requests = str(error)
+        return self._requests
 
 
 class PodClass:
-    """Pods that are alike."""
+    """Pods that are equal but for name, node and state."""
 
     __slots__ = (
         "_owner",
@@ -174,63 +177,63 @@ class PodClass:
         self.shared_spec: Final = shared_spec
         owner = pod.metadata.controller if pod.metadata.owner_references else None
         self._owner: Final = owner
-        # A claim that is made for a pod is called after it, so that such a pod has no kin.
+        # An ephemeral claim is named for its pod, so such a pod is a class of its own.
         has_own = any(volume.ephemeral for volume in pod.spec.volumes)
         self.ephemeral_pod_name: Final = key.name if has_own else ""
-        self.number = NONE  # another may have it afterwards
-        self.serial = NONE  # nobody else ever has it
-        self.pod_rows: Final[dict[int, None]] = {}  # of its pods
-        self.expected_by = 0  # gangs that await such pods
-        self.podgroup_key: Key | None = None  # that they name
+        self.number = NONE  # later another class may get it
+        self.serial = NONE  # no other class ever gets it
+        self.pod_rows: Final[dict[int, None]] = {}  # of its pods in the pod table
+        self.expected_by = 0  # PodGroupRecords that expect such pods
+        self.podgroup_key: Key | None = None  # the PodGroup that the pods name
 
     @property
     def controller(self) -> tuple[str, str]:
-        """Return of which kind the object is that made them."""
+        """Return the API version and kind of the object that created the pods."""
         owner = self._owner
         return (owner.api_version, owner.kind) if owner else ("", "")
 
     @property
     def attempt(self) -> tuple[str, tuple[int, int]]:
-        """Return the Job, as a leaf, and which attempt they are of."""
+        """Return the Job of the pods, as a PodSet, and their attempt."""
         return podset_and_attempt(self.labels)
 
     @property
     def spec(self) -> PodSpec:
-        """Return what they are to run, without a node."""
+        """Return the spec of the pods, without a node."""
         return self.shared_spec.spec
 
     @property
     def scheduling_annotations(self) -> tuple[str | None, ...]:
-        """Return the annotations that we read."""
+        """Return the annotations that the scheduler reads."""
         return tuple(map(self.annotations.get, _SCHEDULING_ANNOTATIONS))
 
     @property
     def podgroup_name(self) -> str:
-        """Return the group that they name, or nothing."""
+        """Return the PodGroup that the pods name, or nothing."""
         return self.annotations.get(POD_GROUP, "")
 
     @property
     def is_from_job(self) -> bool:
-        """Say whether a Job made them."""
+        """Say whether a Job created the pods."""
         return self.controller == (JOBS.api_version, JOBS.kind)
 
     @property
     def is_gpu_reservation(self) -> bool:
-        """Say whether they only hold the devices that others share."""
+        """Say whether the pods only reserve GPUs that other pods share."""
         return self.is_scheduler_helper and self.labels[APP] == RESERVATION_APP
 
     @property
     def is_scheduler_helper(self) -> bool:
-        """Say whether they do something for the scheduler, and are no work."""
+        """Say whether the pods are helpers of the scheduler, not a workload."""
         return self.namespace == _HELPER_NAMESPACES.get(self.labels.get(APP, ""))
 
     @property
     def rank(self) -> int:
-        """Return their place among the pods of a leaf; smaller comes first."""
+        """Return the order of the pods in their PodSet; smaller comes first."""
         text = self.labels.get(TASK_PRIORITY, "")
         rank = -int(text) if _NUMBER.fullmatch(text) else _UNRANKED
         leads = any(self.labels.get(name) in values for name, values in _LEADERS)
-        return rank - 3 * _UNRANKED if leads else rank  # before all others
+        return rank - 3 * _UNRANKED if leads else rank  # leaders come before all others
 
 
 def _quantities(spec: PodSpec) -> Iterator[tuple[str, Quantity]]:
@@ -253,18 +256,12 @@ def _selects_by_index(selector: LabelSelector | None) -> bool:
     if selector is None:
         return False
     return COMPLETION_INDEX in selector.match_labels or any(
-        need.key == COMPLETION_INDEX for need in selector.match_expressions
+        expression.key == COMPLETION_INDEX for expression in selector.match_expressions
     )
 
 
-UNKNOWN_MEMORY_MIB: Final = 100  # of a device of which nobody says it
-_MOST_DEVICES: Final = 64
-_MOST_MIB: Final = 2**31
-_MIN_BYTES: Final = 2**20  # so many MiB no device has: these are bytes
-
-
 class GpuSharing(NamedTuple):
-    """How many devices, and of each either thousandths or MiB."""
+    """The shared GPUs that a pod requests: how many, and of each either thousandths or MiB."""
 
     annotation: str
     devices: int
@@ -272,56 +269,56 @@ class GpuSharing(NamedTuple):
     mib: int
 
     def thousandths_of_device(self, memory_mib: int) -> int:
-        """Return the thousandths of a device that has so much memory; whole hundredths, as KAI."""
+        """Return the thousandths of a GPU with so much memory; whole hundredths, as in KAI."""
         if not self.mib:
             return self.thousandths
         return -(-100 * self.mib // memory_mib) * 10
 
     def queue_request(self, memory_mib: int) -> int:
-        """Return what a queue counts."""
+        """Return the thousandths of GPUs that are charged to the queue."""
         return (self.thousandths_of_device(memory_mib) + 5) // 10 * 10 * self.devices
 
 
 def read_gpu_sharing(pod_class: PodClass, gpus: Iterable[str]) -> GpuSharing | None:
-    """Read the annotations; None for whole devices, or for what cannot be meant.
+    """Read the GPU sharing annotations; None for pods that share no GPU.
 
-    Pods that ask for whole devices have them, whatever an annotation says that any user may add
-    while they run.
+    The annotations of pods that request whole GPUs do not count: any user may add them while the
+    pods run.
     """
     annotations = pod_class.annotations
-    if any(pod_class.shared_spec.demand().get(name) for name in gpus):
+    if any(pod_class.shared_spec.requests().get(name) for name in gpus):
         return None
     if GPU_FRACTION in annotations:
         name, thousandths, mib = GPU_FRACTION, _fraction(annotations[GPU_FRACTION]), 0
     elif GPU_MEMORY in annotations:
-        name, thousandths, mib = GPU_MEMORY, 0, _count(annotations[GPU_MEMORY], _MOST_MIB)
+        name, thousandths, mib = GPU_MEMORY, 0, _count(annotations[GPU_MEMORY], _MAX_MIB)
     else:
         return None
-    devices = _count(annotations.get(GPU_FRACTION_DEVICES, "1"), _MOST_DEVICES)
+    devices = _count(annotations.get(GPU_FRACTION_DEVICES, "1"), _MAX_GPUS)
     return GpuSharing(name, devices, thousandths, mib)
 
 
 def device_memory_mib(node: Node) -> int:
-    """Return what the label of a node says of its devices."""
+    """Return the memory of one GPU of a node, from its label."""
     number = _count(node.metadata.labels.get(GPU_MEMORY_MIB, ""), 2**53)
     number = number // 2**20 if number >= _MIN_BYTES else number
     return max(number // 100 * 100, UNKNOWN_MEMORY_MIB)
 
 
 def least_memory_mib(nodes: Iterable[Node]) -> int:
-    """Return what the smallest device has of those of which it is known."""
+    """Return the memory of the smallest GPU whose memory is known."""
     known = (device_memory_mib(node) for node in nodes)
     return min((mib for mib in known if mib > UNKNOWN_MEMORY_MIB), default=UNKNOWN_MEMORY_MIB)
 
 
 def _fraction(text: str) -> int:
-    """Return thousandths; what is no part of a device is none of it."""
+    """Return a fraction in thousandths, 0 to 1000; 0 if it is invalid."""
     try:
         return min(max(milli(text), 0), 1000)
     except QuantityError:
         return 0
 
 
-def _count(text: str, most: int) -> int:
+def _count(text: str, maximum: int) -> int:
     is_number = text.isascii() and text.isdecimal() and len(text) < 20
-    return min(int(text), most) if is_number else 0
+    return min(int(text), maximum) if is_number else 0

@@ -1,6 +1,7 @@
 """All pods as rows: the class, state and node of each, and how many pods are on each node.
 
-A pod keeps its row as long as it exists. What is to know of a pod is computed once for its class.
+A pod keeps its row as long as it exists. What does not depend on the pod is computed once for its
+class.
 """
 
 from collections.abc import Mapping
@@ -33,14 +34,14 @@ __all__ = [
 ]
 
 PENDING, GATED, RUNNING, RELEASING, STUCK_RELEASING, DONE, SUCCEEDED = range(7)
-STATES: Final = 7
-_INITIAL_ROWS: Final = 64  # slots of an empty roll
+STATES: Final = 7  # DONE: it failed or is gone, and needs nothing any more
+_INITIAL_ROWS: Final = 64  # rows of an empty table
 _NEVER: Final = 2**62
 _NO_POD: Final = Key("", "")
 
 
 class PodTable:
-    """Pods by slot; arrays are [slot]. A free slot is of nobody's kin, and done."""
+    """Pods by row; arrays are [pod row]. A free row is of `NO_CLASS`, and `DONE`."""
 
     def __init__(self, classes: PodClassTable, nodes: NodeTable, options: StateOptions) -> None:
         self.class_table: Final = classes
@@ -49,67 +50,62 @@ class PodTable:
         self.keys: Final[list[Key]] = []
         self.pods: Final[list[Pod | None]] = []
         self.row_by_key: Final[dict[Key, int]] = {}
-        self.nominated: Final[dict[int, str]] = {}  # who waits for which node
+        self.nominated: Final[dict[int, str]] = {}  # by pod row: the nominated node
         self._class_of: Final[list[PodClass | None]] = []
         self._free: Final[list[int]] = []
         self._class_number: Ints = np.full(_INITIAL_ROWS, NO_CLASS, dtype=np.int64)
         self._state: Ints = np.full(_INITIAL_ROWS, DONE, dtype=np.int64)
         self._node: Ints = np.full(_INITIAL_ROWS, NONE, dtype=np.int64)
-        self._until: Ints = np.zeros(_INITIAL_ROWS, dtype=np.int64)  # it is expected to go so long
-        self.changed_classes: dict[PodClass, None] = {}  # kin with pods that have changed
+        self._until: Ints = np.zeros(_INITIAL_ROWS, dtype=np.int64)  # the termination deadline
+        self.changed_classes: dict[PodClass, None] = {}  # classes with pods that have changed
         self.changed_rows: list[int] = []
         self.changed_nodes: set[int] = set()
 
     @property
     def class_number(self) -> Ints:
-        """Return the number of the kin of each."""
+        """Return the number of the class of each pod."""
         return self._class_number[: len(self.keys)]
 
     @property
     def state(self) -> Ints:
-        """Return how far each is."""
+        """Return the state of each pod."""
         return self._state[: len(self.keys)]
 
     @property
     def node(self) -> Ints:
-        """Return the node that each has something of, or NONE."""
+        """Return the node on which each pod uses resources, or NONE."""
         return self._node[: len(self.keys)]
 
     @property
     def terminating_pods(self) -> list[Pod]:
-        """Return the pods of our scheduler that are going, also those that should be gone."""
-        is_ending = self.class_table.is_ours[self.class_number] & np.isin(
-            self.state, (RELEASING, STUCK_RELEASING)
-        )
-        pods = (self.pods[pod_row] for pod_row in np.flatnonzero(is_ending).tolist())
+        """Return the terminating pods of this scheduler, also those whose deadline has passed."""
+        is_terminating = np.isin(self.state, (RELEASING, STUCK_RELEASING))
+        is_ours = self.class_table.is_ours[self.class_number]
+        pods = (self.pods[pod_row] for pod_row in np.flatnonzero(is_ours & is_terminating).tolist())
         return [pod for pod in pods if pod is not None]
 
     @property
     def pod_counts(self) -> Ints:
-        """Count the pods of each kin, [kin, state]."""
+        """Count the pods of each class, [class, state]."""
         size = len(self.class_table.rows)
         codes = self.class_number * STATES + self.state
         return np.bincount(codes, minlength=size * STATES).reshape(size, STATES)
 
     @property
     def is_sparse(self) -> bool:
-        """Say whether most slots are free, and there are many."""
+        """Say whether most of many rows are free."""
         return len(self._free) > max(len(self.keys) // 2, _INITIAL_ROWS)
 
     def reset_changes(self) -> None:
-        """Forget who was touched."""
+        """Forget the changes."""
         self.changed_classes, self.changed_rows, self.changed_nodes = {}, [], set()
 
     def read(self, changes: Mapping[Key, Pod | None]) -> None:
-        """Take pods as they are now."""
-        found: list[int] = []  # of each its slot, kin, state, node, and until when it goes
-        row_of, class_of, row_by_key = (
-            self.nodes.row_of,
-            self.class_table.class_of,
-            self.row_by_key.get,
-        )
+        """Apply changed pods; None is a pod that was deleted."""
+        new_rows: list[int] = []  # five columns: row, class, state, node, termination deadline
+        node_row, class_of = self.nodes.row_of, self.class_table.class_of
         for key, pod in changes.items():
-            pod_row = row_by_key(key)
+            pod_row = self.row_by_key.get(key)
             if pod is not None:
                 pod_row = self._add(key) if pod_row is None else pod_row
                 pod_class = class_of(key, pod)
@@ -117,22 +113,22 @@ class PodTable:
                 self.pods[pod_row] = pod
                 state, until = _pod_state(pod, self._options)
                 name = pod.spec.node_name
-                node = row_of(name) if name and state < DONE else NONE
-                found += (pod_row, pod_class.number, state, node, until)
+                node = node_row(name) if name and state < DONE else NONE
+                new_rows += (pod_row, pod_class.number, state, node, until)
                 if state == PENDING and pod.status.nominated_node_name:
                     self.nominated[pod_row] = pod.status.nominated_node_name
                 elif self.nominated:
                     self.nominated.pop(pod_row, None)
             elif pod_row is not None:
                 self._remove(key, pod_row)
-                found += (pod_row, NO_CLASS, DONE, NONE, 0)
-        self._write(np.array(found, dtype=np.int64).reshape(-1, 5))
+                new_rows += (pod_row, NO_CLASS, DONE, NONE, 0)
+        self._write(np.array(new_rows, dtype=np.int64).reshape(-1, 5))
         for pod_class in self.changed_classes:
             self.class_table.remove_if_empty(pod_class)
         self.class_table.forget_identities()
 
     def update_stuck(self, now: int) -> None:
-        """Find those that have been going for too long, and those that have not."""
+        """Find the terminating pods whose deadline has passed, and those whose has not."""
         terminating = np.flatnonzero((self.state == RELEASING) | (self.state == STUCK_RELEASING))
         is_stuck = self._until[terminating] < now
         state = np.where(is_stuck, STUCK_RELEASING, RELEASING)
@@ -144,7 +140,7 @@ class PodTable:
             self.changed_nodes.add(int(self._node[pod_row]))
 
     def renumber_nodes(self, row_of_old: Ints) -> None:
-        """Give nodes other rows; *row_of_old* ends with that of no node."""
+        """Apply new rows of nodes; *row_of_old* ends with the row of no node."""
         self._node = row_of_old[self._node]
         lost = (self.node == NONE) & (self.state >= RUNNING) & (self.state < DONE)
         for pod_row in np.flatnonzero(lost).tolist():
@@ -152,35 +148,30 @@ class PodTable:
             self._node[pod_row] = self.nodes.row_of(pod.spec.node_name) if pod else NONE
 
     def nominated_node(self, pod_row: int) -> int:
-        """Return the row of the node that a pod waits for, or NONE."""
+        """Return the row of the nominated node of a pod, or NONE."""
         return self.nodes.row_of(self.nominated.get(pod_row, ""))
 
     def pod(self, pod_row: int) -> Pod:
-        """Return the pod in a slot."""
+        """Return the pod in a row."""
         pod = self.pods[pod_row]
         assert pod is not None
         return pod
 
     def age(self, pod_row: int) -> tuple[int, str, Key]:
-        """Return what orders pods: the oldest first, then by uid, then by name."""
+        """Return the sort key of a pod: the oldest first, then by uid, then by name."""
         meta = self.pod(pod_row).metadata
         return epoch_s(meta.creation_timestamp) or 0, meta.uid, self.keys[pod_row]
 
     def oldest(self, pod_class: PodClass) -> int:
-        """Return the slot of the oldest pod."""
-        return (
-            min(pod_class.pod_rows, key=self.age)
-            if len(pod_class.pod_rows) > 1
-            else next(iter(pod_class.pod_rows))
-        )
+        """Return the row of the oldest pod of a class that has pods."""
+        rows = pod_class.pod_rows
+        return min(rows, key=self.age) if len(rows) > 1 else next(iter(rows))
 
     def title(self, pod_class: PodClass) -> str:
-        """Return what to call pods that are alike: the first of them."""
-        return (
-            f"pod {self.keys[self.oldest(pod_class)].name}"
-            if pod_class.pod_rows
-            else "a pod that comes later"
-        )
+        """Return how messages name a class: by its oldest pod."""
+        if not pod_class.pod_rows:
+            return "a pod that comes later"
+        return f"pod {self.keys[self.oldest(pod_class)].name}"
 
     def _add(self, key: Key) -> int:
         if self._free:
@@ -204,7 +195,7 @@ class PodTable:
         self._free.append(pod_row)
 
     def _set_class(self, pod_row: int, pod_class: PodClass | None) -> None:
-        """Let a slot be of a kin, and no longer of the one before."""
+        """Put a row into a class, and remove it from its previous class."""
         before = self._class_of[pod_row]
         if before is not pod_class:
             if before is not None:
@@ -217,7 +208,7 @@ class PodTable:
             self.changed_classes[pod_class] = None
 
     def _write(self, new_rows: Ints) -> None:
-        """Write columns; of two lines for one slot the last counts."""
+        """Write columns; of two entries for one row the last counts."""
         pod_rows, classes, states, nodes, until = new_rows.T
         self.changed_rows += pod_rows.tolist()
         self.changed_nodes.update(np.unique(np.concatenate((self._node[pod_rows], nodes))).tolist())
@@ -232,20 +223,21 @@ class PodTable:
 
 
 def termination_deadline(meta: Meta, options: StateOptions) -> int:
-    """Return until when a pod that is going is expected to go, in seconds since 1970.
+    """Return by when a terminating pod is expected to be gone, in seconds since 1970.
 
-    The API server writes when it must be gone: as long after the deletion was asked for as its user
-    chose to name, and that may be 68 years. No more than a site allows of that counts.
+    The API server writes the deletion time plus the grace period, which a user may set to 68 years.
+    Of the grace period at most `max_termination_grace_s` counts.
     """
     deletion_time = epoch_s(meta.deletion_timestamp)
     if deletion_time is None:
         return _NEVER
     excess_s = max(meta.deletion_grace_period_seconds - options.max_termination_grace_s, 0)
-    return max(deletion_time - excess_s + options.stuck_in_releasing_s, 0)  # a grace has any size
+    # A grace period may be of any size.
+    return max(deletion_time - excess_s + options.stuck_in_releasing_s, 0)
 
 
 def _pod_state(pod: Pod, options: StateOptions) -> tuple[int, int]:
-    """Return how far a pod is, and until when it is expected to go; time may pass afterwards."""
+    """Return the state of a pod, and its termination deadline, which may have passed."""
     phase = pod.status.phase
     if phase == "Succeeded":
         return SUCCEEDED, 0
@@ -253,7 +245,7 @@ def _pod_state(pod: Pod, options: StateOptions) -> tuple[int, int]:
         return DONE, 0
     if pod.metadata.deletion_timestamp:
         if not pod.spec.node_name:
-            return DONE, 0  # it has nothing, and wants nothing any more
+            return DONE, 0  # it uses nothing, and requests nothing any more
         return RELEASING, termination_deadline(pod.metadata, options)
     if pod.spec.node_name:
         return RUNNING, 0
@@ -263,21 +255,21 @@ def _pod_state(pod: Pod, options: StateOptions) -> tuple[int, int]:
 
 
 class PodsPerNode(NamedTuple):
-    """How many pods of which kin lie on which node: one row for each pair, sorted."""
+    """The number of pods of each class on each node: one row for each pair, sorted."""
 
     class_number: Ints
     node: Ints
     pod_counts: Ints
-    releasing: Ints  # of them those that are being released
-    terminating: Ints  # of them those that are going, also those that never come to it
+    releasing: Ints  # of them: pods that are terminating in time
+    terminating: Ints  # of them: all terminating pods, including stuck ones
 
 
 def pods_per_node(pod_table: PodTable, is_selected: Bools) -> PodsPerNode:
-    """Count the pods on the nodes that are meant, [node]; the last, for no node, must not be."""
+    """Count the pods on the selected nodes, [node]; the last entry, for no node, must be False."""
     count = len(is_selected)
-    pod_rows = np.flatnonzero(is_selected[pod_table.node])  # who waits or is done is on no node
-    pair = pod_table.class_number[pod_rows] * count + pod_table.node[pod_rows]
-    pairs, at, pod_counts = np.unique(pair, return_inverse=True, return_counts=True)
+    pod_rows = np.flatnonzero(is_selected[pod_table.node])  # pending and done pods have no node
+    pair_of_pod = pod_table.class_number[pod_rows] * count + pod_table.node[pod_rows]
+    pairs, at, pod_counts = np.unique(pair_of_pod, return_inverse=True, return_counts=True)
     states = pod_table.state[pod_rows]
     releasing = np.bincount(at[states == RELEASING], minlength=len(pairs)).astype(np.int64)
     stuck = np.bincount(at[states == STUCK_RELEASING], minlength=len(pairs)).astype(np.int64)
@@ -287,22 +279,22 @@ def pods_per_node(pod_table: PodTable, is_selected: Bools) -> PodsPerNode:
 def with_reserved(
     on: PodsPerNode, reserved: Mapping[tuple[int, int], int], node_count: int
 ) -> PodsPerNode:
-    """Add slots, by kin and node, as if their pods were there already."""
+    """Add reserved places, by class and node, as if their pods were there already."""
     if not reserved:
         return on
-    pod_class = np.concatenate((on.class_number, [pod_class for pod_class, _ in reserved]))
+    class_number = np.concatenate((on.class_number, [number for number, _ in reserved]))
     node = np.concatenate((on.node, [node for _, node in reserved]))
     none = np.zeros(len(reserved), dtype=np.int64)
     pod_counts = np.concatenate((on.pod_counts, [*reserved.values()]))
     releasing, terminating = (
         np.concatenate((some, none)) for some in (on.releasing, on.terminating)
     )
-    pairs, at = np.unique(pod_class * node_count + node, return_inverse=True)
+    pairs, at = np.unique(class_number * node_count + node, return_inverse=True)
 
     def summed(amounts: Ints) -> Ints:
-        found = np.zeros(len(pairs), dtype=np.int64)
-        np.add.at(found, at, amounts)
-        return found
+        sums = np.zeros(len(pairs), dtype=np.int64)
+        np.add.at(sums, at, amounts)
+        return sums
 
     return PodsPerNode(
         pairs // node_count,

@@ -151,7 +151,7 @@ def access_review(pair: Key, permit: Permit) -> AccessReview:
         spec=AccessSpec(
             resource_attributes=attributes, groups=(service_accounts_group(pair.namespace),)
         ),
-        status=None if permit == Permit.UNASKED else status,
+        status=None if permit == Permit.UNANSWERED else status,
     )
 
 
@@ -167,5 +167,5 @@ def permits_from_review(review: AccessReview) -> dict[Key, Permit]:
     if not is_ours or review.spec.groups != (service_accounts_group(pair.namespace),):
         return {}
     if review.status is None:
-        return {pair: Permit.UNASKED}
+        return {pair: Permit.UNANSWERED}
     return {pair: Permit.GRANTED if review.status.allowed else Permit.REFUSED}

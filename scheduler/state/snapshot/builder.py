@@ -147,7 +147,7 @@ class SnapshotBuilder:
         pods = self._podgroup_table.pods(self._context)
         reserved = self._reservations.counts_by_node()
         snapshot = Snapshot(
-            resources=encoding.requests.columns.resource_columns,
+            resources=encoding.requests.encoder.resource_columns,
             nodes=self._occupancy.table(),
             devices=self._occupancy.shared_gpus.table(),
             pod_relations=self._occupancy.pod_relations(self._shared_claims.claim_usage(reserved)),

@@ -51,7 +51,7 @@ class SharedGpuTable:
         self._requests: Final = requests
         self._nodes: Final = nodes
         self._by_node: Final[dict[int, dict[str, _SharedGpu]]] = {}
-        self._gpus: Final = requests.columns.resource_columns.gpus
+        self._gpus: Final = requests.encoder.resource_columns.gpus
 
     def read(self, rows: Iterable[int], is_selected: Bools) -> None:
         """Read the shared GPUs of some nodes again; *is_selected*, [node], is true of these."""
@@ -134,9 +134,9 @@ class NodeOccupancy:
         self._encoding: Final = encoding
         self._nodes: Final = nodes
         self._pod_table: Final = pod_table
-        size, width = len(nodes), len(encoding.requests.columns.names)
+        size, width = len(nodes), len(encoding.requests.encoder.names)
         affinity = encoding.affinity
-        self._allocatable: Final[Ints] = nodes.allocatable(encoding.requests.columns, range(size))
+        self._allocatable: Final[Ints] = nodes.allocatable(encoding.requests.encoder, range(size))
         self._used: Final[Ints] = np.zeros((size, width), dtype=np.int64)
         self._releasing: Final[Ints] = np.zeros((size, width), dtype=np.int64)
         self._foreign: Final[Ints] = np.zeros((size, len(ResourceKind)), dtype=np.int64)
@@ -151,7 +151,7 @@ class NodeOccupancy:
         known = list(rows)
         if known:
             self._allocatable[known] = self._nodes.allocatable(
-                self._encoding.requests.columns, known
+                self._encoding.requests.encoder, known
             )
 
     def read(self, rows: Iterable[int], reserved: Mapping[tuple[int, int], int]) -> None:
@@ -209,7 +209,7 @@ class NodeOccupancy:
     def total(self) -> tuple[int, int, int]:
         """Return what usable nodes have, less what pods of other schedulers use there."""
         usable = self._nodes.faults == NodeFault.NONE
-        whole = self._encoding.requests.columns.queue_capacity(self._allocatable[usable])
+        whole = self._encoding.requests.encoder.queue_capacity(self._allocatable[usable])
         taken = self._foreign[usable]
         cpu, memory, gpu = (
             min(max(total(whole[:, kind]) - total(taken[:, kind]), 0), SUM_MOST)

@@ -224,7 +224,7 @@ class SignatureTable:
 
     def _exceeds_bounds(self, pod_class: PodClass) -> bool:
         """Say whether pods exceed a bound on constraints: then no node fits them."""
-        return pod_class.shared_spec.excess is not None or bool(
+        return pod_class.shared_spec.limit_fault is not None or bool(
             self._class_table.exceeds_namespace_bound[pod_class.number]
         )
 

@@ -64,7 +64,7 @@ KNOWN: list[Case[tuple[Permit | None, bool], str | None]] = [
     Case("refused", (Permit.REFUSED, True), MAY_NOT),
     Case("refused, in a file", (Permit.REFUSED, False), MAY_NOT),
     Case("not known yet", (None, True), BEING_REVIEWED),
-    Case("no answer", (Permit.UNASKED, True), NOT_REVIEWED),
+    Case("no answer", (Permit.UNANSWERED, True), NOT_REVIEWED),
 ]
 
 
@@ -257,7 +257,7 @@ def requested(found: EncodedSnapshot) -> int:
     return int(found.snapshot.queues.requested[0, ResourceKind.GPU]) // 1000
 
 
-@pytest.mark.parametrize("permit", [Permit.REFUSED, Permit.UNASKED, None])
+@pytest.mark.parametrize("permit", [Permit.REFUSED, Permit.UNANSWERED, None])
 def test_a_refused_podgroup_requests_nothing(permit: Permit | None) -> None:
     """No fair share becomes smaller by a PodGroup that can never start."""
     objects = (node("a", gpu=8), group("g", minMember=1, queue="q"), pod("p", "g"))
@@ -287,7 +287,7 @@ RUNNING: list[Case[tuple[int, int, int, str], tuple[int, int]]] = [
 ]
 
 
-@pytest.mark.parametrize("permit", [Permit.REFUSED, Permit.UNASKED, None])
+@pytest.mark.parametrize("permit", [Permit.REFUSED, Permit.UNANSWERED, None])
 @pytest.mark.parametrize("case", RUNNING, ids=ids)
 def test_a_running_podgroup_stays_and_does_not_grow(
     case: Case[tuple[int, int, int, str], tuple[int, int]], permit: Permit | None
