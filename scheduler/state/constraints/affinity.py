@@ -31,7 +31,7 @@ _MAX_INT32: Final = 2**31 - 1
 
 
 class ClassAffinity(NamedTuple):
-    """Of one kin."""
+    """The affinity, anti-affinity and spread constraints of one pod class."""
 
     matched_selectors: tuple[int, ...] = ()
     affinity: tuple[AffinityTerm, ...] = ()
@@ -42,46 +42,44 @@ class ClassAffinity(NamedTuple):
 
 
 class AffinityTable:
-    """Selectors and terms of anti-affinity, as far as pods that lie or wait somewhere have them."""
+    """Selectors and anti-affinity terms of pods that are pending or on a node, as rows."""
 
     def __init__(
-        self, class_numbers: PodClassTable, labels: NodeLabels, namespaces: NamespaceLabels
+        self, class_table: PodClassTable, labels: NodeLabels, namespaces: NamespaceLabels
     ) -> None:
-        self._class_table: Final = class_numbers
+        self._class_table: Final = class_table
         self._labels: Final = labels
         self._namespaces: Final = namespaces
         self._selectors: Final = SelectorTable()
-        self._terms: Final[
-            dict[tuple[AffinityTerm, str], int]
-        ] = {}  # with the namespace of whose they are
+        # By term and the namespace of the pods that have it.
+        self._terms: Final[dict[tuple[AffinityTerm, str], int]] = {}
         self._affinity: Final[dict[int, tuple[AffinityTerm, ...]]] = {}
         self._anti_affinity: Final[dict[int, tuple[int, ...]]] = {}
         self._spread_constraints: Final[dict[int, tuple[tuple[int, TopologySpread], ...]]] = {}
         self._matched_selectors: Final[dict[int, tuple[int, ...]]] = {}
         self._selector_of: Ints = np.zeros(0, dtype=np.int64)  # [term]
-        self._is_of_namespace: Final[
-            dict[str, NDArray[np.bool_]]
-        ] = {}  # by namespace: which are its, [term]
+        # By namespace: whether its pods have the term, [term].
+        self._is_of_namespace: Final[dict[str, NDArray[np.bool_]]] = {}
         self._existing_by_content: Final[dict[tuple[str, tuple[int, ...]], tuple[int, ...]]] = {}
         self._by_class: Final[dict[int, ClassAffinity]] = {}
 
     @property
     def terms(self) -> tuple[AffinityTerm, ...]:
-        """Return the terms of anti-affinity."""
+        """Return the anti-affinity terms."""
         return tuple(term for term, _ in self._terms)
 
     @property
     def selectors(self) -> tuple[PodSelector, ...]:
-        """Return whom the rows mean."""
+        """Return the selectors, by row."""
         return tuple(self._selectors.rows)
 
     def forget(self, number: int) -> None:
-        """Forget the bonds of a kin: another has its number."""
+        """Forget a class: another has its number."""
         self._matched_selectors.pop(number, None)
         self._by_class.pop(number, None)
 
     def read(self, class_numbers: Iterable[int]) -> None:
-        """Read what pods say of others; before this is done for all, nobody's bonds are known."""
+        """Read the terms of classes; `affinity_of` is valid only after all of them are read."""
         for number in class_numbers:
             spec = self._class_table[number].spec
             if spec.affinity is not None:
@@ -95,7 +93,7 @@ class AffinityTable:
         )
 
     def affinity_of(self, number: int) -> ClassAffinity:
-        """Return the bonds of a kin."""
+        """Return the constraints of a class."""
         class_affinity = self._by_class.get(number)
         if class_affinity is None:
             class_affinity = self._by_class[number] = self._build(number)
@@ -104,7 +102,7 @@ class AffinityTable:
     def count_pods(
         self, on: PodsPerNode, nodes: int
     ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Return the pods that each selector matches, and those that have each term, [.., node]."""
+        """Count the pods that each selector matches, and those that have each term, [.., node]."""
         counts = np.zeros((len(self._selectors.rows), nodes), dtype=np.int32)
         holders = np.zeros((len(self._terms), nodes), dtype=np.int32)
         if not len(counts):
@@ -113,13 +111,11 @@ class AffinityTable:
             [it.ignores_terminating for it in self._selectors.rows], dtype=np.int32
         )
         class_numbers, starts = np.unique(on.class_number, return_index=True)
-        array = lru_cache(_array)  # many kin match the same
+        array = lru_cache(_array)  # many classes match the same selectors
         bounds = pairwise((*starts.tolist(), len(on.class_number)))
-        for pod_class, (start, end) in zip(class_numbers.tolist(), bounds, strict=True):
-            matched, anti_affinity = (
-                array(self._matching(pod_class)),
-                array(self._anti_affinity.get(pod_class, ())),
-            )
+        for number, (start, end) in zip(class_numbers.tolist(), bounds, strict=True):
+            matched = array(self._matching(number))
+            anti_affinity = array(self._anti_affinity.get(number, ()))
             where, pod_counts = on.node[start:end], on.pod_counts[start:end].astype(np.int32)
             if len(matched):
                 terminating = on.terminating[start:end].astype(np.int32)
@@ -139,15 +135,15 @@ class AffinityTable:
         self._anti_affinity[number] = tuple(dict.fromkeys(rows))
 
     def _affinity_of(self, pod_class: PodClass) -> tuple[AffinityTerm, ...]:
-        """Return who must be near, and how near: only those count whom all of the terms mean."""
+        """Return the affinity terms, by topology key: only pods that all of them select count."""
         terms = required_pod_terms(pod_class.spec.affinity, anti=False)
         if not terms:
             return ()
-        meant = intersection(
+        selector = intersection(
             term_selector(one, pod_class.namespace, pod_class.labels, self._namespaces)
             for one in terms
         )
-        row = self._selectors.row(meant)
+        row = self._selectors.row(selector)
         keys = dict.fromkeys(self._labels.topology_column(one.topology_key) for one in terms)
         return tuple(AffinityTerm(row, key) for key in keys)
 
@@ -164,26 +160,31 @@ class AffinityTable:
             yield self._selectors.row(selector), spread
 
     def _matching(self, number: int) -> tuple[int, ...]:
-        found = self._matched_selectors.get(number)
-        if found is None:
+        matched = self._matched_selectors.get(number)
+        if matched is None:
             pod_class = self._class_table[number]
-            found = self._selectors.matching(pod_class.namespace, pod_class.labels)
-            self._matched_selectors[number] = found
-        return found
+            matched = self._selectors.matching(pod_class.namespace, pod_class.labels)
+            self._matched_selectors[number] = matched
+        return matched
 
     def _existing_anti_affinity(self, own: str, matches: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the terms whose selectors match, of pods of the same namespace.
+        """Return the terms of pods of the same namespace whose selectors match.
 
-        A pod keeps off no others: else one small pod of any user could keep all off all nodes.
+        The anti-affinity of pods of other namespaces does not count: else one small pod of any user
+        could keep all pods off all nodes.
         """
-        found = self._existing_by_content.get((own, matches))
-        if found is None:
+        terms = self._existing_by_content.get((own, matches))
+        if terms is None:
             is_matched = np.zeros(len(self._selectors.rows), dtype=np.bool_)
             is_matched[list(matches)] = True
-            of = self._is_of_namespace.get(own)
-            rows = [] if of is None else np.flatnonzero(is_matched[self._selector_of] & of).tolist()
-            found = self._existing_by_content[own, matches] = tuple(rows)
-        return found
+            is_own = self._is_of_namespace.get(own)
+            rows = (
+                []
+                if is_own is None
+                else np.flatnonzero(is_matched[self._selector_of] & is_own).tolist()
+            )
+            terms = self._existing_by_content[own, matches] = tuple(rows)
+        return terms
 
     def _build(self, number: int) -> ClassAffinity:
         matches, own = self._matching(number), self._class_table[number].namespace

@@ -15,18 +15,18 @@ __all__ = ["BudgetTable", "budget_fingerprint"]
 
 
 class BudgetTable:
-    """The budgets by name; what covers which kin is worked out once, as long as they mean that."""
+    """The budgets by name; which ones cover a pod class is computed again only if one changes."""
 
     def __init__(self) -> None:
         self._budgets: dict[Key, PodDisruptionBudget] = {}
         self._selectors = SelectorTable()
         self._rows: dict[int, list[int]] = {}  # of budgets, by row of their selector
         self._sets: dict[tuple[int, ...], int] = {}
-        self._set_of: Ints = np.zeros(0, dtype=np.int64)  # [kin] row of its set, or NONE
-        self._serial: Ints = np.zeros(0, dtype=np.int64)  # [kin] whose that is
+        self._set_of: Ints = np.zeros(0, dtype=np.int64)  # [class] row of its set, or NONE
+        self._serial: Ints = np.zeros(0, dtype=np.int64)  # [class] the serial at that time
 
     def read(self, budgets: Mapping[Key, PodDisruptionBudget]) -> None:
-        """Take all budgets, when any of them has changed."""
+        """Replace all budgets; called when any of them has changed."""
         before, self._budgets = self._budgets, {key: budgets[key] for key in sorted(budgets)}
         if [*map(_coverage, before.items())] == [*map(_coverage, self._budgets.items())]:
             return
@@ -37,7 +37,7 @@ class BudgetTable:
         self._serial = np.zeros(0, dtype=np.int64)
 
     def table(self, pod_table: PodTable, pod_counts: Ints) -> DisruptionBudgets:
-        """Return what may go now; pods that are on their way may be more than a status says."""
+        """Return the budgets with the disruptions allowed now: perhaps fewer than in the status."""
         if not self._budgets:
             return NO_BUDGETS
         self._cover(pod_table)
@@ -52,7 +52,7 @@ class BudgetTable:
         return DisruptionBudgets(names, tuple(allowed), tuple(self._sets), tuple(set_rows.tolist()))
 
     def _cover(self, pod_table: PodTable) -> None:
-        """Find out what covers the kin that are new."""
+        """Find the budgets that cover classes that are new."""
         class_table = pod_table.class_table
         size = len(class_table.rows)
         serial = class_table.serial[:size]
@@ -62,16 +62,16 @@ class BudgetTable:
         set_rows[: len(self._set_of)] = self._set_of[:size]
         for number in np.flatnonzero(known != serial).tolist():
             pod_class = class_table.rows[number]
-            found = (
+            selectors = (
                 self._selectors.matching(pod_class.namespace, pod_class.labels) if pod_class else ()
             )
-            rows = tuple(sorted(row for one in found for row in self._rows[one]))
+            rows = tuple(sorted(row for one in selectors for row in self._rows[one]))
             set_rows[number] = self._sets.setdefault(rows, len(self._sets)) if rows else NONE
         self._serial, self._set_of = serial.copy(), set_rows
 
 
 def budget_fingerprint(one: PodDisruptionBudget) -> object:
-    """Return what of a budget makes a difference to who may go."""
+    """Return the values of a budget that determine which pods may be evicted."""
     return one.spec.selector, one.metadata.uid, _allowed(one, one.status.current_healthy)
 
 
@@ -81,10 +81,9 @@ def _coverage(item: tuple[Key, PodDisruptionBudget]) -> object:
 
 
 def _allowed(one: PodDisruptionBudget, count: int) -> int:
-    """Return how many may go of so many that are there: none, if the status is of another time.
+    """Return how many of *count* running pods may be evicted: none if the status is outdated.
 
-    Those that were told to go since are gone from the number that is there before they are gone
-    from the status.
+    Pods that were evicted since leave *count* before the status says so.
     """
     status = one.status
     if status.observed_generation < one.metadata.generation:

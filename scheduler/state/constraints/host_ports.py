@@ -1,8 +1,8 @@
 """Host ports that pods take, and which of them conflict.
 
-A port of all addresses is a port of each: so the pods are counted that have a port on any address,
-if it is requested on all; and where it is requested on one, those that have it there and those that
-have it on all. No two addresses are compared.
+A port of all addresses is a port of each. So a request for a port on all addresses counts the pods
+that have it on any address; a request for one address counts the pods that have the port on this
+address or on all. No two addresses are compared.
 """
 
 from collections.abc import Iterator
@@ -22,10 +22,11 @@ _ANY: Final = ""  # instead of an address
 
 
 class HostPortTable:
-    """Columns for what pods ask for that may be placed."""
+    """Columns for the host ports that pending pods request."""
 
-    def __init__(self, asked: tuple[PodHostPort, ...]) -> None:
-        self.ports: Final = tuple(sorted({it for port in asked for it in _must_be_free(port)}))
+    def __init__(self, requested: tuple[PodHostPort, ...]) -> None:
+        conflicting = {it for port in requested for it in _conflicting(port)}
+        self.ports: Final = tuple(sorted(conflicting))
         self._column: Final = {port: column for column, port in enumerate(self.ports)}
         self._any_address_column: Final = {
             port[:2]: column for column, port in enumerate(self.ports) if port.address == _ANY
@@ -33,22 +34,22 @@ class HostPortTable:
         self._host_ports: Final[dict[SharedSpec, tuple[int, ...]]] = {}
 
     def host_ports(self, pod_class: PodClass) -> tuple[int, ...]:
-        """Return what pods have of all that anybody asks for."""
-        found = self._host_ports.get(pod_class.shared_spec)
-        if found is None:
+        """Return the columns of the ports that the pods of a class take."""
+        columns = self._host_ports.get(pod_class.shared_spec)
+        if columns is None:
             ports, column = pod_class.shared_spec.ports, self._column
-            columns = {column[port] for port in ports if port in column}
-            columns |= {
+            taken = {column[port] for port in ports if port in column}
+            taken |= {
                 self._any_address_column[port[:2]]
                 for port in ports
                 if port[:2] in self._any_address_column
             }
-            found = self._host_ports[pod_class.shared_spec] = tuple(sorted(columns))
-        return found
+            columns = self._host_ports[pod_class.shared_spec] = tuple(sorted(taken))
+        return columns
 
     def conflicting_ports(self, pod_class: PodClass) -> tuple[int, ...]:
-        """Return what must be free for pods that may be placed."""
-        needed = {it for port in pod_class.shared_spec.ports for it in _must_be_free(port)}
+        """Return the columns of the ports that must be free on a node for pods of a class."""
+        needed = {it for port in pod_class.shared_spec.ports for it in _conflicting(port)}
         return tuple(sorted(self._column[it] for it in needed if it in self._column))
 
     def count_pods(
@@ -56,23 +57,20 @@ class HostPortTable:
     ) -> NDArray[np.int32]:
         """Return how many pods have each port, [node, port]."""
         table = np.zeros((nodes, len(self._column)), dtype=np.int32)
-        for pod_class in (
-            np.unique(on_nodes.class_number[class_table.has_ports[on_nodes.class_number]]).tolist()
-            if self.ports
-            else ()
-        ):
-            some, columns = (
-                on_nodes.class_number == pod_class,
-                list(self.host_ports(class_table[pod_class])),
-            )
+        if not self.ports:
+            return table
+        has_ports = class_table.has_ports[on_nodes.class_number]
+        for number in np.unique(on_nodes.class_number[has_ports]).tolist():
+            columns = list(self.host_ports(class_table[number]))
             if columns:
-                pod_counts = on_nodes.pod_counts[some].astype(np.int32)
-                table[np.ix_(on_nodes.node[some], columns)] += pod_counts[:, None]
+                is_of_class = on_nodes.class_number == number
+                pod_counts = on_nodes.pod_counts[is_of_class].astype(np.int32)
+                table[np.ix_(on_nodes.node[is_of_class], columns)] += pod_counts[:, None]
         return table
 
 
-def _must_be_free(port: PodHostPort) -> Iterator[PodHostPort]:
-    """Yield what must be free: the port of any address, or of this one and of all."""
+def _conflicting(port: PodHostPort) -> Iterator[PodHostPort]:
+    """Yield the ports that must be free: that of any address, or of this one and of all."""
     if port.address == ANY_ADDRESS:
         yield port._replace(address=_ANY)
     else:

@@ -1,8 +1,8 @@
 """Pods whose namespace has more affinity terms and host ports than the scheduler evaluates.
 
-Of a namespace a bounded number is evaluated: of pods on nodes first, then of the oldest. The order
-is kept from one snapshot to the next, and only where a pod class has changed it is computed again,
-as far as the bound.
+For each namespace a bounded number is evaluated: those of pods on nodes first, then those of the
+oldest pods. The order is kept from one snapshot to the next; only where a pod class has changed it
+is computed again, up to the bound.
 """
 
 from collections.abc import Iterable
@@ -26,14 +26,14 @@ _TERMS: Final = "terms that speak of other pods"
 
 
 class ConsideredConstraints(NamedTuple):
-    """What is looked at: serials of the kin that have terms, and all host ports."""
+    """What is evaluated: the serials of the classes that have terms, and all host ports."""
 
     term_classes: tuple[int, ...] = ()
     ports: tuple[PodHostPort, ...] = ()
 
 
 class _ConstraintCount:
-    """How many different terms and host ports some kin have together."""
+    """How many different terms and host ports some classes have together."""
 
     def __init__(self) -> None:
         self._shared_specs: Final[set[SharedSpec]] = set()
@@ -57,63 +57,60 @@ class _ConstraintCount:
 
 
 class _NamespaceClasses:
-    """The kin of one namespace, by number: the first first, as far as that is known."""
+    """The classes of one namespace by number, in their order as far as it is known."""
 
     def __init__(self) -> None:
         self._classes: dict[int, tuple[PodClass, tuple[object, ...] | None]] = {}
-        self._upper_bound = 0  # terms and ports, if no two of them were alike
-        self.excess: list[int] = []
+        self._upper_bound = 0  # of terms and ports: as if all were different
+        self.excess: list[int] = []  # numbers of the classes that are not evaluated
 
     def __len__(self) -> int:
         return len(self._classes)
 
     def add(self, number: int, pod_class: PodClass) -> None:
-        """Take a kin, whose place is not known yet."""
+        """Add a class whose place in the order is not known yet."""
         self._classes[number] = pod_class, None
         self._upper_bound += _size(pod_class)
 
     def remove(self, number: int) -> None:
-        """Forget a kin."""
+        """Remove a class."""
         self._upper_bound -= _size(self._classes.pop(number)[0])
 
     def update_excess(self, pod_table: PodTable, are_on_node: Bools) -> None:
-        """Find who is left out: the kin with which it is too much, and all behind it."""
+        """Find the classes that are not evaluated: the first beyond the bound and all after it."""
         self.excess = []
         if self._upper_bound <= MOST_TERMS_PER_NAMESPACE:
             return
         for number, (pod_class, place) in self._classes.items():
             if place is None:
-                self._classes[number] = (
-                    pod_class,
-                    _order(pod_class, pod_table, is_on_node=bool(are_on_node[number])),
-                )
+                order = _order(pod_class, pod_table, is_on_node=bool(are_on_node[number]))
+                self._classes[number] = pod_class, order
         ordered = [
             (place, number, pod_class) for number, (pod_class, place) in self._classes.items()
         ]
-        ordered.sort(key=itemgetter(0))  # it is in order but for what is new
+        ordered.sort(key=itemgetter(0))  # only new classes are out of order
         self._classes = {number: (pod_class, place) for place, number, pod_class in ordered}
-        tally = _ConstraintCount()
+        constraints = _ConstraintCount()
         for at, (_, _, pod_class) in enumerate(ordered):
-            tally.add(pod_class)
-            if tally.exceeds_bound:
+            constraints.add(pod_class)
+            if constraints.exceeds_bound:
                 self.excess = [number for _, number, _ in ordered[at:]]
                 return
 
 
 class NamespaceBounds:
-    """Of all namespaces; who is left out is a column of the kin."""
+    """The bounds of all namespaces; `exceeds_namespace_bound` of the class table is the result."""
 
     def __init__(self, pod_table: PodTable) -> None:
         self._pod_table: Final = pod_table
         self._by_namespace: Final[dict[str, _NamespaceClasses]] = {}
-        self._class_by_number: Final[
-            dict[int, PodClass]
-        ] = {}  # by number, also where another has it by now
-        self._states: Ints = np.zeros(0, dtype=np.int64)  # [kin]: who it is and whether it lies
+        # At the last read; by now another class may have the number.
+        self._class_by_number: Final[dict[int, PodClass]] = {}
+        self._states: Ints = np.zeros(0, dtype=np.int64)  # [class]: serial, and whether on a node
         self.considered = ConsideredConstraints()
 
     def read(self, present: Bools, are_on_node: Bools) -> list[int]:
-        """Take which kin are there; return those that are left out now or no longer."""
+        """Read which classes exist; return the classes for which the result has changed."""
         classes, size = self._pod_table.class_table, len(present)
         has_constraints = (
             classes.has_pod_terms[:size] | classes.has_ports[:size]
@@ -136,7 +133,7 @@ class NamespaceBounds:
         return self._write_excess(states != NONE)
 
     def _changed(self, states: Ints) -> NDArray[np.intp]:
-        """Return the numbers of kin that are others, or whose oldest pod may be another."""
+        """Return the numbers of classes that are new or whose oldest pod may have changed."""
         before = np.full(len(states), NONE, dtype=np.int64)
         before[: len(self._states)] = self._states
         is_other = states != before
@@ -145,7 +142,7 @@ class NamespaceBounds:
         return np.flatnonzero(is_other)
 
     def _replace(self, number: int, *, is_present: bool) -> Iterable[str]:
-        """Take the kin that has a number now; yield the namespaces that it concerns."""
+        """Store the class that has a number now; yield the namespaces that this affects."""
         before = self._class_by_number.pop(number, None)
         if before is not None:
             self._by_namespace[before.namespace].remove(number)
@@ -187,7 +184,7 @@ class NamespaceBounds:
 
 
 def bound_message(namespace: str, classes: Iterable[PodClass]) -> str:
-    """Return what to tell a PodGroup whose pods are left out; *kins* are all of its pods."""
+    """Return the message for a PodGroup beyond the bound; *classes* are those of its pods."""
     own = _ConstraintCount()
     for pod_class in classes:
         own.add(pod_class)
@@ -214,7 +211,7 @@ def _size(pod_class: PodClass) -> int:
 
 
 def _order(pod_class: PodClass, pod_table: PodTable, *, is_on_node: bool) -> tuple[object, ...]:
-    """Return what orders kin: the age tells them apart, but for pods that are not there yet."""
+    """Return the sort key of a class: by its oldest pod; classes without pods come last."""
     if pod_class.pod_rows:
         return not is_on_node, False, pod_table.age(pod_table.oldest(pod_class))
     return not is_on_node, True, (), pod_class.shared_spec.encoded, sorted(pod_class.labels.items())

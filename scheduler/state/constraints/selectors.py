@@ -1,7 +1,7 @@
-"""Which pods are selected by their labels: selectors as rows, and which of them match which pod.
+"""Pod selectors as rows, and which of them match a pod.
 
-A PodGroup may have a selector of its own. Each selector is filed in its namespaces under every
-label that it requires or excludes, and those that match a pod are counted, not tried one by one.
+Every PodGroup may have a selector of its own. So each selector is indexed in its namespaces by
+every label that it requires or excludes: matching counts labels and tries no selector by itself.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,21 +28,21 @@ __all__ = [
 ]
 
 PodLabelRequirement: TypeAlias = tuple[str, str, tuple[str, ...]]  # label, operator, values
-_NEVER: Final[PodLabelRequirement] = ("", "", ())  # an operator that there is not
+_NEVER: Final[PodLabelRequirement] = ("", "", ())  # its operator does not exist: matches no pod
 _OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
-_FEW: Final = 16  # namespaces of which each knows a selector
+_MAX_INDEXED_NAMESPACES: Final = 16  # a selector of more is indexed once for all of them
 
 
 class PodSelector(NamedTuple):
-    """Pods of some namespaces, or of all, with all of this in their labels."""
+    """Pods of some namespaces, or of all (None), whose labels satisfy all requirements."""
 
     namespaces: frozenset[str] | None
     requirements: tuple[PodLabelRequirement, ...]
-    ignores_terminating: bool = False  # those that are going do not count
+    ignores_terminating: bool = False  # terminating pods do not count
 
 
 class NamespaceLabels:
-    """The namespaces and their labels; all of them have at least their name."""
+    """The namespaces by label; each has at least the label of its name."""
 
     def __init__(self, known: Mapping[str, Namespace], others: Iterable[str]) -> None:
         self._names: Final = frozenset({*known, *others})
@@ -56,11 +56,11 @@ class NamespaceLabels:
         self._found: Final[dict[tuple[PodLabelRequirement, ...], frozenset[str]]] = {}
 
     def namespaces_of(self, term: PodAffinityTerm, own: str) -> frozenset[str] | None:
-        """Return in which namespaces pods are meant; None is in all."""
-        chosen = term.namespace_selector
-        if chosen is None:
+        """Return the namespaces of a term; None for all."""
+        selector = term.namespace_selector
+        if selector is None:
             return frozenset(term.namespaces or (own,))
-        requirements = _requirements(chosen)
+        requirements = _requirements(selector)
         if not requirements:
             return None
         found = self._found.get(requirements)
@@ -69,54 +69,54 @@ class NamespaceLabels:
         return found.union(term.namespaces) if term.namespaces else found
 
     def _matching(self, requirements: tuple[PodLabelRequirement, ...]) -> frozenset[str]:
-        found = self._names
+        names = self._names
         for key, operator, values in requirements:
             having = set[str]().union(*(self._by_label.get((key, value), ()) for value in values))
             match operator:
                 case "In":
-                    found = found & having
+                    names = names & having
                 case "NotIn":
-                    found = found - having
+                    names = names - having
                 case "Exists":
-                    found = found & self._by_label_key.get(key, set())
+                    names = names & self._by_label_key.get(key, set())
                 case "DoesNotExist":
-                    found = found - self._by_label_key.get(key, set())
+                    names = names - self._by_label_key.get(key, set())
                 case _:
                     return frozenset()
-        return found
+        return names
 
 
 class _SelectorIndex:
-    """Selectors by what they ask of labels, so that finding those that match tries none of them."""
+    """Selectors by the labels that they require or exclude."""
 
     def __init__(self) -> None:
         self.rows: Final[list[int]] = []
-        self._needed: Final[list[int]] = []  # labels that must be there
+        self._needed: Final[list[int]] = []  # the number of labels that a selector requires
         self._in_values: Final[dict[tuple[str, str], list[int]]] = {}
         self._exists: Final[dict[str, list[int]]] = {}
         self._not_in_values: Final[dict[tuple[str, str], list[int]]] = {}
         self._not_exists: Final[dict[str, list[int]]] = {}
-        self._columns: tuple[Ints, Ints] | None = None  # rows, and what is needed
-        self._found: Final[dict[bytes, tuple[int, ...]]] = {}  # many pods match the same
+        self._columns: tuple[Ints, Ints] | None = None  # `rows` and `_needed` as arrays
+        self._found: Final[dict[bytes, tuple[int, ...]]] = {}  # many pods match the same selectors
 
     def add(self, row: int, requirements: tuple[PodLabelRequirement, ...]) -> None:
-        """File a selector that some pods can match."""
+        """Index a selector."""
         number, self._columns = len(self.rows), None
         self.rows.append(row)
         self._needed.append(sum(operator in {"In", "Exists"} for _, operator, _ in requirements))
         for key, operator, values in requirements:
             match operator:
                 case "In" | "NotIn":
-                    filed = self._in_values if operator == "In" else self._not_in_values
+                    index = self._in_values if operator == "In" else self._not_in_values
                     for value in values:
-                        filed.setdefault((key, value), []).append(number)
+                        index.setdefault((key, value), []).append(number)
                 case "Exists":
                     self._exists.setdefault(key, []).append(number)
                 case _:
                     self._not_exists.setdefault(key, []).append(number)
 
     def matching(self, labels: Mapping[str, str]) -> tuple[int, ...]:
-        """Return the rows of those that match pods, in order."""
+        """Return the rows of the selectors that match these labels, in order."""
         satisfied, refused = list[int](), list[int]()
         for label in labels.items():
             satisfied += self._in_values.get(label, ())
@@ -136,13 +136,13 @@ class _SelectorIndex:
 
 
 class SelectorTable:
-    """The rows, made as they are asked for."""
+    """The selectors as rows, each added when it is first used."""
 
     def __init__(self) -> None:
         self.rows: Final[dict[PodSelector, int]] = {}
         self._of_namespace: Final[dict[str, _SelectorIndex]] = {}
-        self._of_many_namespaces: Final = _SelectorIndex()  # those of many namespaces, or of all
-        self._namespaces: Final[dict[int, frozenset[str]]] = {}  # of those of many
+        self._of_many_namespaces: Final = _SelectorIndex()  # of many namespaces, or of all
+        self._namespaces: Final[dict[int, frozenset[str]]] = {}  # by row, of selectors of many
 
     def row(self, selector: PodSelector) -> int:
         """Return the row of a selector."""
@@ -153,11 +153,11 @@ class SelectorTable:
         return row
 
     def _add(self, selector: PodSelector, row: int) -> None:
-        """File a selector where pods that it may match find it, and find it once."""
+        """Index a selector in its namespaces, or once for many of them."""
         requirements, namespaces = selector.requirements, selector.namespaces
         if any(operator not in _OPERATORS for _, operator, _ in requirements):
-            return  # nobody can match it
-        if namespaces is None or len(namespaces) > _FEW:
+            return  # no pod can match it
+        if namespaces is None or len(namespaces) > _MAX_INDEXED_NAMESPACES:
             if namespaces is not None:
                 self._namespaces[row] = namespaces
             self._of_many_namespaces.add(row, requirements)
@@ -166,24 +166,24 @@ class SelectorTable:
             self._of_namespace.setdefault(namespace, _SelectorIndex()).add(row, requirements)
 
     def matching(self, namespace: str, labels: Mapping[str, str]) -> tuple[int, ...]:
-        """Return the rows that match pods."""
+        """Return the rows of the selectors that match pods with these labels."""
         own = self._of_namespace.get(namespace)
         here = own.matching(labels) if own is not None else ()
         if not self._of_many_namespaces.rows:
             return here
         found = self._of_many_namespaces.matching(labels)
         if self._namespaces:
-            found = tuple(row for row in found if self._is_meant(row, namespace))
+            found = tuple(row for row in found if self._includes(row, namespace))
         return tuple(sorted((*here, *found))) if here else found
 
-    def _is_meant(self, row: int, namespace: str) -> bool:
+    def _includes(self, row: int, namespace: str) -> bool:
         return row not in self._namespaces or namespace in self._namespaces[row]
 
 
 def term_selector(
     term: PodAffinityTerm, namespace: str, labels: Mapping[str, str], namespaces: NamespaceLabels
 ) -> PodSelector:
-    """Return whom a term of pods with these labels means."""
+    """Return the selector of an affinity term of pods with these labels."""
     requirements = {*_requirements_or_never(term.label_selector)}
     requirements |= {(key, "In", (labels[key],)) for key in term.match_label_keys if key in labels}
     requirements |= {
@@ -193,7 +193,7 @@ def term_selector(
 
 
 def intersection(selectors: Iterable[PodSelector]) -> PodSelector:
-    """Return whom all of some selectors mean."""
+    """Return the selector of the pods that all given selectors match."""
     namespaces: frozenset[str] | None = None
     requirements: set[PodLabelRequirement] = set()
     for one in selectors:
@@ -207,7 +207,7 @@ def intersection(selectors: Iterable[PodSelector]) -> PodSelector:
 def spread_selector(
     spread: TopologySpread, namespace: str, labels: Mapping[str, str]
 ) -> PodSelector:
-    """Return who is to lie evenly."""
+    """Return the selector of a topology spread constraint."""
     requirements = {*_requirements_or_never(spread.label_selector)}
     requirements |= {
         (key, "In", (labels[key],)) for key in spread.match_label_keys if key in labels
@@ -218,12 +218,12 @@ def spread_selector(
 
 
 def budget_selector(selector: LabelSelector | None, namespace: str) -> PodSelector:
-    """Return whom a budget of disruption means."""
+    """Return the selector of a disruption budget."""
     return PodSelector(frozenset({namespace}), tuple(sorted({*_requirements_or_never(selector)})))
 
 
 def _requirements_or_never(selector: LabelSelector | None) -> tuple[PodLabelRequirement, ...]:
-    """Return what must hold; an empty selector is everybody, and none at all is nobody."""
+    """Return the requirements; an empty selector matches all pods, and None matches none."""
     return (_NEVER,) if selector is None else _requirements(selector)
 
 

@@ -1,4 +1,4 @@
-"""Volume claims of pods: from which nodes they can be reached, and which pods share them."""
+"""Volume claims of pods: the nodes that reach their volumes, and the pods that share a claim."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -19,12 +19,7 @@ from trainer_kai.api.names import NO_PROVISIONER, SELECTED_NODE
 from trainer_kai.api.quantity import Quantity, QuantityError, whole
 from trainer_kai.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 
-__all__ = [
-    "SharedClaims",
-    "VolumeClaims",
-    "claim_keys",
-    "is_exclusive",
-]
+__all__ = ["SharedClaims", "VolumeClaims", "claim_keys", "is_exclusive"]
 
 _RETRY_ON: Final = frozenset({"claims", "volumes"})
 _ClaimSignature: TypeAlias = tuple[str, Key | None, frozenset[str], int]
@@ -35,22 +30,25 @@ _STORAGE: Final = "storage"
 
 
 class _ClassClaims(NamedTuple):
-    """Of one kin: what its claims ask of nodes, and what is wrong with them."""
+    """The claims of one pod class: the node affinity of their volumes, and failures."""
 
     node_affinity: tuple[Alternatives, ...] = ()
     failures: tuple[PreFilterFailure, ...] = ()
 
 
+_NO_CLAIMS: Final = _ClassClaims()
+
+
 class _FreeVolumes(NamedTuple):
-    """Volumes that are alike but for their size, of which the largest counts."""
+    """Free volumes that differ only in size, of which the largest counts."""
 
     modes: frozenset[str]
-    places: Alternatives | None  # from where they can be reached; None is from everywhere
+    places: Alternatives | None  # the nodes that reach them; None is all nodes
     size: int
 
 
 class VolumeClaims:
-    """The claims that several pods use, as rows; and for each kin what its claims mean."""
+    """The claims that several pods use, as rows; and for each class the affinity of its claims."""
 
     def __init__(self, cluster: Cluster, shared: tuple[Key, ...], labels: NodeLabels) -> None:
         self._cluster: Final = cluster
@@ -61,19 +59,19 @@ class VolumeClaims:
         self._places_by_signature: Final[dict[_ClaimSignature, Alternatives | None]] = {}
 
     def forget(self, number: int) -> None:
-        """Forget a kin: another has its number."""
+        """Forget a class: another has its number."""
         self._by_class.pop(number, None)
 
     def failures(self, pod_class: PodClass) -> tuple[PreFilterFailure, ...]:
-        """Return why claims keep pods from being placed at all; their name is to come before."""
+        """Return why claims keep pods from every node; messages put the name of a pod before."""
         return self._class_claims(pod_class).failures
 
     def node_affinity(self, pod_class: PodClass) -> tuple[Alternatives, ...]:
-        """Return from where volumes can be reached, or where they can be made."""
+        """Return the nodes that reach the volumes, or where the volumes can be created."""
         return self._class_claims(pod_class).node_affinity
 
     def rows(self, pod_class: PodClass, *, one_pod: bool) -> tuple[int, ...]:
-        """Return the shared claims of pods that one node, or one pod, may use at a time."""
+        """Return the shared claims of a class that one node, or one pod, may use at a time."""
         if not pod_class.spec.volumes:
             return ()
         return tuple(
@@ -87,23 +85,15 @@ class VolumeClaims:
             return _NO_CLAIMS
         class_claims = self._by_class.get(pod_class.number)
         if class_claims is None:
-            found = [self._places_of(claim, pod_class) for claim in claim_keys(pod_class)]
+            places = [self._places_of(claim, pod_class) for claim in claim_keys(pod_class)]
             class_claims = self._by_class[pod_class.number] = _ClassClaims(
-                tuple(
-                    places
-                    for places in found
-                    if not isinstance(places, PreFilterFailure) and places
-                ),
-                tuple(
-                    prefilter_failure
-                    for prefilter_failure in found
-                    if isinstance(prefilter_failure, PreFilterFailure)
-                ),
+                tuple(it for it in places if not isinstance(it, PreFilterFailure) and it),
+                tuple(it for it in places if isinstance(it, PreFilterFailure)),
             )
         return class_claims
 
     def _places_of(self, key: Key, pod_class: PodClass) -> Alternatives | PreFilterFailure:
-        """Return where a claim can be used, nothing for everywhere; or why nowhere."""
+        """Return the nodes where a claim can be used, empty for all; or why it cannot be used."""
         claim = self._cluster.claims.get(key)
         if claim is None:
             if pod_class.ephemeral_pod_name:
@@ -127,68 +117,67 @@ class VolumeClaims:
         return self._reachable_from(volume) or ()
 
     def _unbound(self, claim: PersistentVolumeClaim) -> Alternatives | PreFilterFailure:
-        known = self._cluster.storage_classes.get(claim.spec.storage_class_name or "")
-        if known is None or known.volume_binding_mode != "WaitForFirstConsumer":
+        storage_class = self._cluster.storage_classes.get(claim.spec.storage_class_name or "")
+        if storage_class is None or storage_class.volume_binding_mode != "WaitForFirstConsumer":
             message = f": claim {claim.metadata.name} is not bound to a volume yet"
             return PreFilterFailure(UnschedulableReason.NO_NODE_MATCHES, message, _RETRY_ON)
         node = claim.metadata.annotations.get(SELECTED_NODE)
         if node:
             return self._labels.match_node(node)
-        if known.provisioner != NO_PROVISIONER:
-            return self._labels.match_topologies(known.allowed_topologies)
-        return self._places_or_failure(claim, known)
+        if storage_class.provisioner != NO_PROVISIONER:
+            return self._labels.match_topologies(storage_class.allowed_topologies)
+        return self._places_or_failure(claim, storage_class)
 
     def _places_or_failure(
-        self, claim: PersistentVolumeClaim, known: StorageClass
+        self, claim: PersistentVolumeClaim, storage_class: StorageClass
     ) -> Alternatives | PreFilterFailure:
-        """Return where there are volumes that nobody has."""
-        places = self._places_left(claim)
+        """Return the nodes that reach a free volume for a claim, or that there is none."""
+        places = self._free_places(claim)
         if places is None:
             message = (
-                f": no volume of the class {known.metadata.name} is left"
+                f": no volume of the class {storage_class.metadata.name} is left"
                 f" for claim {claim.metadata.name}"
             )
             return PreFilterFailure(UnschedulableReason.NO_NODE_MATCHES, message, _RETRY_ON)
         return places
 
-    def _places_left(self, claim: PersistentVolumeClaim) -> Alternatives | None:
-        """Return from where volumes that suit can be reached; None if there are none."""
+    def _free_places(self, claim: PersistentVolumeClaim) -> Alternatives | None:
+        """Return the nodes that reach a free volume that suits; None if there is no such volume."""
         size = _size(claim.spec.resources.requests)
         if size is None:
             return None
         if self._free is None:
             self._free = self._read_free()
         name, modes = claim.spec.storage_class_name or "", frozenset(claim.spec.access_modes)
-        kept_for = claim.metadata.key if (name, claim.metadata.key) in self._free else None
-        signature = name, kept_for, modes, size
-        if signature not in self._places_by_signature:  # many claims are alike
-            some = self._free.get((name, None), ())
-            if kept_for is not None:
-                some = self._free[name, kept_for] + some
-            self._places_by_signature[signature] = _joined(
-                [one.places for one in some if one.size >= size and modes <= one.modes]
+        reserved_for = claim.metadata.key if (name, claim.metadata.key) in self._free else None
+        signature = name, reserved_for, modes, size
+        if signature not in self._places_by_signature:  # many claims are equal
+            volumes = self._free.get((name, None), ())
+            if reserved_for is not None:
+                volumes = self._free[name, reserved_for] + volumes
+            self._places_by_signature[signature] = _union(
+                [one.places for one in volumes if one.size >= size and modes <= one.modes]
             )
         return self._places_by_signature[signature]
 
     def _read_free(self) -> dict[tuple[str, Key | None], tuple[_FreeVolumes, ...]]:
-        """Return the volumes that nobody has, by class and by the claim that they are kept for."""
-        found: dict[tuple[str, Key | None], dict[_VolumeKind, int]] = {}
+        """Return the free volumes, by storage class and by the claim that a claimRef names."""
+        sizes: dict[tuple[str, Key | None], dict[_VolumeKind, int]] = {}
         for _, volume in sorted(self._cluster.volumes.items()):
             spec, size = volume.spec, _size(volume.spec.capacity)
             if size is not None and _is_free(volume):
-                kept_for = (
-                    Key(spec.claim_ref.namespace, spec.claim_ref.name) if spec.claim_ref else None
-                )
-                alike = found.setdefault((spec.storage_class_name, kept_for), {})
+                claim_ref = spec.claim_ref
+                reserved_for = Key(claim_ref.namespace, claim_ref.name) if claim_ref else None
+                size_by_kind = sizes.setdefault((spec.storage_class_name, reserved_for), {})
                 volume_kind = frozenset(spec.access_modes), self._reachable_from(volume)
-                alike[volume_kind] = max(alike.get(volume_kind, 0), size)
+                size_by_kind[volume_kind] = max(size_by_kind.get(volume_kind, 0), size)
         return {
-            key: tuple(_FreeVolumes(*volume_kind, size) for volume_kind, size in alike.items())
-            for key, alike in found.items()
+            key: tuple(_FreeVolumes(*volume_kind, size) for volume_kind, size in by_kind.items())
+            for key, by_kind in sizes.items()
         }
 
     def _reachable_from(self, volume: PersistentVolume) -> Alternatives | None:
-        """Return from where a volume can be reached; None is from everywhere."""
+        """Return the nodes that reach a volume; None is all nodes."""
         affinity = volume.spec.node_affinity
         if affinity is None or affinity.required is None:
             return None
@@ -196,8 +185,8 @@ class VolumeClaims:
 
 
 def claim_keys(pod_class: PodClass) -> tuple[Key, ...]:
-    """Return the claims that pods name."""
-    return tuple(dict.fromkeys(_named(pod_class)))
+    """Return the claims that the pods of a class name."""
+    return tuple(dict.fromkeys(_named_claims(pod_class)))
 
 
 def is_exclusive(cluster: Cluster, claim: Key) -> bool:
@@ -206,7 +195,7 @@ def is_exclusive(cluster: Cluster, claim: Key) -> bool:
     return _ONE_POD in modes or set(modes) == {_ONE_NODE}
 
 
-def _named(pod_class: PodClass) -> Iterator[Key]:
+def _named_claims(pod_class: PodClass) -> Iterator[Key]:
     for volume in pod_class.spec.volumes:
         if volume.persistent_volume_claim is not None:
             yield Key(pod_class.namespace, volume.persistent_volume_claim.claim_name)
@@ -223,8 +212,8 @@ def _is_free(volume: PersistentVolume) -> bool:
     return volume.status.phase in {"", "Available"} and not volume.metadata.deletion_timestamp
 
 
-def _joined(places: list[Alternatives | None]) -> Alternatives | None:
-    """Return where any of some volumes can be reached, nothing for everywhere."""
+def _union(places: list[Alternatives | None]) -> Alternatives | None:
+    """Return the nodes that reach any of some volumes, empty for all; None without volumes."""
     if not places:
         return None
     if None in places:
@@ -233,7 +222,7 @@ def _joined(places: list[Alternatives | None]) -> Alternatives | None:
 
 
 def _size(amounts: Mapping[str, Quantity]) -> int | None:
-    """Return a size in bytes; None for what cannot be read."""
+    """Return a size in bytes; None if it is invalid."""
     try:
         return whole(amounts.get(_STORAGE, 0))
     except QuantityError:
@@ -244,20 +233,16 @@ def _misconfigured(message: str) -> PreFilterFailure:
     return PreFilterFailure(UnschedulableReason.MISCONFIGURED, message, _RETRY_ON)
 
 
-_NO_CLAIMS: Final = _ClassClaims()
-
-
 class SharedClaims:
-    """By claim; only of those that are shared."""
+    """The claims that several pods use and only one node or pod may use at a time."""
 
     def __init__(self, cluster: Cluster, pod_table: PodTable) -> None:
         self._cluster: Final = cluster
         self._pod_table: Final = pod_table
         self._read_for: tuple[object, ...] = ()
         self._classes_by_claim: dict[Key, list[PodClass]] = {}
-        self.expected_pods: Final[
-            dict[Key, Counter[PodClass]]
-        ] = {}  # gangs: pods with volumes to come
+        # By PodGroup: the pods with volumes that do not exist yet.
+        self.expected_pods: Final[dict[Key, Counter[PodClass]]] = {}
 
     @property
     def claims(self) -> tuple[Key, ...]:
@@ -265,33 +250,33 @@ class SharedClaims:
         return tuple(self._classes_by_claim)
 
     def expect(self, key: Key, record: PodGroupRecord | None, reservations: Reservations) -> None:
-        """Take how many pods with volumes a gang may yet get."""
+        """Store how many pods with volumes a PodGroup may still get."""
         self.expected_pods.pop(key, None)
         if record is None or not record.is_active:
             return
-        found: Counter[PodClass] = Counter()
+        expected: Counter[PodClass] = Counter()
         for reserved in reservations.of_podgroup(record).values():
-            found[reserved.pod_class] += len(reserved.places)
+            expected[reserved.pod_class] += len(reserved.places)
         for podset, (pod_class, _) in record.expected.items():
-            found[pod_class] += record.expected_count(podset)
-        found = Counter(
-            {pod_class: count for pod_class, count in found.items() if pod_class.spec.volumes}
+            expected[pod_class] += record.expected_count(podset)
+        expected = Counter(
+            {pod_class: count for pod_class, count in expected.items() if pod_class.spec.volumes}
         )
-        if found:
-            self.expected_pods[key] = found
+        if expected:
+            self.expected_pods[key] = expected
 
     def update(self, pod_counts: Ints, version: int) -> tuple[Key, ...]:
-        """Return the claims that are shared; nothing is done if nothing has changed."""
-        classes, to_come = self._pod_table.class_table, Counter[PodClass]()
-        for found in self.expected_pods.values():
-            to_come.update(found)
+        """Return the claims that are shared, computed again only if anything has changed."""
+        classes, expected = self._pod_table.class_table, Counter[PodClass]()
+        for counts in self.expected_pods.values():
+            expected.update(counts)
         numbers = np.flatnonzero(classes.has_volumes[: len(pod_counts)])
         alive = pod_counts[numbers, :DONE].sum(axis=1)
-        coming = tuple((pod_class.serial, count) for pod_class, count in to_come.items())
-        seen = version, classes.serial[numbers].tobytes(), alive.tobytes(), coming
-        if seen != self._read_for:
-            self._read_for = seen
-            count_of = Counter(to_come)
+        expected_serials = tuple((pod_class.serial, count) for pod_class, count in expected.items())
+        inputs = version, classes.serial[numbers].tobytes(), alive.tobytes(), expected_serials
+        if inputs != self._read_for:
+            self._read_for = inputs
+            count_of = Counter(expected)
             count_of.update(
                 {
                     classes[n]: count
@@ -302,32 +287,32 @@ class SharedClaims:
         return self.claims
 
     def claim_usage(self, reserved: Mapping[tuple[int, int], int]) -> tuple[tuple[int, int], ...]:
-        """Return on which node each claim is in use, and by how many pods; slots are as good."""
-        at: dict[int, Counter[int]] = {}
+        """Return the node where each claim is in use, and by how many pods or reserved places."""
+        reserved_rows: dict[int, Counter[int]] = {}
         for (number, row), count in reserved.items() if self._classes_by_claim else ():
-            at.setdefault(number, Counter())[row] += count
+            reserved_rows.setdefault(number, Counter())[row] += count
         node = self._pod_table.node
-        found = []
+        usage = []
         for classes in self._classes_by_claim.values():
             rows = Counter(
                 int(node[pod_row]) for pod_class in classes for pod_row in pod_class.pod_rows
             )
             del rows[NONE]
             for pod_class in classes:
-                rows.update(at.get(pod_class.number, {}))
-            found.append((min(rows, default=NONE), rows.total()))
-        return tuple(found)
+                rows.update(reserved_rows.get(pod_class.number, {}))
+            usage.append((min(rows, default=NONE), rows.total()))
+        return tuple(usage)
 
     def _read(self, count_of: Mapping[PodClass, int]) -> None:
-        number_of: Counter[Key] = Counter()
+        pods_by_claim: Counter[Key] = Counter()
         classes_by_claim: dict[Key, list[PodClass]] = {}
         for pod_class, count in count_of.items():
             for claim in claim_keys(pod_class) if count else ():
                 if is_exclusive(self._cluster, claim):
-                    number_of[claim] += count
+                    pods_by_claim[claim] += count
                     classes_by_claim.setdefault(claim, []).append(pod_class)
         self._classes_by_claim = {
             claim: classes_by_claim[claim]
             for claim in sorted(classes_by_claim)
-            if number_of[claim] > 1
+            if pods_by_claim[claim] > 1
         }
