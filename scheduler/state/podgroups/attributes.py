@@ -1,8 +1,8 @@
-"""Queue, priority, evictability and times of a PodGroup, as its objects say them.
+"""Queue, priority, evictability and times of a PodGroup, read from its objects.
 
-A PodGroup says that its TrainJob is evicted; the TrainJob itself, which its user may write, does
-not. A TrainJob of another controller has no JobSets built by Trainer: its PodGroups are evicted as
-those of no TrainJob.
+That a TrainJob is evicted is read from its PodGroup, not from the TrainJob, which its user may
+write. If another controller manages a TrainJob, its PodGroups are evicted like those without a
+TrainJob.
 """
 
 import math
@@ -74,36 +74,42 @@ __all__ = [
 ]
 
 
+_RELOCATING: Final = "it is on its way to another place"
+_NANOSECONDS: Final = 10**9  # in a second
+_ON_NODE: Final = (RUNNING, RELEASING, STUCK_RELEASING)  # a terminating pod still counts
+_EXISTING: Final = (PENDING, GATED, *_ON_NODE)
+
+
 class PodGroupAttributes(NamedTuple):
-    """Of one unit; no queue is the queue of nobody."""
+    """Queue, priority and preemptibility of one PodGroup or pod; an empty queue is none."""
 
     queue: str
     priority: int
     is_preemptible: bool
-    refusal: str = ""  # why the class that was chosen does not count
-    fallback_queue: str = ""  # whose it is if that queue takes no units
+    refusal: str = ""  # why the requested priority class does not count
+    fallback_queue: str = ""  # the queue if *queue* takes no PodGroups
 
 
 class QuotaScopes:
-    """What the quotas of each namespace say of the priority of pods."""
+    """The priority class scopes of the ResourceQuotas of each namespace."""
 
     def __init__(self) -> None:
         self._by_namespace: Final[dict[str, dict[str, tuple[ScopeRequirement, ...]]]] = {}
 
     def of_namespace(self, namespace: str) -> PriorityQuotas:
-        """Return it of one namespace, by the names of its quotas."""
+        """Return the scopes in a namespace, by the names of its quotas."""
         return self._by_namespace.get(namespace, {})
 
-    def read(self, reported: Mapping[Key, ResourceQuota | None]) -> set[str]:
-        """Take quotas as they are now; return the namespaces for which that makes a difference."""
+    def read(self, changes: Mapping[Key, ResourceQuota | None]) -> set[str]:
+        """Apply changed quotas; return the namespaces whose scopes have changed."""
         changed = set()
-        for key, quota in reported.items():
+        for key, quota in changes.items():
             scopes_by_name = self._by_namespace.setdefault(key.namespace, {})
             scopes = priority_class_scopes(quota) if quota else ()
             if scopes != scopes_by_name.get(key.name, ()):
                 scopes_by_name[key.name] = scopes
                 changed.add(key.namespace)
-        for namespace in changed:  # by name, so that what is told does not depend on the past
+        for namespace in changed:  # sorted, so that messages do not depend on the order of events
             scopes_by_name = self._by_namespace[namespace]
             self._by_namespace[namespace] = {
                 name: scopes_by_name[name]
@@ -114,7 +120,7 @@ class QuotaScopes:
 
 
 class AttributeResolver:
-    """Of gangs, and of pods on their own."""
+    """Reads the attributes of PodGroups, and of pods without a PodGroup."""
 
     def __init__(
         self,
@@ -130,59 +136,58 @@ class AttributeResolver:
         self._refusals: Final[dict[tuple[str, str], str | None]] = {}  # by namespace and class
 
     def of_podgroup(self, record: PodGroupRecord) -> PodGroupAttributes:
-        """Return what a group says; of one that does not exist what its pods say."""
+        """Return the attributes of a PodGroup; if it does not exist, those of its pods."""
         if record.group is None:
             candidates = map(self.of_misplaced, record.pod_classes)
             attributes = min(candidates, default=self._attributes("", "", "", None))
-            fallback_queue = self._default_queue  # else nobody could take anything back from it
+            # Without a fallback queue no queue could reclaim from it.
             return attributes._replace(
-                is_preemptible=not record.is_pending_creation, fallback_queue=fallback_queue
+                is_preemptible=not record.is_pending_creation, fallback_queue=self._default_queue
             )
         spec, name = record.group.spec, record.group.spec.priority_class_name
         refusal = self._refusal(record.key.namespace, name)
         if refusal is None or _is_admitted(record, name):
             return self._attributes(spec.queue, name, spec.preemptibility, None)
-        reported = None if _is_class_named(record, name) else f"spec.priorityClassName: {refusal}"
-        return self._attributes(spec.queue, "", spec.preemptibility, reported)
+        is_named = _is_class_named(record, name)
+        message = None if is_named else f"spec.priorityClassName: {refusal}"
+        return self._attributes(spec.queue, "", spec.preemptibility, message)
 
     def of_standalone(self, pod_class: PodClass) -> PodGroupAttributes:
-        """Return what pods without a place in a group say themselves.
+        """Return the attributes of pods without a PodSet, from their own labels.
 
-        In the queue of a group that they name they got their nodes: a label that no longer is, or
-        never was, that of the group takes them to no other.
+        If they name a PodGroup, they got their nodes in its queue, and a queue label of their own
+        does not move them to another.
         """
         labels, own = pod_class.labels, pod_class.spec.priority_class_name
         name, refusal = labels.get(PRIORITY_CLASS_NAME) or own, None
         if name != own:
             refusal = self._refusal(pod_class.namespace, name)
             refusal = refusal and f"metadata.labels[{PRIORITY_CLASS_NAME}]: {refusal}"
-        group = (
-            self._groups.get(Key(pod_class.namespace, pod_class.podgroup_name))
-            if pod_class.podgroup_name
-            else None
-        )
+        group_name = pod_class.podgroup_name
+        group = self._groups.get(Key(pod_class.namespace, group_name)) if group_name else None
         queue = group.spec.queue if group else labels.get(QUEUE) or self._default_queue
         return self._attributes(queue, name, labels.get(PREEMPTIBILITY, ""), refusal)
 
     def of_misplaced(self, pod_class: PodClass) -> PodGroupAttributes:
-        """Return what pods say that run without a place in the group that they name.
+        """Return the attributes of pods whose PodGroup has no PodSet for them.
 
-        They can be preempted, whatever they say: else to name another group would be a way to stay.
+        They are preemptible, whatever their labels say: else a pod could avoid eviction by naming
+        another PodGroup.
         """
         return self.of_standalone(pod_class)._replace(is_preemptible=True, refusal="")
 
     def _refusal(self, namespace: str, name: str) -> str | None:
-        """Say why a class counts only if the pods' own specs name it; many ask for the same."""
-        namespace_and_class = namespace, name
-        if namespace_and_class not in self._refusals:
+        """Say why a priority class counts only if the specs of the pods name it; cached."""
+        key = namespace, name
+        if key not in self._refusals:
             quotas = self._quotas.of_namespace(namespace)
-            self._refusals[namespace_and_class] = self._classes.refusal(name, quotas)
-        return self._refusals[namespace_and_class]
+            self._refusals[key] = self._classes.refusal(name, quotas)
+        return self._refusals[key]
 
     def _attributes(
         self, queue: str, name: str, preemptibility: str, refusal: str | None
     ) -> PodGroupAttributes:
-        """Let a class that was refused count for nothing: what runs with it gains nothing."""
+        """Return the attributes; a refused priority class does not count, also for running pods."""
         priority = self._classes.default if refusal else self._classes.value(name)
         is_preemptible = priority < PREEMPTIBLE_BELOW
         if preemptibility in PREEMPTIBILITIES:
@@ -191,50 +196,45 @@ class AttributeResolver:
 
 
 def _is_admitted(record: PodGroupRecord, name: str) -> bool:
-    """Say whether the API server admitted all pods of a gang with a class, and none is to come."""
+    """Say whether the API server admitted all pods with a priority class, and expects no more."""
     return _priority_classes_of(record.pod_classes) == {name} and not any(
         map(record.expected_count, record.expected)
     )
 
 
 def _is_class_named(record: PodGroupRecord, name: str) -> bool:
-    """Say whether a pod of a gang names a class, be it one that is to come."""
+    """Say whether a pod of a PodGroup, existing or expected, names a priority class."""
     return name in _priority_classes_of(
         [*record.pod_classes, *(pod_class for pod_class, _ in record.expected.values())]
     )
 
 
-def _priority_classes_of(class_table: Iterable[PodClass]) -> set[str]:
-    return {pod_class.spec.priority_class_name for pod_class in class_table}
-
-
-_RELOCATING: Final = "it is on its way to another place"
+def _priority_classes_of(pod_classes: Iterable[PodClass]) -> set[str]:
+    return {pod_class.spec.priority_class_name for pod_class in pod_classes}
 
 
 class Evictability:
-    """A TrainJob is suspended and resumed, or let alone."""
+    """Which PodGroups may be evicted: a TrainJob is suspended and resumed, or left alone."""
 
     def __init__(
         self, trainjobs: Mapping[Key, TrainJob], suspend_refusals: Mapping[Key, str], *, kueue: bool
     ) -> None:
         self._trainjobs: Final = trainjobs
-        self._suspend_refusals: Final = (
-            suspend_refusals  # why it cannot be suspended, where that was tried
-        )
+        self._suspend_refusals: Final = suspend_refusals  # of TrainJobs that could not be suspended
         self._kueue: Final = kueue
 
     def has_trainjob(self, record: PodGroupRecord) -> bool:
-        """Say whether a gang is of a TrainJob that is there."""
+        """Say whether a PodGroup is of a TrainJob that exists."""
         return controlling_trainjob(record.jobset, self._trainjobs) is not None
 
     def checkpoint_at(self, record: PodGroupRecord) -> int:
-        """Return when a gang says it saved its work last, in seconds since 1970; 0 is never."""
+        """Return when a PodGroup saved its last checkpoint, in seconds since 1970; 0 is never."""
         job = controlling_trainjob(record.jobset, self._trainjobs)
         text = job.metadata.annotations.get(LAST_CHECKPOINT, "") if job else ""
         return max(epoch_s(text) or 0, 0)
 
     def non_evictable_reason(self, record: PodGroupRecord) -> str:
-        """Return why nobody may take anything from a gang; nothing if somebody may."""
+        """Return why no pods of a PodGroup may be evicted; empty if they may."""
         if record.is_relocating:
             return _RELOCATING
         job = controlling_trainjob(record.jobset, self._trainjobs)
@@ -246,35 +246,35 @@ class Evictability:
 
 
 def is_partly_succeeded(record: PodGroupRecord) -> bool:
-    """Say whether some pods of a JobSet's gang are there, and others have succeeded."""
+    """Say whether some pods of a JobSet's PodGroup have started, and others have succeeded."""
     is_any_done = any(record.count_of(name, SUCCEEDED) for name in record.min_members)
     return bool(record.jobset_uid) and record.has_started and is_any_done
 
 
 def suspend_refusal(job: TrainJob, *, kueue: bool) -> str | None:
-    """Say why a TrainJob is not evicted; its label counts where the site says that *kueue* runs."""
+    """Say why a TrainJob is not evicted; its label counts if the site sets that *kueue* runs."""
     return "Kueue suspends and resumes it" if kueue and KUEUE_QUEUE in job.metadata.labels else None
 
 
 def will_run_again(job: TrainJob, group: PodGroup) -> bool:
-    """Say whether a TrainJob runs, or was suspended for a moment only, by one of its PodGroups."""
+    """Say whether a TrainJob is not suspended, or only because one of its PodGroups was evicted."""
     return not job.spec.suspend or is_suspended_by_eviction(job, group)
 
 
 def is_suspended_by_eviction(job: TrainJob, group: PodGroup) -> bool:
-    """Say whether a TrainJob is suspended, and one of its PodGroups says that it was evicted."""
+    """Say whether a TrainJob is suspended because the scheduler evicted one of its PodGroups."""
     return job.spec.suspend and is_evicted(job, group)
 
 
 def has_eviction_copy(job: TrainJob) -> bool:
-    """Say whether a suspended TrainJob carries a copy of a record: our own, or its user's words."""
+    """Say whether a suspended TrainJob has an eviction record: the scheduler's or a user's copy."""
     return job.spec.suspend and bool(job.metadata.annotations.get(EVICTED_BY))
 
 
 def controlling_trainjob(
     jobset: JobSet | None, trainjobs: Mapping[Key, TrainJob]
 ) -> TrainJob | None:
-    """Return the very TrainJob that controls a JobSet, if Trainer builds JobSets for it."""
+    """Return the TrainJob that controls a JobSet, if Trainer is its controller."""
     owner = same_name_trainjob_owner(jobset.metadata) if jobset else None
     job = trainjobs.get(jobset.metadata.key) if jobset and owner else None
     if job is None or owner is None or job.metadata.uid != owner.uid:
@@ -283,33 +283,30 @@ def controlling_trainjob(
 
 
 def controlling_trainjob_key(jobset: JobSet | None) -> Key | None:
-    """Return which TrainJob a JobSet is of: it has the same name."""
+    """Return the key of the TrainJob that a JobSet is of: it has the same name."""
     if jobset is None or same_name_trainjob_owner(jobset.metadata) is None:
         return None
     return jobset.metadata.key
 
 
-_NANOSECONDS: Final = 10**9  # nanoseconds
-
-
 def preemption_delay_until(meta: Meta, delay: str) -> int:
-    """Return before when a group takes nothing from others, in seconds since 1970; 0 is never.
+    """Return until when a PodGroup may evict no others, in seconds since 1970; 0 without a delay.
 
-    It counts from when it was made, or lost its place last.
+    The delay counts from the creation or the last eviction of the PodGroup.
     """
     delay_s = duration_s(delay)
     if delay_s <= 0:
         return 0
-    made_s = epoch_s(meta.creation_timestamp) or 0
-    evicted_s = epoch_s(meta.annotations.get(LAST_EVICTION, "")) or 0
-    return max(made_s, evicted_s) + delay_s
+    created_at = epoch_s(meta.creation_timestamp) or 0
+    evicted_at = epoch_s(meta.annotations.get(LAST_EVICTION, "")) or 0
+    return max(created_at, evicted_at) + delay_s
 
 
 def running_since(record: PodGroupRecord, pod_table: PodTable) -> int:
-    """Return when a gang began to run, in seconds since 1970; 0 if it does not, or nobody says.
+    """Return when a PodGroup began to run, in seconds since 1970; 0 if not, or if unknown.
 
-    Where that is not written on its group, the pod that has its place for longest tells it: those
-    that join later, or come back, do not make it begin anew.
+    Without an annotation on the PodGroup it is when the first of its running pods was scheduled:
+    pods that join later or come back do not change it.
     """
     if not any(record.count_of(podset, RUNNING) for podset in record.min_members):
         return 0
@@ -332,7 +329,7 @@ def running_since(record: PodGroupRecord, pod_table: PodTable) -> int:
 
 
 def scheduled_at(pod: Pod) -> int:
-    """Return when a pod got its node, in seconds since 1970; 0 if nobody says."""
+    """Return when a pod was scheduled, in seconds since 1970; 0 if unknown."""
     for one in pod.status.conditions:
         if one.type == "PodScheduled":
             return (epoch_s(one.last_transition_time or "") or 0) if one.status == "True" else 0
@@ -340,24 +337,20 @@ def scheduled_at(pod: Pod) -> int:
 
 
 def duration_s(duration: str) -> int:
-    """Return a duration in whole seconds, rounded up; NONE where it is not said, or is none."""
+    """Return a duration in whole seconds, rounded up; NONE if it is empty or invalid."""
     try:
         return max(-(-nanoseconds(duration) // _NANOSECONDS), 0) if duration else NONE
     except DurationError:
         return NONE
 
 
-_ON_NODE = (RUNNING, RELEASING, STUCK_RELEASING)  # who is going is judged when it is gone
-_EXISTING = (PENDING, GATED, *_ON_NODE)
-
-
-def stale_at(record: PodGroupRecord, usual_grace_s: float) -> int | None:
-    """Return from when on a unit counts as stale, in seconds since 1970; None for never."""
+def stale_at(record: PodGroupRecord, default_grace_s: float) -> int | None:
+    """Return when a PodGroup becomes stale, in seconds since 1970; None for never."""
     group = record.group
     if group is None or not _may_be_short(record) or not replaces_lost_pods(group, record.jobset):
         return None
     running, existing = _counts_by_podset(record, _ON_NODE), _counts_by_podset(record, _EXISTING)
-    grace_s = math.ceil(staleness_grace_s(group, usual_grace_s))
+    grace_s = math.ceil(staleness_grace_s(group, default_grace_s))
     if grace_s < 0 or not is_short(group, running, existing):
         return None
     stale_since = epoch_s(group.metadata.annotations.get(STALE_SINCE, ""))
@@ -367,7 +360,7 @@ def stale_at(record: PodGroupRecord, usual_grace_s: float) -> int | None:
 
 
 def _may_be_short(record: PodGroupRecord) -> bool:
-    """Say whether it is worth a closer look: for most units it is not."""
+    """Say whether a PodGroup may lack pods: a quick test that most PodGroups fail."""
     min_members = record.min_members
     return (
         record.is_valid

@@ -1,7 +1,7 @@
 """Which pods belong to which PodGroup, which of them count, and which changes concern it.
 
 A pod belongs to the PodGroup that it names, if that has its SubGroup. In the PodGroup of a JobSet
-only pods of Jobs count, and of those only the newest attempt; the others only occupy their nodes.
+only pods of Jobs count, and of these only the newest attempt; other pods only occupy their nodes.
 """
 
 from collections.abc import Iterable
@@ -33,45 +33,41 @@ from trainer_kai.api.names import ADMITTED, ADMITTED_MARK, GANG, JOBSET_NAME, RE
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.policy.podgroups.names import podgroup_name
 
-__all__ = [
-    "PodGroupIndex",
-    "ReverseIndex",
-]
+__all__ = ["PodGroupIndex", "ReverseIndex"]
 
 A = TypeVar("A")
 B = TypeVar("B")
 
+_INITIAL_ROWS: Final = 64  # rows of an empty table
+
 
 class ReverseIndex(Generic[A, B]):
-    """From each of the former to any number of the latter."""
+    """Maps each source to its targets, and each target back to its sources."""
 
     def __init__(self) -> None:
         self._targets: Final[dict[A, tuple[B, ...]]] = {}
         self._sources: Final[dict[B, dict[A, None]]] = {}
 
     def put(self, source: A, targets: Iterable[B]) -> None:
-        """Let one lead to these, and to nobody else."""
+        """Replace the targets of a source."""
         for previous in self._targets.pop(source, ()):
             sources = self._sources[previous]
             del sources[source]
             if not sources:
                 del self._sources[previous]
-        to = tuple(dict.fromkeys(targets))
-        if to:
-            self._targets[source] = to
-        for target in to:
+        unique = tuple(dict.fromkeys(targets))
+        if unique:
+            self._targets[source] = unique
+        for target in unique:
             self._sources.setdefault(target, {})[source] = None
 
     def sources_of(self, target: B) -> tuple[A, ...]:
-        """Return who leads here."""
+        """Return the sources of a target."""
         return tuple(self._sources.get(target, ()))
 
 
-_INITIAL_ROWS: Final = 64  # rows of an empty table
-
-
 class PodGroupIndex:
-    """The groups that pods name, by key; arrays are [gang], by number."""
+    """The PodGroups that pods name, by key; arrays are [record number]."""
 
     def __init__(self, cluster: Cluster, pod_table: PodTable, options: StateOptions) -> None:
         self._cluster: Final = cluster
@@ -81,30 +77,27 @@ class PodGroupIndex:
         self.by_key: Final[dict[Key, PodGroupRecord]] = {}
         self._number_count = 0
         self._free: Final[list[int]] = []
-        self._owners: Final[ReverseIndex[Key, str]] = ReverseIndex()
+        # From the key of a PodGroup: to the objects whose changes affect it.
+        self._jobset_uids: Final[ReverseIndex[Key, str]] = ReverseIndex()
         self._jobsets: Final[ReverseIndex[Key, Key]] = ReverseIndex()
         self._trainjobs: Final[ReverseIndex[Key, Key]] = ReverseIndex()
-        self._earlier_stages: Final[ReverseIndex[Key, Key]] = (
-            ReverseIndex()
-        )  # groups that it comes after
-        self._relocation_ends: Final[
-            dict[Key, tuple[list[float], int]]
-        ] = {}  # of moves, and how many are past
+        self._earlier_stages: Final[ReverseIndex[Key, Key]] = ReverseIndex()
+        # When its reservations for relocated pods end, and how many have ended.
+        self._relocation_ends: Final[dict[Key, tuple[list[float], int]]] = {}
         self._now = 0
-        self._to_rebuild: dict[Key, None] = {}  # to be made anew
-        self.changed: dict[Key, None] = {}  # to be counted anew; some are no more
-        self.misplaced_rows: list[
-            int
-        ] = []  # slots of pods that lost their place in a group, or got one
+        self._to_rebuild: dict[Key, None] = {}
+        self.changed: dict[Key, None] = {}  # to be counted again; some are removed by now
+        # Pod rows of pods whose PodGroup has a PodSet for them no longer, or since now.
+        self.misplaced_rows: list[int] = []
         self.is_listed: Bools = np.zeros(_INITIAL_ROWS, dtype=np.bool_)
         self.is_suspended: Bools = np.zeros(_INITIAL_ROWS, dtype=np.bool_)
 
     def find(self, key: Key) -> PodGroupRecord | None:
-        """Return a gang that has pods."""
+        """Return the record of a PodGroup, if it has one."""
         return self.by_key.get(key)
 
     def begin(self, trainjobs: Iterable[Key], now: int) -> None:
-        """Take the time, and the names of TrainJobs of which something has changed."""
+        """Begin an update with the time and the keys of changed TrainJobs."""
         self.changed, self._to_rebuild, self._now, self.misplaced_rows = {}, {}, now, []
         for trainjob in trainjobs:
             trainjob_keys = self._trainjobs.sources_of(trainjob)
@@ -117,26 +110,26 @@ class PodGroupIndex:
     def update(
         self, classes: Iterable[PodClass], groups: Iterable[Key], jobsets: Iterable[Key]
     ) -> None:
-        """Take kin that were touched, and the names of what has changed."""
+        """Apply changes: classes with changed pods, keys of changed PodGroups and JobSets."""
         for pod_class in classes:
             self._update_class(pod_class)
         self._to_rebuild.update((key, None) for key in groups if self._is_watched(key))
         for jobset in jobsets:
             self._to_rebuild.update(dict.fromkeys(self._jobsets.sources_of(jobset)))
-        owners: dict[str, None] = {}
+        jobset_uids: dict[str, None] = {}
         for key in self._to_rebuild:
-            owners.update(dict.fromkeys(self._rebuild(key)))
-        for owner in owners:
-            self._choose_newest(self._owners.sources_of(owner) if owner else ())
-        for key in tuple(self.changed):  # what is known of one stage tells the next when to begin
+            jobset_uids.update(dict.fromkeys(self._rebuild(key)))
+        for uid in jobset_uids:
+            self._choose_newest(self._jobset_uids.sources_of(uid) if uid else ())
+        for key in tuple(self.changed):  # a change of one stage may let the next one start
             self.mark_changed(self._earlier_stages.sources_of(key))
 
     def mark_changed(self, keys: Iterable[Key]) -> None:
-        """Let gangs be looked at again."""
+        """Mark PodGroups to be counted again."""
         self.changed.update(dict.fromkeys(keys))
 
     def count(self, pod_counts: Ints) -> None:
-        """Count those that have changed; *heads* are the pods of all kin, [kin, state]."""
+        """Count the changed PodGroups; *pod_counts* are of all classes, [class, state]."""
         for key in self.changed:
             record = self.by_key.get(key)
             if record is not None:
@@ -149,22 +142,21 @@ class PodGroupIndex:
         if not pod_class.podgroup_name or pod_class.spec.scheduler_name != self._scheduler_name:
             return
         self.changed[key] = None
-        named = self._classes_by_key.setdefault(key, {})
-        if bool(pod_class.pod_rows) == (pod_class in named):
+        classes = self._classes_by_key.setdefault(key, {})
+        if bool(pod_class.pod_rows) == (pod_class in classes):
             return
         self._to_rebuild[key] = None
         if pod_class.pod_rows:
-            named[pod_class] = None
+            classes[pod_class] = None
         else:
-            del named[pod_class]
-            if not named:
+            del classes[pod_class]
+            if not classes:
                 del self._classes_by_key[key]
 
     def _rebuild(self, key: Key) -> tuple[str, ...]:
-        """Make a gang anew, or give it up; return the owners of whom it was and is."""
+        """Build a record again, or remove it; return the uids of its JobSet now and before."""
         before = self.by_key.pop(key, None)
-        named = self._classes_by_key.get(key, {})
-        record = self._build(key, before, named)
+        record = self._build(key, before)
         self._link(key, record)
         if before is not None:
             for pod_class, _ in before.expected.values():
@@ -177,45 +169,36 @@ class PodGroupIndex:
             return (before.jobset_uid,) if before else ()
         return (record.jobset_uid, before.jobset_uid) if before else (record.jobset_uid,)
 
-    def _build(
-        self, key: Key, before: PodGroupRecord | None, named: dict[PodClass, None]
-    ) -> PodGroupRecord | None:
-        classes = self._pod_table.class_table
+    def _build(self, key: Key, before: PodGroupRecord | None) -> PodGroupRecord | None:
+        class_table, classes = self._pod_table.class_table, self._classes_by_key.get(key, {})
         group = self._cluster.pod_groups.get(key)
-        origin = self._inputs(group) if group else self._inputs_without_group(key, named)
-        is_known = origin.will_run_again is not None  # whether its TrainJob goes on
-        if not named and not (group and is_known and relocating_podsets(group, self._now)):
+        inputs = self._inputs(group) if group else self._inputs_without_group(key, classes)
+        is_known = inputs.will_run_again is not None  # whether its TrainJob runs again
+        if not classes and not (group and is_known and relocating_podsets(group, self._now)):
             return None
         number = self._next_number() if before is None else before.number
-        record = PodGroupRecord(number, key, group, origin)
-        record.assign_podsets(named)
+        record = PodGroupRecord(number, key, group, inputs)
+        record.assign_podsets(classes)
         for pod_class in record.refusals:
-            (
-                pod_class.podgroup_key,
-                classes.record_number[pod_class.number],
-                classes.is_counted[pod_class.number],
-            ) = (
-                key,
-                NONE,
-                False,
-            )
+            pod_class.podgroup_key, class_table.record_number[pod_class.number] = key, NONE
+            class_table.is_counted[pod_class.number] = False
             self._mark_misplaced(pod_class, is_misplaced=True)
         for pod_class in record.pod_classes:
-            pod_class.podgroup_key, classes.record_number[pod_class.number] = key, number
+            pod_class.podgroup_key, class_table.record_number[pod_class.number] = key, number
             self._mark_misplaced(pod_class, is_misplaced=False)
-            classes.is_counted[pod_class.number] = not record.jobset_uid
-        record.expected = expected_pods(record, classes, self._scheduler_name)
+            class_table.is_counted[pod_class.number] = not record.jobset_uid
+        record.expected = expected_pods(record, class_table, self._scheduler_name)
         self.by_key[key] = record
         return record
 
     def _mark_misplaced(self, pod_class: PodClass, *, is_misplaced: bool) -> None:
-        classes = self._pod_table.class_table
-        if classes.is_misplaced[pod_class.number] != is_misplaced:
-            classes.is_misplaced[pod_class.number] = is_misplaced
+        class_table = self._pod_table.class_table
+        if class_table.is_misplaced[pod_class.number] != is_misplaced:
+            class_table.is_misplaced[pod_class.number] = is_misplaced
             self.misplaced_rows += pod_class.pod_rows
 
     def _link(self, key: Key, record: PodGroupRecord | None) -> None:
-        """Note whose changes concern a gang, or one that may come back."""
+        """Store the objects whose changes affect a PodGroup, also one that may come back."""
         group = self._cluster.pod_groups.get(key)
         ends = [wait_ends_at(reserved) for reserved in self._relocations(key).values()]
         if ends:
@@ -224,35 +207,32 @@ class PodGroupIndex:
             self._relocation_ends.pop(key, None)
         is_watched = group is not None and (record is not None or ends)
         owners = group.metadata.owner_references if group and is_watched else ()
-        self._owners.put(key, (record.jobset_uid,) if record and record.jobset_uid else ())
+        uids = (record.jobset_uid,) if record and record.jobset_uid else ()
+        self._jobset_uids.put(key, uids)
         jobsets = [Key(key.namespace, owner.name) for owner in owners]
         trainjob = controlling_trainjob_key(self._jobset_of(group)) if is_watched else None
         trainjobs = [trainjob] if trainjob else []
         if group is None:
-            named = self._classes_by_key.get(key, ())
-            jobsets = [
-                Key(key.namespace, pod_class.labels.get(JOBSET_NAME, "")) for pod_class in named
-            ]
-            trainjobs = jobsets  # they are called alike
+            classes = self._classes_by_key.get(key, ())
+            names = (pod_class.labels.get(JOBSET_NAME, "") for pod_class in classes)
+            jobsets = [Key(key.namespace, name) for name in names]
+            trainjobs = jobsets  # a TrainJob and its JobSet have the same name
         self._jobsets.put(key, jobsets)
         self._trainjobs.put(key, trainjobs)
         after = record.anticipated.after if record else ()
         self._earlier_stages.put(key, (Key(key.namespace, one.group) for one in after))
 
     def _is_missing(self, key: Key) -> bool:
-        """Say whether pods name a group that does not exist."""
+        """Say whether pods name a PodGroup that does not exist."""
         return key in self._classes_by_key and key not in self._cluster.pod_groups
 
     def _is_watched(self, key: Key) -> bool:
-        """Say whether pods name a group, or some of it is, or was, about to come back."""
-        return (
-            key in self._classes_by_key
-            or key in self._relocation_ends
-            or bool(self._relocations(key))
-        )
+        """Say whether pods name a PodGroup, or it has or had reservations for relocated pods."""
+        is_named = key in self._classes_by_key
+        return is_named or key in self._relocation_ends or bool(self._relocations(key))
 
     def _relocations(self, key: Key) -> dict[str, ReservedPodSet]:
-        """Return the leaves of a group that are moved, past or not."""
+        """Return the PodSets of a PodGroup that are relocated, ended or not."""
         group = self._cluster.pod_groups.get(key)
         return read_relocations(group.metadata.annotations.get(RESERVED, "")) if group else {}
 
@@ -263,17 +243,17 @@ class PodGroupIndex:
         will_run = will_run_again(job, group) and not is_over if job and group else None
         return RecordInputs(self._now, jobset, will_run)
 
-    def _inputs_without_group(self, key: Key, named: Iterable[PodClass]) -> RecordInputs:
-        """Return what a gang without a group is made from: it may be about to be made again."""
-        names = {pod_class.labels.get(JOBSET_NAME, "") for pod_class in named}
-        found = (self._cluster.jobsets.get(Key(key.namespace, name)) for name in names)
+    def _inputs_without_group(self, key: Key, classes: Iterable[PodClass]) -> RecordInputs:
+        """Return the inputs for pods whose PodGroup does not exist: it may be created soon."""
+        names = {pod_class.labels.get(JOBSET_NAME, "") for pod_class in classes}
+        jobsets = (self._cluster.jobsets.get(Key(key.namespace, name)) for name in names)
         is_pending_creation = any(
-            key.name in _podgroup_names(it) for it in found if it and self._gets_podgroups(it)
+            key.name in _podgroup_names(it) for it in jobsets if it and self._gets_podgroups(it)
         )
         return RecordInputs(self._now, is_pending_creation=is_pending_creation)
 
     def _gets_podgroups(self, jobset: JobSet) -> bool:
-        """Say whether the podgrouper makes the groups of a JobSet, if any is missing."""
+        """Say whether the podgrouper creates the PodGroups of a JobSet that are missing."""
         meta, spec = jobset.metadata, jobset.spec
         if spec.suspend or meta.deletion_timestamp or jobset.status.terminal_state:
             return False
@@ -284,7 +264,7 @@ class PodGroupIndex:
         if self._free:
             return self._free.pop()
         self._number_count += 1
-        if self._number_count == len(self.is_listed):  # the last row is of no gang
+        if self._number_count == len(self.is_listed):  # the last row is of no PodGroup
             size = 2 * self._number_count
             self.is_listed = grown(self.is_listed, size)
             self.is_suspended = grown(self.is_suspended, size)
@@ -300,7 +280,7 @@ class PodGroupIndex:
         return None
 
     def _choose_newest(self, keys: Iterable[Key]) -> None:
-        """Let only the newest attempt count, of a JobSet and then of each of its Jobs."""
+        """Count only the newest attempt of a JobSet and then of each of its Jobs."""
         classes = [
             (pod_class, *pod_class.attempt)
             for key in keys
@@ -319,7 +299,7 @@ class PodGroupIndex:
 
 
 def _podgroup_names(jobset: JobSet) -> set[str]:
-    """Return what the groups of a JobSet are called."""
+    """Return the names of the PodGroups of a JobSet."""
     meta = jobset.metadata
     labels = (job.template.spec.template.metadata.labels for job in jobset.spec.replicated_jobs)
     suffixes = {it[GANG] for it in labels if GANG in it}

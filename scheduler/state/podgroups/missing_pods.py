@@ -1,8 +1,8 @@
-"""Pods that a PodGroup misses: those expected later, and those lost from a gang that runs."""
+"""Pods that a PodGroup misses: those expected later, and those that a running PodGroup lost."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -50,6 +50,7 @@ __all__ = [
     "is_lost",
     "is_short",
     "min_existing_pods",
+    "podset_of",
     "replaces_lost_pods",
     "reserve_lost_places",
     "shortage_of",
@@ -57,79 +58,90 @@ __all__ = [
 ]
 
 
+_TERMINAL_PHASES: Final = ("Succeeded", "Failed")
+
+
+class Shortage(NamedTuple):
+    """What a PodGroup that has started lacks."""
+
+    running: int
+    needed: int
+    all_exist: bool  # the missing pods are pending; otherwise some are not created yet
+
+    def __str__(self) -> str:
+        return f"{self.running} of {self.needed} of its pods have a place"
+
+
 def expected_pods(
     record: PodGroupRecord, class_table: PodClassTable, scheduler_name: str
 ) -> dict[str, tuple[PodClass, int]]:
-    """Return for each leaf of which kin the pods that come will be, and how many there are."""
-    found = {}
-    for anticipated_pods in record.anticipated.later:
-        pod = _example_pod(anticipated_pods, record.key, scheduler_name)
-        count = _count(anticipated_pods)
-        for podset, labels in _podsets_of(anticipated_pods, record):
-            # Their sub-group is a label, so that those of two leaves are not alike.
-            found[podset] = (
-                class_table.expect(record.key, pod, (labels, anticipated_pods.sharing)),
-                count,
-            )
+    """Return for each PodSet the class of the pods that come later, and how many it has in all."""
+    expected = {}
+    for anticipated in record.anticipated.later:
+        pod = _example_pod(anticipated, record.key, scheduler_name)
+        count = _count(anticipated)
+        for podset, labels in _podsets_of(anticipated, record):
+            # The sub-group is a label, so the pods of two PodSets are of two classes.
+            pod_class = class_table.expect(record.key, pod, (labels, anticipated.sharing))
+            expected[podset] = pod_class, count
     for podset, reserved in record.relocating.items() if record.is_relocating else ():
         like = reserved.like
-        if like is not None and podset in record.min_members and podset not in found:
+        if like is not None and podset in record.min_members and podset not in expected:
             metadata = {**like.labels, SUBGROUP: podset}, like.sharing
             pod = _example_pod(like, record.key, scheduler_name)
-            found[podset] = class_table.expect(record.key, pod, metadata), _count(like)
-    return found
+            expected[podset] = class_table.expect(record.key, pod, metadata), _count(like)
+    return expected
 
 
-def _count(anticipated_pods: AnticipatedPods) -> int:
-    return min(max(anticipated_pods.count, 0), MOST_EXPECTED)
+def _count(anticipated: AnticipatedPods) -> int:
+    return min(max(anticipated.count, 0), MOST_EXPECTED)
 
 
 def _podsets_of(
-    anticipated_pods: AnticipatedPods, record: PodGroupRecord
+    anticipated: AnticipatedPods, record: PodGroupRecord
 ) -> Iterator[tuple[str, Mapping[str, str]]]:
-    """Yield the leaves of pods that come later, and what is known of their labels."""
-    known = {**anticipated_pods.labels, **_jobset_labels(anticipated_pods, record.jobset)}
+    """Yield the PodSets of pods that come later, with the known labels of these pods."""
+    known = {**anticipated.labels, **_jobset_labels(anticipated, record.jobset)}
+    prefix = anticipated.sub_group_prefix
     for podset in record.min_members:
-        index = podset.removeprefix(anticipated_pods.sub_group_prefix)
-        is_its = podset.startswith(anticipated_pods.sub_group_prefix) and index.isdecimal()
-        if is_its and len(index) < 10 and int(index) < anticipated_pods.replicas:
-            of_job = {JOB_INDEX: index} if record.jobset_uid else {}
-            yield podset, {**known, **of_job, SUBGROUP: podset}
+        index = podset.removeprefix(prefix)
+        is_indexed = podset.startswith(prefix) and index.isdecimal()
+        if is_indexed and len(index) < 10 and int(index) < anticipated.replicas:
+            job_labels = {JOB_INDEX: index} if record.jobset_uid else {}
+            yield podset, {**known, **job_labels, SUBGROUP: podset}
 
 
-def _jobset_labels(anticipated_pods: AnticipatedPods, jobset: JobSet | None) -> Mapping[str, str]:
-    """Return what JobSet will write on pods, as far as others may choose them by it."""
+def _jobset_labels(anticipated: AnticipatedPods, jobset: JobSet | None) -> Mapping[str, str]:
+    """Return the labels that JobSet will add to the pods, as far as selectors use them."""
     if jobset is None:
         return {}
     known = {JOBSET_NAME: jobset.metadata.name, JOBSET_UID: jobset.metadata.uid}
     for job in jobset.spec.replicated_jobs:
-        if podset_name_prefix(job.name) == anticipated_pods.sub_group_prefix:
+        if podset_name_prefix(job.name) == anticipated.sub_group_prefix:
             known[REPLICATED_JOB] = job.name
     return known
 
 
-def _example_pod(anticipated_pods: AnticipatedPods, group: Key, scheduler_name: str) -> Pod:
+def _example_pod(anticipated: AnticipatedPods, group: Key, scheduler_name: str) -> Pod:
     ports = tuple(
         ContainerPort(host_port=one.port, protocol=one.protocol, host_ip=one.host_ip)
-        for one in anticipated_pods.host_ports
+        for one in anticipated.host_ports
     )
     spec = PodSpec(
-        containers=(
-            Container(resources=Resources(requests=anticipated_pods.requests), ports=ports),
-        ),
-        volumes=tuple(one for one in anticipated_pods.volumes if one.persistent_volume_claim),
-        topology_spread_constraints=anticipated_pods.topology_spread_constraints,
-        node_selector=anticipated_pods.node_selector,
-        affinity=anticipated_pods.affinity,
-        tolerations=anticipated_pods.tolerations,
-        priority_class_name=anticipated_pods.priority_class_name,
+        containers=(Container(resources=Resources(requests=anticipated.requests), ports=ports),),
+        volumes=tuple(one for one in anticipated.volumes if one.persistent_volume_claim),
+        topology_spread_constraints=anticipated.topology_spread_constraints,
+        node_selector=anticipated.node_selector,
+        affinity=anticipated.affinity,
+        tolerations=anticipated.tolerations,
+        priority_class_name=anticipated.priority_class_name,
         scheduler_name=scheduler_name,
     )
     return Pod(metadata=Meta(namespace=group.namespace), spec=spec)
 
 
 def expected_prefixes(group: PodGroup) -> tuple[str, ...]:
-    """Return how the leaves are called whose pods are made only when others run."""
+    """Return the name prefixes of the PodSets whose pods are created only when others run."""
     try:
         anticipated = read_anticipated(group.metadata.annotations.get(ANTICIPATED, ""))
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
@@ -138,7 +150,7 @@ def expected_prefixes(group: PodGroup) -> tuple[str, ...]:
 
 
 def min_existing_pods(group: PodGroup) -> int:
-    """Return without how many pods that exist nothing of a group can be placed."""
+    """Return how many pods must exist before any pod of a PodGroup can be placed."""
     if spec_failure(group) is not None:
         return 0
     expected = expected_prefixes(group)
@@ -155,22 +167,8 @@ def _min_pods(tree: SubGroupTree) -> int:
     return sum(sorted(map(_min_pods, tree.children))[: tree.minimum])
 
 
-_TERMINAL_PHASES = ("Succeeded", "Failed")
-
-
-class Shortage(NamedTuple):
-    """What a unit lacks that has begun."""
-
-    running: int
-    needed: int
-    all_exist: bool  # those that are missing wait for room; otherwise some are still to be made
-
-    def __str__(self) -> str:
-        return f"{self.running} of {self.needed} of its pods have a place"
-
-
 def is_lost(before: Pod | None, now: Pod | None) -> bool:
-    """Say whether a pod that had its place gives it up without having succeeded."""
+    """Say whether a pod leaves its node without having succeeded."""
     if before is None or not before.spec.node_name or _is_terminating_or_finished(before):
         return False
     if now is None or now.metadata.uid != before.metadata.uid:
@@ -181,9 +179,9 @@ def is_lost(before: Pod | None, now: Pod | None) -> bool:
 def reserve_lost_places(
     lost: Iterable[Pod], others: Iterable[Pod], group: PodGroup, jobset: JobSet | None
 ) -> str | None:
-    """Return the annotation with the places of lost pods in it; None if no pod will want them.
+    """Return the annotation with the places of lost pods added; None if no pod will need them.
 
-    All that a group has lost is looked at once: to look at all its pods for each that it loses took
+    All lost pods of a PodGroup are handled at once: to look at all its pods for each lost one took
     minutes for thousands, which a user may delete in a moment.
     """
     if not replaces_lost_pods(group, jobset) or spec_failure(group) is not None:
@@ -191,8 +189,8 @@ def reserve_lost_places(
     lost = list(lost)
     counting = _newest_attempt((*lost, *others))
     if any(pod.status.phase == "Succeeded" for pod in counting):
-        return None  # it is about to end
-    are_counting = set(map(id, counting))
+        return None  # the PodGroup is about to end
+    counting_ids = set(map(id, counting))
     minimums = min_members(group)
     running = Counter(
         podset_of(pod, minimums)
@@ -200,25 +198,26 @@ def reserve_lost_places(
         if pod.spec.node_name and pod.status.phase not in _TERMINAL_PHASES
     )
     text = group.metadata.annotations.get(RESERVED, "")
-    reserved = read_reserved(text)
-    reserved_places = (
-        []
-        if isinstance(reserved, str)
-        else [reserved_place for some in reserved.values() for reserved_place in some]
-    )
-    pod_counts = running + Counter(reserved_place.podset for reserved_place in reserved_places)
+    reserved = _reserved_places(text)
     places = [
         NamedPlace(podset, pod.spec.node_name, ReservationCause.REPAIR)
         for pod in lost
-        if id(pod) in are_counting and (podset := podset_of(pod, minimums)) in minimums
+        if id(pod) in counting_ids and (podset := podset_of(pod, minimums)) in minimums
     ]
-    if not places or not _is_enough(group, pod_counts):
-        return None  # it was not whole: what is missing gets a place anew, with the others
-    return write_reserved([*reserved_places, *places], read_relocations(text))
+    if not places or not _is_enough(group, running + Counter(one.podset for one in reserved)):
+        return None  # the PodGroup was incomplete: the pods get new places with the missing ones
+    return write_reserved([*reserved, *places], read_relocations(text))
+
+
+def _reserved_places(text: str) -> list[NamedPlace]:
+    reserved = read_reserved(text)
+    if isinstance(reserved, str):
+        return []
+    return [place for places in reserved.values() for place in places]
 
 
 def shortage_of(group: PodGroup, pods: Iterable[Pod], jobset: JobSet | None) -> Shortage | None:
-    """Return what a unit lacks; None if it is whole, has not begun, or comes to its end."""
+    """Return what a PodGroup lacks; None if it is complete, has not started, or is ending."""
     pods = _newest_attempt(pods)
     if not replaces_lost_pods(group, jobset) or spec_failure(group) is not None:
         return None
@@ -236,20 +235,20 @@ def shortage_of(group: PodGroup, pods: Iterable[Pod], jobset: JobSet | None) -> 
 
 
 def is_short(group: PodGroup, running: Mapping[str, int], existing: Mapping[str, int]) -> bool:
-    """Say whether a group that has begun lacks pods; those of a later stage it lacks not yet."""
+    """Say whether a started PodGroup lacks pods; pods of a later stage are not missing yet."""
     return not _is_enough(group, Counter(running) + _expected(group, existing))
 
 
-def staleness_grace_s(group: PodGroup, usual_s: float) -> float:
-    """Return for how many seconds a unit may be short; below zero without end."""
+def staleness_grace_s(group: PodGroup, default_s: float) -> float:
+    """Return for how many seconds a PodGroup may lack pods; a negative number is forever."""
     try:
         return nanoseconds(group.spec.staleness_grace_period) / 1e9
     except DurationError:
-        return usual_s
+        return default_s
 
 
 def _expected(group: PodGroup, existing: Mapping[str, int]) -> Counter[str]:
-    """Return the leaves of later stages of which no pod exists, and what these need."""
+    """Return the PodSets of later stages of which no pod exists, and their minimums."""
     prefixes = expected_prefixes(group)
     minimums = min_members(group).items()
     return Counter(
@@ -262,36 +261,36 @@ def _expected(group: PodGroup, existing: Mapping[str, int]) -> Counter[str]:
 
 
 def _is_enough(group: PodGroup, pod_counts: Mapping[str, int]) -> bool:
-    """Say whether a group is as whole as it has to be with so many pods in each leaf."""
-    return is_satisfied(
-        podgroup_tree(
-            group, lambda name, minimums: PodSet(name, minimums, running=pod_counts.get(name, 0))
-        )
-    )
+    """Say whether a PodGroup has its minimum with so many pods in each PodSet."""
+
+    def make_podset(name: str, minimum: int) -> PodSet:
+        return PodSet(name, minimum, running=pod_counts.get(name, 0))
+
+    return is_satisfied(podgroup_tree(group, make_podset))
 
 
 def _newest_attempt(pods: Iterable[Pod]) -> list[Pod]:
-    """Return the pods of the newest attempt, of their JobSet and then of their Job."""
-    seen = [(pod, observe_pod(pod)) for pod in pods]
-    newest = max((it.attempt[0] for _, it in seen), default=0)
+    """Return the pods of the newest attempt of their JobSet and then of their Job."""
+    observed = [(pod, observe_pod(pod)) for pod in pods]
+    newest = max((it.attempt[0] for _, it in observed), default=0)
     newest_of_job: dict[str, tuple[int, int]] = {}
-    for _, it in seen:
+    for _, it in observed:
         newest_of_job[it.podset] = max(newest_of_job.get(it.podset, (newest, 0)), it.attempt)
-    return [pod for pod, it in seen if it.attempt == newest_of_job[it.podset]]
+    return [pod for pod, it in observed if it.attempt == newest_of_job[it.podset]]
 
 
 def podset_of(pod: Pod, minimums: Mapping[str, int]) -> str:
-    """Return the leaf that a pod names."""
+    """Return the PodSet that a pod names."""
     return pod.metadata.labels.get(SUBGROUP) or (DEFAULT_PODSET if len(minimums) == 1 else "")
 
 
 def replaces_lost_pods(group: PodGroup, jobset: JobSet | None) -> bool:
-    """Say whether there will be another pod for one that is lost."""
+    """Say whether a lost pod will be replaced by another."""
     if group.metadata.deletion_timestamp:
         return False
     owners = [owner for owner in group.metadata.owner_references if owner.kind == "JobSet"]
     if not owners:
-        return True  # whoever made the pods may make another
+        return True  # whatever created the pods may create another
     if jobset is None or jobset.metadata.deletion_timestamp:
         return False
     return not (jobset.spec.suspend or jobset.status.terminal_state)

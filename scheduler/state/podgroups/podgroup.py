@@ -1,4 +1,4 @@
-"""A PodGroup as the scheduler keeps it: its tree of sub-groups, its pods, what it asks for."""
+"""A PodGroup as the scheduler keeps it: its tree of sub-groups, its pods and their counts."""
 
 import math
 from collections import Counter
@@ -45,45 +45,51 @@ __all__ = [
     "wait_ends_at",
 ]
 
-MakePodSet: TypeAlias = Callable[[str, int], PodSet]  # makes a leaf of its name and its minimum
-DEFAULT_PODSET: Final = "default"  # the leaf of a group without sub-groups
-_MAX_DEPTH: Final = 16  # levels; more would be a mistake, or meant to break something
-_MAX_INT32: Final = 2**31 - 1  # of what Kubernetes counts
+MakePodSet: TypeAlias = Callable[[str, int], PodSet]  # from a name and a minimum
+DEFAULT_PODSET: Final = "default"  # the PodSet of a PodGroup without sub-groups
+_MAX_DEPTH: Final = 16  # levels; more would be a mistake or an attack
+_MAX_INT32: Final = 2**31 - 1  # of the counts in Kubernetes objects
+_MAX_NAMES: Final = 8  # names in a message
+_RETRY_ON: Final = frozenset({"groups"})
+_NO_PODS: Final = (0,) * STATES
+_NOTHING_ANTICIPATED: Final = AnticipatedAnnotation()
 
 
 def spec_failure(group: PodGroup) -> PreFilterFailure | None:
-    """Return what is wrong with a group by its own rules."""
+    """Return what is wrong with the spec of a PodGroup, if anything."""
     faults = [str(fault) for fault in podgroup_faults(group)]
     if not faults:
         faults = [*_unsatisfiable(group)]
     if not faults:
         return None
-    return PreFilterFailure(
-        UnschedulableReason.MISCONFIGURED, "; ".join(faults), frozenset({"groups"})
-    )
+    return PreFilterFailure(UnschedulableReason.MISCONFIGURED, "; ".join(faults), _RETRY_ON)
 
 
 def topology_failure(group: PodGroup) -> PreFilterFailure | None:
-    """Return that a group or a sub-group requires pods to be close together, which is to come."""
+    """Return a failure if a PodGroup or a sub-group requires a topology: not supported yet."""
     subs = ((f'sub-group "{sub.name}": ', sub.topology_constraint) for sub in group.spec.sub_groups)
-    asked = (("", group.spec.topology_constraint), *subs)
-    required = [(of, it) for of, it in asked if it and it.topology and it.required_topology_level]
+    constraints = (("", group.spec.topology_constraint), *subs)
+    required = [
+        (subject, it)
+        for subject, it in constraints
+        if it and it.topology and it.required_topology_level
+    ]
     if not required:
         return None
-    of, first = required[0]
+    subject, first = required[0]
     count = len(required) - 1
     more = f" (and for {count} more sub-group{'s' * (count > 1)})" if count else ""
-    asked_for = f'"{first.required_topology_level}" of topology "{first.topology}"'
+    level = f'"{first.required_topology_level}" of topology "{first.topology}"'
     advice = f"remove requiredTopologyLevel (annotation {TOPOLOGY_REQUIRED}) or use"
     message = (
-        f"{of}required topology {asked_for} is not supported yet{more}; "
+        f"{subject}required topology {level} is not supported yet{more}; "
         f"{advice} preferredTopologyLevel"
     )
-    return PreFilterFailure(UnschedulableReason.TOPOLOGY_UNFIT, message, frozenset({"groups"}))
+    return PreFilterFailure(UnschedulableReason.TOPOLOGY_UNFIT, message, _RETRY_ON)
 
 
 def min_members(group: PodGroup) -> dict[str, int]:
-    """Return the leaves of a group that is as it should be, and how many pods each needs."""
+    """Return the PodSets of a valid PodGroup, and how many pods each needs."""
     spec = group.spec
     if not spec.sub_groups:
         return {DEFAULT_PODSET: _capped(1 if spec.min_member is None else spec.min_member)}
@@ -94,7 +100,7 @@ def min_members(group: PodGroup) -> dict[str, int]:
 
 
 def podgroup_tree(group: PodGroup, make_podset: MakePodSet) -> SubGroupTree:
-    """Return the tree of a group that is as it should be."""
+    """Return the tree of a valid PodGroup."""
     spec = group.spec
     minimums = min_members(group)
     if not spec.sub_groups:
@@ -123,16 +129,16 @@ def _subgroup_set(
 
 
 def _unsatisfiable(group: PodGroup) -> Iterator[str]:
-    """Yield what no pods could satisfy."""
+    """Yield the faults of a spec that no pods could satisfy."""
     if _depth(group) > _MAX_DEPTH:
         yield f"spec.subGroups: there are more than {_MAX_DEPTH} levels"
     below = Counter(sub.parent for sub in group.spec.sub_groups)
-    asked = [("spec", "", group.spec.min_sub_group)] if below else []
+    minimums = [("spec", "", group.spec.min_sub_group)] if below else []
     for i, sub in enumerate(group.spec.sub_groups):
-        asked.append((f"spec.subGroups[{i}]", sub.name, sub.min_sub_group))
-    for path, name, number in asked:
-        if number is not None and number > below[name]:
-            yield f"{path}.minSubGroup: {number} is more than the {below[name]} that there are"
+        minimums.append((f"spec.subGroups[{i}]", sub.name, sub.min_sub_group))
+    for path, name, minimum in minimums:
+        if minimum is not None and minimum > below[name]:
+            yield f"{path}.minSubGroup: {minimum} is more than the {below[name]} that there are"
 
 
 def _capped(number: int) -> int:
@@ -140,7 +146,7 @@ def _capped(number: int) -> int:
 
 
 def _depth(group: PodGroup) -> int:
-    """Return how many levels there are; no sub-group is above itself."""
+    """Return the number of levels of a PodGroup without cycles."""
     parents = {sub.name: sub.parent for sub in group.spec.sub_groups}
     depths = {"": 0}
     for name in parents:
@@ -153,23 +159,17 @@ def _depth(group: PodGroup) -> int:
     return max(depths.values())
 
 
-_MAX_NAMES: Final = 8  # names in a message
-_RETRY_ON: Final = frozenset({"groups"})
-_NO_PODS: Final = (0,) * STATES
-_NOTHING_ANTICIPATED: Final = AnticipatedAnnotation()
-
-
 class RecordInputs(NamedTuple):
-    """What a gang is made from besides its group and its pods."""
+    """What a record is built from besides its PodGroup and its pods."""
 
     now: int
     jobset: JobSet | None = None
-    will_run_again: bool | None = None  # its TrainJob; None if there is none
-    is_pending_creation: bool = False  # a group that does not exist, and that a JobSet is to have
+    will_run_again: bool | None = None  # the TrainJob; None if there is none
+    is_pending_creation: bool = False  # the PodGroup does not exist, but its JobSet will get it
 
 
 class PodGroupRecord:
-    """It is made anew when its group changes, and counted anew when its pods do."""
+    """A PodGroup and its pods: built again when the PodGroup changes, counted when its pods do."""
 
     __slots__ = (
         "anticipated",
@@ -197,43 +197,34 @@ class PodGroupRecord:
         "warnings",
     )
 
-    def __init__(self, number: int, key: Key, group: PodGroup | None, origin: RecordInputs) -> None:
-        jobset = origin.jobset
+    def __init__(self, number: int, key: Key, group: PodGroup | None, inputs: RecordInputs) -> None:
+        jobset, will_run_again = inputs.jobset, inputs.will_run_again
         self.number: Final = number
         self.key: Final = key
         self.group: Final = group
         self.jobset: Final = jobset
         self.jobset_uid: Final = _jobset_uid(group.metadata) if group else ""
-        self.is_pending_creation: Final = origin.is_pending_creation
+        self.is_pending_creation: Final = inputs.is_pending_creation
         self.is_suspended: Final = jobset is not None and jobset.spec.suspend
-        self.classes_by_podset: Final[
-            dict[str, list[PodClass]]
-        ] = {}  # those that have a place in it
-        self.refusals: Final[dict[PodClass, str]] = {}
-        self.expected: dict[str, tuple[PodClass, int]] = {}  # by leaf: kin, and how many in all
-        self.pod_counts: Final[
-            dict[str, tuple[int, ...]]
-        ] = {}  # by leaf: those that count, by state
-        self.relocating: Final = relocating_podsets(group, origin.now) if group else {}
-        self.is_relocating: Final = bool(self.relocating) and origin.will_run_again is True
-        # If nobody says whether its TrainJob goes on, its pods tell whether it is moved.
+        self.classes_by_podset: Final[dict[str, list[PodClass]]] = {}
+        self.refusals: Final[dict[PodClass, str]] = {}  # classes that no PodSet is for
+        self.expected: dict[str, tuple[PodClass, int]] = {}  # by PodSet: class, and its full size
+        # By PodSet and state: the pods that count.
+        self.pod_counts: Final[dict[str, tuple[int, ...]]] = {}
+        self.relocating: Final = relocating_podsets(group, inputs.now) if group else {}
+        self.is_relocating: Final = bool(self.relocating) and will_run_again is True
+        # If its TrainJob is unknown, its pods come back unless its JobSet is suspended.
         self.is_returning: Final = self.is_relocating or (
-            bool(self.relocating) and origin.will_run_again is None and not self.is_suspended
+            bool(self.relocating) and will_run_again is None and not self.is_suspended
         )
-        # Somebody else has suspended it, or it is over: what it holds is let go, for good.
-        self.is_abandoned: Final = bool(self.relocating) and origin.will_run_again is False
-        self.is_nominated = False  # a node, to one that waits, or that is moved
-        self.is_active = False  # it wants or has anything
+        # Its TrainJob is over or was suspended by a user: its reservations are released for good.
+        self.is_abandoned: Final = bool(self.relocating) and will_run_again is False
+        self.is_nominated = False  # a pending pod has a nominated node, or the PodGroup returns
+        self.is_active = False  # it has or requests anything
         self.anticipated = _NOTHING_ANTICIPATED
-        # What of the group counts otherwise than it is written.
+        # Values of the spec in whose place something else counts.
         self.warnings: Final = tuple(podgroup_warnings(group.spec)) if group else ()
-        if group is None:
-            message = f"its pods name the group {key}, which does not exist"
-            self.prefilter_failure: PreFilterFailure | None = PreFilterFailure(
-                UnschedulableReason.MISCONFIGURED, message, _RETRY_ON
-            )
-        else:
-            self.prefilter_failure = spec_failure(group)
+        self.prefilter_failure = _missing_failure(key) if group is None else spec_failure(group)
         self.topology_failure: Final = topology_failure(group) if group else None
         self.is_valid: Final = group is not None and self.prefilter_failure is None
         self.min_members: Final = (
@@ -244,51 +235,43 @@ class PodGroupRecord:
 
     @property
     def pod_classes(self) -> list[PodClass]:
-        """Return those that have a place in it."""
-        return [
-            pod_class
-            for pod_classes in self.classes_by_podset.values()
-            for pod_class in pod_classes
-        ]
+        """Return the classes that a PodSet is for."""
+        return [one for classes in self.classes_by_podset.values() for one in classes]
 
     @property
     def has_started(self) -> bool:
-        """Say whether some of it has its place, or the promise of one."""
+        """Say whether a pod of it runs, or has a nominated node."""
         return self.is_nominated or any(
             pod_counts[RUNNING] for pod_counts in self.pod_counts.values()
         )
 
     @property
     def has_started_or_pending(self) -> bool:
-        """Say whether it has begun, or some of it waits to."""
+        """Say whether it has started, or a pod of it is pending."""
         return self.has_started or any(
             pod_counts[PENDING] for pod_counts in self.pod_counts.values()
         )
 
     def assign_podsets(self, pod_classes: Iterable[PodClass]) -> None:
-        """Give all that name it their places."""
+        """Assign the classes whose pods name the PodGroup to its PodSets, or refuse them."""
         for pod_class in pod_classes:
             refusal = self._refusal(pod_class)
             if refusal is None:
-                self.classes_by_podset.setdefault(
-                    self.podset_of(pod_class) or DEFAULT_PODSET, []
-                ).append(pod_class)
+                podset = self.podset_of(pod_class) or DEFAULT_PODSET
+                self.classes_by_podset.setdefault(podset, []).append(pod_class)
             else:
                 self.refusals[pod_class] = f"the group {self.key} {refusal}"
 
     def count(self, pod_table: PodTable, pod_counts: Ints) -> None:
-        """Count the pods; *heads*, [kin, state], are those of all kin."""
+        """Count the pods by PodSet; *pod_counts*, [class, state], are those of all classes."""
         is_counted = pod_table.class_table.is_counted
         self.pod_counts.clear()
         self.is_nominated = self.is_returning
         for podset, pod_classes in self.classes_by_podset.items():
-            numbers = [
-                pod_class.number for pod_class in pod_classes if is_counted[pod_class.number]
-            ]
+            numbers = [one.number for one in pod_classes if is_counted[one.number]]
             if numbers:
-                row = (
-                    pod_counts[numbers[0]] if len(numbers) == 1 else pod_counts[numbers].sum(axis=0)
-                )
+                is_one = len(numbers) == 1
+                row = pod_counts[numbers[0]] if is_one else pod_counts[numbers].sum(axis=0)
                 self.pod_counts[podset] = tuple(row.tolist())
         if pod_table.nominated:
             self.is_nominated = self.is_nominated or any(
@@ -306,32 +289,32 @@ class PodGroupRecord:
         )
 
     def count_of(self, podset: str, state: int) -> int:
-        """Return how many pods of a leaf count and are so far."""
+        """Return how many pods of a PodSet count and are in a state."""
         return self.pod_counts.get(podset, _NO_PODS)[state]
 
     def pending_pods(self, podset: str, pod_table: PodTable) -> tuple[int, ...]:
-        """Return the pods of a leaf that wait, in the order of their placement."""
+        """Return the rows of the pending pods of a PodSet, in the order of their placement."""
         if self.is_suspended or not self.is_active or not self.count_of(podset, PENDING):
             return ()
         return self._pods(podset, PENDING, pod_table)
 
     def running_pods(self, podset: str, pod_table: PodTable) -> tuple[int, ...]:
-        """Return the pods of a leaf that have their places, in the order of their placement."""
+        """Return the rows of the running pods of a PodSet, in the order of their placement."""
         return self._pods(podset, RUNNING, pod_table)
 
     def _pods(self, podset: str, wanted: int, pod_table: PodTable) -> tuple[int, ...]:
         state, is_counted = pod_table.state, pod_table.class_table.is_counted
-        found = [
+        ordered = sorted(
             (pod_class.rank, pod_table.age(pod_row), pod_row)
             for pod_class in self.classes_by_podset.get(podset, ())
             if is_counted[pod_class.number]
             for pod_row in pod_class.pod_rows
             if state[pod_row] == wanted
-        ]
-        return tuple(pod_row for _, _, pod_row in sorted(found))
+        )
+        return tuple(pod_row for _, _, pod_row in ordered)
 
     def expected_count(self, podset: str) -> int:
-        """Return how many pods of a leaf do not exist yet."""
+        """Return how many pods of a PodSet do not exist yet."""
         if podset not in self.expected or (self.is_suspended and not self.is_returning):
             return 0
         pod_counts = self.pod_counts.get(podset, _NO_PODS)
@@ -341,14 +324,14 @@ class PodGroupRecord:
         return max(self.expected[podset][1] - existing, 0)
 
     def object_warnings(self, is_waiting: Callable[[PodClass], bool]) -> Iterator[ObjectWarning]:
-        """Yield the pods that do not count, and what of the group counts otherwise than written."""
+        """Yield the pods that do not count, and values in whose place something else counts."""
         for it in self.warnings:
             yield ObjectWarning(self.key, f"PodGroup {self.key}: {it}", still_counts=True)
         for pod_class, message in self.refusals.items():
             yield ObjectWarning(self.key, message, is_pod_pending=is_waiting(pod_class))
 
     def podset_of(self, pod_class: PodClass) -> str | None:
-        """Return the leaf of pods; None if the group has none for them."""
+        """Return the PodSet of the pods of a class; None if there is none for them."""
         name = pod_class.labels.get(SUBGROUP, "")
         if not self.is_valid:
             return DEFAULT_PODSET
@@ -356,7 +339,7 @@ class PodGroupRecord:
         return name if name in self.min_members else None
 
     def _refusal(self, pod_class: PodClass) -> str | None:
-        """Say why pods that name the group do not count."""
+        """Say why pods that name the PodGroup do not count."""
         if self.jobset_uid and not pod_class.is_from_job:
             return "is of a JobSet, and pods that no Job made name it"
         if self.podset_of(pod_class) is not None:
@@ -379,18 +362,23 @@ class PodGroupRecord:
 
 
 def relocating_podsets(group: PodGroup, now: int) -> dict[str, ReservedPodSet]:
-    """Return the leaves whose pods were evicted to be made anew elsewhere, and are waited for."""
-    found = read_relocations(group.metadata.annotations.get(RESERVED, ""))
-    return {podset: reserved for podset, reserved in found.items() if wait_ends_at(reserved) > now}
+    """Return the PodSets whose pods were evicted to run elsewhere, and are still waited for."""
+    relocations = read_relocations(group.metadata.annotations.get(RESERVED, ""))
+    return {podset: it for podset, it in relocations.items() if wait_ends_at(it) > now}
 
 
 def wait_ends_at(reserved: ReservedPodSet) -> float:
-    """Return until when pods that come back are waited for, in seconds since 1970."""
+    """Return until when relocated pods are waited for, in seconds since 1970."""
     return (epoch_s(reserved.until) or 0) if reserved.until else math.inf
 
 
+def _missing_failure(key: Key) -> PreFilterFailure:
+    message = f"its pods name the group {key}, which does not exist"
+    return PreFilterFailure(UnschedulableReason.MISCONFIGURED, message, _RETRY_ON)
+
+
 def _jobset_uid(meta: Meta) -> str:
-    """Return the uid of the JobSet that owns a group."""
+    """Return the uid of the JobSet that owns a PodGroup."""
     for owner in meta.owner_references:
         if owner.kind == JOBSETS.kind and owner.api_version.partition("/")[0] == JOBSETS.group:
             return owner.uid or owner.name

@@ -1,7 +1,7 @@
 """The places reserved for PodGroups: for which PodSet, on which nodes, for which pod class.
 
-They are reserved only while the PodGroup has started or has a nominated node, and only for pods
-without a node: the place is released when its pod is bound.
+Places are reserved only while the PodGroup has started or has a nominated node, and only for pods
+without a node: a place is released when its pod is bound.
 """
 
 from collections import Counter
@@ -24,33 +24,33 @@ __all__ = ["PodSetReservation", "Reservations"]
 
 
 class PodSetReservation(NamedTuple):
-    """Of one leaf: in pods of which kin, and where, with why."""
+    """The reserved places of one PodSet: for pods of which class, on which nodes, and why."""
 
     pod_class: PodClass
     places: tuple[tuple[int, ReservationCause], ...]  # rows of nodes
 
 
 class Reservations:
-    """By gang and leaf."""
+    """The reservations by PodGroup and PodSet."""
 
     def __init__(self, pod_table: PodTable, nodes: NodeTable) -> None:
         self._pod_table: Final = pod_table
         self._nodes: Final = nodes
         self.by_podgroup: Final[dict[Key, dict[str, PodSetReservation]]] = {}
-        self.annotations: Final[dict[Key, str]] = {}  # what the annotations say
+        self.annotations: Final[dict[Key, str]] = {}  # the annotations that are not empty
         self._warnings: Final[dict[Key, ObjectWarning]] = {}
 
     @property
     def warnings(self) -> list[ObjectWarning]:
-        """Return the annotations that cannot be read."""
+        """Return a warning for each invalid annotation."""
         return [*self._warnings.values()]
 
     def of_podgroup(self, record: PodGroupRecord) -> dict[str, PodSetReservation]:
-        """Return the slots of a gang, by leaf."""
+        """Return the reservations of a PodGroup, by PodSet."""
         return self.by_podgroup.get(record.key, {})
 
     def read(self, key: Key, record: PodGroupRecord | None) -> set[int]:
-        """Read what a gang holds now; return the nodes where it holds something, or held."""
+        """Read the reservations of a PodGroup; return the nodes where it has any, or had before."""
         self.annotations.pop(key, None)
         self._warnings.pop(key, None)
         before = self.by_podgroup.pop(key, {})
@@ -65,7 +65,7 @@ class Reservations:
         return {row for reserved in affected for row, _ in reserved.places}
 
     def counts_by_node(self) -> Counter[tuple[int, int]]:
-        """Return how many slots there are, by kin and node."""
+        """Return how many places are reserved, by class and node."""
         return Counter(
             (reserved.pod_class.number, row)
             for podsets in self.by_podgroup.values()
@@ -74,9 +74,9 @@ class Reservations:
         )
 
     def _read_one(self, record: PodGroupRecord, text: str) -> dict[str, PodSetReservation]:
-        found = read_reserved(text)
-        if isinstance(found, str):
-            fault = f"metadata.annotations[{RESERVED}]: {found}; what was held is let go"
+        by_podset = read_reserved(text)
+        if isinstance(by_podset, str):
+            fault = f"metadata.annotations[{RESERVED}]: {by_podset}; what was held is let go"
             self._warnings[record.key] = ObjectWarning(
                 record.key, f"PodGroup {record.key}: {fault}"
             )
@@ -86,14 +86,14 @@ class Reservations:
         if record.is_suspended and not record.is_returning:
             return {}
         relocating = record.relocating
-        found = {
-            podset: it
-            for podset, it in found.items()
-            if podset in relocating or not _is_relocation(it)
+        by_podset = {
+            podset: places
+            for podset, places in by_podset.items()
+            if podset in relocating or not _is_relocation(places)
         }
         usable: dict[str, PodSetReservation] = {}
         for podset, minimum in record.min_members.items():
-            reserved, pod_class = found.get(podset, ()), self._pod_class(record, podset)
+            reserved, pod_class = by_podset.get(podset, ()), self._pod_class(record, podset)
             if reserved and pod_class is not None:
                 at = self._usable_places(record, podset, reserved, minimum)
                 usable[podset] = PodSetReservation(
@@ -102,7 +102,7 @@ class Reservations:
         return usable
 
     def _pod_class(self, record: PodGroupRecord, podset: str) -> PodClass | None:
-        """Return of which kin the pods of a leaf will be: as foretold, else as the last of them."""
+        """Return the class of missing pods of a PodSet: as anticipated, else as its newest pod."""
         if podset in record.expected:
             return record.expected[podset][0]
         pod_classes = record.classes_by_podset.get(podset, ())
@@ -115,9 +115,9 @@ class Reservations:
     def _usable_places(
         self, record: PodGroupRecord, podset: str, reserved: tuple[NamedPlace, ...], minimum: int
     ) -> list[NamedPlace]:
-        """Return the slots that can still be used, less those that pods have taken by now."""
+        """Return the places that can still be used, without those that pods have taken by now."""
         count = record.expected[podset][1] if podset in record.expected else minimum
-        if _is_relocation(reserved):  # what can be spared was moved as well
+        if _is_relocation(reserved):  # pods beyond the minimum were relocated as well
             count = max(
                 count, sum(record.count_of(podset, one) for one in (*range(DONE), SUCCEEDED))
             )
@@ -133,7 +133,7 @@ class Reservations:
         return usable[: len(usable) - max(surplus, 0)]
 
     def _running_nodes(self, record: PodGroupRecord, podset: str) -> Counter[str]:
-        """Return on which nodes the pods of a leaf have their places."""
+        """Return the nodes of the running pods of a PodSet."""
         state, node, names = self._pod_table.state, self._pod_table.node, self._nodes.names
         pod_rows = (
             pod_row
@@ -144,10 +144,10 @@ class Reservations:
         return Counter(names[row] for row in running_rows if row != NONE)
 
     def _is_usable(self, node: str) -> bool:
-        """Say whether a slot may stay: who cordons a node wants nobody there, other faults pass."""
+        """Say whether a place on a node is kept: not if it is cordoned; other faults pass."""
         row = self._nodes.row_by_name.get(node)
         return row is not None and self._nodes.faults[row] != NodeFault.CORDONED
 
 
-def _is_relocation(pod_rows: Iterable[NamedPlace]) -> bool:
-    return any(one.cause == ReservationCause.MOVE for one in pod_rows)
+def _is_relocation(places: Iterable[NamedPlace]) -> bool:
+    return any(one.cause == ReservationCause.MOVE for one in places)

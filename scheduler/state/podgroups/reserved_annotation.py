@@ -1,7 +1,8 @@
 """`trainer-kai.dev/reserved`: the places reserved for a PodGroup, written and read.
 
-The reservations outlive the scheduler in this annotation: it is written before the first decision
-that relies on it, and read at the start. The schema stands in the README of scheduler/state.
+The reservations survive a restart of the scheduler in this annotation: it is written before the
+first decision that relies on it, and read at the start. Its schema is in the README of
+scheduler/state.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,20 +16,20 @@ from trainer_kai.policy.podgroups.anticipated import AnticipatedPods
 
 __all__ = ["NamedPlace", "ReservedPodSet", "read_relocations", "read_reserved", "write_reserved"]
 
-_MAX_PLACES: Final = 100_000  # slots of one leaf
+_MAX_PLACES: Final = 100_000  # of one PodSet
 
 
 class ReservedPodSet(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The slots of one leaf; of one that is moved also what it is, for it has no pods meanwhile."""
+    """The reserved places of one PodSet; if it is relocated, also what its pods will be like."""
 
     nodes: Mapping[str, int] = {}
     cause: str = ""
-    until: str = ""  # nothing is held after it, if its pods have not come back by then
+    until: str = ""  # the reservation ends then, if the pods have not come back
     like: AnticipatedPods | None = None
 
 
 class NamedPlace(NamedTuple):
-    """One slot, by names."""
+    """One reserved place, by names."""
 
     podset: str
     node: str
@@ -42,7 +43,7 @@ _decoder: Final = msgspec.json.Decoder(dict[str, ReservedPodSet])
 
 
 def read_reserved(text: str) -> dict[str, tuple[NamedPlace, ...]] | str:
-    """Return the slots by leaf, in order of their nodes; or say why they cannot be read."""
+    """Return the places by PodSet, in order of their nodes; or why the text is invalid."""
     try:
         found = _decoder.decode(text) if text else {}
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -51,8 +52,8 @@ def read_reserved(text: str) -> dict[str, tuple[NamedPlace, ...]] | str:
 
 
 def read_relocations(text: str) -> dict[str, ReservedPodSet]:
-    """Return the leaves that are moved, whose pods are made anew; none if it cannot be read."""
-    if _MOVE_CAUSE not in text:  # of nearly all
+    """Return the PodSets that are relocated; none if the text is invalid."""
+    if _MOVE_CAUSE not in text:  # as in nearly all annotations
         return {}
     try:
         found = _decoder.decode(text)
@@ -68,17 +69,17 @@ def read_relocations(text: str) -> dict[str, ReservedPodSet]:
 def write_reserved(
     places: Iterable[NamedPlace], relocating: Mapping[str, ReservedPodSet] = _NO_PODSETS
 ) -> str:
-    """Write the slots of a group; nothing where there are none.
+    """Return the annotation of a PodGroup with these places; empty without places.
 
-    Of leaves that are *moved* it is known what they are, and how long they are waited for; they
-    stay such, also if a slot had to become another meanwhile.
+    For a PodSet in *relocating*, `like` and `until` are kept, also if one of its places has changed
+    meanwhile.
     """
     nodes: dict[str, dict[str, int]] = {}
     causes: dict[str, ReservationCause] = {}
     for podset, node, cause in places:
         counts_by_node = nodes.setdefault(podset, {})
         counts_by_node[node] = counts_by_node.get(node, 0) + 1
-        causes[podset] = min(cause, causes.get(podset, cause))  # one word for all of them
+        causes[podset] = min(cause, causes.get(podset, cause))  # one cause for the whole PodSet
     if not nodes:
         return ""
     reserved = {}

@@ -1,7 +1,7 @@
 """Stage dependencies: what has to be complete or ready before a PodGroup may start.
 
-It is seen by the pods of the earlier stage; when those have been removed, by pods of the PodGroup
-that are created only afterwards, or by the status of the JobSet.
+The pods of the earlier stage show it. When these have been removed, it shows in pods that are
+created only afterwards, or in the status of the JobSet.
 """
 
 from collections.abc import Iterator
@@ -22,14 +22,14 @@ _RETRY_ON: Final = frozenset({"pods", "jobsets"})
 
 
 class StageDependencies:
-    """The rule: it is told a gang and returns what that waits for."""
+    """Yields the pre-filter failure of a PodGroup that waits for an earlier stage."""
 
     def __init__(self, pod_table: PodTable, podgroup_index: PodGroupIndex) -> None:
         self._pod_table: Final = pod_table
         self._podgroup_index: Final = podgroup_index
 
     def __call__(self, record: PodGroupRecord) -> Iterator[PreFilterFailure]:
-        """Yield what is not over yet, all in one."""
+        """Yield one failure with the progress of all unmet dependencies, if there are any."""
         unmet = [
             self._progress(record, one)
             for one in record.anticipated.after
@@ -42,10 +42,10 @@ class StageDependencies:
 
     def _is_satisfied(self, record: PodGroupRecord, dependency: StageDependency) -> bool:
         if not dependency.group:
-            return True  # another scheduler has its pods, and they are in no group
-        if _has_later_pods(record, dependency.before) or _is_satisfied_by_status(
-            record, dependency
-        ):
+            return True  # its pods are of another scheduler, and in no PodGroup
+        if _has_later_pods(record, dependency.before):
+            return True
+        if _is_satisfied_by_status(record, dependency):
             return True
         return all(
             self._is_index_satisfied(record, dependency, index)
@@ -67,13 +67,11 @@ class StageDependencies:
     def _finished_pods(
         self, earlier: PodGroupRecord, dependency: StageDependency, podset: str
     ) -> int:
-        """Return how many pods of a leaf have succeeded, or, if that is enough, are ready."""
+        """Return how many pods of a PodSet have succeeded or, if that is enough, are ready."""
         succeeded = earlier.count_of(podset, SUCCEEDED)
-        return (
-            succeeded
-            if dependency.status == COMPLETE
-            else succeeded + self._ready_pods(earlier, podset)
-        )
+        if dependency.status == COMPLETE:
+            return succeeded
+        return succeeded + self._ready_pods(earlier, podset)
 
     def _ready_pods(self, earlier: PodGroupRecord, podset: str) -> int:
         pod_table = self._pod_table
@@ -113,7 +111,7 @@ class StageDependencies:
 
 
 def _has_later_pods(record: PodGroupRecord, prefixes: tuple[str, ...]) -> bool:
-    """Say whether a pod is there that is made only afterwards."""
+    """Say whether a pod exists that is created only after the earlier stage."""
     states = (*_UNFINISHED, SUCCEEDED)
     return any(
         podset.startswith(prefix) and podset.removeprefix(prefix).isdecimal()
@@ -124,7 +122,7 @@ def _has_later_pods(record: PodGroupRecord, prefixes: tuple[str, ...]) -> bool:
 
 
 def _is_satisfied_by_status(record: PodGroupRecord, dependency: StageDependency) -> bool:
-    """Say whether the JobSet counts all its Jobs as that far; their pods may be gone."""
+    """Say whether the JobSet status counts all its Jobs as done; their pods may be gone."""
     statuses = record.jobset.status.replicated_jobs_status if record.jobset else ()
     for one in statuses:
         if one.name == dependency.replicated_job:
