@@ -45,7 +45,7 @@ _PODS = [
 ]
 _COLOR = {"matchLabels": {"color": "blue"}}
 
-# whom a pod of the hash 1 wants to be near to → how many such pods lie on the node
+# the affinity term of a pod of the hash 1 → how many pods on the node match it
 MATCHES = [
     Case("labels", _term({"matchLabels": {"app": "a"}}), 1),
     Case("pods of others", _term({"matchLabels": {"app": "f"}}), 1),
@@ -72,17 +72,17 @@ MATCHES = [
 
 @pytest.mark.parametrize("case", MATCHES, ids=ids)
 def test_matches(case: Case[dict[str, Any], int]) -> None:
-    """Who waits or is over lies nowhere."""
+    """Pending and finished pods are on no node."""
     asking = pod("p", labels={"hash": "1"}, affinity=_affinity(case.given))
 
-    found = encode_objects(*_NAMESPACES, node("n", labels={"zone": "z"}), *_PODS, asking)
+    encoded = encode_objects(*_NAMESPACES, node("n", labels={"zone": "z"}), *_PODS, asking)
 
-    (term,) = signature_of(found, "p").affinity
-    assert found.snapshot.nodes.key_names[term.key] == "zone"
-    assert found.snapshot.pod_relations.selector_counts[term.selector].tolist() == [case.want]
+    (term,) = signature_of(encoded, "p").affinity
+    assert encoded.snapshot.nodes.key_names[term.key] == "zone"
+    assert encoded.snapshot.pod_relations.selector_counts[term.selector].tolist() == [case.want]
 
 
-# two terms of a pod → how many pods count as near for both of them
+# two affinity terms of a pod → how many pods match both
 TERMS = [
     Case(
         "labels of both", (_expression("Exists", key="hash"), {"matchLabels": {"app": "b"}}, {}), 1
@@ -98,33 +98,35 @@ TERMS = [
 
 @pytest.mark.parametrize("case", TERMS, ids=ids)
 def test_several_terms(case: Case[tuple[Any, Any, dict[str, Any]], int]) -> None:
-    """Only pods count that all of them mean, each in its own neighbourhood."""
+    """Only pods that all terms select count, each in its own topology domain."""
     one, other, more = case.given
     near = _affinity(_term(one), _term(other, topologyKey="rack", **more))
     labels = {"zone": "z", "rack": "r"}
 
-    found = encode_objects(*_NAMESPACES, node("n", labels=labels), *_PODS, pod("p", affinity=near))
+    encoded = encode_objects(
+        *_NAMESPACES, node("n", labels=labels), *_PODS, pod("p", affinity=near)
+    )
 
-    terms = signature_of(found, "p").affinity
-    assert [found.snapshot.nodes.key_names[term.key] for term in terms] == ["zone", "rack"]
-    counts = found.snapshot.pod_relations.selector_counts
+    terms = signature_of(encoded, "p").affinity
+    assert [encoded.snapshot.nodes.key_names[term.key] for term in terms] == ["zone", "rack"]
+    counts = encoded.snapshot.pod_relations.selector_counts
     assert [counts[term.selector].tolist() for term in terms] == [[case.want]] * 2
 
 
 @pytest.mark.parametrize(("app", "is_own"), [("a", True), ("b", False)])
 def test_the_first_of_its_kind(app: str, is_own: bool) -> None:
-    """A pod that would be its own neighbour may be the first."""
+    """A pod that matches its own affinity may be the first."""
     near = _affinity(_term({"matchLabels": {"app": "a"}}), _term({}))
 
-    found = encode_objects(node("n"), pod("p", labels={"app": app}, affinity=near))
+    encoded = encode_objects(node("n"), pod("p", labels={"app": app}, affinity=near))
 
-    assert signature_of(found, "p").matches_own_affinity == is_own
+    assert signature_of(encoded, "p").matches_own_affinity == is_own
 
 
 def test_apart() -> None:
-    """Who keeps away, from whom, and where those are that keep away."""
+    """Which pods have anti-affinity, which pods it matches, and where the pods that have it are."""
     shy = _anti_affinity(_term({"matchLabels": {"app": "a"}}))
-    found = encode_objects(
+    encoded = encode_objects(
         node("m"),
         node("n"),
         pod("holder", node="n", affinity=shy, schedulerName="x"),
@@ -134,12 +136,12 @@ def test_apart() -> None:
         pod("plain"),
     )
 
-    near = found.snapshot.pod_relations
+    near = encoded.snapshot.pod_relations
     assert (near.anti_affinity_terms, near.anti_affinity_counts.tolist()) == (
         (AffinityTerm(0, 0),),
         [[0, 1]],
     )
-    rows = {name: signature_of(found, name) for name in ("shy", "a", "both", "plain")}
+    rows = {name: signature_of(encoded, name) for name in ("shy", "a", "both", "plain")}
     assert {
         name: (signature.anti_affinity, signature.existing_anti_affinity)
         for name, signature in rows.items()
@@ -153,7 +155,7 @@ def test_apart() -> None:
 
 
 def test_many_podgroups_with_a_selector_each() -> None:
-    """Each pod knows its own."""
+    """Each pod matches its own selector."""
     pods = [
         pod(
             f"p{i}",
@@ -166,11 +168,11 @@ def test_many_podgroups_with_a_selector_each() -> None:
         for i in range(5)
     ]
 
-    found = encode_objects(node("n"), *pods)
+    encoded = encode_objects(node("n"), *pods)
 
-    assert len(found.snapshot.pod_relations.anti_affinity_terms) == 10
+    assert len(encoded.snapshot.pod_relations.anti_affinity_terms) == 10
     for i in range(5):
-        signature = signature_of(found, f"p{i}")
+        signature = signature_of(encoded, f"p{i}")
         assert (len(signature.anti_affinity), len(signature.existing_anti_affinity)) == (2, 5)
         assert len(set(signature.anti_affinity) & set(signature.existing_anti_affinity)) == 1
 
@@ -185,7 +187,7 @@ def _spread(**spread_fields: Any) -> dict[str, Any]:
     }
 
 
-# a constraint of a pod of the app "a" → what is asked
+# a spread constraint of a pod of the app "a" → its row
 SPREADS = [
     Case("plain", _spread(), (SpreadConstraint(0, 0, 2, 1, True, True, False),)),
     Case("a wish", _spread(whenUnsatisfiable="ScheduleAnyway"), ()),
@@ -215,18 +217,18 @@ SPREADS = [
 
 @pytest.mark.parametrize("case", SPREADS, ids=ids)
 def test_spreads(case: Case[dict[str, Any], tuple[SpreadConstraint, ...]]) -> None:
-    """Only what must hold is asked."""
+    """Only constraints with DoNotSchedule count."""
     spread_fields = {name: value for name, value in case.given.items() if value is not None}
 
-    found = encode_objects(
+    encoded = encode_objects(
         node("n"),
         pod("p", labels={"app": "a", "hash": "1"}, topologySpreadConstraints=[spread_fields]),
     )
 
-    assert signature_of(found, "p").spread_constraints == case.want
+    assert signature_of(encoded, "p").spread_constraints == case.want
 
 
-def test_who_is_going_counts_as_a_neighbour_and_not_for_a_spread() -> None:
+def test_a_terminating_pod_counts_for_affinity_and_not_for_a_spread() -> None:
     """As in Kubernetes."""
     releasing = {"deletionTimestamp": "2026-01-05T07:59:30Z"}
     asking: dict[str, Any] = {
@@ -234,10 +236,10 @@ def test_who_is_going_counts_as_a_neighbour_and_not_for_a_spread() -> None:
         "topologySpreadConstraints": [_spread()],
     }
 
-    found = encode_objects(
+    encoded = encode_objects(
         node("n"), pod("g", node="n", labels={"app": "a"}, meta=releasing), pod("p", **asking)
     )
 
-    signature, counts = signature_of(found, "p"), found.snapshot.pod_relations.selector_counts
+    signature, counts = signature_of(encoded, "p"), encoded.snapshot.pod_relations.selector_counts
     assert counts[signature.affinity[0].selector].tolist() == [1]
     assert counts[signature.spread_constraints[0].selector].tolist() == [0]

@@ -19,7 +19,7 @@ _APP = {"matchLabels": {"app": "a"}}
 def budget(
     name: str = "b", selector: Any = _APP, generation: int = 1, **status: int
 ) -> dict[str, Any]:
-    """Return a budget that lets two go, as its status says of this generation."""
+    """Return a budget that allows two disruptions, with a status of this generation."""
     status_fields = {
         "observedGeneration": 1,
         "disruptionsAllowed": 2,
@@ -38,38 +38,38 @@ def running(count: int = 3, **more: Any) -> list[dict[str, Any]]:
     return [node("a"), *(pod(f"p{i}", node="a", labels=labels, **more) for i in range(count))]
 
 
-# a budget, how many pods are there -> how many may go
+# a budget, how many pods are running -> how many may be evicted
 ALLOWED: list[Case[tuple[dict[str, Any], int], int]] = [
     Case("as it says", (budget(), 3), 2),
     Case("of another time", (budget(generation=2), 3), 0),
     Case("nothing is said", (budget(observedGeneration=0), 3), 0),
-    Case("some have been told to go since", (budget(), 2), 1),
+    Case("some have been evicted since", (budget(), 2), 1),
     Case("none is left", (budget(), 1), 0),
     Case("less than none", (budget(disruptionsAllowed=-1), 3), 0),
 ]
 
 
 @pytest.mark.parametrize("case", ALLOWED, ids=ids)
-def test_how_many_may_go(case: Case[tuple[dict[str, Any], int], int]) -> None:
-    """What is there may be fewer than a status knows of, after others were evicted."""
+def test_disruptions_allowed(case: Case[tuple[dict[str, Any], int], int]) -> None:
+    """After evictions fewer pods may be running than the status says."""
     one, count = case.given
-    found = encode_objects(*running(count), one).snapshot.budgets
+    budgets = encode_objects(*running(count), one).snapshot.budgets
 
-    assert (found.names, found.allowed) == (("ns/b",), (case.want,))
+    assert (budgets.names, budgets.allowed) == (("ns/b",), (case.want,))
 
 
-def covering_budgets(found: EncodedSnapshot) -> dict[str, list[str]]:
+def covering_budgets(encoded: EncodedSnapshot) -> dict[str, list[str]]:
     """Return which budgets cover which pods."""
-    budgets = found.snapshot.budgets
+    budgets = encoded.snapshot.budgets
     return {
         key.name: [budgets.names[it] for it in budgets.sets[row]] if row != NONE else []
-        for key, row in zip(found.pod_keys, budgets.set_of_pod, strict=True)
+        for key, row in zip(encoded.pod_keys, budgets.set_of_pod, strict=True)
     }
 
 
-def test_whom_they_cover() -> None:
-    """Pods of their namespace that match and have their places; an empty selector is everybody."""
-    found = encode_objects(
+def test_covered_pods() -> None:
+    """They cover matching pods on nodes in their namespace; an empty selector matches all."""
+    encoded = encode_objects(
         *running(1),
         pod("waits", labels={"app": "a"}),
         pod("other", node="a", labels={"app": "b"}),
@@ -79,7 +79,7 @@ def test_whom_they_cover() -> None:
         budget("none", None),
     )
 
-    assert covering_budgets(found) == {
+    assert covering_budgets(encoded) == {
         "p0": ["ns/all", "ns/b"],
         "waits": [],
         "other": ["ns/all"],
@@ -87,13 +87,13 @@ def test_whom_they_cover() -> None:
     }
 
 
-def test_without_budgets_nothing_is_kept() -> None:
-    """There are whole clusters without any."""
+def test_without_budgets_nothing_is_stored() -> None:
+    """Many clusters have none."""
     assert encode_objects(*running()).snapshot.budgets is NO_BUDGETS
 
 
 def test_changes() -> None:
-    """Only those who wait for a budget hear of it; what is said is what a fresh start would say."""
+    """Only pods that wait for a budget are retried; the snapshot equals that of a fresh start."""
     cache = ClusterCache(lambda: StateOptions(now=NOW, default_queue="q"))
 
     def put(fields: dict[str, Any], *, is_deleted: bool = False) -> Any:
@@ -103,9 +103,9 @@ def test_changes() -> None:
         return cache.update(getattr(cache.cluster, store), key, None if is_deleted else one)
 
     def allowed() -> tuple[int, ...]:
-        found = cache.snapshot().snapshot.budgets
+        budgets = cache.snapshot().snapshot.budgets
         cache.check()
-        return found.allowed
+        return budgets.allowed
 
     for fields in running()[1:]:
         put(fields)

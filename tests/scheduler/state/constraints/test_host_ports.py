@@ -12,7 +12,7 @@ def _pod_on(port: int, **given_fields: Any) -> dict[str, Any]:
     return {"containers": [{"ports": [{"containerPort": 80, "hostPort": port, **given_fields}]}]}
 
 
-# what a pod has, beside one that runs with port 80 of all addresses → whether it avoids that
+# the port of a pod, beside a running one with port 80 of all addresses → whether they conflict
 PORTS = [
     Case("the same", _pod_on(80), True),
     Case("another number", _pod_on(81), False),
@@ -36,11 +36,11 @@ PORTS = [
 @pytest.mark.parametrize("case", PORTS, ids=ids)
 def test_ports(case: Case[dict[str, Any], bool]) -> None:
     """A port of all addresses is a port of each."""
-    found = encode_objects(
+    encoded = encode_objects(
         node("a"), node("b"), pod("r", node="b", **_pod_on(80)), pod("p", **case.given)
     )
 
-    nodes, signature = found.snapshot.nodes, signature_of(found, "p")
+    nodes, signature = encoded.snapshot.nodes, signature_of(encoded, "p")
     taken = {column for column in range(nodes.ports.shape[1]) if nodes.ports[1, column]}
     assert bool(taken & set(signature.conflicting_ports)) == case.want
     assert (
@@ -52,15 +52,15 @@ def test_ports(case: Case[dict[str, Any], bool]) -> None:
 
 
 def test_two_addresses() -> None:
-    """They keep nobody from each other, but both from all addresses."""
-    found = encode_objects(
+    """They do not conflict with each other, but both conflict with all addresses."""
+    encoded = encode_objects(
         node("a"),
         pod("x", **_pod_on(80, hostIP="10.0.0.1")),
         pod("y", **_pod_on(80, hostIP="10.0.0.2")),
         pod("z", **_pod_on(80)),
     )
 
-    signatures = {name: signature_of(found, name) for name in "xyz"}
+    signatures = {name: signature_of(encoded, name) for name in "xyz"}
     assert {
         one + other
         for one, avoiding in signatures.items()
@@ -72,10 +72,10 @@ def test_two_addresses() -> None:
 def test_many_addresses() -> None:
     """No two are compared: a port has at most one column more than addresses."""
     ports = [{"containerPort": 1, "hostPort": 1, "hostIP": f"10.0.0.{n}"} for n in range(200)]
-    found = encode_objects(
+    encoded = encode_objects(
         node("a"), pod("x", containers=[{"ports": ports}]), pod("z", **_pod_on(1))
     )
 
-    assert len(found.ports) == 202
-    assert [len(signature_of(found, name).conflicting_ports) for name in "xz"] == [201, 1]
-    assert [len(signature_of(found, name).host_ports) for name in "xz"] == [201, 2]
+    assert len(encoded.ports) == 202
+    assert [len(signature_of(encoded, name).conflicting_ports) for name in "xz"] == [201, 1]
+    assert [len(signature_of(encoded, name).host_ports) for name in "xz"] == [201, 2]

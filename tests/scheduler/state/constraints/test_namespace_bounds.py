@@ -15,7 +15,7 @@ _FIT: Final = MOST_TERMS_PER_NAMESPACE // MOST_TERMS  # pods with as many terms 
 
 
 def _anti_affinity_pod(name: str, second: int, **more: Any) -> dict[str, Any]:
-    """Return a pod that keeps away from many; of several the one made first is the oldest."""
+    """Return a pod with many anti-affinity terms; *second* is its creation time."""
     terms = [
         {"topologyKey": "zone", "labelSelector": {"matchLabels": {"of": f"{name}-{n}"}}}
         for n in range(MOST_TERMS)
@@ -32,7 +32,7 @@ def _host_port_pod(name: str, second: int, *ports: int) -> dict[str, Any]:
 
 
 def _all_ports() -> list[dict[str, Any]]:
-    """Return pods that take as many ports as are looked at."""
+    """Return pods that take as many ports as are evaluated."""
     return [_host_port_pod(f"p{n}", n, *range(256 * n + 1, 256 * n + 257)) for n in range(8)]
 
 
@@ -49,19 +49,19 @@ def _put(state: ClusterState, *objects: dict[str, Any], is_present: bool = True)
 
 
 def _waiting(state: ClusterState) -> list[str]:
-    """Return the units that are told that there are too many."""
-    found = state.snapshot(NOW)
+    """Return the PodGroups that wait because their namespace has too many."""
+    encoded = state.snapshot(NOW)
     state.check(NOW)
     return [
         podgroup.name.removeprefix("ns/pg-").partition("-")[0]
-        for podgroup in found.snapshot.podgroups
+        for podgroup in encoded.snapshot.podgroups
         if podgroup.prefilter_failure is not None
         and "have more than 2048 different" in podgroup.prefilter_failure.message
     ]
 
 
 def test_the_newest_wait_until_older_ones_are_gone() -> None:
-    """Whatever the order in which they are told."""
+    """Whatever the order of the events."""
     pods = [_anti_affinity_pod(f"p{n}", n) for n in range(_FIT + 2)]
     state = _state(*reversed(pods))
 
@@ -72,8 +72,8 @@ def test_the_newest_wait_until_older_ones_are_gone() -> None:
     assert _waiting(state) == []
 
 
-def test_who_runs_comes_before_who_waits() -> None:
-    """One that runs and is the newest of all is heard, and one that waits is not."""
+def test_running_pods_come_before_pending_ones() -> None:
+    """The terms of the newest pod count if it runs, and those of a pending one do not."""
     pods = [_anti_affinity_pod(f"p{n}", n) for n in range(_FIT)]
     state = _state(*pods, _anti_affinity_pod("new", 59, node="a"))
 
@@ -81,7 +81,7 @@ def test_who_runs_comes_before_who_waits() -> None:
 
 
 def test_a_running_pod_beyond_the_bound_keeps_its_room_and_repels_no_pod() -> None:
-    """It takes what it takes, and cannot be placed anew."""
+    """It keeps its resources, and its PodGroup cannot be placed again."""
     pods = [_anti_affinity_pod(f"p{n}", n, node="a") for n in range(_FIT)]
     existing_anti_affinity = pod("s", labels={"of": "new-0"})
     state = _state(
@@ -90,13 +90,13 @@ def test_a_running_pod_beyond_the_bound_keeps_its_room_and_repels_no_pod() -> No
         existing_anti_affinity,
     )
 
-    found = state.snapshot(NOW)
+    encoded = state.snapshot(NOW)
 
-    rows = {str(key): row for row, key in enumerate(found.pod_keys)}
-    signatures, pods_of = found.snapshot.signatures, found.snapshot.pods
+    rows = {str(key): row for row, key in enumerate(encoded.pod_keys)}
+    signatures, pods_of = encoded.snapshot.signatures, encoded.snapshot.pods
     new, other = (signatures[pods_of.signature[rows[name]]] for name in ("ns/new", "ns/s"))
-    gpu = found.snapshot.resources.gpus[0]
-    assert found.snapshot.nodes.idle[1, gpu] == 5000
+    gpu = encoded.snapshot.resources.gpus[0]
+    assert encoded.snapshot.nodes.idle[1, gpu] == 5000
     assert (new.anti_affinity, other.existing_anti_affinity, pods_of.node[rows["ns/new"]]) == (
         (),
         (),
@@ -106,8 +106,8 @@ def test_a_running_pod_beyond_the_bound_keeps_its_room_and_repels_no_pod() -> No
     assert [need.codes for terms in new.node_affinity[0] for need in terms] == [frozenset()]
 
 
-def test_the_same_words_count_once() -> None:
-    """Pods of one spec, also of different labels, are one voice in a namespace."""
+def test_equal_terms_count_once() -> None:
+    """Pods of one spec, also with different labels, count once in a namespace."""
     alike = [_anti_affinity_pod("p", n, labels={"number": str(n)}) for n in range(40)]
     for n, it in enumerate(alike):
         it["metadata"] = {**it["metadata"], "name": f"p{n}"}
@@ -116,7 +116,7 @@ def test_the_same_words_count_once() -> None:
 
 
 def test_another_namespace_has_a_bound_of_its_own() -> None:
-    """What one says keeps nobody else waiting."""
+    """The terms of one namespace do not let pods of another wait."""
     pods = [_anti_affinity_pod(f"p{n}", n) for n in range(_FIT)]
     other = _anti_affinity_pod("other", 59)
     other["metadata"]["namespace"] = "others"
@@ -125,7 +125,7 @@ def test_another_namespace_has_a_bound_of_its_own() -> None:
 
 
 def test_ports_count_as_well() -> None:
-    """Different ones, of all pods together."""
+    """The different ports of all pods count together."""
     pods = _all_ports()
     state = _state(*pods, _host_port_pod("same", 30, *range(1, 257)))
 
@@ -135,14 +135,14 @@ def test_ports_count_as_well() -> None:
 
 
 def test_a_podgroup_waits_whole() -> None:
-    """The bar is one of its pods."""
+    """The failure of one of its pods lets all of it wait."""
     pods = [_anti_affinity_pod(f"p{n}", n) for n in range(_FIT)]
     record = [group("g"), _anti_affinity_pod("late", 50, group="g"), pod("x", "g")]
     state = _state(*pods, *record)
 
-    found = state.snapshot(NOW)
+    encoded = state.snapshot(NOW)
 
-    (podgroup,) = (it for it in found.snapshot.podgroups if it.name == "ns/g")
+    (podgroup,) = (it for it in encoded.snapshot.podgroups if it.name == "ns/g")
     assert podgroup.prefilter_failure is not None
     assert podgroup.prefilter_failure.message.startswith(
         "pod late: the pods of namespace ns have more than 2048"
@@ -151,7 +151,7 @@ def test_a_podgroup_waits_whole() -> None:
 
 
 def test_one_that_changes_its_place_among_the_others() -> None:
-    """A pod on a node comes first, and one that is made anew under its name is the newest."""
+    """A pod on a node comes first, and one that is created again under its name is the newest."""
     pods = [_anti_affinity_pod(f"p{n}", n) for n in range(_FIT + 1)]
     state = _state(*pods)
     assert _waiting(state) == [f"p{_FIT}"]
@@ -164,8 +164,8 @@ def test_one_that_changes_its_place_among_the_others() -> None:
     assert _waiting(state) == []
 
 
-def test_one_more_that_waits_is_written_in_the_same_codes() -> None:
-    """Nothing of the others is made anew, and it is told in its turn."""
+def test_one_more_waiting_pod_keeps_the_encoding() -> None:
+    """No other row is built again, and the new PodGroup gets the message."""
     state = _state(*[_anti_affinity_pod(f"p{n}", n) for n in range(_FIT + 1)])
     before = state.snapshot(NOW).snapshot.signatures
 
@@ -177,7 +177,7 @@ def test_one_more_that_waits_is_written_in_the_same_codes() -> None:
 
 
 def test_ports_that_others_have_too() -> None:
-    """Which kin is left out changes where no word of the others does."""
+    """Which class is left out changes although the evaluated terms and ports do not."""
     state = _state(*_all_ports(), _host_port_pod("more", 20, 3000), _host_port_pod("same", 30, 1))
 
     assert _waiting(state) == ["more", "same"]
@@ -188,7 +188,7 @@ def test_ports_that_others_have_too() -> None:
 
 
 def test_expected_pods_come_last_and_have_their_turn() -> None:
-    """The PodGroup that expects them is told, and later no more, in the same words of others."""
+    """The PodGroup that expects them waits only while pods that exist reach the bound."""
     anticipated = {"subGroupPrefix": "w-", "replicas": 1, "count": 1, "hostPorts": [{"port": 1}]}
     annotations = {ANTICIPATED: json.dumps({"later": [anticipated]})}
     subs = [{"name": name, "minMember": 1} for name in ("l", "w-0")]
@@ -198,9 +198,9 @@ def test_expected_pods_come_last_and_have_their_turn() -> None:
 
     for is_present in (True, False, True):
         _put(state, more, is_present=is_present)
-        found = state.snapshot(NOW)
+        encoded = state.snapshot(NOW)
         state.check(NOW)
-        (podgroup,) = (it for it in found.snapshot.podgroups if it.name == "ns/g")
+        (podgroup,) = (it for it in encoded.snapshot.podgroups if it.name == "ns/g")
         assert (podgroup.prefilter_failure is not None) == is_present
 
 
@@ -211,9 +211,11 @@ def test_a_podgroup_reads_its_own_numbers() -> None:
         it["metadata"] = {**it["metadata"], "name": f"a{n}"}
     others = [_anti_affinity_pod(f"p{n}", n, node="a") for n in range(_FIT)]
 
-    found = _state(*others, group("g"), *alike, _anti_affinity_pod("b", 5, group="g")).snapshot(NOW)
+    encoded = _state(*others, group("g"), *alike, _anti_affinity_pod("b", 5, group="g")).snapshot(
+        NOW
+    )
 
-    (podgroup,) = (it for it in found.snapshot.podgroups if it.name == "ns/g")
+    (podgroup,) = (it for it in encoded.snapshot.podgroups if it.name == "ns/g")
     assert podgroup.prefilter_failure is not None
     assert (
         f"the PodGroup has {2 * MOST_TERMS} terms and 0 host ports"

@@ -29,7 +29,7 @@ MATCHES = [
 
 @pytest.mark.parametrize("case", MATCHES, ids=ids)
 def test_matches(case: Case[dict[str, str], tuple[list[int], list[int]]]) -> None:
-    """Each once, wherever it is filed."""
+    """Each matches once, wherever it is indexed."""
     standalone, both = SelectorTable(), SelectorTable()
     for need in _ALL:
         standalone.row(PodSelector(None, (need,)))
@@ -51,13 +51,13 @@ MANY: list[Case[Any, None]] = [
 
 @pytest.mark.parametrize("case", MANY, ids=ids)
 def test_many(case: Case[Any, None]) -> None:
-    """Pods are tried against those that may match, whatever the others are."""
-    found = SelectorTable()
+    """The time of a match does not grow with the selectors that do not match."""
+    table = SelectorTable()
     for i in range(2000):
-        found.row(PodSelector(frozenset({"ns", f"ns{i}"}), (case.given(i),)))
+        table.row(PodSelector(frozenset({"ns", f"ns{i}"}), (case.given(i),)))
     since = time.process_time()
 
     for i in range(2000):
-        found.matching("ns", {f"k{i}": f"v{i}", "k": f"w{i}"})
+        table.matching("ns", {f"k{i}": f"v{i}", "k": f"w{i}"})
 
     assert time.process_time() - since < 1.5

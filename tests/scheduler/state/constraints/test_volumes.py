@@ -56,7 +56,7 @@ _OTHER = {"claimRef": {"namespace": "ns", "name": "other"}}
 _OWN = {"claimRef": {"namespace": "ns", "name": "c"}}
 _WIDE = {"accessModes": ["ReadWriteMany"]}
 
-# claim, volumes and classes → the nodes that a pod may go to, or what is in the way
+# claim, volumes and classes → the nodes that a pod may go to, or the failure
 PLACES = [
     Case("a volume in a zone", [_claim(volumeName="v"), _volume("v", "y")], "b"),
     Case("a volume everywhere", [_claim(volumeName="v"), _volume("v")], "ab"),
@@ -119,23 +119,23 @@ PLACES = [
 
 @pytest.mark.parametrize("case", PLACES, ids=ids)
 def test_places(case: Case[list[dict[str, Any]], str]) -> None:
-    """A volume that is somewhere keeps its pod there."""
-    found = encode_objects(*_NODES, *case.given, pod("p", **_using("c")))
+    """A pod must go where its volume can be reached."""
+    encoded = encode_objects(*_NODES, *case.given, pod("p", **_using("c")))
 
-    prefilter_failure = prefilter_failure_of(found, "pg-p-p")
+    prefilter_failure = prefilter_failure_of(encoded, "pg-p-p")
     if prefilter_failure is not None:
         assert (
             f"{prefilter_failure[0]}: {prefilter_failure[1].removeprefix('pod p: ')}" == case.want
         )
         return
-    got = np.flatnonzero(fits_empty_node(found.snapshot, signature_of(found, "p"))).tolist()
+    got = np.flatnonzero(fits_empty_node(encoded.snapshot, signature_of(encoded, "p"))).tolist()
     assert "".join("ab"[row] for row in got) == case.want
 
 
 def test_a_claim_that_is_made_for_the_pod() -> None:
-    """It is called after it; until it is made the pod waits for it."""
+    """An ephemeral claim is named for its pod; the pod waits until it is created."""
     pod_fields: dict[str, Any] = {"volumes": [{"name": "v", "ephemeral": {}}]}
-    found = encode_objects(
+    encoded = encode_objects(
         *_NODES,
         _claim("p-v", volumeName="v"),
         _volume("v", "y"),
@@ -143,16 +143,16 @@ def test_a_claim_that_is_made_for_the_pod() -> None:
         pod("q", **pod_fields),
     )
 
-    assert prefilter_failure_of(found, "pg-p-p") is None
-    assert len(signature_of(found, "p").node_affinity) == 1
-    assert prefilter_failure_of(found, "pg-q-q") == (
+    assert prefilter_failure_of(encoded, "pg-p-p") is None
+    assert len(signature_of(encoded, "p").node_affinity) == 1
+    assert prefilter_failure_of(encoded, "pg-q-q") == (
         "NoNodeMatches",
         "pod q: its claim q-v has not been made yet",
     )
 
 
-def test_what_a_pod_that_runs_claims_is_its_own_affair() -> None:
-    """It is there: nothing is in its way."""
+def test_the_claims_of_a_running_pod_are_not_checked() -> None:
+    """It has its node: no failure is reported."""
     assert (
         prefilter_failure_of(encode_objects(*_NODES, pod("p", node="a", **_using("c"))), "pg-p-p")
         is None
@@ -173,13 +173,15 @@ SHARED = [
 
 @pytest.mark.parametrize("case", SHARED, ids=ids)
 def test_shared_claims(case: Case[tuple[list[str], list[str]], tuple[Any, ...]]) -> None:
-    """What only one pod uses needs no row."""
+    """A claim that only one pod uses needs no row."""
     modes, nodes = case.given
     pods = [pod(f"p{i}", node=name, **_using("c", "c")) for i, name in enumerate(nodes)]
 
-    found = encode_objects(*_NODES, _claim(accessModes=modes, volumeName="v"), _volume("v"), *pods)
+    encoded = encode_objects(
+        *_NODES, _claim(accessModes=modes, volumeName="v"), _volume("v"), *pods
+    )
 
-    signature, near = signature_of(found, "p0"), found.snapshot.pod_relations
+    signature, near = signature_of(encoded, "p0"), encoded.snapshot.pod_relations
     assert (
         signature.rwo_claims,
         signature.rwop_claims,
@@ -189,7 +191,7 @@ def test_shared_claims(case: Case[tuple[list[str], list[str]], tuple[Any, ...]])
 
 
 def test_many_claims_and_volumes() -> None:
-    """Who may have one of many local volumes is worked out once for all who are alike."""
+    """The nodes of many free local volumes are computed once for all equal claims."""
     nodes = [node(f"n{i}", labels={"zone": f"z{i}"}) for i in range(1000)]
     volumes = [_volume(f"v{i}", f"z{i}") for i in range(1000)]
     spec = {"resources": {"requests": {"storage": "1Gi"}}, **_LATE}
@@ -198,14 +200,14 @@ def test_many_claims_and_volumes() -> None:
     objects = cluster_cache(*nodes, *volumes, *claims, _class(**_LOCAL), *pods)
     since = time.process_time()
 
-    found = encode(objects, StateOptions(now=0))
+    encoded = encode(objects, StateOptions(now=0))
 
     assert time.process_time() - since < 2
-    assert [len(places) for places in signature_of(found, "p0").node_affinity] == [1000]
+    assert [len(places) for places in signature_of(encoded, "p0").node_affinity] == [1000]
 
 
 def test_the_largest_volume_of_a_place_counts() -> None:
-    """Of those that differ in their access modes each does."""
+    """And so does the largest of each set of access modes."""
     places = [
         _volume("v1", "x", capacity={"storage": "1Gi"}),
         _volume("v2", "x", capacity={"storage": "3Gi"}),
@@ -216,10 +218,10 @@ def test_the_largest_volume_of_a_place_counts() -> None:
     more = {"resources": {"requests": {"storage": "4Gi"}}, **_LATE}
     claims = [_claim("c", **spec), _claim("d", **more)]
 
-    found = encode_objects(
+    encoded = encode_objects(
         *_NODES, _class(**_LOCAL), *places, *claims, *(pod(c, **_using(c)) for c in "cd")
     )
 
-    assert [len(places) for places in signature_of(found, "c").node_affinity] == [1]
-    assert prefilter_failure_of(found, "pg-c-c") is None
-    assert (prefilter_failure_of(found, "pg-d-d") or ("",))[0] == "NoNodeMatches"
+    assert [len(places) for places in signature_of(encoded, "c").node_affinity] == [1]
+    assert prefilter_failure_of(encoded, "pg-c-c") is None
+    assert (prefilter_failure_of(encoded, "pg-d-d") or ("",))[0] == "NoNodeMatches"

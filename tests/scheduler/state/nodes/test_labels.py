@@ -18,11 +18,11 @@ _NODES = [
 ]
 
 
-def _nodes_passing(found: EncodedSnapshot) -> str:
+def _nodes_passing(encoded: EncodedSnapshot) -> str:
     """Return the nodes that satisfy what a pod asks for, by brute force."""
-    nodes = found.snapshot.nodes
+    nodes = encoded.snapshot.nodes
     passed = np.ones(len(nodes.names), dtype=np.bool_)
-    for alternatives in signature_of(found, "p").node_affinity:
+    for alternatives in signature_of(encoded, "p").node_affinity:
         some = np.zeros_like(passed)
         for needs in alternatives:
             every = np.ones_like(passed)
@@ -49,7 +49,7 @@ def _affinity(*terms: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-# what a pod says → the nodes it may go to
+# node selector and affinity of a pod → the nodes that it may go to
 SELECTIONS = [
     Case("nothing", {}, "abcd"),
     Case("a label", {"nodeSelector": {"zone": "x"}}, "ad"),
@@ -116,29 +116,29 @@ SELECTIONS = [
 
 @pytest.mark.parametrize("case", SELECTIONS, ids=ids)
 def test_selections(case: Case[dict[str, Any], str]) -> None:
-    """As Kubernetes has it."""
+    """The same nodes match as in Kubernetes."""
     assert _nodes_passing(encode_objects(*_NODES, pod("p", **case.given))) == case.want
 
 
 def test_only_labels_that_nodes_have_and_pods_ask_for_have_a_column() -> None:
-    """A label that is called like the field is another thing."""
+    """A label with the name of the field is something else."""
     pod_fields = {
         "nodeSelector": {"metadata.name": "x", "rack": "1"},
         **_affinity(_field("metadata.name", "In", "a")),
     }
-    nodes = node("a", labels={"zone": "x", "metadata.name": "y"}), node("b")
+    objects = node("a", labels={"zone": "x", "metadata.name": "y"}), node("b")
 
-    found = encode_objects(*nodes, pod("p", **pod_fields)).snapshot.nodes
+    nodes = encode_objects(*objects, pod("p", **pod_fields)).snapshot.nodes
 
-    assert found.key_names == ("metadata.name", "metadata.name")
-    assert found.labels.tolist() == [[0, 0], [-1, 1]]
+    assert nodes.key_names == ("metadata.name", "metadata.name")
+    assert nodes.labels.tolist() == [[0, 0], [-1, 1]]
 
 
 def test_a_label_that_no_node_has_is_named() -> None:
-    """It has no column, so the name goes along."""
-    found = encode_objects(*_NODES, pod("p", nodeSelector={"rack": "1", "zone": "x"}))
+    """It has no column, so the requirement carries its name."""
+    encoded = encode_objects(*_NODES, pod("p", nodeSelector={"rack": "1", "zone": "x"}))
 
-    assert signature_of(found, "p").node_affinity == (
+    assert signature_of(encoded, "p").node_affinity == (
         ((LabelRequirement(-1, frozenset(), "rack"), LabelRequirement(0, frozenset({0}))),),
     )
 
@@ -147,15 +147,15 @@ def test_what_all_nodes_satisfy_is_not_asked() -> None:
     """Neither a value that no node has, nor one that all have."""
     pod_fields = _affinity(_term("zone", "NotIn", "z"), _term("rack", "In", "1"))
 
-    found = encode_objects(
+    encoded = encode_objects(
         node("a", labels={"zone": "x"}), pod("p", nodeSelector={"zone": "x"}, **pod_fields)
     )
 
-    assert signature_of(found, "p").node_affinity == ()
+    assert signature_of(encoded, "p").node_affinity == ()
 
 
 def test_a_label_whose_value_no_node_has_is_still_asked_for() -> None:
-    """So that it can be named: what is asked for is a value that nobody has."""
-    found = encode_objects(*_NODES, pod("p", **_affinity(_term("zone", "In", "z"))))
+    """So that a message can name it: no node has the requested value."""
+    encoded = encode_objects(*_NODES, pod("p", **_affinity(_term("zone", "In", "z"))))
 
-    assert signature_of(found, "p").node_affinity == (((LabelRequirement(0, frozenset()),),),)
+    assert signature_of(encoded, "p").node_affinity == (((LabelRequirement(0, frozenset()),),),)

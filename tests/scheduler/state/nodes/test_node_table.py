@@ -29,13 +29,13 @@ FAULTS = [
 
 @pytest.mark.parametrize("case", FAULTS, ids=ids)
 def test_faults(case: Case[tuple[dict[str, Any], dict[str, str]], NodeFault]) -> None:
-    """Of several the one is told that a person would look at first."""
+    """Of several the one is reported that a person would look at first."""
     spec, conditions = case.given
 
-    found = encode_objects(node("a", spec=spec, conditions=_conditions(**conditions))).snapshot
+    snapshot = encode_objects(node("a", spec=spec, conditions=_conditions(**conditions))).snapshot
 
-    assert found.nodes.fault[0] == case.want
-    assert found.total[2] == (8000 if case.want == NodeFault.NONE else 0)
+    assert snapshot.nodes.fault[0] == case.want
+    assert snapshot.total[2] == (8000 if case.want == NodeFault.NONE else 0)
 
 
 def _taint(key: str, effect: str = "NoSchedule", value: str = "") -> dict[str, str]:
@@ -71,13 +71,13 @@ TAINTS = [
 
 @pytest.mark.parametrize("case", TAINTS, ids=ids)
 def test_taints(case: Case[tuple[list[Any], list[Any]], tuple[list[str], list[int]]]) -> None:
-    """Only what keeps pods out is a column."""
+    """Only taints that keep pods out have a column."""
     taints, tolerations = case.given
 
-    found = encode_objects(node("a", spec={"taints": taints}), pod("p", tolerations=tolerations))
+    encoded = encode_objects(node("a", spec={"taints": taints}), pod("p", tolerations=tolerations))
 
-    names = list(found.snapshot.nodes.taint_names)
-    assert (names, sorted(signature_of(found, "p").tolerated_taints)) == case.want
+    names = list(encoded.snapshot.nodes.taint_names)
+    assert (names, sorted(signature_of(encoded, "p").tolerated_taints)) == case.want
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_taints(case: Case[tuple[list[Any], list[Any]], tuple[list[str], list[in
     [(True, ()), (False, ("node.kubernetes.io/unschedulable:NoSchedule",))],
 )
 def test_a_cordon_counts_once(is_cordoned: bool, names: tuple[str, ...]) -> None:
-    """Kubernetes writes it as a field and as a taint; a taint alone is one."""
+    """Kubernetes writes it as a field and as a taint; the taint counts only alone."""
     spec = {"unschedulable": is_cordoned, "taints": [_taint("node.kubernetes.io/unschedulable")]}
 
     assert encode_objects(node("a", spec=spec)).snapshot.nodes.taint_names == names
@@ -93,20 +93,20 @@ def test_a_cordon_counts_once(is_cordoned: bool, names: tuple[str, ...]) -> None
 
 def test_rows_are_in_the_order_of_names() -> None:
     """And each has its own taints."""
-    found = encode_objects(node("b", spec={"taints": [_taint("x")]}), node("a")).snapshot.nodes
+    nodes = encode_objects(node("b", spec={"taints": [_taint("x")]}), node("a")).snapshot.nodes
 
-    assert found.names == ("a", "b")
-    assert found.taints.tolist() == [[False], [True]]
+    assert nodes.names == ("a", "b")
+    assert nodes.taints.tolist() == [[False], [True]]
 
 
 def test_a_node_that_cannot_be_read_is_left_out() -> None:
-    """It is noted, and the others are not touched."""
-    found = encode_objects(node("a", has={"cpu": "many"}), node("b"), pod("p", node="a"))
+    """There is a warning, and other nodes are not affected."""
+    encoded = encode_objects(node("a", has={"cpu": "many"}), node("b"), pod("p", node="a"))
 
-    assert found.snapshot.nodes.names == ("b",)
-    assert [warning.object_key.name for warning in found.warnings] == ["a"]
-    assert found.warnings[0].message.startswith("node a: status.allocatable[cpu]: ")
-    assert found.snapshot.pods.node.tolist() == [-1]
+    assert encoded.snapshot.nodes.names == ("b",)
+    assert [warning.object_key.name for warning in encoded.warnings] == ["a"]
+    assert encoded.warnings[0].message.startswith("node a: status.allocatable[cpu]: ")
+    assert encoded.snapshot.pods.node.tolist() == [-1]
 
 
 def test_the_total_is_what_others_leave_on_nodes_that_can_be_used() -> None:
@@ -116,7 +116,7 @@ def test_the_total_is_what_others_leave_on_nodes_that_can_be_used() -> None:
     """
     scaling = {"app": "scaling-pod"}
     foreign = {"schedulerName": "default-scheduler"}
-    found = encode_objects(
+    encoded = encode_objects(
         node("a", gpu=8),
         node("b", gpu=8, spec={"unschedulable": True}),
         pod("ours", node="a"),
@@ -127,4 +127,4 @@ def test_the_total_is_what_others_leave_on_nodes_that_can_be_used() -> None:
         pod("says so", node="a", labels=scaling, **foreign),
     )
 
-    assert found.snapshot.total == (64000, 256 * 2**30, 6000)
+    assert encoded.snapshot.total == (64000, 256 * 2**30, 6000)

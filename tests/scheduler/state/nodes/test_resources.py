@@ -1,4 +1,4 @@
-"""Amounts in columns (rules 1 to 3)."""
+"""Amounts of resources in columns (rules 1 to 3)."""
 
 from typing import Any
 
@@ -17,15 +17,15 @@ from tests.support.state.objects import (
 
 
 def test_columns() -> None:
-    """What nodes have, and nothing that pods only ask for."""
-    found = encode_objects(
+    """Resources that nodes have, and none that only pods request."""
+    encoded = encode_objects(
         node("a", has={"hugepages-2Mi": "4Gi", "rdma/hca": "2", "amd.com/gpu": "1"}),
         pod("p", asks={"cpu": "1", "example.com/fpga": "1", "zero": "0"}),
         pod("running", node="a", asks={"running.com/only": "1"}),
         pod("foreign", schedulerName="x", asks={"foreign.com/only": "1"}),
     )
 
-    axes = found.snapshot.resources
+    axes = encoded.snapshot.resources
     others = ("amd.com/gpu", "hugepages-2Mi", "nvidia.com/gpu", "rdma/hca")
     assert axes.names == ("cpu", "memory", "pods", *others)
     assert axes.kinds == (
@@ -38,10 +38,10 @@ def test_columns() -> None:
         NONE,
     )
     assert (axes.cpu, axes.pods, sorted(axes.gpus)) == (0, 2, [3, 5])
-    assert signature_of(found, "p").unknown_resources == (("example.com/fpga", 1),)
+    assert signature_of(encoded, "p").unknown_resources == (("example.com/fpga", 1),)
 
 
-# resource, amount on both sides → what a pod asks for, and what queues count
+# resource, amount on both sides → the request of a pod, and what queues count
 REQUESTS = [
     Case("thousandths of a CPU", ("cpu", "1500m"), (1500, (1500, 0, 0))),
     Case("less than a thousandth", ("cpu", "1u"), (1, (1, 0, 0))),
@@ -63,24 +63,24 @@ REQUESTS = [
 
 @pytest.mark.parametrize("case", REQUESTS, ids=ids)
 def test_requests(case: Case[tuple[str, str], tuple[int, tuple[int, int, int]]]) -> None:
-    """A pod takes a place as well; a node never has as much as the most that can be asked for."""
+    """A pod counts as one pod, too; a node always has less than the most that can be requested."""
     name, amount = case.given
 
-    found = encode_objects(node("a", has={name: amount}), pod("p", asks={name: amount}))
+    encoded = encode_objects(node("a", has={name: amount}), pod("p", asks={name: amount}))
 
-    column = found.snapshot.resources.names.index(name)
-    signature = signature_of(found, "p")
+    column = encoded.snapshot.resources.names.index(name)
+    signature = signature_of(encoded, "p")
     assert (signature.request[column], signature.queue_request) == case.want
-    assert signature.request[found.snapshot.resources.pods] == 1
-    assert found.snapshot.nodes.allocatable[0, column] == min(case.want[0], MAX_AMOUNT - 1)
+    assert signature.request[encoded.snapshot.resources.pods] == 1
+    assert encoded.snapshot.nodes.allocatable[0, column] == min(case.want[0], MAX_AMOUNT - 1)
 
 
 def test_queues_count_also_what_no_node_has() -> None:
     """A node that is gone takes nothing from what its pods are charged."""
     slices = {"nvidia.com/mig-3g.20gb": "2", "nvidia.com/mig-1g.5gb": "1", "amd.com/gpu": "1500m"}
-    found = encode_objects(node("a"), pod("p", asks={**slices, "cpu": "1"}))
+    encoded = encode_objects(node("a"), pod("p", asks={**slices, "cpu": "1"}))
 
-    signature = signature_of(found, "p")
+    signature = signature_of(encoded, "p")
     assert signature.queue_request == (1000, 0, 6000 + 1000 + 1500)
     assert signature.unknown_resources == (
         ("amd.com/gpu", 2),
@@ -89,17 +89,17 @@ def test_queues_count_also_what_no_node_has() -> None:
     )
 
 
-def test_a_pod_asks_for_all_that_it_needs_at_once() -> None:
-    """Sidecars stay beside the containers, and the overhead comes on top."""
+def test_a_request_is_the_most_that_a_pod_needs_at_once() -> None:
+    """Sidecars run beside the containers, and the overhead is added."""
     sidecar = {"restartPolicy": "Always", "resources": {"requests": {"cpu": "1"}}}
-    found = encode_objects(
+    encoded = encode_objects(
         pod("p", asks={"cpu": "2"}, initContainers=[sidecar], overhead={"cpu": "100m"})
     )
 
-    assert signature_of(found, "p").request[0] == 3100
+    assert signature_of(encoded, "p").request[0] == 3100
 
 
-# amounts → what is told of the pod
+# amounts → the message for the pod
 WRONG = [
     Case("no quantity", {"cpu": "many"}, "pod p: 'many' is no quantity"),
     Case("less than nothing", {"cpu": "-1"}, "pod p: it asks for less than nothing of cpu"),
@@ -108,20 +108,20 @@ WRONG = [
 
 @pytest.mark.parametrize("case", WRONG, ids=ids)
 def test_an_invalid_request_is_reported_for_the_pod_alone(case: Case[dict[str, Any], str]) -> None:
-    """A pod that runs already has what can be read of it."""
-    found = encode_objects(
+    """A running pod is charged for the amounts that are valid."""
+    encoded = encode_objects(
         node("a"), pod("p", asks=case.given), pod("r", node="a", asks=case.given)
     )
 
-    reason, message = prefilter_failure_of(found, "pg-p-p") or ("", "")
+    reason, message = prefilter_failure_of(encoded, "pg-p-p") or ("", "")
     assert (reason, message[: len(case.want)]) == ("Misconfigured", case.want)
-    assert found.snapshot.nodes.idle[0, :3].tolist() == [64000, 256 * 2**30, 109]
+    assert encoded.snapshot.nodes.idle[0, :3].tolist() == [64000, 256 * 2**30, 109]
 
 
 def test_a_limit_is_read_even_where_a_request_outranks_it() -> None:
-    """It is wrong all the same."""
+    """It is invalid nevertheless."""
     container = {"resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "many"}}}
 
-    found = encode_objects(node("a"), pod("p", containers=[container]))
+    encoded = encode_objects(node("a"), pod("p", containers=[container]))
 
-    assert (prefilter_failure_of(found, "pg-p-p") or ("", ""))[0] == "Misconfigured"
+    assert (prefilter_failure_of(encoded, "pg-p-p") or ("", ""))[0] == "Misconfigured"

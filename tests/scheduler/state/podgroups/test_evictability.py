@@ -1,4 +1,4 @@
-"""Which PodGroups are not evictable, and why (rule 36); when they saved their work (33a)."""
+"""Which PodGroups are not evictable, and why (rule 36); their last checkpoint (33a)."""
 
 import json
 from collections.abc import Iterator
@@ -40,28 +40,28 @@ def trainjob(meta: Any = None, **spec: Any) -> dict[str, Any]:
 
 
 def jobset(kind: str = "TrainJob") -> dict[str, Any]:
-    """Return a JobSet that somebody owns."""
+    """Return a JobSet with an owner."""
     api = "trainer.kubeflow.org/v1alpha1"
     owner = {"apiVersion": api, "kind": kind, "name": "j", "uid": "t", "controller": True}
     return make_object("JobSet", "j", {"uid": "u", "ownerReferences": [owner]}, spec={})
 
 
-def recorded(reported: Fields | str | None) -> Fields:
-    """Return the group, that says of an eviction what is given."""
-    text = reported if isinstance(reported, str) else json.dumps(reported)
-    notes = {} if reported is None else {_RECORD: text}
+def recorded(record: Fields | str | None) -> Fields:
+    """Return the PodGroup with this eviction record."""
+    text = record if isinstance(record, str) else json.dumps(record)
+    notes = {} if record is None else {_RECORD: text}
     meta = {"ownerReferences": [JOBSET], "annotations": notes}
     return group("g", meta=meta, subGroups=[{"name": "n-replica-0", "minMember": 1}])
 
 
 def running(*others: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield a unit of the JobSet that runs, and others."""
+    """Yield a running PodGroup of the JobSet, and other objects."""
     subs = [{"name": "n-replica-0", "minMember": 1}]
     yield from (node("a"), group("g", meta={"ownerReferences": [JOBSET]}, subGroups=subs))
     yield from (jobset_pod("p", "g", node="a"), *others)
 
 
-# who owns the JobSet, its TrainJob -> why it stays
+# the owner of the JobSet, its TrainJob -> why it is not evictable
 REASONS: list[Case[tuple[str, dict[str, Any] | None], str]] = [
     Case("an ordinary one goes", ("TrainJob", trainjob()), ""),
     Case("Trainer's own name goes", ("TrainJob", trainjob(**_OUR_RECORD)), ""),
@@ -74,25 +74,25 @@ REASONS: list[Case[tuple[str, dict[str, Any] | None], str]] = [
 
 
 @pytest.mark.parametrize("case", REASONS, ids=ids)
-def test_what_a_trainjob_says(case: Case[tuple[str, dict[str, Any] | None], str]) -> None:
-    """It is found by way of its JobSet."""
+def test_non_evictable_reasons(case: Case[tuple[str, dict[str, Any] | None], str]) -> None:
+    """It is encoded by way of its JobSet."""
     kind, job = case.given
-    found = encode_objects(*running(jobset(kind), *([job] if job else [])), kueue=True)
+    encoded = encode_objects(*running(jobset(kind), *([job] if job else [])), kueue=True)
 
-    assert podgroup_of(found, "g").non_evictable_reason == case.want
+    assert podgroup_of(encoded, "g").non_evictable_reason == case.want
 
 
 def test_where_kueue_does_not_run_its_label_says_nothing() -> None:
     """Its user may write it."""
-    found = encode_objects(*running(jobset(), trainjob(_KUEUE)))
+    encoded = encode_objects(*running(jobset(), trainjob(_KUEUE)))
 
-    assert podgroup_of(found, "g").non_evictable_reason == ""
+    assert podgroup_of(encoded, "g").non_evictable_reason == ""
 
 
 def test_for_other_jobsets_it_does_not_matter() -> None:
-    """A group that belongs to no JobSet is not of the TrainJob that is called like it."""
+    """A PodGroup of no JobSet is not of the TrainJob with the same name."""
     subs = [{"name": "n-replica-0", "minMember": 1}]
-    found = encode_objects(
+    encoded = encode_objects(
         node("a"),
         group("g", subGroups=subs),
         jobset_pod("p", "g", node="a"),
@@ -101,11 +101,11 @@ def test_for_other_jobsets_it_does_not_matter() -> None:
         kueue=True,
     )
 
-    assert podgroup_of(found, "g").non_evictable_reason == ""
+    assert podgroup_of(encoded, "g").non_evictable_reason == ""
 
 
-def test_what_succeeded_keeps_nothing() -> None:
-    """A unit of which pods succeeded and others run is partly done, and can be evicted."""
+def test_a_partly_succeeded_podgroup_is_evictable() -> None:
+    """Some of its pods have succeeded and others run."""
     for count in (0, 1):
         done = [jobset_pod(f"d{it}", "g", node="a", phase="Succeeded") for it in range(count)]
         podgroup = podgroup_of(encode_objects(*running(jobset(), trainjob(), *done)), "g")
@@ -113,19 +113,19 @@ def test_what_succeeded_keeps_nothing() -> None:
 
 
 @pytest.mark.parametrize("case", ["nothing runs", "no JobSet"])
-def test_what_is_not_partly_done(case: str) -> None:
-    """What is over has nothing to lose; pods without a JobSet do nothing again."""
+def test_not_partly_succeeded(case: str) -> None:
+    """A finished PodGroup has nothing to lose; pods without a JobSet are not created again."""
     is_over = case == "nothing runs"
     owned = {"ownerReferences": [JOBSET]} if is_over else {}
     subs = [{"name": "n-replica-0", "minMember": 1}]
     some = [jobset_pod("p", "g", node="" if is_over else "a")]
     some.append(jobset_pod("d", "g", node="a", phase="Succeeded"))
-    found = encode_objects(node("a"), group("g", meta=owned, subGroups=subs), jobset(), *some)
+    encoded = encode_objects(node("a"), group("g", meta=owned, subGroups=subs), jobset(), *some)
 
-    assert not podgroup_of(found, "g").is_partly_succeeded
+    assert not podgroup_of(encoded, "g").is_partly_succeeded
 
 
-# the annotation -> when work was saved, in seconds after 08:00
+# the annotation -> when the last checkpoint was saved, in seconds after 08:00
 SAVED: list[Case[str, int]] = [
     Case("in UTC", "2026-01-05T08:00:07Z", 7),
     Case("elsewhere", "2026-01-05T09:00:07+01:00", 7),
@@ -138,16 +138,16 @@ SAVED: list[Case[str, int]] = [
 
 
 @pytest.mark.parametrize("case", SAVED, ids=ids)
-def test_when_work_was_saved(case: Case[str, int]) -> None:
-    """A TrainJob says it; what cannot be meant is as if it were not there."""
+def test_checkpoint_at(case: Case[str, int]) -> None:
+    """It is read from the TrainJob; an invalid time counts as none."""
     notes = {"annotations": {"trainer-kai.dev/last-checkpoint": case.given}}
-    found = encode_objects(*running(jobset(), trainjob(notes)))
+    encoded = encode_objects(*running(jobset(), trainjob(notes)))
 
-    assert podgroup_of(found, "g").checkpoint_at == 1767600000 + case.want
+    assert podgroup_of(encoded, "g").checkpoint_at == 1767600000 + case.want
 
 
-def test_work_is_saved_again() -> None:
-    """Nobody plans anew for it, and the next plan knows it."""
+def test_a_new_checkpoint_triggers_no_cycle() -> None:
+    """The next cycle reads it."""
     harness = EvictabilityHarness()
     harness.put(trainjob())
     assert harness.podgroup.checkpoint_at == 0
@@ -157,7 +157,7 @@ def test_work_is_saved_again() -> None:
 
 
 class EvictabilityHarness:
-    """What a scheduler knows that is told one thing after the other."""
+    """A cluster cache that gets one event after the other."""
 
     def __init__(self) -> None:
         self.cache = ClusterCache(lambda: StateOptions(now=NOW, default_queue="q", kueue=True))
@@ -165,7 +165,7 @@ class EvictabilityHarness:
             self.put(fields)
 
     def put(self, fields: dict[str, Any], *, is_deleted: bool = False) -> Any:
-        """Tell it of an object; return whom that helps."""
+        """Apply an event of an object; return its queueing hint."""
         store, key, one = decode_object(fields)
         if store in ("pods", "pod_groups"):
             return (self.cache.update_pod if store == "pods" else self.cache.update_group)(key, one)
@@ -176,28 +176,28 @@ class EvictabilityHarness:
 
     @property
     def is_terminating(self) -> bool:
-        """Say whether the pod counts as leaving, so that it is charged to no queue."""
-        found = self.cache.snapshot()
+        """Say whether the pod counts as releasing, and is charged to no queue."""
+        encoded = self.cache.snapshot()
         self.cache.check()
-        releasing = bool(found.snapshot.nodes.releasing[0, ResourceKind.GPU])
-        assert releasing == (not found.snapshot.queues.allocated[0, ResourceKind.GPU])
+        releasing = bool(encoded.snapshot.nodes.releasing[0, ResourceKind.GPU])
+        assert releasing == (not encoded.snapshot.queues.allocated[0, ResourceKind.GPU])
         return releasing
 
     @property
     def podgroup(self) -> PodGroupInfo:
-        """Return the unit."""
-        found = self.cache.snapshot()
+        """Return the PodGroup."""
+        encoded = self.cache.snapshot()
         self.cache.check()
-        return podgroup_of(found, "g")
+        return podgroup_of(encoded, "g")
 
     @property
     def non_evictable_reason(self) -> str:
-        """Return why the unit stays."""
+        """Return why the PodGroup is not evictable."""
         return self.podgroup.non_evictable_reason
 
 
-def test_who_claims_hears_of_a_change() -> None:
-    """And of nothing else that a TrainJob says, such as how far it is."""
+def test_a_change_of_evictability_triggers_a_retry() -> None:
+    """Other changes of a TrainJob, such as its progress, do not."""
     harness = EvictabilityHarness()
     assert (harness.put(trainjob()), harness.non_evictable_reason) == (NO_EVENT, "")
     assert (harness.put(trainjob(_KUEUE)), harness.non_evictable_reason) == (ANY_EVENT, _BY_KUEUE)
@@ -210,7 +210,7 @@ def test_who_claims_hears_of_a_change() -> None:
 
 
 def test_only_what_trainer_stops_is_suspended() -> None:
-    """Pods of a JobSet that was made by hand for another controller's TrainJob are deleted."""
+    """Pods of a JobSet that a user created for another controller's TrainJob are deleted."""
     harness, group = EvictabilityHarness(), Key("ns", "g")
     harness.put(trainjob(managedBy="x/y"))
     assert harness.cache.in_flight_evictions.owning_trainjob(group) is None
@@ -221,7 +221,7 @@ def test_only_what_trainer_stops_is_suspended() -> None:
 
 
 def test_what_cannot_be_suspended_is_not_evictable() -> None:
-    """As long as that is so; of another one of its name nothing is known."""
+    """As long as it cannot; nothing is known of another TrainJob with its name."""
     harness, job = EvictabilityHarness(), Key("ns", "j")
     harness.put(trainjob())
     assert (
@@ -245,7 +245,7 @@ def test_what_cannot_be_suspended_is_not_evictable() -> None:
 
 
 _TRUE: Fields = {"trainJob": "t", "podGroup": "g"}
-# what the group says, whether its TrainJob is suspended -> whether its pod counts as going
+# record of the PodGroup, whether its TrainJob is suspended -> whether its pod is releasing
 RECORDS: list[Case[tuple[Fields | None, bool], bool]] = [
     Case("it is suspended by us", (_TRUE, True), True),
     Case("it is about to be", (_TRUE, False), False),
@@ -259,29 +259,29 @@ RECORDS: list[Case[tuple[Fields | None, bool], bool]] = [
 
 @pytest.mark.parametrize("order", ["group first", "TrainJob first"])
 @pytest.mark.parametrize("case", RECORDS, ids=ids)
-def test_who_is_suspended_by_us(case: Case[tuple[Fields | None, bool], bool], order: str) -> None:
-    """Its PodGroup says so, by the uids of both; whatever the TrainJob says of itself."""
+def test_suspended_by_eviction(case: Case[tuple[Fields | None, bool], bool], order: str) -> None:
+    """The PodGroup records it with the uids of both; annotations of the TrainJob do not count."""
     harness, considered = EvictabilityHarness(), list[Key]()
     harness.cache.start_leading()
     harness.cache.on_eviction_record_change = considered.append
     reported, suspend = case.given
     harness.put(trainjob())
     both = [
-        recorded(reported),
+        recorded(record),
         trainjob({"annotations": {_RECORD: json.dumps(_TRUE)}}, suspend=suspend),
     ]
     for fields in both if order == "group first" else reversed(both):
         harness.put(fields)
 
     assert harness.is_terminating == case.want
-    assert (Key("ns", "j") in considered) == (reported is not None or suspend)
+    assert (Key("ns", "j") in considered) == (record is not None or suspend)
     harness.put(recorded(None))
     harness.put(trainjob())
     assert not harness.is_terminating
 
 
 def test_what_cannot_be_read_is_no_record() -> None:
-    """Whatever stands there."""
+    """Whatever the text is."""
     harness = EvictabilityHarness()
     harness.cache.start_leading()
     harness.put(trainjob(suspend=True))
@@ -292,7 +292,7 @@ def test_what_cannot_be_read_is_no_record() -> None:
 
 @pytest.mark.parametrize("is_seen", [True, False])
 def test_a_record_counts_before_it_is_seen(*, is_seen: bool) -> None:
-    """It was written before the suspension, of which the watch may be quicker; but not for ever."""
+    """It was written before the suspension, which a watch may deliver first; but not forever."""
     harness = EvictabilityHarness()
     harness.cache.start_leading()
     harness.put(trainjob())
@@ -310,8 +310,8 @@ def test_a_record_counts_before_it_is_seen(*, is_seen: bool) -> None:
     assert (*releasing, harness.is_terminating) == (True,) * len(releasing) + (False,)
 
 
-def test_the_next_leader_sees_it_off() -> None:
-    """It was suspended before, and its pods are still there."""
+def test_the_next_leader_completes_an_eviction() -> None:
+    """The TrainJob was suspended before, and its pods still exist."""
     harness = EvictabilityHarness()
     harness.put(recorded(_TRUE))
     harness.put(trainjob(suspend=True))

@@ -23,7 +23,7 @@ _SUBS = [{"name": "n-replica-0", "minMember": 2}, {"name": "l-replica-0", "minMe
 _OF_JOBSET = {"meta": {"ownerReferences": [JOBSET]}}
 
 
-# the spec of a group, the sub-group that a pod names → its leaf, or why it is a stray
+# the spec of a PodGroup, the sub-group that a pod names → its PodSet, or the warning
 PODSET_CASES = [
     Case("no sub-groups", ({}, ""), "default"),
     Case("no sub-groups, and their name", ({}, "default"), "default"),
@@ -43,66 +43,66 @@ PODSET_CASES = [
 
 
 @pytest.mark.parametrize("case", PODSET_CASES, ids=ids)
-def test_seats(case: Case[tuple[dict[str, Any], str], str]) -> None:
-    """A stray that runs holds what it has of its node, and is a unit of its own."""
+def test_podsets_of_pods(case: Case[tuple[dict[str, Any], str], str]) -> None:
+    """A running pod without a PodSet keeps its resources, and is a PodGroup of its own."""
     spec, sub = case.given
 
-    found = encode_objects(
+    encoded = encode_objects(
         group("g", **spec), pod("p", "g", sub), node("a"), pod("q", "g", sub, node="a")
     )
 
-    if found.warnings:
-        assert [warning.object_key.name for warning in found.warnings] == ["g"]
-        assert case.want.removeprefix("names ") in found.warnings[0].message
-        assert [podgroup.name for podgroup in found.podgroup_keys] == ["pg-q-q"]
-        assert found.snapshot.podgroups[0].is_preemptible
-        assert found.snapshot.nodes.idle[0, found.snapshot.resources.pods] == 109
+    if encoded.warnings:
+        assert [warning.object_key.name for warning in encoded.warnings] == ["g"]
+        assert case.want.removeprefix("names ") in encoded.warnings[0].message
+        assert [podgroup.name for podgroup in encoded.podgroup_keys] == ["pg-q-q"]
+        assert encoded.snapshot.podgroups[0].is_preemptible
+        assert encoded.snapshot.nodes.idle[0, encoded.snapshot.resources.pods] == 109
     else:
-        podset = podset_of(found, "g", case.want)
+        podset = podset_of(encoded, "g", case.want)
         assert (len(podset.pending), podset.running) == (1, 1)
 
 
-def test_pods_that_a_gate_holds_are_counted() -> None:
-    """They exist, and do not wait; of those on their own as well."""
+def test_gated_pods_are_counted() -> None:
+    """They exist, and are not pending; also pods without a PodGroup."""
     gated: dict[str, Any] = {"schedulingGates": [{"name": "x"}]}
 
-    found = encode_objects(group("g"), pod("p", "g"), pod("q", "g", **gated), pod("r", **gated))
+    encoded = encode_objects(group("g"), pod("p", "g"), pod("q", "g", **gated), pod("r", **gated))
 
-    podset = podset_of(found, "g")
+    podset = podset_of(encoded, "g")
     assert (len(podset.pending), podset.gated) == (1, 1)
-    assert podset_of(found, "pg-r-r").gated == 1
+    assert podset_of(encoded, "pg-r-r").gated == 1
 
 
 def test_groups_of_one_name_in_two_namespaces() -> None:
-    """They are two units."""
+    """They are two PodGroups."""
     one = pod("p", "g")
     other = pod("p", "g", meta={"namespace": "other"})
 
-    found = encode_objects(group("g"), group("g", meta={"namespace": "other"}), one, other)
+    encoded = encode_objects(group("g"), group("g", meta={"namespace": "other"}), one, other)
 
-    assert [str(name) for name in found.podgroup_keys] == ["ns/g", "other/g"]
+    assert [str(name) for name in encoded.podgroup_keys] == ["ns/g", "other/g"]
 
 
 def test_a_group_that_does_not_exist() -> None:
-    """Its pods wait for it; they are never taken for pods on their own."""
-    found = encode_objects(pod("p", "g"), pod("q", "g", "x"))
+    """Its pods wait for it; they never count as pods without a PodGroup."""
+    encoded = encode_objects(pod("p", "g"), pod("q", "g", "x"))
 
-    assert [key.name for key in found.podgroup_keys] == ["g"]
-    assert prefilter_failure_of(found, "g") == (
+    assert [key.name for key in encoded.podgroup_keys] == ["g"]
+    assert prefilter_failure_of(encoded, "g") == (
         "Misconfigured",
         "its pods name the group ns/g, which does not exist",
     )
-    assert podset_of(found, "g").pending == (0, 1)
+    assert podset_of(encoded, "g").pending == (0, 1)
 
 
 def test_a_pod_without_a_group_is_a_podgroup() -> None:
-    """It is called like the group that KAI would make."""
-    found = encode_objects(pod("p", meta={"uid": "123"}))
+    """It has the name of the PodGroup that KAI would create."""
+    encoded = encode_objects(pod("p", meta={"uid": "123"}))
 
-    podgroup = podgroup_of(found, "pg-p-123")
+    podgroup = podgroup_of(encoded, "pg-p-123")
     assert (
         podgroup.tree.minimum,
-        podset_of(found, "pg-p-123").pending,
+        podset_of(encoded, "pg-p-123").pending,
         podgroup.prefilter_failure,
     ) == (
         1,
@@ -120,9 +120,9 @@ def test_a_pod_of_another_scheduler_is_in_no_podgroup() -> None:
 
 
 def test_podgroups_are_rows_by_age_then_uid() -> None:
-    """Groups and pods on their own together."""
+    """PodGroups and pods without one are sorted together."""
     old, young = ({"creationTimestamp": f"2026-01-0{day}T00:00:00Z"} for day in (1, 2))
-    found = encode_objects(
+    encoded = encode_objects(
         group("c", meta={**old, "uid": "2"}),
         group("a", meta={**young, "uid": "9"}),
         pod("p1", "c", meta=young),
@@ -130,22 +130,22 @@ def test_podgroups_are_rows_by_age_then_uid() -> None:
         pod("b", meta={**old, "uid": "1"}),
     )
 
-    assert [key.name for key in found.podgroup_keys] == ["pg-b-1", "c", "a"]
+    assert [key.name for key in encoded.podgroup_keys] == ["pg-b-1", "c", "a"]
     of = {
         key.name: int(row)
-        for key, row in zip(found.pod_keys, found.snapshot.pods.podgroup, strict=True)
+        for key, row in zip(encoded.pod_keys, encoded.snapshot.pods.podgroup, strict=True)
     }
     assert of == {"b": 0, "p1": 1, "p2": 2}
 
 
-# pods of a group of a JobSet → waiting, there and succeeded, or nothing for no unit
+# pods of a PodGroup of a JobSet → pending, running and succeeded, or nothing for no PodGroup
 ATTEMPTS = [
     Case("one attempt", [{}, {"node": "a"}], (1, 1, 0)),
     Case("an older one of the JobSet", [{"attempt": 1}, {"node": "a"}], (1, 0, 0)),
     Case("an older one of the Job", [{"job_attempt": 1}, {"node": "a"}], (1, 0, 0)),
     Case("the JobSet counts first", [{"attempt": 1}, {"job_attempt": 5}], (1, 0, 0)),
-    Case("who succeeded then is forgotten", [{"attempt": 1}, {"phase": "Succeeded"}], (1, 0, 0)),
-    Case("who succeeded now counts", [{}, {"phase": "Succeeded"}], (1, 0, 1)),
+    Case("an old success does not count", [{"attempt": 1}, {"phase": "Succeeded"}], (1, 0, 0)),
+    Case("a new success counts", [{}, {"phase": "Succeeded"}], (1, 0, 1)),
     Case("an attempt of failures counts", [{"attempt": 1, "phase": "Failed"}, {}], None),
     Case("no number is 0", [{"attempt": "x"}, {"node": "a"}], (1, 1, 0)),
 ]
@@ -156,28 +156,28 @@ def test_attempts(case: Case[list[dict[str, Any]], tuple[int, int, int] | None])
     """Only the newest counts."""
     pods = [jobset_pod(f"p{i}", "g", **pod_fields) for i, pod_fields in enumerate(case.given)]
 
-    found = encode_objects(node("a"), group("g", subGroups=_SUBS, **_OF_JOBSET), *pods)
+    encoded = encode_objects(node("a"), group("g", subGroups=_SUBS, **_OF_JOBSET), *pods)
 
     if case.want is None:
-        assert found.podgroup_keys == ()
+        assert encoded.podgroup_keys == ()
     else:
-        podset = podset_of(found, "g", "n-replica-0")
+        podset = podset_of(encoded, "g", "n-replica-0")
         assert (len(podset.pending), podset.running, podset.succeeded) == case.want
 
 
 def test_an_attempt_is_one_of_all_groups_of_a_jobset() -> None:
-    """A restart begins them all anew."""
+    """A restart of the JobSet restarts all of them."""
     first = group("first", subGroups=_SUBS, **_OF_JOBSET)
     second = group("second", subGroups=_SUBS, **_OF_JOBSET)
     pods = [jobset_pod("old", "first", node="a"), jobset_pod("new", "second", job="l", attempt=1)]
 
-    found = encode_objects(node("a"), first, second, *pods)
+    encoded = encode_objects(node("a"), first, second, *pods)
 
-    assert [key.name for key in found.podgroup_keys] == ["second"]
+    assert [key.name for key in encoded.podgroup_keys] == ["second"]
 
 
-def test_attempts_of_who_has_no_jobset_are_only_labels() -> None:
-    """Anybody may write them."""
+def test_attempts_without_a_jobset_are_only_labels() -> None:
+    """Any user may write them."""
     pods = [jobset_pod("p", "g", attempt=1), jobset_pod("q", "g")]
 
     assert podset_of(
@@ -189,28 +189,30 @@ def test_attempts_of_who_has_no_jobset_are_only_labels() -> None:
 
 
 def test_pods_that_no_job_made_never_count_into_a_jobset() -> None:
-    """Nor do they make the others old."""
+    """Nor do they make other attempts old."""
     forged = jobset_pod("forged", "g", attempt=9, meta={"ownerReferences": []})
 
-    found = encode_objects(group("g", subGroups=_SUBS, **_OF_JOBSET), jobset_pod("p", "g"), forged)
+    encoded = encode_objects(
+        group("g", subGroups=_SUBS, **_OF_JOBSET), jobset_pod("p", "g"), forged
+    )
 
-    assert grouped_pods(found) == {"p"}
-    assert [warning.object_key.name for warning in found.warnings] == ["g"]
+    assert grouped_pods(encoded) == {"p"}
+    assert [warning.object_key.name for warning in encoded.warnings] == ["g"]
 
 
 def test_older_attempts_just_occupy() -> None:
-    """What they have is charged; what they would like is not."""
+    """The resources that they use are charged; those that they request are not."""
     pods = [jobset_pod("new", "g", attempt=1), jobset_pod("there", "g", node="a")]
     pending = jobset_pod("waiting", "g")
 
-    found = encode_objects(node("a"), group("g", subGroups=_SUBS, **_OF_JOBSET), *pods, pending)
+    encoded = encode_objects(node("a"), group("g", subGroups=_SUBS, **_OF_JOBSET), *pods, pending)
 
-    assert grouped_pods(found) == {"new", "there"}
-    assert found.snapshot.queues.allocated[0, 2] == 1000
-    assert found.snapshot.queues.requested[0, 2] == 2000
+    assert grouped_pods(encoded) == {"new", "there"}
+    assert encoded.snapshot.queues.allocated[0, 2] == 1000
+    assert encoded.snapshot.queues.requested[0, 2] == 2000
 
 
-# pods of a suspended JobSet → whether its group is a unit, and what its leaf counts
+# pods of a suspended JobSet → pending and running of its PodGroup, or nothing for no PodGroup
 SUSPENDED = [
     Case("nothing", [], None),
     Case("a pod waits", [{}], None),
@@ -224,10 +226,10 @@ SUSPENDED = [
 
 
 @pytest.mark.parametrize("case", SUSPENDED, ids=ids)
-def test_who_is_suspended_asks_for_nothing(
+def test_a_suspended_podgroup_requests_nothing(
     case: Case[list[dict[str, Any]], tuple[int, int] | None],
 ) -> None:
-    """It has what it still has."""
+    """It keeps what its pods still use."""
     jobset = make_object("JobSet", "j", {"uid": "u"}, spec={"suspend": True})
     pods = [
         pod(
@@ -242,31 +244,31 @@ def test_who_is_suspended_asks_for_nothing(
         for i, one in enumerate(case.given)
     ]
 
-    found = encode_objects(jobset, node("a"), group("g", **_OF_JOBSET), *pods)
+    encoded = encode_objects(jobset, node("a"), group("g", **_OF_JOBSET), *pods)
 
     if case.want is None:
-        assert found.podgroup_keys == ()
-        assert found.snapshot.queues.requested.sum() == 0
+        assert encoded.podgroup_keys == ()
+        assert encoded.snapshot.queues.requested.sum() == 0
     else:
-        podset = podset_of(found, "g")
+        podset = podset_of(encoded, "g")
         assert (len(podset.pending), podset.running) == case.want
-        assert not podgroup_of(found, "g").has_running
+        assert not podgroup_of(encoded, "g").has_running
 
 
 @pytest.mark.parametrize("uid", ["u", "another"])
 def test_a_jobset_that_was_made_again_is_another(uid: str) -> None:
-    """It does not suspend the group of the first."""
+    """It does not suspend the PodGroup of the first."""
     jobset = make_object("JobSet", "j", {"uid": uid}, spec={"suspend": True})
     owner = [{"apiVersion": "batch/v1", "kind": "Job", "controller": True}]
 
-    found = encode_objects(
+    encoded = encode_objects(
         jobset, group("g", **_OF_JOBSET), pod("p", "g", meta={"ownerReferences": owner})
     )
 
-    assert bool(found.podgroup_keys) == (uid == "another")
+    assert bool(encoded.podgroup_keys) == (uid == "another")
 
 
-# pods → whether something of the unit has its place
+# pods → whether the PodGroup has started
 HAS_STARTED_CASES = [
     Case("all wait", [{}], False),
     Case("one is there", [{}, {"node": "a"}], True),
@@ -276,8 +278,8 @@ HAS_STARTED_CASES = [
 
 
 @pytest.mark.parametrize("case", HAS_STARTED_CASES, ids=ids)
-def test_what_of_it_is_there(case: Case[list[dict[str, Any]], bool]) -> None:
-    """Then what is missing is kept for it."""
+def test_has_started(case: Case[list[dict[str, Any]], bool]) -> None:
+    """Then places for its missing pods are kept."""
     pods = [pod(f"p{i}", "g", **one) for i, one in enumerate(case.given)]
 
     assert podgroup_of(encode_objects(node("a"), group("g"), *pods), "g").has_running == case.want
@@ -288,7 +290,7 @@ _TRAINJOB = make_object("TrainJob", "j", {"uid": "t"}, spec={})
 
 
 def _jobset(suspend: bool = False, record: str = "Main", annotations: Any = None) -> dict[str, Any]:
-    """Return the JobSet of the TrainJob, which is to have the group pg-j-u."""
+    """Return the JobSet of the TrainJob, which will get the PodGroup pg-j-u."""
     api = "trainer.kubeflow.org/v1alpha1"
     owner = {"apiVersion": api, "kind": "TrainJob", "name": "j", "uid": "t", "controller": True}
     notes = _ADMITTED if annotations is None else annotations
@@ -298,7 +300,7 @@ def _jobset(suspend: bool = False, record: str = "Main", annotations: Any = None
     return make_object("JobSet", "j", meta, spec={"suspend": suspend, "replicatedJobs": jobs})
 
 
-# what there is -> whether pods that run may be taken from a group that does not exist
+# objects -> whether running pods of a PodGroup that does not exist may be evicted
 MISSING: list[Case[list[dict[str, Any]], bool]] = [
     Case("it is about to be made again", [_jobset(), _TRAINJOB], False),
     Case("the JobSet does not exist", [_TRAINJOB], True),
@@ -311,10 +313,10 @@ MISSING: list[Case[list[dict[str, Any]], bool]] = [
 
 @pytest.mark.parametrize("case", MISSING, ids=ids)
 def test_pods_of_a_missing_group(case: Case[list[dict[str, Any]], bool]) -> None:
-    """To delete them would end their TrainJob, so they are left alone while that is all."""
+    """To delete them would end their TrainJob, so they stay while the PodGroup may be created."""
     labels = {"jobset.sigs.k8s.io/jobset-name": "j"}
     running = pod("p", "pg-j-u", node="a", meta={"labels": labels})
 
-    found = encode_objects(node("a"), running, *case.given)
+    encoded = encode_objects(node("a"), running, *case.given)
 
-    assert [podgroup.is_preemptible for podgroup in found.snapshot.podgroups] == [case.want]
+    assert [podgroup.is_preemptible for podgroup in encoded.snapshot.podgroups] == [case.want]

@@ -1,4 +1,4 @@
-"""How many pods must exist, what a PodGroup lacks, and whose place is kept."""
+"""How many pods must exist, what a PodGroup lacks, and which places are kept."""
 
 import json
 from typing import Any
@@ -29,7 +29,7 @@ def podset(name: str, count: int, **more: Any) -> dict[str, Any]:
 
 
 def staged(least: int | None) -> dict[str, Any]:
-    """Return what the podgrouper makes of workers and their launcher."""
+    """Return the spec that the podgrouper writes for workers and their launcher."""
     subs = [podset("n-replica-0", 2), podset("l-replica-0", 1)]
     return {"subGroups": subs, "minSubGroup": least, "meta": _STAGED}
 
@@ -37,11 +37,11 @@ def staged(least: int | None) -> dict[str, Any]:
 CASES: list[Case[dict[str, Any], int]] = [
     Case("as many as it says", {"minMember": 8}, 8),
     Case("one if it says nothing", {}, 1),
-    Case("those of all leaves", {"subGroups": [podset("a", 2), podset("b", 3)]}, 5),
+    Case("those of all PodSets", {"subGroups": [podset("a", 2), podset("b", 3)]}, 5),
     Case("those that come later are not awaited", staged(None), 2),
     Case("also where it is said that all are needed", staged(2), 2),
     Case(
-        "where some leaves are enough, those of the smallest",
+        "where some PodSets are enough, those of the smallest",
         {"subGroups": [podset("a", 2), podset("b", 3), podset("c", 4)], "minSubGroup": 2},
         5,
     ),
@@ -64,44 +64,44 @@ CASES: list[Case[dict[str, Any], int]] = [
 
 @pytest.mark.parametrize("case", CASES, ids=ids)
 def test_least_pods(case: Case[dict[str, Any], int]) -> None:
-    """None of the group is placed with fewer."""
-    found = decode(PodGroup, json.dumps(group("g", **case.given)).encode())
-    assert min_existing_pods(found) == case.want
+    """With fewer pods nothing of the PodGroup is placed."""
+    encoded = decode(PodGroup, json.dumps(group("g", **case.given)).encode())
+    assert min_existing_pods(encoded) == case.want
 
 
 Fields = dict[str, Any]
 
 
 def read(*objects: Fields) -> tuple[PodGroup, list[Pod], JobSet | None]:
-    """Return the group "g", the pods, and the JobSet "j" if it is there."""
-    found = cluster_cache(*objects)
-    pods = [found.pods[key] for key in sorted(found.pods)]
-    return found.pod_groups[Key("ns", "g")], pods, found.jobsets.get(Key("ns", "j"))
+    """Return the PodGroup "g", the pods, and the JobSet "j" if it exists."""
+    cluster = cluster_cache(*objects)
+    pods = [cluster.pods[key] for key in sorted(cluster.pods)]
+    return cluster.pod_groups[Key("ns", "g")], pods, cluster.jobsets.get(Key("ns", "j"))
 
 
 def of_jobset(**spec: Any) -> list[Fields]:
-    """Return a group of the JobSet "j", and that."""
+    """Return a PodGroup of the JobSet "j", and the JobSet."""
     subs = [{"name": f"{name}-replica-0", "minMember": 1} for name in ("n", "l")]
     owned = group("g", meta={"ownerReferences": [JOBSET]}, subGroups=subs, **spec)
     return [owned, make_object("JobSet", "j", {"uid": "u"}, spec={})]
 
 
 def test_one_of_two_sub_groups_may_be_enough() -> None:
-    """What runs with as many as it asked for lacks nothing."""
+    """A PodGroup that runs with its minimum lacks nothing."""
     pods = jobset_pod("a", "g", "n", node="x"), jobset_pod("b", "g", "l")
     assert shortage_of(*read(*of_jobset(minSubGroup=1), *pods)) is None
     assert shortage_of(*read(*of_jobset(), *pods)) == Shortage(1, 2, all_exist=True)
 
 
 def test_each_job_has_attempts_of_its_own() -> None:
-    """One Job was started again alone; the pods of the other are as good as before."""
+    """One Job was restarted alone; the pods of the other still count."""
     again = jobset_pod("b", "g", "l", node="x", job_attempt=1)
     assert shortage_of(*read(*of_jobset(), jobset_pod("a", "g", "n", node="x"), again)) is None
 
 
 @pytest.mark.parametrize("phase", ["Failed", "Running"])
 def test_what_is_still_to_be_made_does_not_wait_for_room(phase: str) -> None:
-    """One pod is gone, or has failed, and nobody has made another yet."""
+    """One pod is gone, or has failed, and no other has been created yet."""
     pods = [pod("a", "g", node="x")]
     if phase == "Failed":
         pods.append(pod("b", "g", node="x", phase=phase))
@@ -109,25 +109,25 @@ def test_what_is_still_to_be_made_does_not_wait_for_room(phase: str) -> None:
 
 
 def test_in_flight_reservations_stay_known() -> None:
-    """A pod that is back is lost, while others of its unit are still to come back."""
+    """A pod that came back is lost, while other pods of its PodGroup have not come back yet."""
     away = {"nodes": {"y": 1}, "cause": "move", "until": "2026-01-05T08:05:00Z"}
     reserved = json.dumps({"l-replica-0": away})
     owned, jobset = of_jobset()
     owned["metadata"]["annotations"] = {"trainer-kai.dev/reserved": reserved}
-    found, (lost,), its = read(owned, jobset, jobset_pod("a", "g", "n", node="x"))
-    text = reserve_lost_places([lost], [], found, its)
+    podgroup, (lost,), its = read(owned, jobset, jobset_pod("a", "g", "n", node="x"))
+    text = reserve_lost_places([lost], [], podgroup, its)
     assert text is not None
     kept = {"nodes": {"x": 1}, "cause": "repair"}
     assert json.loads(text) == {"l-replica-0": away, "n-replica-0": kept}
 
 
 def test_the_place_of_one_that_could_be_spared() -> None:
-    """The unit is as whole as it has to be without it, too: its place is kept all the same."""
-    found, (lost, other), jobset = read(
+    """The PodGroup has its minimum without the pod, too: its place is kept all the same."""
+    podgroup, (lost, other), jobset = read(
         *of_jobset(minSubGroup=1),
         jobset_pod("a", "g", "n", node="x"),
         jobset_pod("b", "g", "l", node="y"),
     )
-    text = reserve_lost_places([lost], [other], found, jobset)
+    text = reserve_lost_places([lost], [other], podgroup, jobset)
     assert text is not None
     assert json.loads(text) == {"n-replica-0": {"nodes": {"x": 1}, "cause": "repair"}}

@@ -1,4 +1,4 @@
-"""A TrainJob that is moved has no pods for a while, and keeps its places until they are back."""
+"""A relocated TrainJob has no pods for a while, and keeps its places until they are back."""
 
 import json
 from typing import Any
@@ -51,7 +51,7 @@ RECORD: Fields = {"trainer-kai.dev/evicted-by": json.dumps({"trainJob": "t", "po
 
 
 def trainjob(*, suspend: bool = True, uid: str = "t") -> Fields:
-    """Return the TrainJob, suspended; its group says by whom."""
+    """Return the TrainJob, suspended; its PodGroup has the eviction record."""
     return make_object("TrainJob", "j", {"uid": uid}, spec={"suspend": suspend})
 
 
@@ -75,7 +75,7 @@ def relocating_podgroup(
     like: Fields | None = POD_TEMPLATE,
     record: Fields = RECORD,
 ) -> Fields:
-    """Return its group, with two slots on the node "n"; it says that we have suspended it."""
+    """Return its PodGroup, with two reserved places on the node "n" and an eviction record."""
     reserved = {"nodes": {"n": 2}, "cause": "move", "until": until, "like": like}
     text = json.dumps({PODSET: {name: it for name, it in reserved.items() if it}})
     notes = {"trainer-kai.dev/reserved": text, **record}
@@ -88,10 +88,10 @@ def pods(count: int = 2, **more: Any) -> list[Fields]:
     return [jobset_pod(f"g{i}", "g", **more) for i in range(count)]
 
 
-def reserved_places(found: EncodedSnapshot) -> list[ReservedPlace]:
-    """Return what is held."""
+def reserved_places(encoded: EncodedSnapshot) -> list[ReservedPlace]:
+    """Return the reserved places."""
     podsets = [
-        podset for podgroup in found.snapshot.podgroups for podset in podsets_of(podgroup.tree)
+        podset for podgroup in encoded.snapshot.podgroups for podset in podsets_of(podgroup.tree)
     ]
     return [place for podset in podsets for place in podset.reserved_places]
 
@@ -112,27 +112,29 @@ RESERVED_CASES: list[Case[list[Fields], int]] = [
     Case("nor if another one of its name is suspended", [trainjob(uid="another")], 0),
     Case("nor if it is over", [jobset("Completed")], 0),
     Case("nor longer than it was to be", [relocating_podgroup("2026-01-05T08:00:00Z")], 0),
-    Case("nor until nobody knows when", [relocating_podgroup("soon")], 0),
-    Case("nor if nobody knows what it is like", [relocating_podgroup(like=None)], 0),
+    Case("nor until an invalid time", [relocating_podgroup("soon")], 0),
+    Case("nor if its pods are unknown", [relocating_podgroup(like=None)], 0),
 ]
 
 
 @pytest.mark.parametrize("case", RESERVED_CASES, ids=ids)
 def test_its_places_stay_reserved(case: Case[list[Fields], int]) -> None:
-    """They lie there like pods, and are charged to its queue."""
-    found = snapshot_of(relocating_podgroup(), jobset(), trainjob(), *case.given)
+    """They occupy the node like pods, and are charged to its queue."""
+    encoded = snapshot_of(relocating_podgroup(), jobset(), trainjob(), *case.given)
 
-    assert [place.cause for place in reserved_places(found)] == [ReservationCause.MOVE] * case.want
+    assert [place.cause for place in reserved_places(encoded)] == [
+        ReservationCause.MOVE
+    ] * case.want
     placed = [it for it in case.given if it["kind"] == "Pod" and it["spec"]["nodeName"]]
     releasing = [it for it in placed if "deletionTimestamp" in it["metadata"]]
-    assert found.snapshot.nodes.idle[0, -1] == 1000 * (8 - case.want - len(placed))
-    assert found.snapshot.nodes.releasing[0, -1] == 1000 * len(releasing)
+    assert encoded.snapshot.nodes.idle[0, -1] == 1000 * (8 - case.want - len(placed))
+    assert encoded.snapshot.nodes.releasing[0, -1] == 1000 * len(releasing)
     has = case.want + len(placed) - len(releasing)
-    assert found.snapshot.queues.allocated[0, -1] == 1000 * has
+    assert encoded.snapshot.queues.allocated[0, -1] == 1000 * has
 
 
 def test_it_is_not_evictable_meanwhile() -> None:
-    """What is on its way has nothing that could be taken, but the promise."""
+    """It has no pods that could be evicted, only reserved places."""
     podgroup = podgroup_of(snapshot_of(relocating_podgroup(), jobset(), trainjob()), "g")
 
     assert podgroup.non_evictable_reason == "it is on its way to another place"
@@ -140,34 +142,34 @@ def test_it_is_not_evictable_meanwhile() -> None:
 
 
 def test_it_is_brought_up_to_date() -> None:
-    """Whatever is told, and in whichever order: it is as if it were told at once."""
+    """Whatever the order of the events, the state equals that of a fresh start."""
     state, reserved = ClusterState(StateOptions(now=NOW)), list[int]()
 
-    def tell(*objects: Fields, now: int = NOW) -> None:
+    def put(*objects: Fields, now: int = NOW) -> None:
         for fields in objects:
             store, key, one = decode_object(fields)
             getattr(state, store).put(key, one)
         reserved.append(len(reserved_places(state.snapshot(now))))
         state.check(now)
 
-    tell(node("n"), queue(), relocating_podgroup(), trainjob(), jobset())
-    tell(relocating_podgroup(record={}))
-    tell(relocating_podgroup())
-    tell(trainjob(suspend=False))
-    tell(jobset(suspend=False), *pods(1))
-    tell(*pods(2, node="n"))
+    put(node("n"), queue(), relocating_podgroup(), trainjob(), jobset())
+    put(relocating_podgroup(record={}))
+    put(relocating_podgroup())
+    put(trainjob(suspend=False))
+    put(jobset(suspend=False), *pods(1))
+    put(*pods(2, node="n"))
     state.pods.put(Key("ns", "g0"), None)
     state.pods.put(Key("ns", "g1"), None)
-    tell(now=NOW + 299)
-    tell(now=NOW + 300)
-    tell(now=NOW + 1)
-    tell(group("g", meta={"ownerReferences": [JOBSET]}, minMember=2))
+    put(now=NOW + 299)
+    put(now=NOW + 300)
+    put(now=NOW + 1)
+    put(group("g", meta={"ownerReferences": [JOBSET]}, minMember=2))
 
     assert reserved == [2, 0, 2, 2, 2, 0, 2, 0, 2, 0]
 
 
 def test_each_podset_is_awaited_until_its_own_deadline() -> None:
-    """The one whose time is over lets its slots go, then the other."""
+    """The places of the PodSet whose time is over are released first, then those of the other."""
     state, reserved = ClusterState(StateOptions(now=NOW)), list[int]()
     podsets = {
         f"{name}-replica-0": {
@@ -191,17 +193,17 @@ def test_each_podset_is_awaited_until_its_own_deadline() -> None:
     assert reserved == [2, 1, 0, 1]
 
 
-def test_what_is_written_of_it() -> None:
-    """Each leaf, and how long it is waited for; the rest is kept when some of it is let go."""
-    found = cluster_cache(relocating_podgroup(), *pods(2, node="n", nodeSelector={"a": "b"}))
-    for key, it in found.pods.items():  # as a watch decodes them
+def test_the_annotation_of_a_relocation() -> None:
+    """It has each PodSet and its deadline; the rest is kept when some places are released."""
+    cluster = cluster_cache(relocating_podgroup(), *pods(2, node="n", nodeSelector={"a": "b"}))
+    for key, it in cluster.pods.items():  # as a watch decodes them
         labels = IndexedLabels({**it.metadata.labels, COMPLETION_INDEX: ""}, key.name)
         meta = msgspec.structs.replace(it.metadata, labels=labels)
-        found.pods[key] = msgspec.structs.replace(it, metadata=meta)
+        cluster.pods[key] = msgspec.structs.replace(it, metadata=meta)
     places = tuple(NamedPlace(PODSET, name, ReservationCause.MOVE) for name in ("x", "y"))
     one = PlannedEviction(
         (Key("ns", "g"),),
-        tuple(found.pods),
+        tuple(cluster.pods),
         "consolidation",
         None,
         "",
@@ -209,7 +211,7 @@ def test_what_is_written_of_it() -> None:
         places=((Key("ns", "g"), places),),
     )
 
-    ((key, text),) = with_reserved_annotations(one, found, NOW).reserved_annotations
+    ((key, text),) = with_reserved_annotations(one, cluster, NOW).reserved_annotations
 
     (reserved,) = read_relocations(text).values()
     assert (key.name, reserved.until, reserved.nodes) == (
@@ -229,21 +231,21 @@ def test_what_is_written_of_it() -> None:
 
 
 def test_what_cannot_be_read_is_not_written() -> None:
-    """Nobody knows what room a pod has whose request is none."""
-    found = cluster_cache(relocating_podgroup(), *pods(1, node="n", asks={"cpu": "much"}))
+    """How much a pod needs whose request is invalid is unknown."""
+    cluster = cluster_cache(relocating_podgroup(), *pods(1, node="n", asks={"cpu": "much"}))
     place = NamedPlace(PODSET, "x", ReservationCause.MOVE)
     one = PlannedEviction(
-        (), tuple(found.pods), "", None, "", 0, places=((Key("ns", "g"), (place,)),)
+        (), tuple(cluster.pods), "", None, "", 0, places=((Key("ns", "g"), (place,)),)
     )
 
-    ((_, text),) = with_reserved_annotations(one, found, NOW).reserved_annotations
+    ((_, text),) = with_reserved_annotations(one, cluster, NOW).reserved_annotations
 
     assert json.loads(text) == {PODSET: {"nodes": {"x": 1}, "cause": "move"}}
 
 
-# what the queue and the one above it say -> may a TrainJob in it be moved live; anybody elsewhere
+# annotation of the queue and of its parent -> may a TrainJob be relocated live; any elsewhere
 CONSOLIDATION_CASES: list[Case[tuple[str | None, str | None], tuple[bool, bool]]] = [
-    Case("nobody says anything", (None, None), (False, True)),
+    Case("neither is set", (None, None), (False, True)),
     Case("its queue does", ("on", None), (True, True)),
     Case("the one above does", (None, "on"), (True, True)),
     Case("its queue says otherwise", ("off", "on"), (False, False)),
@@ -255,7 +257,7 @@ CONSOLIDATION_CASES: list[Case[tuple[str | None, str | None], tuple[bool, bool]]
 def test_which_podgroups_may_be_consolidated(
     case: Case[tuple[str | None, str | None], tuple[bool, bool]],
 ) -> None:
-    """Live, TrainJobs of queues that say so; elsewhere, whoever is not kept from it."""
+    """Live: TrainJobs of queues that allow it; elsewhere: all that no queue excludes."""
     own, above = (
         {} if it is None else {"annotations": {"trainer-kai.dev/consolidation": it}}
         for it in case.given
@@ -272,8 +274,8 @@ def test_which_podgroups_may_be_consolidated(
     assert {podgroup_of(played, it).may_relocate for it in ("g", "h")} == {case.want[1]}
 
 
-def test_what_is_left_is_still_known() -> None:
-    """One leaf is back and lets its slots go; what the other is like stays written."""
+def test_the_remaining_relocation_stays_written() -> None:
+    """One PodSet is back and its places are released; what the other is like stays written."""
     other = "m-replica-0"
     like = {**POD_TEMPLATE, "count": 1}
     reserved = {"nodes": {"n": 1}, "cause": "move", "until": "2026-01-05T08:05:00Z", "like": like}
@@ -281,7 +283,7 @@ def test_what_is_left_is_still_known() -> None:
     subs = [{"name": PODSET, "minMember": 1}, {"name": other, "minMember": 1}]
     both = group("g", meta={"ownerReferences": [JOBSET], "annotations": notes}, subGroups=subs)
     back = jobset_pod("g0", "g", node="n")
-    found = snapshot_of(both, jobset(suspend=False), trainjob(suspend=False), back)
+    encoded = snapshot_of(both, jobset(suspend=False), trainjob(suspend=False), back)
 
     (text,) = commands_from_plan(
         found, plan(found.snapshot, build_policies(PolicySelection()))
@@ -303,8 +305,8 @@ def test_what_is_left_is_still_known() -> None:
     ids=["its user suspends it", "while its pods are going", "it is over"],
 )
 def test_abandoned_reservations_are_released_for_good(given: list[Fields]) -> None:
-    """Or it would be held once more when its user resumes it, though others are there by then."""
-    found = snapshot_of(relocating_podgroup(), jobset(), trainjob(), *given)
+    """Else they would be reserved again when its user resumes it, though others use them now."""
+    encoded = snapshot_of(relocating_podgroup(), jobset(), trainjob(), *given)
 
     made_of_it = plan(found.snapshot, build_policies(PolicySelection()))
     [order] = commands_from_plan(found, made_of_it).podgroups

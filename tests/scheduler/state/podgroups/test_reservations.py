@@ -53,7 +53,7 @@ def _reserved(cause: str = "anticipated", **nodes: int) -> dict[str, Any]:
 _RUNNING = jobset_pod("n", "g", node="a")
 _TERMINATING = {"deletionTimestamp": "2026-01-05T07:59:30Z"}
 
-# pods of the later leaf → how many are still to come
+# pods of the later PodSet → how many are still expected
 EXPECTED = [
     Case("none", [], 2),
     Case("one waits", [{}], 1),
@@ -68,7 +68,7 @@ EXPECTED = [
 
 @pytest.mark.parametrize("case", EXPECTED, ids=ids)
 def test_later(case: Case[list[dict[str, Any]], int]) -> None:
-    """What has pods by now is left out."""
+    """Pods that exist by now are not expected."""
     owner = {"ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "controller": True}]}
     pods = [
         jobset_pod(
@@ -77,40 +77,40 @@ def test_later(case: Case[list[dict[str, Any]], int]) -> None:
         for i, pod_fields in enumerate(case.given)
     ]
 
-    found = encode_objects(node("a"), _podgroup(), _RUNNING, *pods)
+    encoded = encode_objects(node("a"), _podgroup(), _RUNNING, *pods)
 
-    podset = podset_of(found, "g", "l-replica-0")
+    podset = podset_of(encoded, "g", "l-replica-0")
     assert podset.expected == case.want
     if podset.expected:
-        assert found.snapshot.signatures[podset.expected_signature].queue_request[2] == 2000
-    assert podset_of(found, "g", "n-replica-0").expected == 0
+        assert encoded.snapshot.signatures[podset.expected_signature].queue_request[2] == 2000
+    assert podset_of(encoded, "g", "n-replica-0").expected == 0
 
 
-def test_what_comes_later_is_asked_for() -> None:
-    """The whole unit is to fit."""
+def test_expected_pods_are_requested() -> None:
+    """The whole PodGroup must fit."""
     assert encode_objects(node("a"), _podgroup(), _RUNNING).snapshot.queues.requested[0, 2] == 5000
 
 
-def test_what_comes_after_gated_pods_is_not_asked_for() -> None:
-    """Nothing of the unit waits yet."""
+def test_pods_expected_after_gated_pods_are_not_requested() -> None:
+    """No pod of the PodGroup is pending yet."""
     gated = jobset_pod("n", "g", schedulingGates=[{"name": "x"}])
 
     assert encode_objects(node("a"), _podgroup(), gated).snapshot.queues.requested[0, 2] == 0
 
 
 def test_a_later_pod_that_shares_a_device_cannot_be_placed_yet() -> None:
-    """It is told before the first pods run."""
+    """That is reported before the first pods run."""
     record = _podgroup(sharing={"gpu-fraction": "0.5"}, requests={"cpu": "1"})
-    found = encode_objects(node("a"), record, jobset_pod("n", "g"))
+    encoded = encode_objects(node("a"), record, jobset_pod("n", "g"))
 
-    assert (prefilter_failure_of(found, "g") or ("", ""))[0] == "NoNodeMatches"
+    assert (prefilter_failure_of(encoded, "g") or ("", ""))[0] == "NoNodeMatches"
     assert (
         "a pod that comes later has the annotation gpu-fraction"
-        in (prefilter_failure_of(found, "g") or "")[1]
+        in (prefilter_failure_of(encoded, "g") or "")[1]
     )
 
 
-# what is held, pods of the later leaf → nodes of the slots
+# the annotation, pods of the later PodSet → nodes of the reserved places
 PLACES = [
     Case("as it says", (_reserved(a=1, b=1), []), "ab"),
     Case("in order of the nodes", (_reserved(b=2), []), "bb"),
@@ -123,49 +123,49 @@ PLACES = [
     Case("more than can come", (_reserved(a=3, b=1), []), "aa"),
     Case("a node that is gone", (_reserved(c=1, b=1), []), "b"),
     Case("less than nothing", (_reserved(a=-1, b=1), []), "b"),
-    Case("a leaf that there is not", ({"x": {"nodes": {"a": 1}}}, []), ""),
+    Case("a PodSet that does not exist", ({"x": {"nodes": {"a": 1}}}, []), ""),
     Case("nothing", ({}, []), ""),
 ]
 
 
 @pytest.mark.parametrize("case", PLACES, ids=ids)
 def test_places(case: Case[tuple[Any, list[dict[str, Any]]], str]) -> None:
-    """A slot is gone from its node, and its queue has it."""
+    """A reserved place is taken from its node, and charged to its queue."""
     reserved, pods = case.given
     more = [jobset_pod(f"l{i}", "g", "l", **pod_fields) for i, pod_fields in enumerate(pods)]
-    found = encode_objects(node("a"), node("b"), _podgroup(reserved), _RUNNING, *more).snapshot
+    snapshot = encode_objects(node("a"), node("b"), _podgroup(reserved), _RUNNING, *more).snapshot
     without = encode_objects(node("a"), node("b"), _podgroup(), _RUNNING, *more).snapshot
 
-    podset = found.podgroups[0].tree.children[1]  # type: ignore[union-attr]
-    places = "".join(found.nodes.names[place.node] for place in podset.reserved_places)  # type: ignore[union-attr]
+    podset = snapshot.podgroups[0].tree.children[1]  # type: ignore[union-attr]
+    places = "".join(snapshot.nodes.names[place.node] for place in podset.reserved_places)  # type: ignore[union-attr]
     assert places == case.want
-    gpu = found.resources.gpus[0]
-    less = (without.nodes.idle - found.nodes.idle)[:, gpu].tolist()
+    gpu = snapshot.resources.gpus[0]
+    less = (without.nodes.idle - snapshot.nodes.idle)[:, gpu].tolist()
     assert less == [2000 * case.want.count(name) for name in "ab"]
-    had = found.queues.allocated[0, 2] - without.queues.allocated[0, 2]
+    had = snapshot.queues.allocated[0, 2] - without.queues.allocated[0, 2]
     assert had == 2000 * len(case.want)
 
 
 def test_reserved_places_are_requested_once() -> None:
-    """A slot, the pod that comes for it, and the one that is still to come."""
-    found = encode_objects(
+    """Neither a place and its pod nor a place and an expected pod count twice."""
+    encoded = encode_objects(
         node("a"), _podgroup(_reserved(a=1)), _RUNNING, jobset_pod("l", "g", "l")
     )
     full = encode_objects(node("a"), _podgroup(_reserved(a=2)), _RUNNING)
 
-    assert found.snapshot.queues.requested[0, 2] == 1000 + 2000 + 2000
+    assert encoded.snapshot.queues.requested[0, 2] == 1000 + 2000 + 2000
     assert full.snapshot.queues.requested[0, 2] == 1000 + 2 * 2000
 
 
 def test_places_of_a_non_preemptible_podgroup() -> None:
-    """They stay as well."""
+    """They are kept as well."""
     fields = _podgroup(_reserved(a=1))
     fields["spec"]["preemptibility"] = "non-preemptible"
 
     assert encode_objects(node("a"), fields, _RUNNING).snapshot.queues.non_preemptible[0, 2] == 3000
 
 
-# the pod of the first stage → whether slots are held
+# the pod of the first stage → whether places are reserved
 STARTED = [
     Case("it is there", {"node": "a"}, True),
     Case("it is promised a node", {"status": {"nominatedNodeName": "a"}}, True),
@@ -175,15 +175,17 @@ STARTED = [
 
 @pytest.mark.parametrize("case", STARTED, ids=ids)
 def test_places_stay_reserved_for_a_started_podgroup(case: Case[dict[str, Any], bool]) -> None:
-    """And for nobody else."""
-    found = encode_objects(node("a"), _podgroup(_reserved(a=1)), jobset_pod("n", "g", **case.given))
+    """For other PodGroups they do not."""
+    encoded = encode_objects(
+        node("a"), _podgroup(_reserved(a=1)), jobset_pod("n", "g", **case.given)
+    )
 
-    assert bool(podset_of(found, "g", "l-replica-0").reserved_places) == case.want
-    assert found.reserved == {0: json.dumps(_reserved(a=1))}
+    assert bool(podset_of(encoded, "g", "l-replica-0").reserved_places) == case.want
+    assert encoded.reserved == {0: json.dumps(_reserved(a=1))}
 
 
 def test_places_of_a_suspended_jobset_are_released() -> None:
-    """It will ask again."""
+    """It requests them again later."""
     jobset = make_object("JobSet", "j", {"uid": "u"}, spec={"suspend": True})
 
     podset = podset_of(
@@ -194,18 +196,18 @@ def test_places_of_a_suspended_jobset_are_released() -> None:
 
 
 def test_a_place_for_a_pod_that_was_lost() -> None:
-    """It is like those that came; there are never more than are needed."""
+    """Its class is that of the existing pods; there are never more places than needed."""
     reserved = {"n-replica-0": {"nodes": {"b": 5}, "cause": "repair"}}
     fields = _podgroup(reserved)
     fields["spec"]["subGroups"] = [{"name": "n-replica-0", "minMember": 2}]
 
-    found = encode_objects(node("a"), node("b"), fields, _RUNNING)
+    encoded = encode_objects(node("a"), node("b"), fields, _RUNNING)
 
-    (place,) = podset_of(found, "g", "n-replica-0").reserved_places
+    (place,) = podset_of(encoded, "g", "n-replica-0").reserved_places
     assert (
         place.node,
         place.cause,
-        found.snapshot.signatures[place.signature].queue_request[2],
+        encoded.snapshot.signatures[place.signature].queue_request[2],
     ) == (
         1,
         ReservationCause.REPAIR,
@@ -213,14 +215,14 @@ def test_a_place_for_a_pod_that_was_lost() -> None:
     )
 
 
-def test_what_cannot_be_read_is_let_go() -> None:
-    """It is noted; the unit is not in the way of itself."""
-    found = encode_objects(node("a"), _podgroup("{"), _RUNNING)
+def test_an_invalid_annotation_reserves_nothing() -> None:
+    """There is a warning; the PodGroup can be placed all the same."""
+    encoded = encode_objects(node("a"), _podgroup("{"), _RUNNING)
 
-    assert podset_of(found, "g", "l-replica-0").reserved_places == ()
-    (message,) = [warning.message for warning in found.warnings]
+    assert podset_of(encoded, "g", "l-replica-0").reserved_places == ()
+    (message,) = [warning.message for warning in encoded.warnings]
     assert message.startswith("PodGroup ns/g: metadata.annotations[trainer-kai.dev/reserved]: ")
-    assert prefilter_failure_of(found, "g") is None
+    assert prefilter_failure_of(encoded, "g") is None
 
 
 _NEAR = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "l"}}}
@@ -246,11 +248,13 @@ def _in_zones() -> list[dict[str, Any]]:
     return [node(name, labels={"zone": name}) for name in ("a", "b")]
 
 
-def test_who_comes_later_has_neighbours_ports_and_claims() -> None:
-    """As its pods will have them."""
-    found = encode_objects(*_in_zones(), _CLAIM, _podgroup(**_CONSTRAINTS), _RUNNING)
+def test_expected_pods_have_affinity_ports_and_claims() -> None:
+    """The same as the pods will have."""
+    encoded = encode_objects(*_in_zones(), _CLAIM, _podgroup(**_CONSTRAINTS), _RUNNING)
 
-    signature = found.snapshot.signatures[podset_of(found, "g", "l-replica-0").expected_signature]
+    signature = encoded.snapshot.signatures[
+        podset_of(encoded, "g", "l-replica-0").expected_signature
+    ]
     assert (
         len(signature.matched_selectors) == 2
     )  # of the one who keeps apart, and of the one who spreads
@@ -264,21 +268,21 @@ def test_who_comes_later_has_neighbours_ports_and_claims() -> None:
 
 
 def test_a_reserved_place_counts_for_affinity() -> None:
-    """It is as good as taken by a pod that is there: who comes near must see it (rule 6)."""
-    found = encode_objects(
+    """It counts like a pod on the node, for the affinity of other pods (rule 6)."""
+    encoded = encode_objects(
         *_in_zones(), _CLAIM, _podgroup(_reserved(b=1), **_CONSTRAINTS), _RUNNING
     )
 
-    assert len(podset_of(found, "g", "l-replica-0").reserved_places) == 1
-    neighbours = found.snapshot.pod_relations
+    assert len(podset_of(encoded, "g", "l-replica-0").reserved_places) == 1
+    neighbours = encoded.snapshot.pod_relations
     assert neighbours.selector_counts.tolist() == [[0, 1], [0, 1]]
     assert neighbours.anti_affinity_counts.tolist() == [[0, 1]]
-    assert found.snapshot.nodes.ports.tolist() == [[0], [1]]
+    assert encoded.snapshot.nodes.ports.tolist() == [[0], [1]]
     assert (neighbours.claim_node, neighbours.claim_users) == ((1,), (1,))
 
 
 def test_a_place_beside_a_pod_of_its_class_is_counted_with_it() -> None:
-    """Both lie on one node."""
+    """Both are on one node."""
     owner = {"ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "controller": True}]}
     workers = [
         jobset_pod(f"l{i}", "g", "l", node="a", meta=owner, affinity=_STANDALONE) for i in range(2)
@@ -288,12 +292,12 @@ def test_a_place_beside_a_pod_of_its_class_is_counted_with_it() -> None:
     plain["metadata"]["annotations"].pop("trainer-kai.dev/anticipated")
     plain["spec"]["subGroups"] = [_SUBS[0], {"name": "l-replica-0", "minMember": 3}]
 
-    found = encode_objects(*_in_zones(), plain, _RUNNING, *workers)
+    encoded = encode_objects(*_in_zones(), plain, _RUNNING, *workers)
 
-    assert found.snapshot.pod_relations.anti_affinity_counts.tolist() == [[3, 0]]
+    assert encoded.snapshot.pod_relations.anti_affinity_counts.tolist() == [[3, 0]]
 
 
-# labels by which others may choose pods that come later
+# labels by which other pods may select expected pods
 POD_CLASSES = [
     Case("of the template", {"app": "l"}, True),
     Case("their sub-group", {"kai.scheduler/subgroup-name": "l-replica-0"}, True),
@@ -307,7 +311,7 @@ POD_CLASSES = [
 
 @pytest.mark.parametrize("case", POD_CLASSES, ids=ids)
 def test_labels_of_pods_that_come_later(case: Case[dict[str, str], bool]) -> None:
-    """Those of the template, and what is known of what JobSet will add."""
+    """Those of the template, and the known ones that JobSet will add."""
     selector = {"topologyKey": "zone", "labelSelector": {"matchLabels": case.given}}
     apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [selector]}}
     jobset = make_object(
@@ -318,15 +322,19 @@ def test_labels_of_pods_that_come_later(case: Case[dict[str, str], bool]) -> Non
     )
     asking = pod("p", affinity=apart)
 
-    found = encode_objects(*_in_zones(), jobset, _podgroup(labels={"app": "l"}), _RUNNING, asking)
+    encoded = encode_objects(*_in_zones(), jobset, _podgroup(labels={"app": "l"}), _RUNNING, asking)
 
-    signature = found.snapshot.signatures[podset_of(found, "g", "l-replica-0").expected_signature]
-    assert (signature.existing_anti_affinity == signature_of(found, "p").anti_affinity) == case.want
+    signature = encoded.snapshot.signatures[
+        podset_of(encoded, "g", "l-replica-0").expected_signature
+    ]
+    assert (
+        signature.existing_anti_affinity == signature_of(encoded, "p").anti_affinity
+    ) == case.want
 
 
 _READY = {"type": "Ready", "status": "False"}
 _NO_CAPACITY = {"type": "DiskPressure", "status": "True"}
-# what is wrong with the node of a slot → whether it is still held
+# the fault of the node of a place → whether the place is still reserved
 FAULTS = [
     Case("nothing", {}, True),
     Case("cordoned", {"spec": {"unschedulable": True}}, False),
@@ -340,26 +348,26 @@ FAULTS = [
 
 @pytest.mark.parametrize("case", FAULTS, ids=ids)
 def test_places_on_nodes_that_take_no_pods(case: Case[dict[str, Any], bool]) -> None:
-    """Of a node that was cordoned nobody knows that it comes back: others may find room."""
-    found = encode_objects(
+    """A cordoned node may never come back: the pod may go to another node."""
+    encoded = encode_objects(
         node("a"), node("b", **case.given), _podgroup(_reserved(a=1, b=1)), _RUNNING
     )
 
-    places = podset_of(found, "g", "l-replica-0").reserved_places
-    assert [found.snapshot.nodes.names[place.node] for place in places] == ["a", "b"][
+    places = podset_of(encoded, "g", "l-replica-0").reserved_places
+    assert [encoded.snapshot.nodes.names[place.node] for place in places] == ["a", "b"][
         : 1 + case.want
     ]
 
 
 def test_many_podsets_with_places() -> None:
-    """Work grows with their number, and not with its square: that would be sixteen times."""
+    """The time grows with their number, not with its square, which would be sixteen times."""
     few, many = _with_reservations(250), _with_reservations(1000)
 
     assert many < 6 * few
 
 
 def _with_reservations(size: int) -> int:
-    """Return what a snapshot takes after one of so many leaves lost a pod."""
+    """Return the time of a snapshot after one of so many PodSets has lost a pod."""
     podsets = [f"l-replica-{i}" for i in range(size)]
     reserved = {podset: {"nodes": {"a": 2}, "cause": "repair"} for podset in podsets}
     meta = {"annotations": {"trainer-kai.dev/reserved": json.dumps(reserved)}}
@@ -370,10 +378,13 @@ def _with_reservations(size: int) -> int:
     state.put_all(cluster_cache(*objects))
     state.snapshot(0)
     state.pods.put(Key("ns", "p1"), None)
-    found = []
-    taken = count_instructions(lambda: found.append(state.snapshot(0)))
+    snapshots = []
+    taken = count_instructions(lambda: snapshots.append(state.snapshot(0)))
     assert (
-        sum(len(podset.reserved_places) for podset in podsets_of(podgroup_of(found[0], "g").tree))
+        sum(
+            len(podset.reserved_places)
+            for podset in podsets_of(podgroup_of(snapshots[0], "g").tree)
+        )
         == size - 1
     )
     return taken

@@ -8,7 +8,7 @@ from scheduler.core.model.podgroup import ReservationCause
 from scheduler.state.podgroups.reserved_annotation import NamedPlace, read_reserved, write_reserved
 from tests.support.case import Case, ids
 
-# slots → the annotation
+# reserved places → the annotation
 TEXTS = [
     Case("none", [], ""),
     Case(
@@ -27,7 +27,7 @@ TEXTS = [
 
 @pytest.mark.parametrize("case", TEXTS, ids=ids)
 def test_texts(case: Case[list[tuple[str, str, int]], str]) -> None:
-    """Sorted, so that the same slots are the same text."""
+    """Sorted, so that the same places give the same text."""
     places = [
         NamedPlace(podset, node, ReservationCause(cause)) for podset, node, cause in case.given
     ]
@@ -35,7 +35,7 @@ def test_texts(case: Case[list[tuple[str, str, int]], str]) -> None:
     assert write_reserved(places) == write_reserved(places[::-1]) == case.want
 
 
-# an annotation → its slots, or nothing for what cannot be read
+# an annotation → its places, or nothing if it is invalid
 READ = [
     Case("nothing", "", {}),
     Case("a cause that there is not", '{"a":{"nodes":{"n":1},"cause":"x"}}', {"a": ["n"]}),
@@ -50,15 +50,15 @@ READ = [
 
 @pytest.mark.parametrize("case", READ, ids=ids)
 def test_reading(case: Case[str, dict[str, list[str]] | None]) -> None:
-    """What cannot be read is said, and is no error."""
-    found = read_reserved(case.given)
+    """For an invalid text the fault is returned, and no error raised."""
+    reserved = read_reserved(case.given)
 
     if case.want is None:
-        assert isinstance(found, str)
+        assert isinstance(reserved, str)
     else:
-        assert not isinstance(found, str)
+        assert not isinstance(reserved, str)
         assert {
-            podset: [place.node for place in places] for podset, places in found.items()
+            podset: [place.node for place in places] for podset, places in reserved.items()
         } == case.want
 
 
@@ -69,8 +69,10 @@ def test_reading(case: Case[str, dict[str, list[str]] | None]) -> None:
     )
 )
 def test_what_is_written_is_read(places: list[tuple[str, str, ReservationCause]]) -> None:
-    """In the order of leaves and nodes."""
-    found = read_reserved(write_reserved(NamedPlace(*place) for place in places))
+    """In the order of PodSets and nodes."""
+    reserved = read_reserved(write_reserved(NamedPlace(*place) for place in places))
 
-    assert not isinstance(found, str)
-    assert [tuple(place) for podset in sorted(found) for place in found[podset]] == sorted(places)
+    assert not isinstance(reserved, str)
+    assert [tuple(place) for podset in sorted(reserved) for place in reserved[podset]] == sorted(
+        places
+    )

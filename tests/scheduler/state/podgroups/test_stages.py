@@ -49,7 +49,7 @@ _FIRST = group(
 )
 _COUNTS = [{"name": "data", "succeeded": 1}]
 
-# what the gang waits for, pods of the stage before, status of the JobSet → what is told
+# the stage dependency, pods of the earlier stage, status of the JobSet → the message
 STAGES = [
     Case("nothing has begun", ({}, [], []), "0 of 2 pods of data have succeeded"),
     Case("one is over", ({}, [_DONE, {"node": "a"}], []), "1 of 2 pods of data have succeeded"),
@@ -113,33 +113,33 @@ STAGES = [
 
 @pytest.mark.parametrize("case", STAGES, ids=ids)
 def test_stages(case: Case[tuple[dict[str, Any], list[Any], list[Any]], str | None]) -> None:
-    """Until then the gang asks for nothing."""
+    """Until then the PodGroup requests nothing."""
     after, pods, counts = case.given
     jobset = make_object("JobSet", "j", {"uid": "u"}, status={"replicatedJobsStatus": counts})
     earlier = [
         jobset_pod(f"d{i}", "first", "data", **pod_fields) for i, pod_fields in enumerate(pods)
     ]
 
-    found = encode_objects(
+    encoded = encode_objects(
         node("a"), jobset, _FIRST, _podgroup(**after), *earlier, jobset_pod("p", "g")
     )
 
-    assert prefilter_failure_of(found, "g") == (
+    assert prefilter_failure_of(encoded, "g") == (
         ("WaitingForStage", case.want) if case.want else None
     )
     running = sum(
         "node" in pod_fields and pod_fields is not _DONE and pod_fields.get("phase") != "Succeeded"
         for pod_fields in pods
     )
-    assert found.snapshot.queues.requested[0, 2] == 1000 * (running + (case.want is None))
+    assert encoded.snapshot.queues.requested[0, 2] == 1000 * (running + (case.want is None))
 
 
 def test_what_cannot_be_read_is_reported_for_the_group() -> None:
-    """The annotation is the podgrouper's."""
+    """The podgrouper writes the annotation."""
     meta = {"annotations": {"trainer-kai.dev/anticipated": "{"}, "ownerReferences": [JOBSET]}
 
-    found = encode_objects(group("g", meta=meta, subGroups=[_PODSET]), jobset_pod("p", "g"))
+    encoded = encode_objects(group("g", meta=meta, subGroups=[_PODSET]), jobset_pod("p", "g"))
 
-    reason, message = prefilter_failure_of(found, "g") or ("", "")
+    reason, message = prefilter_failure_of(encoded, "g") or ("", "")
     assert reason == "Misconfigured"
     assert message.startswith("metadata.annotations[trainer-kai.dev/anticipated]: ")

@@ -26,14 +26,14 @@ TERMINATING: Fields = {"deletionTimestamp": "2026-01-05T08:59:59Z"}
 
 
 def incomplete(*pods: Fields, note: str = "", **spec: Any) -> list[Fields]:
-    """Return a group of three of which it is noted that it is short; two of its pods are there."""
+    """Return a PodGroup of three with a stale-since annotation and two pods."""
     meta: Fields = {"annotations": {next(iter(STALE_SINCE)): note} if note else STALE_SINCE}
     running = [pod(f"g{i}", "g", node="n") for i in range(2)]
     return [group("g", meta=meta, minMember=3, **spec), *running, *pods]
 
 
 def of_jobset(*, suspend: bool) -> list[Fields]:
-    """Return a unit of a JobSet that lacks a pod."""
+    """Return a PodGroup of a JobSet that lacks a pod."""
     subs = [{"name": "n-replica-0", "minMember": 2}]
     owned = group(
         "g", meta={"ownerReferences": [JOBSET], "annotations": STALE_SINCE}, subGroups=subs
@@ -53,7 +53,7 @@ CASES: list[Case[tuple[list[Fields], int], int | None]] = [
         STALE_SINCE_CASES + 2,
     ),
     Case("at once", (incomplete(note="who knows", stalenessGracePeriod="0s"), 60), 0),
-    Case("not yet, of whom nothing is noted", (incomplete(note="who knows"), 60), None),
+    Case("not yet, with an invalid annotation", (incomplete(note="who knows"), 60), None),
     Case(
         "not, with a pod that is going",
         (incomplete(pod("x", "g", node="n", meta=TERMINATING)), 60),
@@ -69,13 +69,13 @@ CASES: list[Case[tuple[list[Fields], int], int | None]] = [
     Case("not, with all it needs", (incomplete(pod("x", "g", node="n")), 60), None),
     Case("nor before it begins", ([group("g", minMember=3), pod("x", "g")], 60), None),
     Case("if it goes on", (of_jobset(suspend=False), 60), STALE_SINCE_CASES + 60),
-    Case("not if nobody makes its pods", (of_jobset(suspend=True), 60), None),
+    Case("not if its pods are not replaced", (of_jobset(suspend=True), 60), None),
 ]
 
 
 @pytest.mark.parametrize("case", CASES, ids=ids)
 def test_when(case: Case[tuple[list[Fields], int], int | None]) -> None:
-    """When its grace is over since the time that is noted."""
+    """It is stale when its grace period since the annotated time is over."""
     objects, grace_s = case.given
     options = StateOptions(now=STALE_SINCE_CASES, staleness_grace_s=grace_s)
 

@@ -24,11 +24,11 @@ _EVICTION = "kai.scheduler/last-eviction-timestamp"
 
 
 def evicted(at: str, made: str = "2026-01-05T07:00:00Z") -> dict[str, Any]:
-    """Return the metadata of a group that lost its place."""
+    """Return the metadata of a PodGroup that was evicted."""
     return {"creationTimestamp": made, "annotations": {_EVICTION: at}}
 
 
-# metadata, delay → before when it takes nothing, in seconds after NOW - 1 h
+# metadata, delay → until when it may evict no others, in seconds after NOW - 1 h
 DELAYS = [
     Case("none", (_MADE, ""), None),
     Case("ten minutes after it was made", (_MADE, "10m"), 600),
@@ -42,8 +42,8 @@ DELAYS = [
 
 
 @pytest.mark.parametrize("case", DELAYS, ids=ids)
-def test_patience(case: Case[tuple[dict[str, Any], str], int | None]) -> None:
-    """From the later of both moments on."""
+def test_preemption_delay(case: Case[tuple[dict[str, Any], str], int | None]) -> None:
+    """It counts from the creation or the last eviction, whichever is later."""
     meta, delay = case.given
 
     podgroup = podgroup_of(
@@ -55,108 +55,108 @@ def test_patience(case: Case[tuple[dict[str, Any], str], int | None]) -> None:
 
 
 def test_an_invalid_delay_is_reported() -> None:
-    """The group is not patient, and nothing is in its way."""
-    found = encode_objects(group("g", meta=_MADE, preemptionDelay="soon"), pod("p", "g"))
+    """The PodGroup has no delay, and can be placed."""
+    encoded = encode_objects(group("g", meta=_MADE, preemptionDelay="soon"), pod("p", "g"))
 
-    (warning,) = found.warnings
+    (warning,) = encoded.warnings
     begin = "PodGroup ns/g: spec.preemptionDelay: 'soon' is no duration"
     assert (warning.still_counts, warning.message[: len(begin)]) == (True, begin)
-    assert prefilter_failure_of(found, "g") is None
-    assert podgroup_of(found, "g").preemption_delay_until == 0
+    assert prefilter_failure_of(encoded, "g") is None
+    assert podgroup_of(encoded, "g").preemption_delay_until == 0
 
 
 @pytest.mark.parametrize(("delay", "want"), [("10m", NOW - _HOUR + 600), ("soon", 0), ("", 0)])
-def test_a_pod_on_its_own_is_patient_too(delay: str, want: int) -> None:
-    """What it says itself counts, and what cannot be meant does not."""
+def test_the_preemption_delay_of_a_pod_without_a_podgroup(delay: str, want: int) -> None:
+    """Its own annotation counts; an invalid one does not."""
     annotations = {"kai.scheduler/preemption-delay": delay} if delay else {}
-    found = encode_objects(node("a"), pod("p", annotations=annotations, meta={**_MADE}))
+    encoded = encode_objects(node("a"), pod("p", annotations=annotations, meta={**_MADE}))
 
-    assert podgroup_of(found, "pg-p-p").preemption_delay_until == want
+    assert podgroup_of(encoded, "pg-p-p").preemption_delay_until == want
 
 
 _START = "kai.scheduler/last-start-timestamp"
 
 
 def scheduled(at: str, status: str = "True") -> dict[str, Any]:
-    """Return the status of a pod that got its node, or was told why not."""
-    found = {"type": "PodScheduled", "status": status, "lastTransitionTime": at}
-    return {"conditions": [{"type": "Ready", "status": "True"}, found]}
+    """Return the status of a pod with a PodScheduled condition."""
+    condition = {"type": "PodScheduled", "status": status, "lastTransitionTime": at}
+    return {"conditions": [{"type": "Ready", "status": "True"}, condition]}
 
 
 _SEVEN, _EIGHT = scheduled("2026-01-05T07:00:00Z"), scheduled("2026-01-05T08:00:00Z")
 
-# what is written on the group, its pods -> since when it runs, in seconds after NOW - 1 h
+# annotation of the PodGroup, its pods -> since when it runs, in seconds after NOW - 1 h
 RUNNING_SINCE: list[Case[tuple[str, list[dict[str, Any]]], int | None]] = [
     Case("the pod that has its place for longest", ("", [_EIGHT, _SEVEN]), 0),
     Case("what is written", ("2026-01-05T07:30:00Z", [_SEVEN]), 1800),
     Case("what is written is no time", ("today", [_EIGHT]), 3600),
-    Case("nobody says it", ("", [{}]), None),
+    Case("unknown", ("", [{}]), None),
     Case("one of them says it", ("", [{}, _EIGHT]), 3600),
     Case("a time that is none", ("", [scheduled("now")]), None),
-    Case("what it was told before", ("", [scheduled("2026-01-05T07:00:00Z", "False")]), None),
+    Case("it is unscheduled", ("", [scheduled("2026-01-05T07:00:00Z", "False")]), None),
 ]
 
 
 @pytest.mark.parametrize("case", RUNNING_SINCE, ids=ids)
 def test_since(case: Case[tuple[str, list[dict[str, Any]]], int | None]) -> None:
-    """Those that join later, or come back, do not make it begin anew."""
+    """Pods that join later, or come back, do not change it."""
     written, pods = case.given
     annotations = {_START: written} if written else {}
-    found = encode_objects(
+    encoded = encode_objects(
         node("a"),
         group("g", meta={"annotations": annotations}, minMember=1),
         *(pod(f"p{i}", "g", node="a", status=it) for i, it in enumerate(pods)),
     )
 
-    assert podgroup_of(found, "g").running_since == (
+    assert podgroup_of(encoded, "g").running_since == (
         0 if case.want is None else NOW - _HOUR + case.want
     )
 
 
-def test_who_waits_does_not_run() -> None:
-    """Whatever is written of an earlier time; pods of an older attempt do not run either."""
+def test_pending_podgroups_do_not_run() -> None:
+    """Whatever the annotation says; pods of an older attempt do not count as running either."""
     meta = {"annotations": {_START: "2026-01-05T07:00:00Z"}, "ownerReferences": [JOBSET]}
     subs = [{"name": "n-replica-0", "minMember": 1}]
-    found = encode_objects(
+    encoded = encode_objects(
         node("a"),
         group("g", meta=meta, subGroups=subs),
         jobset_pod("old", "g", attempt=0, node="a", status=_SEVEN),
         jobset_pod("new", "g", attempt=1),
     )
 
-    assert podgroup_of(found, "g").running_since == 0
+    assert podgroup_of(encoded, "g").running_since == 0
 
 
-def test_a_pod_on_its_own_runs_since_it_was_placed() -> None:
-    """And not while it waits."""
-    found = encode_objects(
+def test_a_pod_without_a_podgroup_runs_since_it_was_scheduled() -> None:
+    """A pending one does not run."""
+    encoded = encode_objects(
         node("a"), pod("p", node="a", status=_SEVEN), pod("q", status=_SEVEN), queue()
     )
 
-    assert podgroup_of(found, "pg-p-p").running_since == NOW - _HOUR
-    assert podgroup_of(found, "pg-q-q").running_since == 0
+    assert podgroup_of(encoded, "pg-p-p").running_since == NOW - _HOUR
+    assert podgroup_of(encoded, "pg-q-q").running_since == 0
 
 
 def test_min_runtimes_of_queues() -> None:
-    """Each for itself; what is none is not said, and nothing is said by most."""
-    found = encode_objects(
+    """Each queue has its own; most set none, and an invalid one does not count."""
+    queues = encode_objects(
         queue("a", preemptMinRuntime="90s"),
         queue("b", preemptMinRuntime="0s", parentQueue="a"),
         queue("q", preemptMinRuntime="soon", meta={"uid": "x"}),
     ).snapshot.queues
 
-    min_seconds = dict(zip(found.names, found.preempt_min_s, strict=True))
-    assert (min_seconds, found.reclaim_min_s) == ({"a": 90, "b": 0, "q": -1}, ())
+    min_seconds = dict(zip(queues.names, queues.preempt_min_s, strict=True))
+    assert (min_seconds, queues.reclaim_min_s) == ({"a": 90, "b": 0, "q": -1}, ())
 
 
-def test_pods_that_are_alike_but_for_their_patience() -> None:
-    """Each has its own, though all else that is read of them is worked out once."""
+def test_pods_that_differ_only_in_their_preemption_delay() -> None:
+    """Each has its own, though everything else is computed once for their class."""
     delays = {"a": "10m", "b": ""}
     pods = [
         pod(name, annotations={"kai.scheduler/preemption-delay": delay}, meta=_MADE)
         for name, delay in delays.items()
     ]
-    found = encode_objects(node("n"), *pods)
-    assert {one.name: one.preemption_delay for one in found.snapshot.podgroups} == {
+    encoded = encode_objects(node("n"), *pods)
+    assert {one.name: one.preemption_delay for one in encoded.snapshot.podgroups} == {
         f"ns/pg-{name}-{name}": delay for name, delay in delays.items()
     }

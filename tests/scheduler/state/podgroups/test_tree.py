@@ -34,7 +34,7 @@ _DEEP = [
     _subgroup("b", "n", minMember=0),
 ]
 
-# the spec of a group, the sub-group of its pod → its tree
+# the spec of a PodGroup, the sub-group of its pod → its tree
 TREES = [
     Case("nothing is said", ({}, ""), "default:1"),
     Case("so many pods", ({"minMember": 3}, ""), "default:3"),
@@ -60,12 +60,12 @@ TREES = [
 
 @pytest.mark.parametrize("case", TREES, ids=ids)
 def test_trees(case: Case[tuple[dict[str, Any], str], str]) -> None:
-    """As KAI has it."""
+    """The same tree as in KAI."""
     spec, sub = case.given
 
-    found = encode_objects(group("g", **spec), pod("p", "g", sub))
+    encoded = encode_objects(group("g", **spec), pod("p", "g", sub))
 
-    assert (_drawn(podgroup_of(found, "g").tree), prefilter_failure_of(found, "g")) == (
+    assert (_drawn(podgroup_of(encoded, "g").tree), prefilter_failure_of(encoded, "g")) == (
         case.want,
         None,
     )
@@ -76,7 +76,7 @@ def _subgroup_chain(length: int) -> list[dict[str, Any]]:
     return [*subs[:-1], {**subs[-1], "minMember": 1}]
 
 
-# the spec of a group → what is wrong
+# the spec of a PodGroup → the failure
 FAULTS = [
     Case("less than nothing", {"minMember": -1}, "spec.minMember: -1 must be 0 or more"),
     Case(
@@ -97,25 +97,25 @@ FAULTS = [
     ),
     Case("too deep", {"subGroups": _subgroup_chain(17)}, "there are more than 16 levels"),
     Case("far too deep", {"subGroups": _subgroup_chain(3000)}, "there are more than 16 levels"),
-    Case("no minimum of a leaf", {"subGroups": [_subgroup("a")]}, "how many pods at least"),
+    Case("no minimum of a PodSet", {"subGroups": [_subgroup("a")]}, "how many pods at least"),
 ]
 
 
 @pytest.mark.parametrize("case", FAULTS, ids=ids)
 def test_faults(case: Case[dict[str, Any], str]) -> None:
-    """The unit is told; its pods are in it, whatever they name."""
-    found = encode_objects(group("g", **case.given), pod("p", "g", "a"), pod("q", "g"))
+    """The PodGroup has the failure; all pods that name it are in it."""
+    encoded = encode_objects(group("g", **case.given), pod("p", "g", "a"), pod("q", "g"))
 
-    reason, message = prefilter_failure_of(found, "g") or ("", "")
+    reason, message = prefilter_failure_of(encoded, "g") or ("", "")
     assert (reason, case.want in message) == ("Misconfigured", True), message
-    assert podset_of(found, "g").pending == (0, 1)
+    assert podset_of(encoded, "g").pending == (0, 1)
 
 
 def test_sixteen_levels_are_no_fault() -> None:
-    """That is deeper than anybody needs."""
-    found = encode_objects(group("g", subGroups=_subgroup_chain(16)), pod("p", "g", "s15"))
+    """That is deeper than any real PodGroup."""
+    encoded = encode_objects(group("g", subGroups=_subgroup_chain(16)), pod("p", "g", "s15"))
 
-    assert prefilter_failure_of(found, "g") is None
+    assert prefilter_failure_of(encoded, "g") is None
 
 
 _REQUIRED = {"topology": "dc", "requiredTopologyLevel": "rack"}
@@ -134,7 +134,7 @@ def _constrained_subgroups(*constraints: dict[str, str]) -> dict[str, Any]:
     return {"subGroups": subs}
 
 
-# the spec of a group → why its pods wait
+# the spec of a PodGroup → why its pods wait
 TOPOLOGIES: list[Case[dict[str, Any], str | None]] = [
     Case("required", {"topologyConstraint": _REQUIRED}, _UNSUPPORTED),
     Case("preferred", {"topologyConstraint": _PREFERRED}, None),
@@ -152,19 +152,19 @@ TOPOLOGIES: list[Case[dict[str, Any], str | None]] = [
 
 @pytest.mark.parametrize("case", TOPOLOGIES, ids=ids)
 def test_a_required_topology_is_not_ignored(case: Case[dict[str, Any], str | None]) -> None:
-    """As long as it is not supported its pods wait, and have their places in the tree."""
+    """Its pods wait as long as it is not supported, and are in the tree."""
     sub = "a" if "subGroups" in case.given else ""
-    found = encode_objects(group("g", **case.given), pod("p", "g", sub))
+    encoded = encode_objects(group("g", **case.given), pod("p", "g", sub))
 
-    assert prefilter_failure_of(found, "g") == (case.want and ("TopologyUnfit", case.want))
-    assert podset_of(found, "g", sub or "default").pending == (0,)
+    assert prefilter_failure_of(encoded, "g") == (case.want and ("TopologyUnfit", case.want))
+    assert podset_of(encoded, "g", sub or "default").pending == (0,)
 
 
 def test_a_misconfiguration_is_reported_before_a_topology() -> None:
-    """And so is a queue that does not exist."""
+    """A queue that does not exist is reported first, too."""
     broken = group("g", topologyConstraint=_REQUIRED, minSubGroup=1, minMember=1)
     lost = group("h", topologyConstraint=_REQUIRED, queue="lost")
-    found = encode_objects(broken, pod("p", "g"), lost, pod("q", "h"))
+    encoded = encode_objects(broken, pod("p", "g"), lost, pod("q", "h"))
 
-    failures = [prefilter_failure_of(found, name) for name in "gh"]
+    failures = [prefilter_failure_of(encoded, name) for name in "gh"]
     assert [failure and failure[0] for failure in failures] == ["Misconfigured", "QueueMissing"]

@@ -25,7 +25,7 @@ _TERMINATING = {"deletionTimestamp": "2026-01-05T07:58:00Z"}
 _STUCK = {"deletionTimestamp": "2026-01-05T07:57:59Z"}
 _GATED = [{"name": "somebody"}]
 
-# what is said of a pod of a group → its state as a row, and waiting, there, succeeded
+# a pod of a PodGroup → its state as a row, and how many are pending, running, succeeded
 STATES = [
     Case("it waits", {}, (PodState.PENDING, (1, 0, 0))),
     Case("no phase is Pending", {"phase": ""}, (PodState.PENDING, (1, 0, 0))),
@@ -46,20 +46,20 @@ STATES = [
 
 @pytest.mark.parametrize("case", STATES, ids=ids)
 def test_states(case: Case[dict[str, Any], tuple[int, tuple[int, int, int]]]) -> None:
-    """The other pod of the group keeps it in the snapshot."""
-    found = encode_objects(
+    """The other pod of the PodGroup keeps it in the snapshot."""
+    encoded = encode_objects(
         node("a"), group("g"), pod("x", "g", **case.given), pod("y", "g", node="a")
     )
 
-    podset = podset_of(found, "g")
-    row = found.pod_keys.index(Key("ns", "x"))
+    podset = podset_of(encoded, "g")
+    row = encoded.pod_keys.index(Key("ns", "x"))
     counts = len(podset.pending), podset.running - 1, podset.succeeded
-    assert (found.snapshot.pods.state[row], counts) == case.want
+    assert (encoded.snapshot.pods.state[row], counts) == case.want
 
 
-def test_who_has_something_of_a_node() -> None:
-    """Releasing is part of what is used; who is stuck is not releasing; who is done has nothing."""
-    found = encode_objects(
+def test_which_pods_use_a_node() -> None:
+    """Releasing pods use their node; a stuck pod is not releasing; a done pod uses nothing."""
+    encoded = encode_objects(
         node("a", gpu=8),
         pod("there", node="a"),
         pod("going", node="a", meta=_TERMINATING),
@@ -68,9 +68,9 @@ def test_who_has_something_of_a_node() -> None:
         pod("foreign", node="a", schedulerName="default-scheduler"),
     )
 
-    nodes, gpu = found.snapshot.nodes, found.snapshot.resources.gpus[0]
+    nodes, gpu = encoded.snapshot.nodes, encoded.snapshot.resources.gpus[0]
     assert (nodes.idle[0, gpu], nodes.releasing[0, gpu]) == (4000, 1000)
-    assert (nodes.idle[0, found.snapshot.resources.pods]) == 106
+    assert (nodes.idle[0, encoded.snapshot.resources.pods]) == 106
 
 
 def test_the_order_of_pods_in_a_podset() -> None:
@@ -78,7 +78,7 @@ def test_the_order_of_pods_in_a_podset() -> None:
     late = {"creationTimestamp": "2026-01-05T07:00:00Z"}
     early = {"creationTimestamp": "2026-01-05T06:00:00Z"}
     priority = "kai.scheduler/task-priority"
-    found = encode_objects(
+    encoded = encode_objects(
         group("g", minMember=8),
         pod("plain-b", "g", meta=late),
         pod("plain-a", "g", meta=late),
@@ -90,23 +90,23 @@ def test_the_order_of_pods_in_a_podset() -> None:
         pod("next", "g", labels={"ray.io/node-type": "head", priority: "1"}, meta=late),
     )
 
-    names = [found.pod_keys[row].name for row in podset_of(found, "g").pending]
+    names = [encoded.pod_keys[row].name for row in podset_of(encoded, "g").pending]
     assert names == ["next", "head", "ten", "five", "old", "plain-a", "plain-b", "none"]
 
 
 def test_podgroups_are_rows_by_age_then_uid() -> None:
     """The time counts, not its text."""
-    found = encode_objects(
+    encoded = encode_objects(
         pod("c", meta={"creationTimestamp": "2026-01-05T06:30:00Z", "uid": "0"}),
         pod("b", meta={"creationTimestamp": "2026-01-05T08:00:00+02:00", "uid": "2"}),
         pod("a", meta={"creationTimestamp": "2026-01-05T06:00:00Z", "uid": "1"}),
     )
 
-    assert [key.name for key in found.podgroup_keys] == ["pg-a-1", "pg-b-2", "pg-c-0"]
+    assert [key.name for key in encoded.podgroup_keys] == ["pg-a-1", "pg-b-2", "pg-c-0"]
 
 
-def test_pods_of_one_job_are_alike_unless_a_term_selects_their_index() -> None:
-    """The completion index is a label of all of them, and hardly ever asked for."""
+def test_pods_of_one_job_are_one_class_unless_a_term_selects_their_index() -> None:
+    """The completion index is a label of all of them, and hardly ever selected."""
     index = "batch.kubernetes.io/job-completion-index"
     pods = [pod(f"p{i}", "g", labels={index: str(i)}) for i in range(3)]
     plain = encode_objects(group("g"), *pods)
@@ -128,13 +128,13 @@ def test_pods_of_one_job_are_alike_unless_a_term_selects_their_index() -> None:
     }
 
 
-def test_equal_pods_are_alike_also_when_they_share_nothing() -> None:
-    """Objects that were made one by one are compared by what they say."""
+def test_equal_pods_are_one_class_also_when_they_share_no_objects() -> None:
+    """Objects that were created one by one are compared by their content."""
     one, two = (cluster_cache(pod(name)).pods for name in ("x", "y"))
 
-    found = encode(Cluster(pods={**one, **two}), StateOptions(now=NOW))
+    encoded = encode(Cluster(pods={**one, **two}), StateOptions(now=NOW))
 
-    assert len(found.snapshot.signatures) == 1
+    assert len(encoded.snapshot.signatures) == 1
 
 
 TIMES = [
@@ -149,7 +149,7 @@ TIMES = [
 
 
 def test_a_time_without_a_zone_is_the_same_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The zone of the machine is none of its business."""
+    """The time zone of the machine does not count."""
     monkeypatch.setenv("TZ", "Asia/Tokyo")
     time.tzset()
     try:
@@ -161,7 +161,7 @@ def test_a_time_without_a_zone_is_the_same_everywhere(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("case", TIMES, ids=ids)
 def test_times(case: Case[str, int | None]) -> None:
-    """What is no time is none, and no error."""
+    """An invalid time is None, and no error."""
     assert epoch_s(case.given) == case.want
 
 
@@ -169,7 +169,7 @@ def test_pods_come_where_there_are_no_nodes_yet() -> None:
     """A cluster that gets nodes when it needs them may have none."""
     cache = ClusterCache(lambda: StateOptions(now=0))
     for number in range(200):
-        found = cluster_cache(pod(f"p{number}")).pods
-        cache.update_pod(*next(iter(found.items())))
+        encoded = cluster_cache(pod(f"p{number}")).pods
+        cache.update_pod(*next(iter(encoded.items())))
         cache.snapshot()
     cache.check()
