@@ -123,7 +123,7 @@ class PreFilter:
     ) -> list[PreFilterFailure]:
         """Return why the pods of a class cannot be placed; *title* begins each message."""
         encoding = self._context.encoding
-        excess = pod_class.shared_spec.excess
+        excess = pod_class.shared_spec.limit_fault
         if (
             excess is None
             and self._context.pod_table.class_table.exceeds_namespace_bound[pod_class.number]
@@ -186,7 +186,7 @@ def _pod_failures(
     pod_class: PodClass, gpu_sharing: GpuSharing | None
 ) -> Iterator[PreFilterFailure]:
     """Yield why pods of this spec cannot be placed."""
-    fault = pod_class.shared_spec.demand_fault()
+    fault = pod_class.shared_spec.requests_fault()
     if fault:
         yield PreFilterFailure(UnschedulableReason.MISCONFIGURED, f": {fault}", _RETRY_ON)
     if gpu_sharing is not None:

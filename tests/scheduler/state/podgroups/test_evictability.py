@@ -267,14 +267,14 @@ def test_suspended_by_eviction(case: Case[tuple[Fields | None, bool], bool], ord
     reported, suspend = case.given
     harness.put(trainjob())
     both = [
-        recorded(record),
+        recorded(reported),
         trainjob({"annotations": {_RECORD: json.dumps(_TRUE)}}, suspend=suspend),
     ]
     for fields in both if order == "group first" else reversed(both):
         harness.put(fields)
 
     assert harness.is_terminating == case.want
-    assert (Key("ns", "j") in considered) == (record is not None or suspend)
+    assert (Key("ns", "j") in considered) == (reported is not None or suspend)
     harness.put(recorded(None))
     harness.put(trainjob())
     assert not harness.is_terminating

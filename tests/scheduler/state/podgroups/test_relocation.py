@@ -286,7 +286,7 @@ def test_the_remaining_relocation_stays_written() -> None:
     encoded = snapshot_of(both, jobset(suspend=False), trainjob(suspend=False), back)
 
     (text,) = commands_from_plan(
-        found, plan(found.snapshot, build_policies(PolicySelection()))
+        encoded, plan(encoded.snapshot, build_policies(PolicySelection()))
     ).reserved.values()
 
     assert {podset: it.until for podset, it in read_relocations(text).items()} == {
@@ -308,8 +308,8 @@ def test_abandoned_reservations_are_released_for_good(given: list[Fields]) -> No
     """Else they would be reserved again when its user resumes it, though others use them now."""
     encoded = snapshot_of(relocating_podgroup(), jobset(), trainjob(), *given)
 
-    made_of_it = plan(found.snapshot, build_policies(PolicySelection()))
-    [order] = commands_from_plan(found, made_of_it).podgroups
+    made_of_it = plan(encoded.snapshot, build_policies(PolicySelection()))
+    [order] = commands_from_plan(encoded, made_of_it).podgroups
 
     assert (order.group, order.reserve_annotation, order.release_annotation) == (
         Key("ns", "g"),
