@@ -97,11 +97,13 @@ class Cycle:
         self._due_since_s = 0.0  # when it began to be due
         self._rest_until_s = 0.0  # when there has been enough rest after the last turn
         self._retry_on: ClusterEvent = ANY_EVENT
-        self._logged_faults: set[tuple[bool, str]] = (
+        self._logged_warnings: set[tuple[bool, str]] = (
             set()
         )  # of queues, nodes and groups, that were told
-        self._is_withheld = False  # claims wait because enough was taken
-        self._is_stale = False  # the last plan is wrong about numbers, and nobody waits for them
+        self._are_evictions_withheld = False  # claims wait because enough was taken
+        self._has_stale_numbers = (
+            False  # the last plan is wrong about numbers, and nobody waits for them
+        )
         self._snapshot_s = 0.0  # when the last plan was told what is so
         # news while it was made, of which it knows nothing, and since when
         self._events_while_planning: dict[ClusterEvent, float] = {}
@@ -112,8 +114,10 @@ class Cycle:
         if cluster_events and cluster_events is not ANY_EVENT:
             self._events_while_planning.setdefault(cluster_events, now_s)
         if cluster_events is not ANY_EVENT and not cluster_events & self._retry_on:
-            self._is_stale = (
-                self._is_stale or cluster_events is INCOMPLETE_GROUP or "room" in cluster_events
+            self._has_stale_numbers = (
+                self._has_stale_numbers
+                or cluster_events is INCOMPLETE_GROUP
+                or "room" in cluster_events
             )
             return
         self._last_event_s = now_s
@@ -131,7 +135,7 @@ class Cycle:
         self._due_since_s = min(self._due_since_s, since_s) if self._due.is_set() else since_s
         self._due.set()
 
-    async def run(self, binder: CommandExecutor, reports: ReportReceiver) -> None:
+    async def run(self, binder: CommandExecutor, reporter: ReportReceiver) -> None:
         """Take turns, as long as we lead; what is under way is waited for at the end."""
         self._has_restored_evictions = False
         self.replan()
@@ -139,12 +143,12 @@ class Cycle:
             group.create_task(self._tick())
             while True:
                 await self._wait_until_due()
-                for podgroup in self._cache.annotations_to_write():
-                    group.create_task(binder.execute(podgroup))
+                for podgroup_commands in self._cache.annotations_to_write():
+                    group.create_task(binder.execute(podgroup_commands))
                 commands, report = await self._plan_once()
-                for podgroup in self._assume(commands):
-                    group.create_task(binder.execute(podgroup))
-                reports.publish(report)
+                for podgroup_commands in self._assume(commands):
+                    group.create_task(binder.execute(podgroup_commands))
+                reporter.publish(report)
 
     async def _wait_until_due(self) -> None:
         await self._due.wait()
@@ -160,33 +164,33 @@ class Cycle:
     async def _plan_once(self) -> tuple[Commands, PlanReport]:
         began_s = self._clock.monotonic_s()
         encoded = self._cache.snapshot()
-        self._events_while_planning, self._is_stale = {}, False
+        self._events_while_planning, self._has_stale_numbers = {}, False
         self._snapshot_s = taken_s = self._clock.monotonic_s()
         cache = self._cache
-        given = _PlanInput(
+        plan_input = _PlanInput(
             encoded,
             cache.in_flight_evictions.current(),
             cache.creation_failures.by_podgroup,
             self._limits(encoded),
         )
-        made, commands, report = await self._offload(self._decide, given)
+        result, commands, report = await self._offload(self._decide, plan_input)
         ended_s = self._clock.monotonic_s()
-        self._retry_on = _retry_on(made)
-        heard_s = [
+        self._retry_on = _events_to_retry_on(result)
+        missed_s = [
             it
             for cluster_events, it in self._events_while_planning.items()
             if cluster_events & self._retry_on
         ]
         self._events_while_planning = {}
-        if heard_s:
-            self._set_due(min(heard_s))
+        if missed_s:
+            self._set_due(min(missed_s))
         backoff = _REST_FACTOR if self._due.is_set() else 0.0
         self._rest_until_s = ended_s + backoff * (ended_s - began_s)
         self._metrics.snapshot_seconds.observe(taken_s - began_s)
         self._metrics.plan_seconds.observe(ended_s - taken_s)
         self._metrics.cycle_milliseconds.set((ended_s - began_s) * 1000)
-        self._log.debug("planned", admitted=made.stats.admitted, rejected=made.stats.rejected)
-        self._log_withheld(made.stats.withheld)
+        self._log.debug("planned", admitted=result.stats.admitted, rejected=result.stats.rejected)
+        self._log_withheld(result.stats.withheld)
         self._log_warnings(encoded.warnings)
         return commands, report
 
@@ -198,22 +202,22 @@ class Cycle:
             self._rate_limiter.restore(recorded_evictions(groups), gpus)
         return PlanLimits(evictable_gpus=self._rate_limiter.available(gpus))
 
-    def _decide(self, given: _PlanInput) -> tuple[Plan, Commands, PlanReport]:
-        encoded, in_flight_evictions, creation_failures, limits = given
+    def _decide(self, plan_input: _PlanInput) -> tuple[Plan, Commands, PlanReport]:
+        encoded, in_flight_evictions, creation_failures, limits = plan_input
         with without_collection():
             made = plan(encoded.snapshot, self._policies, limits)
             commands = commands_from_plan(encoded, made)
             return (
-                made,
+                result,
                 commands,
-                plan_report(encoded, made, commands, in_flight_evictions, creation_failures),
+                plan_report(encoded, result, commands, in_flight_evictions, creation_failures),
             )
 
     def _log_withheld(self, count: int) -> None:
         """Say, when it begins, that enough is taken for now."""
-        if count and not self._is_withheld:
+        if count and not self._are_evictions_withheld:
             self._log.warning("evictions held back", claims=count)
-        self._is_withheld = bool(count)
+        self._are_evictions_withheld = bool(count)
         self._metrics.claims_withheld.set(count)
 
     def _log_warnings(self, warnings: Iterable[ObjectWarning]) -> None:
@@ -223,43 +227,51 @@ class Cycle:
             for it in warnings
             if it.still_counts or not it.object_key.namespace
         }
-        for counts, message in sorted(faults - self._logged_faults):
+        for counts, message in sorted(faults - self._logged_warnings):
             if counts:
                 self._log.warning("counts otherwise", what=message)
             else:
                 self._log.warning("left aside", what=message)
-        self._logged_faults = faults
+        self._logged_warnings = faults
 
     def _assume(self, commands: Commands) -> list[PodGroupCommands]:
         """Assume what still holds, and return it."""
         kept = []
-        for podgroup in commands.podgroups:
-            if self._cache.in_flight_evictions.is_undecided(podgroup):
+        for podgroup_commands in commands.podgroups:
+            if self._cache.in_flight_evictions.is_undecided(podgroup_commands):
                 continue  # that is known in a moment, and planned for then
-            if self._cache.is_outdated(podgroup):
+            if self._cache.is_outdated(podgroup_commands):
                 self._set_due(self._snapshot_s)
                 continue
-            kept.append(podgroup)
-        kept = [self._cache.assume(podgroup) for podgroup in kept]
-        self._rate_limiter.record(sum(it.gpus for podgroup in kept for it in podgroup.evictions))
-        self._is_stale = self._is_stale or bool(kept)  # what queues have has yet to be said
+            kept.append(podgroup_commands)
+        kept = [self._cache.assume(podgroup_commands) for podgroup_commands in kept]
+        self._rate_limiter.record(
+            sum(it.gpus for podgroup_commands in kept for it in podgroup_commands.evictions)
+        )
+        self._has_stale_numbers = self._has_stale_numbers or bool(
+            kept
+        )  # what queues have has yet to be said
         return kept
 
     async def _tick(self) -> None:
-        for look in count(1):
+        for tick in count(1):
             await self._clock.sleep(_TICK_S)
-            late = self._cache.expire(self._clock.monotonic_s())
-            if late:
-                self._log.warning("not seen in time", objects=[str(key) for key in late[:8]])
-            if late or self._is_stale or (self._retry_on and look % _FULL_REPLAN_TICKS == 0):
+            overdue = self._cache.expire(self._clock.monotonic_s())
+            if overdue:
+                self._log.warning("not seen in time", objects=[str(key) for key in overdue[:8]])
+            if (
+                overdue
+                or self._has_stale_numbers
+                or (self._retry_on and tick % _FULL_REPLAN_TICKS == 0)
+            ):
                 self.replan()
 
 
-def _retry_on(made: Plan) -> ClusterEvent:
+def _events_to_retry_on(result: Plan) -> ClusterEvent:
     """Return whatever somebody waits for, without rows: those mean nothing after this plan."""
-    words = {word.partition(":")[0] for it in made.rejections for word in it.retry_on}
-    if "unit" in words:
-        words.add("pods")
-    if any(it.nominations for it in made.allocations):
-        words.add("room")  # which is promised, and is still to be left
-    return frozenset(words)
+    names = {name.partition(":")[0] for it in result.rejections for name in it.retry_on}
+    if "unit" in names:
+        names.add("pods")
+    if any(it.nominations for it in result.allocations):
+        names.add("room")  # which is promised, and is still to be left
+    return frozenset(names)

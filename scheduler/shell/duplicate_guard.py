@@ -70,11 +70,11 @@ class DuplicateSchedulerGuard:
         except ApiError as error:
             self._log.warning("other schedulers not looked for", error=str(error))
             return bool(self.pause_reason)
-        report = f"scheduler paused: {found}; {REMEDY}" if found else ""
-        if report != self.pause_reason:
-            self._log.warning("another scheduler of our name", told=report or "is gone")
-        self.pause_reason = report
-        return bool(report)
+        pause_reason = f"scheduler paused: {found}; {REMEDY}" if found else ""
+        if pause_reason != self.pause_reason:
+            self._log.warning("another scheduler of our name", told=pause_reason or "is gone")
+        self.pause_reason = pause_reason
+        return bool(pause_reason)
 
     async def _held_lease(self) -> str:
         for key in self._locations.leases:
@@ -108,8 +108,8 @@ class DuplicateSchedulerGuard:
         if not spec.holder_identity:
             return False
         now_s = self._client.clock.monotonic_s()
-        seen = self._observed.get(key)
-        if seen is None or seen.renew_time != spec.renew_time:
+        observed = self._observed.get(key)
+        if observed is None or observed.renew_time != spec.renew_time:
             self._observed[key] = _ObservedLease(spec.renew_time, now_s)
             return True
-        return now_s - seen.since_s < lease_duration_s(spec.lease_duration_seconds)
+        return now_s - observed.since_s < lease_duration_s(spec.lease_duration_seconds)

@@ -67,7 +67,7 @@ async def scheduler(run: Runner, context: ProcessContext, settings: SchedulerSet
     candidate = leader_elector(client, leader, metrics, log)
     leadership = _Leadership(context, settings, cache, cycle, duplicate_guard, events)
 
-    async def stand() -> None:
+    async def lead_when_synced() -> None:
         await informers.synced()
         cache.snapshot()  # the first one takes long, and nobody waits for it yet
         freeze_known_objects()
@@ -75,8 +75,10 @@ async def scheduler(run: Runner, context: ProcessContext, settings: SchedulerSet
 
     run.start("keep warm", lambda: _keep_warm(cache, context.clock))
     if settings.debug_check_s:
-        run.start("check the state", lambda: _check(cache, context.clock, settings.debug_check_s))
-    run.start("lead", stand, grace_s=20)
+        run.start(
+            "check the state", lambda: _check_cache(cache, context.clock, settings.debug_check_s)
+        )
+    run.start("lead", lead_when_synced, grace_s=20)
 
 
 class _Leadership(NamedTuple):
@@ -128,7 +130,7 @@ class _Leadership(NamedTuple):
         )
         cache.start_leading()
         async with asyncio.TaskGroup() as group:
-            for service in (reporter, suspender, stale_gangs, bound):
+            for service in (reporter, suspender, stale_gangs, grace_limiter):
                 group.create_task(service.run())
             group.create_task(self.cycle.run(self._with_queue_access(group, binder), reporter))
 
@@ -153,7 +155,7 @@ async def _keep_warm(cache: ClusterCache, clock: Clock) -> None:
             cache.snapshot()
 
 
-async def _check(cache: ClusterCache, clock: Clock, every_s: float) -> None:
+async def _check_cache(cache: ClusterCache, clock: Clock, every_s: float) -> None:
     while True:
         await clock.sleep(every_s)
         cache.check()
@@ -161,12 +163,12 @@ async def _check(cache: ClusterCache, clock: Clock, every_s: float) -> None:
 
 async def _run_until(work: Coroutine[Any, Any, None], end: Coroutine[Any, Any, None]) -> None:
     """Work until the end comes; raise what the work raises."""
-    both = asyncio.create_task(work), asyncio.create_task(end)
+    tasks = asyncio.create_task(work), asyncio.create_task(end)
     try:
-        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        await cancel_all(both)
-        for task in both:
+        await cancel_all(tasks)
+        for task in tasks:
             if not task.cancelled():
                 task.result()  # also what it raised because it was to end
 

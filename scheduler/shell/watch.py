@@ -78,15 +78,15 @@ class ClusterInformers:
             run.start(f"watch {name}", self._watch_service(watch, kind))
         # These only say more of who waits, so nothing waits for them.
         kind = _WatchedKind(EVENTS, self._cache.creation_failures.update)
-        refusals: Watch[Any] = Watch(
+        creation_failures: Watch[Any] = Watch(
             client, ListTarget(EVENTS, selection=Selection(fields=FIELD_SELECTOR)), seen
         )
-        run.start(f"watch {EVENTS.plural}", self._watch_service(refusals, kind))
+        run.start(f"watch {EVENTS.plural}", self._watch_service(creation_failures, kind))
 
     def _watched_kinds(self) -> list[_WatchedKind]:
         cluster = self._cache.cluster
-        followed = (*resource_tables(cluster), (TRAINJOBS, cluster.trainjobs))
-        kinds = [_WatchedKind(resource, self._put_into(table)) for resource, table in followed]
+        watched = (*resource_tables(cluster), (TRAINJOBS, cluster.trainjobs))
+        kinds = [_WatchedKind(resource, self._put_into(table)) for resource, table in watched]
         return [
             *kinds,
             _WatchedKind(PODGROUPS, self._cache.update_group),
@@ -100,8 +100,8 @@ class ClusterInformers:
         self, watch: Watch[Any], kind: _WatchedKind
     ) -> Callable[[], Coroutine[Any, Any, None]]:
         def change(it: Delta[Any]) -> None:
-            is_gone = it.type is DeltaType.DELETED or it.object is None
-            self._cycle.wake(kind.notify(it.key, None if is_gone else it.object))
+            is_deleted = it.type is DeltaType.DELETED or it.object is None
+            self._cycle.wake(kind.notify(it.key, None if is_deleted else it.object))
 
         def synced() -> None:
             self._unsynced.discard(kind.resource.plural)

@@ -27,7 +27,7 @@ async def test_no_pod_is_bound_in_another_queue_than_it_was_chosen_in() -> None:
     house = _scheduler_harness()
     house.api.put(pod("p", labels=_OWNER_REFERENCE))
     async with house.leading():
-        assert "bind p to a" not in house.api.event_messages(), "it is under way"
+        assert "bind p to a" not in house.api.written(), "it is under way"
         house.api.put(pod("p", labels={QUEUE: _RED}))
         await house.advance(_BIND_S + 0.1)
         used = house.api.get("Queue", _RED).get("status", {}).get("allocated", {})

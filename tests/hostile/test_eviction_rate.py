@@ -26,7 +26,7 @@ def borrow_all(house: SchedulerHarness) -> None:
 
 def evicted(house: SchedulerHarness) -> int:
     """Return how many GPUs were taken."""
-    return _EACH * sum(it.startswith("delete pods b") for it in house.api.event_messages())
+    return _EACH * sum(it.startswith("delete pods b") for it in house.api.written())
 
 
 async def take_all_back(lasting_s: int) -> list[int]:

@@ -76,7 +76,7 @@ def test_a_jobset_that_expects_too_many_gets_no_group(
         GroupingRules("bundled", SCHEDULER, ""),
     )
     assert steps.apply == ()
-    [report] = [str(it) for it in steps.outline.findings if it.blocks]
+    [report] = [str(it) for it in steps.podgroup_plan.findings if it.blocks]
     assert report == (
         f"spec.replicatedJobs: later would have {replicas * 100_000} pods that come later "
         "(dependsOn with status Ready), and a group expects 100000 at most; "
@@ -126,7 +126,7 @@ def test_nor_do_they_where_there_is_room_for_many(simulate: SimulateFixture, say
     for jobs in made.values() if says != "plain" else ():
         steps = plan(marked(jobs), ObservedState({}), (), GroupingRules("bundled", SCHEDULER, ""))
         assert steps.apply == ()
-        [report] = [str(it) for it in steps.outline.findings if it.blocks]
+        [report] = [str(it) for it in steps.podgroup_plan.findings if it.blocks]
         assert report == (
             f"spec.replicatedJobs: later would have {MOST_EXPECTED} pods with affinity, spread or "
             f"ports that come later (dependsOn with status Ready), and a group expects "
@@ -219,6 +219,6 @@ def test_a_stage_of_too_many_jobs_is_refused_in_both_modes(mode: GroupingMode) -
     )
 
     assert steps.apply == ()
-    [report] = [str(it) for it in steps.outline.findings if it.blocks]
+    [report] = [str(it) for it in steps.podgroup_plan.findings if it.blocks]
     assert report.startswith("spec.replicatedJobs: node would")
     assert "3000 at most" in report

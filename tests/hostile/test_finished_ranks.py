@@ -65,7 +65,7 @@ async def test_its_job_is_made_anew_before_it_is_resumed(evicted: SchedulerHarne
     """The one that it is, by its uid; it is resumed when the pod of that rank is gone."""
     async with evicted.leading():
         await evicted.advance(5)
-        assert evicted.api.event_messages().count(_DELETE) == 1
+        assert evicted.api.written().count(_DELETE) == 1
         assert evicted.api.body(_DELETE)["preconditions"] == {"uid": "x-n-0"}
         assert evicted.api.body(_DELETE)["propagationPolicy"] == "Background"
         evicted.api.put(job("another", succeeded=0))  # by the JobSet controller
@@ -75,14 +75,14 @@ async def test_its_job_is_made_anew_before_it_is_resumed(evicted: SchedulerHarne
         await evicted.advance(2)
 
     assert not is_suspended(evicted)
-    assert evicted.api.event_messages().count(_DELETE) == 1
+    assert evicted.api.written().count(_DELETE) == 1
 
 
 async def test_the_next_leader_goes_on(evicted: SchedulerHarness) -> None:
     """One is killed after the Job was deleted, the next one after its pods are gone."""
     async with evicted.leading():
         await evicted.advance(1)
-        assert _DELETE in evicted.api.event_messages()
+        assert _DELETE in evicted.api.written()
     evicted.api.put(job("another", succeeded=0))
     house = evicted.successor()
     async with house.leading():
@@ -94,7 +94,7 @@ async def test_the_next_leader_goes_on(evicted: SchedulerHarness) -> None:
         await house.advance(2)
 
     assert not is_suspended(house)
-    assert house.api.event_messages().count(_DELETE) == 1
+    assert house.api.written().count(_DELETE) == 1
 
 
 async def test_a_job_that_may_not_be_deleted_keeps_nothing_suspended(
@@ -115,7 +115,7 @@ async def test_a_job_that_is_over_stays(evicted: SchedulerHarness) -> None:
     async with evicted.leading():
         await evicted.advance(5)
 
-    assert _DELETE not in evicted.api.event_messages()
+    assert _DELETE not in evicted.api.written()
     assert not is_suspended(evicted)
 
 

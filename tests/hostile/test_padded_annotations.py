@@ -98,7 +98,7 @@ async def test_where_a_suspension_is_refused_too_another_trainjob_goes() -> None
     house.api.put(*gang_in("lender", "l", 2))
     async with house.leading():
         await house.advance(2)
-        assert "patch trainjobs x" in house.api.event_messages()
+        assert "patch trainjobs x" in house.api.written()
         await house.advance(300)
 
     (event,) = events_with_reason(house, "NotEvicted")

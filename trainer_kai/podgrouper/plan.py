@@ -69,7 +69,7 @@ class GroupingPlan(NamedTuple):
     apply: tuple[ManifestFields, ...] = ()
     assign: tuple[PodAssignment, ...] = ()
     is_first: bool = False
-    outline: PodGroupPlan = PodGroupPlan(())
+    podgroup_plan: PodGroupPlan = PodGroupPlan(())
     deferred: tuple[Finding, ...] = ()  # what the JobSet asks for in vain while its pods run
 
 
@@ -80,38 +80,38 @@ def is_admitted_here(jobset: JobSet) -> bool:
 
 
 def plan(
-    jobset: JobSet, known: ObservedState, members: Iterable[PodRecord], rules: GroupingRules
+    jobset: JobSet, observed: ObservedState, members: Iterable[PodRecord], rules: GroupingRules
 ) -> GroupingPlan:
     """Compare what is with what should be."""
     meta = jobset.metadata
     is_over = meta.deletion_timestamp or jobset.status.terminal_state
-    if is_over or jobset.spec.suspend or not (known.has_trainjob and is_admitted_here(jobset)):
+    if is_over or jobset.spec.suspend or not (observed.has_trainjob and is_admitted_here(jobset)):
         return GroupingPlan()
-    whole = plan_podgroups(jobset, rules.scheduler_name, staged=rules.mode == "external")
+    all_podgroups = plan_podgroups(jobset, rules.scheduler_name, staged=rules.mode == "external")
     marked = PodGroupPlan(
-        tuple(podgroup for podgroup in whole.podgroups if _is_marked(jobset, podgroup)),
-        (*whole.findings, *_request_findings(jobset)),
+        tuple(podgroup for podgroup in all_podgroups.podgroups if _is_marked(jobset, podgroup)),
+        (*all_podgroups.findings, *_request_findings(jobset)),
     )
     pods = list(members)
-    counts = count_pods(pod.sighting for pod in pods) if rules.mode == "external" else {}
+    counts = count_pods(pod.observation for pod in pods) if rules.mode == "external" else {}
     try:
-        wanted = list(podgroup_manifests(jobset, whole, rules, counts))
+        wanted = list(podgroup_manifests(jobset, all_podgroups, rules, counts))
     except QuantityError as error:
         finding = Finding("spec.replicatedJobs", f"cannot be planned: {error}", blocks=True)
-        return GroupingPlan(outline=marked._replace(findings=(*marked.findings, finding)))
+        return GroupingPlan(podgroup_plan=marked._replace(findings=(*marked.findings, finding)))
     if not any(count.waiting for count in counts.values()):
-        wanted = [_keep_lowered_minimum(fields, known.groups) for fields in wanted]
-    pairs = zip(whole.podgroups, wanted, strict=True)
+        wanted = [_keep_lowered_minimum(fields, observed.groups) for fields in wanted]
+    pairs = zip(all_podgroups.podgroups, wanted, strict=True)
     found = [
-        _restricted_while_running(fields, known, rules)
+        _restricted_while_running(fields, observed, rules)
         for podgroup, fields in pairs
         if podgroup in marked.podgroups
     ]
-    apply = tuple(it.fields for it in found if _differs(it.fields, known))
+    apply = tuple(it.fields for it in found if _differs(it.fields, observed))
     assign = (_assignment(jobset, pod, marked, rules) for pod in pods if not pod.group)
-    kept = tuple(dict.fromkeys(finding for it in found for finding in it.deferred))
-    is_first = bool(apply) and not known.groups
-    return GroupingPlan(apply, tuple(filter(None, assign)), is_first, marked, kept)
+    deferred = tuple(dict.fromkeys(finding for it in found for finding in it.deferred))
+    is_first = bool(apply) and not observed.groups
+    return GroupingPlan(apply, tuple(filter(None, assign)), is_first, marked, deferred)
 
 
 def _request_findings(jobset: JobSet) -> Iterator[Finding]:
@@ -129,22 +129,22 @@ def _keep_lowered_minimum(
 ) -> ManifestFields:
     """Leave a flat minimum that was lowered as it is: nobody waits, so nobody is helped by more."""
     group = groups.get(_key(fields))
-    there = group.spec.get("minMember") if group else None
-    if there is None or "minMember" not in fields["spec"]:
+    current = group.spec.get("minMember") if group else None
+    if current is None or "minMember" not in fields["spec"]:
         return fields
-    lowest = min(there, fields["spec"]["minMember"])
+    lowest = min(current, fields["spec"]["minMember"])
     return {**fields, "spec": {**fields["spec"], "minMember": lowest}}
 
 
 def _restricted_while_running(
-    fields: ManifestFields, known: ObservedState, rules: GroupingRules
+    fields: ManifestFields, observed: ObservedState, rules: GroupingRules
 ) -> RunningUpdate:
     """Leave what is there where pods run and the change would make them harder to evict."""
-    there = known.groups.get(_key(fields))
-    if there is None or not known.is_running:
+    current = observed.groups.get(_key(fields))
+    if current is None or not observed.is_running:
         return RunningUpdate(fields)
     return running_update(
-        fields, there.metadata["labels"], there.spec, known.priority_classes, rules.mode
+        fields, current.metadata["labels"], current.spec, observed.priority_classes, rules.mode
     )
 
 
@@ -162,36 +162,38 @@ def _key(fields: ManifestFields) -> Key:
     return Key(fields["metadata"]["namespace"], fields["metadata"]["name"])
 
 
-def _differs(wanted: ManifestFields, known: ObservedState) -> bool:
+def _differs(wanted: ManifestFields, observed: ObservedState) -> bool:
     meta = wanted["metadata"]
-    group = known.groups.get(_key(wanted))
+    group = observed.groups.get(_key(wanted))
     if group is None:
         return True
     own = {name: meta[name] for name in ("labels", "annotations", "ownerReferences")}
-    spec = {name: it for name, it in wanted["spec"].items() if name not in known.unsupported_fields}
+    spec = {
+        name: it for name, it in wanted["spec"].items() if name not in observed.unsupported_fields
+    }
     fields = {"metadata": own, "spec": spec}
     if not _contains(fields, {"metadata": group.metadata, "spec": group.spec}):
         return True
-    whole = {"metadata": own, "spec": wanted["spec"]}
+    all_podgroups = {"metadata": own, "spec": wanted["spec"]}
     return not group.managed_paths <= set(
-        field_paths(whole)
+        field_paths(all_podgroups)
     )  # something of ours should be there no more
 
 
-def _contains(wanted: Any, there: Any) -> bool:
+def _contains(wanted: Any, current: Any) -> bool:
     """Say whether an object has all that is wanted; lists are whole, objects may have more."""
     if isinstance(wanted, Mapping):
-        return isinstance(there, Mapping) and all(
-            name in there and _contains(value, there[name]) for name, value in wanted.items()
+        return isinstance(current, Mapping) and all(
+            name in current and _contains(value, current[name]) for name, value in wanted.items()
         )
-    return bool(wanted == there)
+    return bool(wanted == current)
 
 
 def _assignment(
     jobset: JobSet, pod: PodRecord, marked: PodGroupPlan, rules: GroupingRules
 ) -> PodAssignment | None:
     podgroup = marked.podgroup_of(pod.replicated_job)
-    if podgroup is None or pod.sighting.is_terminating:
+    if podgroup is None or pod.observation.is_terminating:
         return None
     metadata: ManifestFields = {
         "uid": pod.uid,  # the API server refuses the merge if it is another pod by now

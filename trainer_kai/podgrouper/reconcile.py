@@ -67,46 +67,56 @@ class Podgrouper:
         self._log = log
         self._store = PodgrouperStore(counts=rules.mode == "external")
         self._unsupported_fields: frozenset[str] = frozenset()
-        self._warned: dict[Key, str] = {}  # of which JobSet it was said that it never runs
-        self._deferred: dict[Key, str] = {}  # what of which JobSet was said not to count yet
+        self._warned_uids: dict[Key, str] = {}  # of which JobSet it was said that it never runs
+        self._deferred_messages: dict[
+            Key, str
+        ] = {}  # what of which JobSet was said not to count yet
         self._applying: dict[Key, bool] = {}  # no: it was deleted before the answer came
         self._queue: WorkQueue[Key] | None = None  # while we lead
         self._unsynced = 6
         self._synced = asyncio.Event()
 
     def start_watches(
-        self, run: Runner, client: Client, seen: ClientObserver, health: Health
+        self, run: Runner, client: Client, client_observer: ClientObserver, health: Health
     ) -> None:
         """Start the watches; what they tell is known from then on."""
         ours = Selection(labels=GANG)
         of_jobsets = Selection(labels=JOBSET_UID)
         watches: list[tuple[str, Watch[Any], Callable[[Delta[Any]], None]]] = [
-            ("jobsets", Watch(client, ListTarget(JOBSETS), seen), self._on_jobset),
+            ("jobsets", Watch(client, ListTarget(JOBSETS), client_observer), self._on_jobset),
             (
                 "podgroups",
-                Watch(client, ListTarget(WATCHED_PODGROUPS, selection=ours), seen),
+                Watch(client, ListTarget(WATCHED_PODGROUPS, selection=ours), client_observer),
                 self._on_podgroup,
             ),
             (
                 "jobs",
-                Watch(client, ListTarget(_JOB_METADATA, "", of_jobsets, only_metadata=True), seen),
+                Watch(
+                    client,
+                    ListTarget(_JOB_METADATA, "", of_jobsets, only_metadata=True),
+                    client_observer,
+                ),
                 self._on_job,
             ),
             (
                 "trainjobs",
-                Watch(client, ListTarget(_TRAINJOB_METADATA, only_metadata=True), seen),
+                Watch(client, ListTarget(_TRAINJOB_METADATA, only_metadata=True), client_observer),
                 self._on_trainjob,
             ),
-            ("pods", Watch(client, ListTarget(PODS, selection=ours), seen), self._on_pod),
+            (
+                "pods",
+                Watch(client, ListTarget(PODS, selection=ours), client_observer),
+                self._on_pod,
+            ),
             (
                 "priorityclasses",
-                Watch(client, ListTarget(PRIORITY_CLASSES), seen),
+                Watch(client, ListTarget(PRIORITY_CLASSES), client_observer),
                 self._on_priority_class,
             ),
         ]
-        for name, watch, tell in watches:
+        for name, watch, on_change in watches:
             health.add_condition(f"{name} followed", watch.not_synced_reason)
-            run.start(f"watch {name}", _watch_service(watch, tell, self._once_synced()))
+            run.start(f"watch {name}", _watch_service(watch, on_change, self._once_synced()))
 
     async def lead(self, client: Client) -> None:
         """Write, as long as we lead; *client* asks the fence."""
@@ -134,14 +144,14 @@ class Podgrouper:
         if jobset is None:
             return None  # gone, and its groups go with it
         groups = self._store.groups(jobset.metadata.uid)
-        known = ObservedState(
+        observed = ObservedState(
             groups,
             self._unsupported_fields,
             self._store.has_trainjob(jobset),
             self._store.is_running(jobset.metadata.uid),
             self._store.priority_classes,
         )
-        steps = plan(jobset, known, self._store.members(jobset), self._rules)
+        steps = plan(jobset, observed, self._store.members(jobset), self._rules)
         self._warn(jobset, steps)
         self._post_deferred(jobset, steps)
         before = self._queues(jobset)
@@ -165,13 +175,13 @@ class Podgrouper:
         key = Key(fields["metadata"]["namespace"], fields["metadata"]["name"])
         self._applying[key] = True
         try:
-            answered = await client.apply(WATCHED_PODGROUPS, key, fields, _APPLY)
+            applied = await client.apply(WATCHED_PODGROUPS, key, fields, _APPLY)
         finally:
-            is_there = self._applying.pop(key)
-        if is_there:
-            self._store.group_changed(key, answered)  # or the next look would apply it again
+            still_exists = self._applying.pop(key)
+        if still_exists:
+            self._store.group_changed(key, applied)  # or the next look would apply it again
         self._unsupported_fields |= (
-            fields["spec"].keys() - answered.spec.keys()
+            fields["spec"].keys() - applied.spec.keys()
         )  # an older KAI's definition
         self._metrics.podgroups_applied.inc()
         self._log.info("pod group applied", group=str(key), queue=fields["spec"]["queue"])
@@ -196,9 +206,9 @@ class Podgrouper:
     def _warn(self, jobset: JobSet, steps: GroupingPlan) -> None:
         """Say what will never run, or is not understood; once, as long as this process lasts."""
         key, uid = jobset.metadata.key, jobset.metadata.uid
-        findings = steps.outline.findings
-        if findings and self._warned.get(key) != uid:
-            self._warned[key] = uid
+        findings = steps.podgroup_plan.findings
+        if findings and self._warned_uids.get(key) != uid:
+            self._warned_uids[key] = uid
             for finding in findings:
                 reason = "CannotRun" if finding.blocks else "Noted"
                 self._recorder.post(_regarding(jobset), reason, str(finding), "Warning")
@@ -206,13 +216,13 @@ class Podgrouper:
     def _post_deferred(self, jobset: JobSet, steps: GroupingPlan) -> None:
         """Say what does not count while pods run; once, until it is something else."""
         key, message = jobset.metadata.key, "; ".join(map(str, steps.deferred))
-        if message == self._deferred.get(key, ""):
+        if message == self._deferred_messages.get(key, ""):
             return
         if message:
-            self._deferred[key] = message
+            self._deferred_messages[key] = message
             self._recorder.post(_regarding(jobset), "NotWhileRunning", message, "Warning")
         else:
-            del self._deferred[key]
+            del self._deferred_messages[key]
 
     def _once_synced(self) -> Callable[[], None]:
         report = False
@@ -229,8 +239,8 @@ class Podgrouper:
 
     def _on_jobset(self, change: Delta[JobSet]) -> None:
         if change.type is DeltaType.DELETED:
-            self._warned.pop(change.key, None)
-            self._deferred.pop(change.key, None)
+            self._warned_uids.pop(change.key, None)
+            self._deferred_messages.pop(change.key, None)
         self._enqueue(self._store.jobset_changed(change.key, _present(change)))
 
     def _on_podgroup(self, change: Delta[Any]) -> None:
@@ -278,14 +288,14 @@ def _present(change: Delta[T]) -> T | None:
 
 
 def _watch_service(
-    watch: Watch[Any], tell: Callable[[Delta[Any]], None], synced: Callable[[], None]
+    watch: Watch[Any], on_change: Callable[[Delta[Any]], None], synced: Callable[[], None]
 ) -> Callable[[], Coroutine[Any, Any, None]]:
-    return lambda: watch.run(tell, synced)
+    return lambda: watch.run(on_change, synced)
 
 
 def _described(fields: ManifestFields) -> str:
-    notes = fields["metadata"]["annotations"]
-    return f"{notes[MEMBERS]} ({notes[STAGE]})"
+    annotations = fields["metadata"]["annotations"]
+    return f"{annotations[MEMBERS]} ({annotations[STAGE]})"
 
 
 def _podgroup_name(merged: ManifestFields) -> str:

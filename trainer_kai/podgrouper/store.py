@@ -45,7 +45,7 @@ class PodRecord(NamedTuple):
     replicated_job: str
     job_index: str
     group: str  # "" while nobody has assigned it
-    sighting: PodObservation
+    observation: PodObservation
 
 
 class PodgrouperStore:
@@ -165,8 +165,8 @@ class PodgrouperStore:
 
     def pod_changed(self, key: Key, pod: Pod | None) -> Key | None:
         """Take note of a pod; return the JobSet that is to be looked at for it."""
-        freed = self._track_running(key, pod)
-        return self._track_member(key, pod) or freed
+        left = self._track_running(key, pod)
+        return self._track_member(key, pod) or left
 
     def _track_running(self, key: Key, pod: Pod | None) -> Key | None:
         """Take note of whether a pod is on a node; return whose last one is so no more."""
@@ -187,13 +187,13 @@ class PodgrouperStore:
         before = self._pods.get(named, {}).pop(key, None) if named else None
         if named and not self._pods.get(named):
             self._pods.pop(named, None)
-        seen = None if pod is None else _pod_record(pod)
-        if pod is None or seen is None or (seen.group and not self._counts):
+        record = None if pod is None else _pod_record(pod)
+        if pod is None or record is None or (record.group and not self._counts):
             return named if self._counts else None
         jobset = Key(key.namespace, pod.metadata.labels.get(JOBSET_NAME, ""))
-        self._pods.setdefault(jobset, {})[key] = seen
+        self._pods.setdefault(jobset, {})[key] = record
         self._jobset_by_pod[key] = jobset
-        return jobset if seen != before else None
+        return jobset if record != before else None
 
 
 def _trainjob_key(jobset: JobSet | None) -> Key | None:
@@ -221,7 +221,7 @@ def _pod_record(pod: Pod) -> PodRecord | None:
         replicated_job=meta.labels.get(REPLICATED_JOB, ""),
         job_index=meta.labels.get(JOB_INDEX, ""),
         group=meta.annotations.get(POD_GROUP, ""),
-        sighting=observe_pod(pod),
+        observation=observe_pod(pod),
     )
 
 

@@ -68,7 +68,7 @@ def start_order(spec: JobSetSpec) -> StartOrder:
         findings.append(
             Finding("spec.replicatedJobs", _cycle_message(names, len(circular)), blocks=True)
         )
-    refused = [name for name, job in jobs.items() if job.replicas > 0 and _is_refused(job)]
+    refused = [name for name, job in jobs.items() if job.replicas > 0 and _lacks_completions(job)]
     excluded = with_dependents({*(edge.after for edge in stuck), *circular, *refused}, edges)
     edges = [edge for edge in edges if edge.before not in excluded and edge.after not in excluded]
     remaining = [name for name in jobs if name not in excluded]
@@ -80,7 +80,7 @@ def start_order(spec: JobSetSpec) -> StartOrder:
 
 
 def _edges(spec: JobSetSpec) -> Iterator[Edge]:
-    return _chain(spec) if _is_in_order(spec) else _declared(spec)
+    return _in_order_edges(spec) if _is_in_order(spec) else _depends_on_edges(spec)
 
 
 def _is_void(edge: Edge, jobs: Mapping[str, ReplicatedJob]) -> bool:
@@ -93,13 +93,13 @@ def _is_in_order(spec: JobSetSpec) -> bool:
     return spec.startup_policy.startup_policy_order == "InOrder"
 
 
-def _chain(spec: JobSetSpec) -> Iterator[Edge]:
+def _in_order_edges(spec: JobSetSpec) -> Iterator[Edge]:
     names = [job.name for job in spec.replicated_jobs if job.replicas != 0]
     for before, after in pairwise(names):
         yield Edge(before, after, READY)
 
 
-def _declared(spec: JobSetSpec) -> Iterator[Edge]:
+def _depends_on_edges(spec: JobSetSpec) -> Iterator[Edge]:
     for job in spec.replicated_jobs:
         for dependency in job.depends_on:
             yield Edge(dependency.name, job.name, dependency.status)
@@ -138,7 +138,7 @@ def _is_unreachable(edge: Edge, jobs: Mapping[str, ReplicatedJob]) -> bool:
     return job.template.spec.completions != 0
 
 
-def _is_refused(job: ReplicatedJob) -> bool:
+def _lacks_completions(job: ReplicatedJob) -> bool:
     """Say whether the API server refuses its Jobs: JobSet makes them Indexed, which are counted."""
     spec = job.template.spec
     is_counted = spec.completions is not None or spec.parallelism is None
@@ -155,7 +155,7 @@ def _unreachable_findings(
             message = f"{edge.before!r} can never be {edge.status}, so {edge.after} never begins"
             yield Finding(path, message, blocks=True)
     for name, job in jobs.items():
-        if job.replicas > 0 and _is_refused(job):
+        if job.replicas > 0 and _lacks_completions(job):
             path = f"{_path(spec, name)}.template.spec.completions"
             message = f"must be there: {name} is Indexed, so its pods are counted"
             yield Finding(path, message, blocks=True)
@@ -177,13 +177,13 @@ def _in_cycles(edges: list[Edge]) -> frozenset[str]:
 
 def _dependents(name: str, followers: Mapping[str, set[str]]) -> set[str]:
     """Return all that begins after one."""
-    found: set[str] = set()
+    dependents: set[str] = set()
     pending = [name]
     while pending:
-        more = followers.get(pending.pop(), set()) - found
-        found |= more
+        more = followers.get(pending.pop(), set()) - dependents
+        dependents |= more
         pending += more
-    return found
+    return dependents
 
 
 def with_dependents(names: Iterable[str], edges: Iterable[Edge]) -> frozenset[str]:
@@ -191,14 +191,14 @@ def with_dependents(names: Iterable[str], edges: Iterable[Edge]) -> frozenset[st
     followers: dict[str, list[str]] = {}
     for edge in edges:
         followers.setdefault(edge.before, []).append(edge.after)
-    found: set[str] = set()
+    dependents: set[str] = set()
     pending = list(names)
     while pending:
         name = pending.pop()
-        if name not in found:
-            found.add(name)
+        if name not in dependents:
+            dependents.add(name)
             pending += followers.get(name, ())
-    return frozenset(found)
+    return frozenset(dependents)
 
 
 def _bypassed(edges: Iterable[Edge], name: str) -> Iterator[Edge]:

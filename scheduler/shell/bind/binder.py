@@ -129,11 +129,12 @@ class Binder:
             return
         async with asyncio.TaskGroup() as group:
             binds = [group.create_task(self._bind(*it)) for it in commands.binds]
-            promised = zip(commands.nominations, commands.uids, strict=True)
-            promises = {it: group.create_task(self._nominate(*it, uid)) for it, uid in promised}
+            nominated = zip(commands.nominations, commands.uids, strict=True)
+            nominations = {it: group.create_task(self._nominate(*it, uid)) for it, uid in nominated}
         if commands.evictions:
             command_queue.failures += not await self._evict_victims(
-                commands, is_promised=all(task.result() for it, task in promises.items() if it.node)
+                commands,
+                is_nominated=all(task.result() for it, task in nominations.items() if it.node),
             )
         if not all(task.result() for task in binds):
             command_queue.failures += 1
@@ -146,53 +147,62 @@ class Binder:
             )  # or else it is let go when it is seen
         self._cache.await_reservation(commands.group, self._watch_deadline_s())
 
-    async def _evict_victims(self, commands: PodGroupCommands, *, is_promised: bool) -> bool:
+    async def _evict_victims(self, commands: PodGroupCommands, *, is_nominated: bool) -> bool:
         """Have those go who make room, if it is held for whom they make it; say if all do."""
-        left, rests = commands.evictions, False
-        if is_promised and await self._reserve_relocations(commands.evictions):
-            left, rests = await self._evict(commands, lambda: self._nominated_pods_exist(commands))
-        elif is_promised:
-            rests = True
+        failed, needs_backoff = commands.evictions, False
+        if is_nominated and await self._reserve_relocations(commands.evictions):
+            failed, needs_backoff = await self._evict(
+                commands, lambda: self._nominated_pods_exist(commands)
+            )
+        elif is_nominated:
+            needs_backoff = True
         now_s = self._client.clock.monotonic_s()
-        for pod in (pod for one in commands.evictions if one not in left for pod in one.pods):
+        for pod in (
+            pod
+            for eviction in commands.evictions
+            if eviction not in failed
+            for pod in eviction.pods
+        ):
             self._cache.assumed.await_seen(pod, now_s + _DELETION_DEADLINE_S)
-        for group in (group for one in commands.evictions for group, _ in one.reserved_annotations):
+        for group in (
+            group for eviction in commands.evictions for group, _ in eviction.reserved_annotations
+        ):
             self._cache.await_reservation(group, self._watch_deadline_s())
         self._cache.in_flight_evictions.settle(commands.evictions)
-        if not rests:
+        if not needs_backoff:
             self._backoffs_s.pop(commands.group, None)
-            self._cancel_evictions(commands, left)
-        elif left:  # to ask again at once would be to ask the same
-            self._back_off(commands.group, *(pod for one in left for pod in one.pods))
-            self._cache.forget_places(left)
-            self._replanner.refund(sum(one.gpus for one in left))
+            self._cancel_evictions(commands, failed)
+        elif failed:  # to ask again at once would be to ask the same
+            self._back_off(commands.group, *(pod for eviction in failed for pod in eviction.pods))
+            self._cache.forget_places(failed)
+            self._replanner.refund(sum(eviction.gpus for eviction in failed))
         self._replanner.replan()
-        return not left
+        return not failed
 
     async def _reserve_relocations(self, evictions: tuple[PlannedEviction, ...]) -> bool:
         """Write where those will be who move; not while something else is written of them."""
-        holds = [it for one in evictions for it in one.reserved_annotations]
-        if any(group in self._command_queues for group, _ in holds):
+        reservations = [it for eviction in evictions for it in eviction.reserved_annotations]
+        if any(group in self._command_queues for group, _ in reservations):
             return False
-        return all([await self._write_reservation(*it) for it in holds])
+        return all([await self._write_reservation(*it) for it in reservations])
 
     def _nominated_pods_exist(self, commands: PodGroupCommands) -> bool:
         """Say whether those are still there whom something is promised."""
         pods = self._cache.cluster.pods
-        promised = zip(commands.nominations, commands.uids, strict=True)
-        found = [(pods.get(it.pod), uid) for it, uid in promised if it.node]
+        nominated = zip(commands.nominations, commands.uids, strict=True)
+        found = [(pods.get(it.pod), uid) for it, uid in nominated if it.node]
         return all(
             pod is not None and pod.metadata.uid == uid and not pod.metadata.deletion_timestamp
             for pod, uid in found
         )
 
     def _cancel_evictions(
-        self, commands: PodGroupCommands, some: tuple[PlannedEviction, ...]
+        self, commands: PodGroupCommands, evictions: tuple[PlannedEviction, ...]
     ) -> None:
         """Take back that some go for a unit."""
-        if some:
-            self._cache.forget_evictions(commands, some)
-            self._replanner.refund(sum(one.gpus for one in some))
+        if evictions:
+            self._cache.forget_evictions(commands, evictions)
+            self._replanner.refund(sum(eviction.gpus for eviction in evictions))
 
     def _forget(self, commands: PodGroupCommands) -> None:
         for pod, _ in commands.binds:
@@ -223,13 +233,16 @@ class Binder:
         return True
 
     async def _bind(self, pod: Key, node: str) -> bool:
-        known, chosen = self._cache.cluster.pods.get(pod), self._cache.assumed.bound_metadata(pod)
-        if known is None or chosen is None or known.metadata.uid != chosen.uid:
+        known, assumed_meta = (
+            self._cache.cluster.pods.get(pod),
+            self._cache.assumed.bound_metadata(pod),
+        )
+        if known is None or assumed_meta is None or known.metadata.uid != assumed_meta.uid:
             self._backoffs_s.pop(pod, None)
             return False  # it is gone, or another one, and nothing is assumed any more
         try:
             await self._volumes.bind(self._client, known, node)
-            await self._send_bind(pod, node, chosen.uid)
+            await self._send_bind(pod, node, assumed_meta.uid)
         except Unavailable:
             self._cache.assumed.await_seen(pod, self._watch_deadline_s())
             return False
@@ -255,7 +268,7 @@ class Binder:
 
     async def _send_bind(self, pod: Key, node: str, uid: str) -> None:
         """Send a bind until there is an answer, or none for too long."""
-        waits_s = iter(_RETRY_DELAYS_S)
+        delays_s = iter(_RETRY_DELAYS_S)
         is_repeated = False
         while True:
             try:
@@ -268,18 +281,18 @@ class Binder:
                 return
             except Unavailable as error:
                 self._log.warning("bind without answer", pod=str(pod), node=node, error=str(error))
-                wait_s = next(waits_s, None)
-                if wait_s is None:
+                delay_s = next(delays_s, None)
+                if delay_s is None:
                     raise
                 is_repeated = True
-                await self._client.clock.sleep(wait_s)
+                await self._client.clock.sleep(delay_s)
             else:
                 return
 
     async def _bind_as_assumed(self, pod: Key, node: str, uid: str) -> None:
         """Bind a pod that says what it said when a node was chosen for it: its queue, its group."""
-        chosen = self._cache.assumed.bound_metadata(pod)
-        version = chosen.resource_version if chosen else ""
+        assumed_meta = self._cache.assumed.bound_metadata(pod)
+        version = assumed_meta.resource_version if assumed_meta else ""
         await bind(self._client, pod, node, uid=uid, version=version)
 
     async def _send(self, write: Callable[[], Awaitable[object]]) -> None:
@@ -319,10 +332,10 @@ class Binder:
 
     def _back_off(self, refused: Key, *others: Key) -> None:
         """Let all this be as if it were done for a while; then it is forgotten and planned anew."""
-        rest_s = self._backoffs_s.get(refused, _BACKOFF_S)
-        self._backoffs_s[refused] = min(2 * rest_s, _MAX_BACKOFF_S)
+        backoff_s = self._backoffs_s.get(refused, _BACKOFF_S)
+        self._backoffs_s[refused] = min(2 * backoff_s, _MAX_BACKOFF_S)
         for key in (refused, *others):
-            self._cache.assumed.await_seen(key, self._client.clock.monotonic_s() + rest_s)
+            self._cache.assumed.await_seen(key, self._client.clock.monotonic_s() + backoff_s)
 
     def _watch_deadline_s(self) -> float:
         return self._client.clock.monotonic_s() + _WATCH_DEADLINE_S

@@ -57,28 +57,28 @@ class AdaptiveConcurrency:
         if self._in_flight < self.limit and self._waiting.empty():
             self._in_flight += 1
             return
-        turn = asyncio.Event()
-        self._waiting.put_nowait(turn)
+        waiter = asyncio.Event()
+        self._waiting.put_nowait(waiter)
         try:
-            await turn.wait()
+            await waiter.wait()
         except asyncio.CancelledError:
-            if turn.is_set():  # it was let in, and leaves at once
+            if waiter.is_set():  # it was let in, and leaves at once
                 self._in_flight -= 1
                 self._wake_waiters()
-            turn.set()  # whoever comes by knows that nobody waits here
+            waiter.set()  # whoever comes by knows that nobody waits here
             raise
 
     def _wake_waiters(self) -> None:
         while self._in_flight < self.limit and not self._waiting.empty():
-            turn = self._waiting.get_nowait()
-            if not turn.is_set():
+            waiter = self._waiting.get_nowait()
+            if not waiter.is_set():
                 self._in_flight += 1
-                turn.set()
+                waiter.set()
 
     @property
     def _slow_threshold_s(self) -> float:
-        known_s = self._quickest_s if self._quickest_s != float("inf") else 0.0
-        return max(known_s * _SLOW_FACTOR, _QUICK_S)
+        quickest_s = self._quickest_s if self._quickest_s != float("inf") else 0.0
+        return max(quickest_s * _SLOW_FACTOR, _QUICK_S)
 
     def _adjust(self, took_s: float) -> None:
         self._quickest_s = min(self._quickest_s * _QUICKEST_DECAY, took_s)

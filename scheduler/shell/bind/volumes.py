@@ -45,10 +45,10 @@ class VolumeBinder:
             await asyncio.shield(task)
 
     def _remove_when_done(self, key: Key) -> Callable[[object], None]:
-        def end(_: object) -> None:
+        def remove(_: object) -> None:
             self._in_flight.pop(key, None)
 
-        return end
+        return remove
 
     def _unbound_claims(self, pod: Pod) -> Iterator[Key]:
         for volume in pod.spec.volumes:
@@ -64,10 +64,10 @@ class VolumeBinder:
                 yield claim.metadata.key
 
     def _waits_for_first_consumer(self, claim: PersistentVolumeClaim) -> bool:
-        found = self._cluster.storage_classes.get(claim.spec.storage_class_name or "")
-        return found is not None and (
-            found.volume_binding_mode == "WaitForFirstConsumer"
-            and found.provisioner != NO_PROVISIONER
+        storage_class = self._cluster.storage_classes.get(claim.spec.storage_class_name or "")
+        return storage_class is not None and (
+            storage_class.volume_binding_mode == "WaitForFirstConsumer"
+            and storage_class.provisioner != NO_PROVISIONER
         )
 
     async def _bind(self, client: Client, key: Key, node: str) -> None:
@@ -75,12 +75,12 @@ class VolumeBinder:
         uid = {"uid": known.metadata.uid} if known else {}
         fields = {"metadata": {**uid, "annotations": {SELECTED_NODE: node}}}
         await client.merge_patch(PVCS, key, fields)
-        by_s = client.clock.monotonic_s() + _TIMEOUT_S
+        deadline_s = client.clock.monotonic_s() + _TIMEOUT_S
         while True:
             claim = self._cluster.claims.get(key)
             if claim is not None and claim.spec.volume_name and claim.status.phase == "Bound":
                 return
-            if claim is None or client.clock.monotonic_s() > by_s:
+            if claim is None or client.clock.monotonic_s() > deadline_s:
                 await self._clear_selected_node(client, key)
                 message = f"claim {key} has no volume on node {node} after {_TIMEOUT_S:g} s"
                 raise VolumeNotBound(ErrorDetails(f"BIND {key}", 0, "", message))

@@ -48,26 +48,26 @@ class EvictionRecords:
         self,
         job: TrainJob,
         groups: Iterable[PodGroup],
-        report: EvictionRecord,
+        record: EvictionRecord,
         *,
         is_dry: bool = False,
     ) -> str | None:
         """Write on each PodGroup that its TrainJob is evicted; return why one cannot be told."""
         notes: list[tuple[PodGroup, _Annotations]]
         notes = [
-            (group, {EVICTED_BY: encode_eviction_record(job, group, report)}) for group in groups
+            (group, {EVICTED_BY: encode_eviction_record(job, group, record)}) for group in groups
         ]
         return await self._write_all(notes, _DRY_RUN if is_dry else _WRITE)
 
-    async def remove(self, groups: Iterable[PodGroup], unused: Mapping[Key, int]) -> bool:
+    async def remove(self, groups: Iterable[PodGroup], unused_gpus: Mapping[Key, int]) -> bool:
         """Take the records away, and GPUs that were not taken; say whether that is done."""
         notes: list[tuple[PodGroup, _Annotations]] = []
         for group in groups:
-            gpus = unused.get(group.metadata.key, 0)
-            less: _Annotations = (
+            gpus = unused_gpus.get(group.metadata.key, 0)
+            returned_gpus: _Annotations = (
                 {EVICTED_GPUS: reduced_gpus_annotation(group.metadata, gpus)} if gpus else {}
             )
-            notes.append((group, {EVICTED_BY: None, **less}))
+            notes.append((group, {EVICTED_BY: None, **returned_gpus}))
         reason = await self._write_all(notes, _WRITE)
         if reason is not None:
             self._log.warning("record of an eviction not removed", reason=reason)
@@ -77,8 +77,8 @@ class EvictionRecords:
         self, notes: Iterable[tuple[PodGroup, _Annotations]], write: WriteOptions
     ) -> str | None:
         async with asyncio.TaskGroup() as tasks:
-            found = [tasks.create_task(self._write_one(*it, write)) for it in notes]
-        return next(filter(None, (task.result() for task in found)), None)
+            writes = [tasks.create_task(self._write_one(*it, write)) for it in notes]
+        return next(filter(None, (task.result() for task in writes)), None)
 
     async def _write_one(
         self, group: PodGroup, notes: _Annotations, write: WriteOptions

@@ -73,14 +73,16 @@ class Evictor:
         if reason is None:
             self._failures.pop(key, None)
         elif self._failures.get(key) != reason:
-            self._failures = {it: of for it, of in self._failures.items() if self._exists(it)}
+            self._failures = {
+                it: failure for it, failure in self._failures.items() if self._exists(it)
+            }
             self._failures[key] = reason
             self._post(key, "NotEvicted", f"{why}, but {reason}")
             self._log.warning("unit not evicted", group=str(key), why=why, reason=reason)
         return reason is None
 
     async def evict_all(
-        self, commands: PodGroupCommands, stands: Callable[[], bool]
+        self, commands: PodGroupCommands, is_still_wanted: Callable[[], bool]
     ) -> tuple[tuple[PlannedEviction, ...], bool]:
         """Have all of them go for whom it was decided, or nobody, unless one fails that was tried.
 
@@ -88,18 +90,18 @@ class Evictor:
         to be asked again only after a while: of TrainJobs that is known here.
         """
         evictions = commands.evictions
-        refused = await self._gather(self._dry_run(one) for one in evictions)
-        if not any(refused):
-            if not stands():
+        reasons = await self._gather(self._dry_run(one) for one in evictions)
+        if not any(reasons):
+            if not is_still_wanted():
                 return evictions, False
-            refused = await self._gather(self._evict_one(one) for one in evictions)
-            left = tuple([it for it, why in zip(evictions, refused, strict=True) if why])
+            reasons = await self._gather(self._evict_one(one) for one in evictions)
+            failed = tuple([it for it, why in zip(evictions, reasons, strict=True) if why])
         else:
-            left = evictions
-        rests = [self._record_failure(*it) for it in zip(evictions, refused, strict=True)]
-        if not left:
+            failed = evictions
+        need_backoff = [self._record_failure(*it) for it in zip(evictions, reasons, strict=True)]
+        if not failed:
             self._post_to_preemptor(commands.group, evictions)
-        return left, any(rests)
+        return failed, any(need_backoff)
 
     def _record_failure(self, one: PlannedEviction, reason: str | None) -> bool:
         """Take note that somebody cannot go; say whether only waiting helps."""
@@ -117,7 +119,7 @@ class Evictor:
         more = f" and {len(evictions) - _MAX_NAMED} more" if len(evictions) > _MAX_NAMED else ""
         self._post(preemptor, "Evicting", f"It gets the room of {names}{more}")
 
-    async def _gather(self, asked: Iterable[Awaitable[str | None]]) -> list[str | None]:
+    async def _gather(self, calls: Iterable[Awaitable[str | None]]) -> list[str | None]:
         async def one(it: Awaitable[str | None]) -> str | None:
             try:
                 return await it
@@ -125,7 +127,7 @@ class Evictor:
                 return str(error)
 
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(it)) for it in asked]
+            tasks = [group.create_task(one(it)) for it in calls]
         return [task.result() for task in tasks]
 
     async def _dry_run(self, one: PlannedEviction) -> str | None:
@@ -154,10 +156,10 @@ class Evictor:
     async def _delete_pods(self, one: PlannedEviction, *, is_dry: bool = False) -> str | None:
         """Delete pods, each as the one that was meant; return why that is not possible."""
         named = zip(one.pods, one.uids, strict=True)
-        refused = await self._gather(
+        reasons = await self._gather(
             self._delete_pod(key, uid, one.reason, is_dry=is_dry) for key, uid in named
         )
-        return next(filter(None, refused), None)
+        return next(filter(None, reasons), None)
 
     async def _delete_pod(self, key: Key, uid: str, why: str, *, is_dry: bool) -> str | None:
         pod = self._cache.cluster.pods.get(key)
@@ -184,9 +186,11 @@ class Evictor:
         group = self._cache.cluster.pod_groups.get(key)
         if group is None:
             return
-        lost = evicted_gpus_annotation(group.metadata, gpus, self._client.clock.now().timestamp())
-        notes = {LAST_EVICTION: self._now(), EVICTED_GPUS: lost}
-        fields = {"uid": group.metadata.uid, "annotations": notes}
+        evicted_gpus = evicted_gpus_annotation(
+            group.metadata, gpus, self._client.clock.now().timestamp()
+        )
+        annotations = {LAST_EVICTION: self._now(), EVICTED_GPUS: evicted_gpus}
+        fields = {"uid": group.metadata.uid, "annotations": annotations}
         try:
             async with self._semaphore:
                 await self._client.merge_patch(PODGROUPS, key, {"metadata": fields}, _ANNOTATE)

@@ -38,34 +38,36 @@ class JobRecreator:
     async def recreate(self, job: TrainJob) -> bool:
         """Delete the Jobs that are partly done; say whether nothing of such Jobs is left."""
         jobset = self._cache.cluster.jobsets.get(job.metadata.key)
-        above = jobset.metadata.controller if jobset else None
-        if jobset is None or above is None or above.uid != job.metadata.uid:
+        controller = jobset.metadata.controller if jobset else None
+        if jobset is None or controller is None or controller.uid != job.metadata.uid:
             return True
         if jobset.status.terminal_state:
             return True  # nothing of it runs again
         jobs = await self._jobs(jobset)
         succeeded = self._succeeded(job)
-        doomed = [*jobs_to_recreate(jobset, self._cache.scheduler_name, jobs, succeeded)]
-        for one in doomed:
+        to_delete = [*jobs_to_recreate(jobset, self._cache.scheduler_name, jobs, succeeded)]
+        for one in to_delete:
             await self._delete(one)
-        return not doomed and succeeded.keys() <= {it.uid for it in jobs}
+        return not to_delete and succeeded.keys() <= {it.uid for it in jobs}
 
     async def _jobs(self, jobset: JobSet) -> list[JobProgress]:
-        meta, found = jobset.metadata, list[JobProgress]()
-        named = ListTarget(JOBS, meta.namespace, Selection(labels=f"{JOBSET_NAME}={meta.name}"))
+        meta, progress = jobset.metadata, list[JobProgress]()
+        target = ListTarget(JOBS, meta.namespace, Selection(labels=f"{JOBSET_NAME}={meta.name}"))
         async with self._list_lock:
-            async for page in self._client.pages(named):
+            async for page in self._client.pages(target):
                 owned = ((it, it.metadata.controller) for it in page.items)
-                found += [
+                progress += [
                     job_progress(it) for it, owner in owned if owner and owner.uid == meta.uid
                 ]
-        return found
+        return progress
 
     def _succeeded(self, job: TrainJob) -> Counter[str]:
         """Count the pods of a TrainJob that succeeded and are still there, by their Job's uid."""
         groups = self._cache.members.groups_of(job.metadata.key)
         pods = (
-            self._cache.cluster.pods[it] for of in groups for it in self._cache.members.pods_of(of)
+            self._cache.cluster.pods[it]
+            for group in groups
+            for it in self._cache.members.pods_of(group)
         )
         owners = (it.metadata.controller for it in pods if it.status.phase == "Succeeded")
         return Counter(it.uid for it in owners if it is not None)

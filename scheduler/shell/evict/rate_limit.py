@@ -52,8 +52,8 @@ class _Bucket(NamedTuple):
 
     def with_taken(self, gpus: int, now_s: float) -> "_Bucket":
         """Return it with more taken, or fewer."""
-        begins = gpus > 0 and not self.gpus
-        return _Bucket(max(0, self.gpus + gpus), now_s if begins else self.since_s)
+        is_first = gpus > 0 and not self.gpus
+        return _Bucket(max(0, self.gpus + gpus), now_s if is_first else self.since_s)
 
 
 class EvictionRateLimiter:
@@ -66,14 +66,16 @@ class EvictionRateLimiter:
     def restore(self, evictions: Iterable[RecordedEviction], gpus: int) -> None:
         """Take note of what was evicted before we led, in a cluster of so many GPUs."""
         now_s = self._clock.now().timestamp()
-        before = self._clock.monotonic_s() - now_s
-        size, taken = _bucket_size(gpus), _Bucket()
+        clock_offset_s = self._clock.monotonic_s() - now_s
+        size, bucket = _bucket_size(gpus), _Bucket()
         for at_s, number in sorted(
             RecordedEviction(min(it.at_s, now_s), it.gpus) for it in evictions
         ):
-            taken = taken.refilled(size, at_s + before).with_taken(number, at_s + before)
+            bucket = bucket.refilled(size, at_s + clock_offset_s).with_taken(
+                number, at_s + clock_offset_s
+            )
         ours = self._bucket.refilled(size, self._clock.monotonic_s())
-        self._bucket = max(ours, taken.refilled(size, self._clock.monotonic_s()))
+        self._bucket = max(ours, bucket.refilled(size, self._clock.monotonic_s()))
 
     def available(self, gpus: int) -> int:
         """Return what may be taken now in a cluster of so many."""

@@ -66,22 +66,19 @@ class StaleGangController:
                 await self._reconcile(due.popleft())
 
     async def _reconcile(self, key: Key) -> None:
-        group, creation_failure = self._cache.cluster.pod_groups.get(key), self._cache.shortage(key)
-        if group is None or creation_failure is None:
+        group, shortage = self._cache.cluster.pod_groups.get(key), self._cache.shortage(key)
+        if group is None or shortage is None:
             await self._recovered(key, group)
             return
         now_s = self._client.clock.monotonic_s()
         if now_s - self._short_since_s.setdefault(key, now_s) >= _SETTLED_S:
-            await self._annotate_stale(group, creation_failure)
-        if not creation_failure.all_exist:
+            await self._annotate_stale(group, shortage)
+        if not shortage.all_exist:
             self._grace_since_s.pop(key, None)
             return
         grace_s = staleness_grace_s(group, self._grace_s)
         if now_s - self._grace_since_s.setdefault(key, now_s) >= grace_s >= 0:
-            why = (
-                f"{creation_failure} for more than {grace_s:g} s, and there is no "
-                "room for the others"
-            )
+            why = f"{shortage} for more than {grace_s:g} s, and there is no room for the others"
             if await self._evict(key, why):
                 self._forget(key)
             else:
@@ -97,7 +94,7 @@ class StaleGangController:
         self._short_since_s.pop(key, None)
         self._grace_since_s.pop(key, None)
 
-    async def _annotate_stale(self, group: PodGroup, creation_failure: Shortage) -> None:
+    async def _annotate_stale(self, group: PodGroup, shortage: Shortage) -> None:
         if STALE_SINCE in group.metadata.annotations:
             return
         await self._annotate(group, self._client.clock.now().isoformat(timespec="seconds"))
@@ -105,7 +102,7 @@ class StaleGangController:
         regarding = EventObject(
             PODGROUPS.api_version, PODGROUPS.kind, meta.namespace, meta.name, meta.uid
         )
-        self._recorder.post(regarding, "StaleJob", f"It has begun, and {creation_failure}")
+        self._recorder.post(regarding, "StaleJob", f"It has begun, and {shortage}")
 
     async def _annotate(self, group: PodGroup, text: str | None) -> None:
         fields = {"metadata": {"uid": group.metadata.uid, "annotations": {STALE_SINCE: text}}}

@@ -183,7 +183,7 @@ class Suspender:
             job, "", is_dry=True
         )
 
-    async def suspend(self, one: PlannedEviction, owner: OwningTrainJob) -> str | None:
+    async def suspend(self, eviction: PlannedEviction, owner: OwningTrainJob) -> str | None:
         """Suspend this very TrainJob; return why that is not possible, or None."""
         job = self._current_trainjob(owner)
         if job is None:
@@ -194,13 +194,13 @@ class Suspender:
             return self._jobset_failure(job)
         self._tracked[key] = _TrackedTrainJob(owner.uid, self._client.clock.monotonic_s())
         self._queue.add_after(key, _POLL_S)  # also if no answer comes
-        reason = await self._suspend(job, one.reason)
+        reason = await self._suspend(job, eviction.reason)
         if reason is None:
             now_s = self._client.clock.monotonic_s()
             self._tracked[key] = self._tracked_trainjob(job)[0]._replace(
-                since_s=now_s, eviction=one
+                since_s=now_s, eviction=eviction
             )
-            self._post(owner, "Evicted", f"Suspended for a moment: {one.reason}")
+            self._post(owner, "Evicted", f"Suspended for a moment: {eviction.reason}")
         return reason
 
     def _jobset_failure(self, job: TrainJob) -> str | None:
@@ -224,9 +224,9 @@ class Suspender:
         reason: str | None = None
         for has_copy in (True, False):
             report = EvictionRecord(why, at, has_copy, before)
-            untold = await self._records.write(job, groups, report, is_dry=is_dry)
-            if untold is not None:
-                return untold
+            record_failure = await self._records.write(job, groups, report, is_dry=is_dry)
+            if record_failure is not None:
+                return record_failure
             reason = await self._apply(job, report, _DRY_RUN if is_dry else _APPLY)
             if reason is None:
                 break
@@ -277,12 +277,12 @@ class Suspender:
         if job is None or not (groups or has_eviction_copy(job)):
             self._tracked.pop(key, None)
             return None
-        case, waited_s = self._tracked_trainjob(job)
-        if case.resumed_s < math.inf:
+        tracked, waited_s = self._tracked_trainjob(job)
+        if tracked.resumed_s < math.inf:
             return await self._remove_records(job, groups)
         if not job.spec.suspend:
-            return await self._reconcile_running(job, case, waited_s)
-        self._tracked[key] = case._replace(was_suspended=bool(groups))
+            return await self._reconcile_running(job, tracked, waited_s)
+        self._tracked[key] = tracked._replace(was_suspended=bool(groups))
         is_due, reason = self._resume_readiness(key, waited_s)
         if not is_due:
             return Requeue.after(_POLL_S)
@@ -319,16 +319,16 @@ class Suspender:
     def _tracked_trainjob(self, job: TrainJob) -> tuple[_TrackedTrainJob, float]:
         """Return what is known of a TrainJob, and for how long."""
         key, uid, now_s = job.metadata.key, job.metadata.uid, self._client.clock.monotonic_s()
-        case = self._tracked.get(key)
-        if case is None or case.uid != uid:
-            case = self._tracked[key] = _TrackedTrainJob(uid, now_s)
-        return case, now_s - case.since_s
+        tracked = self._tracked.get(key)
+        if tracked is None or tracked.uid != uid:
+            tracked = self._tracked[key] = _TrackedTrainJob(uid, now_s)
+        return tracked, now_s - tracked.since_s
 
     async def _reconcile_running(
-        self, job: TrainJob, case: _TrackedTrainJob, waited_s: float
+        self, job: TrainJob, tracked: _TrackedTrainJob, waited_s: float
     ) -> Requeue | None:
         """See to records of a TrainJob that runs: it was told to, or was never suspended."""
-        if case.was_suspended:
+        if tracked.was_suspended:
             return await self._give_up(job, "it was told to run while it was to make room")
         if waited_s < _UNSUSPENDED_RECORD_S:
             return Requeue.after(_POLL_S)  # it is about to be suspended
@@ -336,9 +336,9 @@ class Suspender:
 
     async def _give_up(self, job: TrainJob, reason: str) -> Requeue | None:
         """Let go of a TrainJob that does not make room, and let it alone."""
-        case, _ = self._tracked_trainjob(job)
-        if not case.is_given_up:
-            self._tracked[job.metadata.key] = case._replace(is_given_up=True)
+        tracked, _ = self._tracked_trainjob(job)
+        if not tracked.is_given_up:
+            self._tracked[job.metadata.key] = tracked._replace(is_given_up=True)
             self._start_backoff(_owner(job), reason)
             self._post(_owner(job), "EvictionUndone", f"It goes on, for {reason}")
         return await self._resume(job)
@@ -368,11 +368,15 @@ class Suspender:
             has_copy = bool(raw.metadata.annotations.get(EVICTED_BY))
             is_uncopied = any(not it.is_copied for it in report)
             is_ours = is_uncopied or (has_copy and (bool(report) or _is_suspended_by_us(raw)))
-            stays = raw.spec.suspend and (
+            stays_suspended = raw.spec.suspend and (
                 not is_ours or _user_wants_suspension(raw.metadata, report)
             )
             if is_ours:
-                spec = {"suspend": True} if stays and not _has_other_manager(raw.metadata) else {}
+                spec = (
+                    {"suspend": True}
+                    if stays_suspended and not _has_other_manager(raw.metadata)
+                    else {}
+                )
                 fields = {"metadata": {"uid": job.metadata.uid}, **({"spec": spec} if spec else {})}
                 await self._client.apply(TRAINJOBS, key, fields, _APPLY)
         except NotFound:
@@ -382,12 +386,12 @@ class Suspender:
             self._log.warning("not resumed", trainjob=str(key), error=str(error))
             return Requeue.SOON
         if is_ours:
-            self._log.info("trainjob resumed", trainjob=str(key), stays=stays)
-        if is_ours and not stays:
+            self._log.info("trainjob resumed", trainjob=str(key), stays=stays_suspended)
+        if is_ours and not stays_suspended:
             self._post(_owner(job), "Resumed", "It is to run again, and waits for its place")
-        case, _ = self._tracked_trainjob(job)
-        since_s = -math.inf if stays else self._client.clock.monotonic_s()
-        self._tracked[key] = case._replace(resumed_s=since_s)
+        tracked, _ = self._tracked_trainjob(job)
+        since_s = -math.inf if stays_suspended else self._client.clock.monotonic_s()
+        self._tracked[key] = tracked._replace(resumed_s=since_s)
         return await self._remove_records(job, groups)
 
     async def _remove_records(self, job: TrainJob, groups: Iterable[PodGroup]) -> Requeue | None:
@@ -396,28 +400,30 @@ class Suspender:
         Before that its suspension would look like a wish of its user, and what is kept for its
         return would be let go. Pods of one that was given up may still be told to go for a moment.
         """
-        case, _ = self._tracked_trainjob(job)
-        passed_s = self._client.clock.monotonic_s() - case.resumed_s
-        if passed_s < (_UNSUSPENDED_RECORD_S if job.spec.suspend else case.is_given_up * _POLL_S):
+        tracked, _ = self._tracked_trainjob(job)
+        passed_s = self._client.clock.monotonic_s() - tracked.resumed_s
+        if passed_s < (
+            _UNSUSPENDED_RECORD_S if job.spec.suspend else tracked.is_given_up * _POLL_S
+        ):
             return Requeue.after(_POLL_S)
-        unused = {} if job.spec.suspend else self._unused_gpus(case)
+        unused = {} if job.spec.suspend else self._unused_gpus(tracked)
         if not await self._records.remove(groups, unused):
             return Requeue.SOON
         self._waker.refund(sum(unused.values()))
-        if not case.is_given_up:
+        if not tracked.is_given_up:
             self._backoffs.pop(job.metadata.key, None)
         self._tracked.pop(job.metadata.key, None)
         return None
 
-    def _unused_gpus(self, case: _TrackedTrainJob) -> Mapping[Key, int]:
+    def _unused_gpus(self, tracked: _TrackedTrainJob) -> Mapping[Key, int]:
         """Return the GPUs of pods that were to go and stayed, by the PodGroup they are noted on."""
-        one = case.eviction
-        if one is None or not case.is_given_up:
+        eviction = tracked.eviction
+        if eviction is None or not tracked.is_given_up:
             return {}
         pods = self._cache.cluster.pods
-        found = [(pods.get(it), uid) for it, uid in zip(one.pods, one.uids, strict=True)]
+        found = [(pods.get(it), uid) for it, uid in zip(eviction.pods, eviction.uids, strict=True)]
         stayed = [it for it, uid in found if it is not None and _is_still_running(it, uid)]
-        return {one.groups[0]: one.gpus * len(stayed) // len(one.pods)}
+        return {eviction.groups[0]: eviction.gpus * len(stayed) // len(eviction.pods)}
 
     def _post(
         self, owner: OwningTrainJob, reason: str, message: str, kind: EventType = "Normal"

@@ -45,32 +45,34 @@ class TerminationGraceLimiter:
 
     def _pods_over_limit(self) -> list[Meta]:
         """Return the pods that are to be told to end sooner."""
-        ending = (pod.metadata for pod in self._cache.terminating_pods)
-        found = [it for it in ending if it.deletion_grace_period_seconds > self._max_grace_s]
-        if not found:
+        terminating = (pod.metadata for pod in self._cache.terminating_pods)
+        over_limit = [
+            it for it in terminating if it.deletion_grace_period_seconds > self._max_grace_s
+        ]
+        if not over_limit:
             return []
         evicted, now_s = self._evicted_pods(), self._client.clock.now().timestamp()
-        return [it for it in found if it.key in evicted or self._deadline_s(it) <= now_s]
+        return [it for it in over_limit if it.key in evicted or self._deadline_s(it) <= now_s]
 
     def _evicted_pods(self) -> set[Key]:
         cache = self._cache
         deleted = (
             it
-            for them in cache.in_flight_evictions.current().values()
-            for one in them
+            for evictions in cache.in_flight_evictions.current().values()
+            for one in evictions
             for it in one.pods
         )
-        held = (
+        suspended = (
             it
             for one in cache.suspended_trainjobs.evicted_groups()
             for it in cache.members.placed_pods(one.metadata.key)
         )
-        return {*deleted, *held}
+        return {*deleted, *suspended}
 
     def _deadline_s(self, meta: Meta) -> float:
         """Return until when a pod may take."""
-        due = epoch_s(meta.deletion_timestamp) or 0
-        return due - meta.deletion_grace_period_seconds + self._max_grace_s
+        deletion_s = epoch_s(meta.deletion_timestamp) or 0
+        return deletion_s - meta.deletion_grace_period_seconds + self._max_grace_s
 
     async def _shorten(self, meta: Meta) -> None:
         deletion = DeleteOptions(uid=meta.uid, grace_s=self._max_grace_s)

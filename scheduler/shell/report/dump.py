@@ -31,9 +31,9 @@ async def dump_cluster(cluster: Cluster) -> AsyncIterator[bytes]:
     yield b'{"apiVersion":"v1","kind":"List","items":['
     is_first = True
     for resource, objects in kinds:
-        left = iter(objects)
-        while some := [*islice(left, _BATCH)]:
-            yield (b"" if is_first else b",\n") + b",\n".join(_encoded_objects(resource, some))
+        remaining = iter(objects)
+        while batch := [*islice(remaining, _BATCH)]:
+            yield (b"" if is_first else b",\n") + b",\n".join(_encoded_objects(resource, batch))
             is_first = False
             await asyncio.sleep(0)
     yield b"]}\n"

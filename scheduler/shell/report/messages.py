@@ -93,17 +93,17 @@ class PlanReport(NamedTuple):
 
 def plan_report(
     encoded: EncodedSnapshot,
-    made: Plan,
+    result: Plan,
     commands: Commands,
     in_flight_evictions: EvictionsByPreemptor = _NO_EVICTIONS,
     creation_failures: Mapping[Key, CreationFailure] = _NO_CREATION_FAILURES,
 ) -> PlanReport:
     """Return what a plan says; *leaving* go already, and pods of *lacks* could not be made."""
     queues = encoded.snapshot.queues
-    promised = _nominated_reports(encoded, made, commands, in_flight_evictions)
+    nominated = _nominated_reports(encoded, result, commands, in_flight_evictions)
     waiting = {it.group: _podgroup_report(encoded, it) for it in commands.unschedulable}
     return PlanReport(
-        podgroups=promised | waiting | dict(_creation_failure_reports(waiting, creation_failures)),
+        podgroups=nominated | waiting | dict(_creation_failure_reports(waiting, creation_failures)),
         queues={
             name: QueueReport(
                 _amounts(queues.allocated[row]),
@@ -112,7 +112,7 @@ def plan_report(
                 QueueGaugeValues(
                     tuple(queues.quota[row].tolist()),
                     tuple(queues.allocated[row].tolist()),
-                    tuple(made.fair_share[row].tolist()),
+                    tuple(result.fair_share[row].tolist()),
                 ),
             )
             for row, name in enumerate(queues.names)
@@ -122,13 +122,13 @@ def plan_report(
 
 def _nominated_reports(
     encoded: EncodedSnapshot,
-    made: Plan,
+    result: Plan,
     commands: Commands,
     in_flight_evictions: EvictionsByPreemptor,
 ) -> dict[Key, PodGroupReport]:
     """Say of units that are promised room whom they wait for."""
     nodes: dict[int, list[int]] = {}
-    for it in made.allocations:
+    for it in result.allocations:
         nodes.setdefault(it.podgroup, []).extend(node for _, node in it.nominations)
     evictions: dict[Key, list[PlannedEviction]] = {
         key: [*them] for key, them in in_flight_evictions.items()
@@ -140,8 +140,8 @@ def _nominated_reports(
     for row, found in nodes.items():
         if found:
             key, podgroup = encoded.podgroup_keys[row], encoded.snapshot.podgroups[row]
-            owner = nominated_message(len(found), len({*found}), evictions.get(key, ()))
-            sentence = truncated_message(owner)
+            text = nominated_message(len(found), len({*found}), evictions.get(key, ()))
+            sentence = truncated_message(text)
             has_begun = any(podset.running for podset in podsets_of(podgroup.tree))
             report[key] = PodGroupReport(
                 UnschedulableReason.WAITING_FOR_VICTIMS, sentence, "", "", has_begun, ()
@@ -172,23 +172,27 @@ def _creation_failure_reports(
             )
 
 
-def _podgroup_report(encoded: EncodedSnapshot, refused: UnschedulablePodGroup) -> PodGroupReport:
-    rejection = refused.rejection
+def _podgroup_report(
+    encoded: EncodedSnapshot, unschedulable: UnschedulablePodGroup
+) -> PodGroupReport:
+    rejection = unschedulable.rejection
     reason, report = kai_condition(encoded.snapshot, rejection)
     message, sentence = (
         truncated_message(report),
         truncated_message(rejection_message(encoded.snapshot, rejection)),
     )
     if rejection.podgroup == NONE:
-        return PodGroupReport(refused.reason, sentence, reason, message, has_begun=False, pods=())
+        return PodGroupReport(
+            unschedulable.reason, sentence, reason, message, has_begun=False, pods=()
+        )
     podsets = [*podsets_of(encoded.snapshot.podgroups[rejection.podgroup].tree)]
-    is_patient = refused.reason == UnschedulableReason.PREEMPTION_DELAY
-    is_of_capacity = refused.reason in _CAPACITY_REASONS or (
-        is_patient and isinstance(rejection.details, FitErrors)
+    is_delayed = unschedulable.reason == UnschedulableReason.PREEMPTION_DELAY
+    is_capacity_reason = unschedulable.reason in _CAPACITY_REASONS or (
+        is_delayed and isinstance(rejection.details, FitErrors)
     )
-    rows = (row for podset in podsets for row in podset.pending) if is_of_capacity else ()
+    rows = (row for podset in podsets for row in podset.pending) if is_capacity_reason else ()
     return PodGroupReport(
-        reason=refused.reason,
+        reason=unschedulable.reason,
         message=sentence,
         kai_reason=reason,
         kai_message=message,
@@ -213,16 +217,16 @@ class Gauges:
         self._known: set[str] = set()
         self._queues: Mapping[Gauge, Callable[[QueueGaugeValues], float]] = _queue_gauges(metrics)
 
-    def show(self, told: PlanReport) -> None:
+    def update(self, report: PlanReport) -> None:
         """Show what a plan says."""
-        for gone in self._known - told.queues.keys():
+        for removed in self._known - report.queues.keys():
             for gauge in self._queues:
-                gauge.remove(gone)
-        self._known = set(told.queues)
-        for name, use in told.queues.items():
+                gauge.remove(removed)
+        self._known = set(report.queues)
+        for name, queue_report in report.queues.items():
             for gauge, read in self._queues.items():
-                gauge.labels(name).set(read(use.gauge_values))
-        waiting = Counter(said.title for said in told.podgroups.values())
+                gauge.labels(name).set(read(queue_report.gauge_values))
+        waiting = Counter(podgroup_report.title for podgroup_report in report.podgroups.values())
         for verdict in UnschedulableReason:
             self._metrics.units_waiting.labels(verdict.title).set(waiting[verdict.title])
 

@@ -26,7 +26,7 @@ from trainer_kai.kube.rest.errors import ApiError, Conflict, NotFound, is_retrya
 __all__ = ["PauseReporter"]
 
 _POLL_S: Final = 3.0
-_EACH_S: Final = 0.02
+_WRITE_INTERVAL_S: Final = 0.02
 
 
 class PauseReporter:
@@ -56,7 +56,9 @@ class PauseReporter:
                 is_due = group is not None and self._is_unreported(group)
                 if group is not None and is_due:
                     await self._report(group)
-                await clock.sleep(_EACH_S if is_due else 0)  # others have their turns between
+                await clock.sleep(
+                    _WRITE_INTERVAL_S if is_due else 0
+                )  # others have their turns between
             await clock.sleep(_POLL_S)
 
     def _is_unreported(self, group: PodGroup) -> bool:

@@ -46,18 +46,18 @@ STATUS: Final = WriteOptions(field_manager=FIELD_MANAGER, subresource="status")
 _POD_CONDITION: Final = WriteOptions(
     field_manager="trainer-kai-unschedulable", subresource="status", force=True
 )
-_MISSING: Final = UnschedulableReason.PODS_MISSING.title
+_PODS_MISSING: Final = UnschedulableReason.PODS_MISSING.title
 _CONDITION_TYPE: Final = "UnschedulableOnNodePool"
 _NODE_POOL: Final = "default"
 _SETTLED_S: Final = 0.3  # a verdict that stands for so long is one
 _MISSING_S: Final = 3.0  # pods are missing from every group for a moment, while they are made
-_MISSING_MOST_S: Final = 15.0  # even if more and more come
+_MAX_MISSING_S: Final = 15.0  # even if more and more come
 _NEGLIGIBLE_S: Final = 1e-3  # a shorter time is none
-_USE_S: Final = 1.0  # what is used is summed up now and then
+_RESOURCES_S: Final = 1.0  # what is used is summed up now and then
 _QUEUE_S: Final = 3.0  # and of a queue whose use changes all the time
 _NUMBERS_S: Final = 3.0  # and so are numbers in sentences,
 _NUMBERS_PER_S: Final = 50  # at most so many in all,
-_NUMBERS_MOST_S: Final = 60.0  # unless they would be too old
+_MAX_NUMBERS_S: Final = 60.0  # unless they would be too old
 _EVENT_S: Final = 15.0  # events stay, so of them there are fewer
 _WORKERS: Final = 8
 
@@ -117,7 +117,7 @@ class StatusReporter:
         before, self._report = self._report, report
         if not self._has_begun:
             self._adopt_existing()
-        self._gauges.show(report)
+        self._gauges.update(report)
         self._podgroups_waiting = sum(
             it in self._cache.cluster.pod_groups for it in report.podgroups
         )
@@ -125,9 +125,9 @@ class StatusReporter:
             if before.podgroups.get(group) != report.podgroups.get(group):
                 self._queue.add_after(_Subject("group", group), _SETTLED_S)
                 self._note_missing(group, report.podgroups.get(group))
-        for name, use in report.queues.items():
+        for name, usage in report.queues.items():
             known, is_new = before.queues.get(name), self._is_recreated(name)
-            if known is None or is_new or known[:3] != use[:3]:
+            if known is None or is_new or known[:3] != usage[:3]:
                 self._queue.add_after(_Subject("queue", Key("", name)), self._queue_delay_s(name))
 
     def _is_recreated(self, name: str) -> bool:
@@ -140,11 +140,11 @@ class StatusReporter:
     def _queue_delay_s(self, name: str) -> float:
         """Return how soon the status of a queue is written: in a crowd it changes all the time."""
         since_s = self._client.clock.monotonic_s() - self._queue_reported_s.get(name, -_QUEUE_S)
-        return max(_USE_S, _QUEUE_S - since_s)
+        return max(_RESOURCES_S, _QUEUE_S - since_s)
 
     def podgroup_changed(self, group: Key) -> None:
         """Take note that pods of a group come, go or find their place."""
-        self._queue.add_after(_Subject("group", group), _USE_S)
+        self._queue.add_after(_Subject("group", group), _RESOURCES_S)
 
     async def _reconcile(self, subject: _Subject) -> Requeue | None:
         try:
@@ -162,7 +162,7 @@ class StatusReporter:
         return None
 
     def _note_missing(self, group: Key, report: PodGroupReport | None) -> None:
-        if report is not None and report.title == _MISSING:
+        if report is not None and report.title == _PODS_MISSING:
             now_s = self._client.clock.monotonic_s()
             first_s, _ = self._pods_missing_s.get(group, (now_s, now_s))
             self._pods_missing_s[group] = first_s, now_s  # some more have come
@@ -178,10 +178,10 @@ class StatusReporter:
             self._posted_s.pop(key, None)
             self._reported_waiting.discard(key)
             return None
-        rest_s = self._missing_delay_s(key)
-        conditions = None if rest_s else self._conditions(group, report)
-        use = self._resources_status(group)
-        parts = {"schedulingConditions": conditions, "resourcesStatus": use}
+        delay_s = self._missing_delay_s(key)
+        conditions = None if delay_s else self._conditions(group, report)
+        usage = self._resources_status(group)
+        parts = {"schedulingConditions": conditions, "resourcesStatus": usage}
         fields = {name: part for name, part in parts.items() if part is not None}
         if fields:
             body = {"metadata": {"uid": group.metadata.uid}, "status": fields}
@@ -192,8 +192,8 @@ class StatusReporter:
             self._post_waiting(group, report)
         elif report is None or report.has_begun:
             self._post_start(group)
-        if rest_s:
-            return Requeue.after(rest_s)
+        if delay_s:
+            return Requeue.after(delay_s)
         if conditions is not None or not _has_old_numbers(group, report):
             return None
         return Requeue.after(self._numbers_delay_s(key))
@@ -203,34 +203,34 @@ class StatusReporter:
         if group not in self._pods_missing_s:
             return 0.0
         first_s, last_s = self._pods_missing_s[group]
-        until_s = min(last_s + _MISSING_S, first_s + _MISSING_MOST_S)
-        rest_s = until_s - self._client.clock.monotonic_s()
-        return rest_s if rest_s > _NEGLIGIBLE_S else 0.0
+        until_s = min(last_s + _MISSING_S, first_s + _MAX_MISSING_S)
+        delay_s = until_s - self._client.clock.monotonic_s()
+        return delay_s if delay_s > _NEGLIGIBLE_S else 0.0
 
     def _numbers_delay_s(self, group: Key) -> float:
         """Return how long until numbers alone may be said anew to a group."""
         now_s = self._client.clock.monotonic_s()
-        said_s = self._reported_s.setdefault(group, now_s)
-        rest_s = said_s + numbers_interval_s(group, self._podgroups_waiting) - now_s
-        return rest_s if rest_s > _NEGLIGIBLE_S else 0.0
+        reported_s = self._reported_s.setdefault(group, now_s)
+        delay_s = reported_s + numbers_interval_s(group, self._podgroups_waiting) - now_s
+        return delay_s if delay_s > _NEGLIGIBLE_S else 0.0
 
     def _conditions(
         self, group: PodGroup, report: PodGroupReport | None
     ) -> list[dict[str, Any]] | None:
         """Return the conditions that a group should have; None if it has them."""
-        has = group.status.scheduling_conditions
+        current = group.status.scheduling_conditions
         if report is None or report.has_begun:
-            return [] if has else None
-        kept = [condition_fields(it) for it in has if not _is_replaced(it)]
-        ours = has[-1] if has else None
+            return [] if current else None
+        others = [condition_fields(it) for it in current if not _is_replaced(it)]
+        ours = current[-1] if current else None
         if ours is None or _is_outdated(ours, report):
             self._posted_s.pop(group.metadata.key, None)
-            number = max((_number(it.transition_id) for it in has), default=0) + 1
+            number = max((_transition_number(it.transition_id) for it in current), default=0) + 1
             since = self._client.clock.now().isoformat(timespec="seconds")
-            return [*kept, self._condition(report, str(number), since)]
+            return [*others, self._condition(report, str(number), since)]
         if ours.message == report.message or self._numbers_delay_s(group.metadata.key):
             return None
-        return [*kept, self._condition(report, ours.transition_id, ours.last_transition_time)]
+        return [*others, self._condition(report, ours.transition_id, ours.last_transition_time)]
 
     def _condition(self, report: PodGroupReport, number: str, since: str | None) -> dict[str, Any]:
         return {
@@ -254,12 +254,15 @@ class StatusReporter:
     def _resources_status(self, group: PodGroup) -> dict[str, Any] | None:
         """Return what the status should say is used and asked for; None if it says so."""
         allocated, requested = self._cache.resource_use_of(group.metadata.key)
-        has = group.status.resources_status
+        current = group.status.resources_status
         now = {"allocated": format_amounts(allocated), "requested": format_amounts(requested)}
-        if (now["allocated"], now["requested"]) == (dict(has.allocated), dict(has.requested)):
+        if (now["allocated"], now["requested"]) == (
+            dict(current.allocated),
+            dict(current.requested),
+        ):
             return None
-        gone = dict.fromkeys({*has.allocated, *has.requested})
-        return {what: {**gone, **amounts} for what, amounts in now.items()}
+        removed = dict.fromkeys({*current.allocated, *current.requested})
+        return {what: {**removed, **amounts} for what, amounts in now.items()}
 
     def _post_waiting(self, group: PodGroup, report: PodGroupReport) -> None:
         """Tell by an event why it waits; a new number alone only now and then."""
@@ -275,14 +278,14 @@ class StatusReporter:
             self._reported_waiting.discard(key)
             self._post(group, "Scheduled", "Starting", "there is room now, and it starts")
 
-    def _post(self, group: PodGroup, reason: str, of_job: str, message: str) -> None:
-        post_event(self._cache, self._recorder, group, (reason, of_job), message)
+    def _post(self, group: PodGroup, reason: str, job_reason: str, message: str) -> None:
+        post_event(self._cache, self._recorder, group, (reason, job_reason), message)
 
     def _adopt_existing(self) -> None:
         """Look at whatever was said before we led, now that it is known what is so."""
         self._has_begun = True
         for key in self._cache.cluster.pod_groups:
-            self._queue.add_after(_Subject("group", key), _USE_S)
+            self._queue.add_after(_Subject("group", key), _RESOURCES_S)
         for key, pod in self._cache.cluster.pods.items():
             group = pod.metadata.annotations.get(POD_GROUP)
             if group and not pod.spec.node_name and _is_marked(pod):
@@ -292,8 +295,8 @@ class StatusReporter:
     def _mark_pods(self, group: Key, report: PodGroupReport | None) -> None:
         """Have the pods of a group marked, or no longer."""
         known = self._cache.cluster.pod_groups.get(group)
-        may = known is None or known.spec.mark_unschedulable
-        wanted = set(report.pods) if report is not None and may else set()
+        may_mark = known is None or known.spec.mark_unschedulable
+        wanted = set(report.pods) if report is not None and may_mark else set()
         before = self._marked.pop(group, set())
         if wanted:
             self._marked[group] = wanted
@@ -325,8 +328,8 @@ class StatusReporter:
         await self._client.apply(PODS, key, fields, _POD_CONDITION)
 
     async def _reconcile_queue(self, key: Key) -> None:
-        queue, use = self._cache.cluster.queues.get(key.name), self._report.queues.get(key.name)
-        if queue is None or use is None:
+        queue, usage = self._cache.cluster.queues.get(key.name), self._report.queues.get(key.name)
+        if queue is None or usage is None:
             self._queue_reported_s.pop(key.name, None)
             self._queue_uids.pop(key.name, None)
             return
@@ -335,14 +338,14 @@ class StatusReporter:
             for name, other in self._cache.cluster.queues.items()
             if other.spec.parent_queue == key.name
         )
-        has = queue.status
-        if list(has.child_queues) == children and _status_amounts(has) == use[:3]:
+        current = queue.status
+        if list(current.child_queues) == children and _status_amounts(current) == usage[:3]:
             return
         status = {
             "childQueues": children,
-            "allocated": use.allocated,
-            "allocatedNonPreemptible": use.allocated_non_preemptible,
-            "requested": use.requested,
+            "allocated": usage.allocated,
+            "allocatedNonPreemptible": usage.allocated_non_preemptible,
+            "requested": usage.requested,
         }
         body = {"metadata": {"uid": queue.metadata.uid}, "status": status}
         self._queue_reported_s[key.name] = self._client.clock.monotonic_s()
@@ -355,7 +358,7 @@ def numbers_interval_s(group: Key, waiting: int) -> float:
     For some longer than for others: those that were told together are not told so again.
     """
     own = 1 + zlib.crc32(str(group).encode()) / 2**32
-    return max(_NUMBERS_S, min(waiting / _NUMBERS_PER_S, _NUMBERS_MOST_S) * own)
+    return max(_NUMBERS_S, min(waiting / _NUMBERS_PER_S, _MAX_NUMBERS_S) * own)
 
 
 def post_event(
@@ -406,7 +409,7 @@ def _is_marked(pod: Pod) -> bool:
     return any(it.type == "PodScheduled" and it.status == "False" for it in pod.status.conditions)
 
 
-def _number(text: str) -> int:
+def _transition_number(text: str) -> int:
     return int(text) if text.isdecimal() and len(text) < 10 else 0
 
 

@@ -59,8 +59,8 @@ class SchedulerHarness:
 
     def _create_controllers(self) -> None:
         client, cache, metrics, log = self.api.client, self.cache, self.metrics, logger("test")
-        whose = EventSettings("test", "test")
-        self.recorder = EventRecorder(EventApi(client), whose, self.api.clock, log)
+        settings = EventSettings("test", "test")
+        self.recorder = EventRecorder(EventApi(client), settings, self.api.clock, log)
         self.reporter = StatusReporter(client, cache, self.recorder, metrics, log)
         self.suspender = Suspender(client, cache, self.recorder, self.cycle, metrics, log)
         evictor = Evictor(client, cache, self.suspender, self.recorder, metrics, log)
@@ -89,14 +89,14 @@ class SchedulerHarness:
         """Return another one before the same API server."""
         return SchedulerHarness(self.api)
 
-    async def _offload(self, decide: Callable[..., Any], *given: Any) -> Any:
+    async def _offload(self, decide: Callable[..., Any], *arguments: Any) -> Any:
         self.plan_starts_s.append(self.api.clock.monotonic_s())
         if self.planning_s:
             await self.api.clock.sleep(self.planning_s)
-        made = decide(*given)
+        result = decide(*arguments)
         self.while_planning()
         await asyncio.sleep(0)
-        return made
+        return result
 
     def events(self) -> list[tuple[str, str]]:
         """Return of whom Events were made, and why."""
@@ -113,7 +113,7 @@ class SchedulerHarness:
         self.cache.on_eviction_record_change = self.suspender.record_changed
         self.cache.start_leading()
         binder, queue_access = self._with_queue_access()
-        works = (
+        services = (
             *queue_access,
             self.recorder.run(),
             self.reporter.run(),
@@ -121,7 +121,7 @@ class SchedulerHarness:
             self.termination_limiter.run(),
             self.cycle.run(binder, self.reporter),
         )
-        tasks = [asyncio.create_task(work) for work in works]
+        tasks = [asyncio.create_task(service) for service in services]
         try:
             await self.advance(0.1)
             yield

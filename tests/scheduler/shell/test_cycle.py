@@ -31,7 +31,7 @@ async def test_a_gang_is_bound_whole(harness: SchedulerHarness) -> None:
     async with harness.leading():
         pass
 
-    assert sorted(harness.api.event_messages()) == ["bind g0 to a", "bind g1 to a", "bind g2 to a"]
+    assert sorted(harness.api.written()) == ["bind g0 to a", "bind g1 to a", "bind g2 to a"]
     assert harness.plans == 1
 
 
@@ -75,7 +75,7 @@ async def test_a_refused_bind_is_planned_again(harness: SchedulerHarness) -> Non
         await harness.advance(0.1)
 
         assert len(harness.api.node_of_pods()) == 3
-        assert (harness.plans, len(harness.api.event_messages())) == (2, 3)
+        assert (harness.plans, len(harness.api.written())) == (2, 3)
 
 
 async def test_what_is_not_allowed_is_not_asked_for_without_end(harness: SchedulerHarness) -> None:
@@ -192,7 +192,7 @@ async def test_places_are_reserved_before_anything_relies_on_them(
     """And let go when their pod is where it should be."""
     harness.api.put(node("a", gpu=2), *staged())
     async with harness.leading():
-        assert harness.api.event_messages() == ["patch podgroups s", "bind s0 to a"]
+        assert harness.api.written() == ["patch podgroups s", "bind s0 to a"]
         assert json.loads(_reservation(harness))["l-replica-0"]["nodes"] == {"a": 1}
         harness.api.put(*gang("thief", 1))
         await harness.advance(1)
@@ -200,7 +200,7 @@ async def test_places_are_reserved_before_anything_relies_on_them(
         harness.api.put(jobset_pod("l0", "s", "l"))
         await harness.advance(1)
 
-        assert [it for it in harness.api.event_messages() if "status" not in it] == [
+        assert [it for it in harness.api.written() if "status" not in it] == [
             "patch podgroups s",
             "bind s0 to a",
             "bind l0 to a",
@@ -245,11 +245,11 @@ async def test_a_pod_that_is_always_another_one(harness: SchedulerHarness) -> No
 async def test_room_that_somebody_took_while_it_was_planned_with(harness: SchedulerHarness) -> None:
     """Nothing is sent to a node that is not what it was."""
 
-    def take() -> None:
+    def occupy() -> None:
         harness.while_planning = lambda: None
         harness.api.put(pod("stranger", node="a", schedulerName="else"))
 
-    harness.while_planning = take
+    harness.while_planning = occupy
     harness.api.put(node("a", gpu=1), *gang("g", 1))
     async with harness.leading():
         await harness.advance(1)
@@ -282,7 +282,7 @@ async def test_a_follower_reserves_no_places(harness: SchedulerHarness) -> None:
     async with harness.leading():
         await harness.advance(1)
 
-        assert "patch podgroups g" not in harness.api.event_messages()
+        assert "patch podgroups g" not in harness.api.written()
 
 
 async def test_a_nominated_pod_is_bound_when_the_victims_are_gone(
@@ -302,15 +302,15 @@ async def test_a_nominated_pod_is_bound_when_the_victims_are_gone(
 
 async def test_a_nomination_that_cannot_hold_is_removed(harness: SchedulerHarness) -> None:
     """Once, and so nobody goes by it later."""
-    promised = pod("g0", "g", status={"nominatedNodeName": "a"})
-    harness.api.put(node("a", gpu=1), pod("other", node="a"), group("g", minMember=1), promised)
+    nominated = pod("g0", "g", status={"nominatedNodeName": "a"})
+    harness.api.put(node("a", gpu=1), pod("other", node="a"), group("g", minMember=1), nominated)
     async with harness.leading():
         await harness.advance(1)
         assert not harness.api.get("Pod", "g0")["status"].get("nominatedNodeName")
         harness.api.writes.clear()
         harness.api.put(pod("later"))
         await harness.advance(1)
-        assert "patch pods/status g0" not in harness.api.event_messages()
+        assert "patch pods/status g0" not in harness.api.written()
 
 
 @pytest.mark.parametrize("kind", ["Node", "Pod"])
@@ -321,10 +321,10 @@ async def test_a_wrong_cache_is_found(harness: SchedulerHarness, kind: str) -> N
         harness.cache.check()
         known = harness.cache.cluster
         table: dict[Any, Any] = known.nodes if kind == "Node" else known.pods
-        gone = table.popitem()  # and nobody is told
+        removed = table.popitem()  # and nobody is told
         with pytest.raises(InvariantError):
             harness.cache.check()
-        table.update([gone])
+        table.update([removed])
 
 
 async def test_no_plan_is_made_for_a_gang_that_is_being_created(harness: SchedulerHarness) -> None:
@@ -367,23 +367,29 @@ async def test_what_is_wrong_with_queues_is_logged_once(harness: SchedulerHarnes
                 harness.cycle.replan()
                 await harness.advance(1)
 
-    report = [it["what"] for it in logs if it["event"] == "counts otherwise"]
-    assert [it.partition(",")[0] for it in report] == [
+    messages = [it["what"] for it in logs if it["event"] == "counts otherwise"]
+    assert [it.partition(",")[0] for it in messages] == [
         f"queue q: annotation {RECLAIM_GOAL} is 'half'"
     ] * 2
 
 
 async def test_what_counts_otherwise_is_logged_once(harness: SchedulerHarness) -> None:
     """Of a queue and of a group, until it is another value."""
-    odd = queue()
-    odd["spec"]["resources"]["gpu"] = {"quota": -1, "limit": -1, "overQuotaWeight": -1}
+    unreadable = queue()
+    unreadable["spec"]["resources"]["gpu"] = {"quota": -1, "limit": -1, "overQuotaWeight": -1}
     with capture_logs() as logs:
         async with harness.leading():
-            for one in (odd, odd, group("g", preemptionDelay="soon"), pod("p", "g"), queue()):
+            for one in (
+                unreadable,
+                unreadable,
+                group("g", preemptionDelay="soon"),
+                pod("p", "g"),
+                queue(),
+            ):
                 harness.api.put(one)
                 harness.cycle.replan()
                 await harness.advance(1)
 
-    report = [it["what"] for it in logs if it["event"] == "counts otherwise"]
-    assert [it.partition(": ")[0] for it in report] == ["queue q", "PodGroup ns/g"]
-    assert report[0].endswith("-1 must be 0 or more: it counts as 1")
+    messages = [it["what"] for it in logs if it["event"] == "counts otherwise"]
+    assert [it.partition(": ")[0] for it in messages] == ["queue q", "PodGroup ns/g"]
+    assert messages[0].endswith("-1 must be 0 or more: it counts as 1")

@@ -90,8 +90,8 @@ async def test_a_forbidden_queue_starts_nothing_and_says_why() -> None:
 
         assert harness.api.node_of_pods() == {"h0": "a"}
         assert waiting_reason(harness) == "ForbiddenQueue"
-        (report,) = harness.api.get("PodGroup", "g")["status"]["schedulingConditions"]
-        assert report["message"].startswith(
+        (condition,) = harness.api.get("PodGroup", "g")["status"]["schedulingConditions"]
+        assert condition["message"].startswith(
             "namespace ns may not use queue q, which is closed (queue_access.unannotated is "
             "closed, and it has no annotation). It can start when "
         )
@@ -108,9 +108,7 @@ async def test_nothing_is_reported_while_the_first_answer_is_awaited() -> None:
         await harness.advance(1)
         assert len(harness.api.node_of_pods()) == 2
     assert not [
-        it
-        for it in harness.api.event_messages()
-        if "podgroups/status" in it and waiting_reason(harness)
+        it for it in harness.api.written() if "podgroups/status" in it and waiting_reason(harness)
     ]
 
 
@@ -162,7 +160,7 @@ async def test_a_right_that_is_taken_ends_nothing_that_runs() -> None:
 
         assert len([it for it in harness.api.node_of_pods() if it.startswith(("g", "more"))]) == 2
         assert "h0" not in harness.api.node_of_pods()
-        assert not [it for it in harness.api.event_messages() if it.startswith("delete")]
+        assert not [it for it in harness.api.written() if it.startswith("delete")]
 
 
 async def test_the_last_answer_holds_while_there_is_none() -> None:
@@ -202,8 +200,8 @@ async def test_without_any_answer_units_wait_and_the_reason_is_reported() -> Non
         await harness.advance(300)
         assert harness.api.node_of_pods() == {"r0": "a"}
         assert waiting_reason(harness) == "ForbiddenQueue"
-        (report,) = harness.api.get("PodGroup", "g")["status"]["schedulingConditions"]
-        assert "could not be asked yet" in report["message"]
+        (condition,) = harness.api.get("PodGroup", "g")["status"]["schedulingConditions"]
+        assert "could not be asked yet" in condition["message"]
         harness.api.refuse_with = lambda _: None
         await harness.advance(20)
         assert len(harness.api.node_of_pods()) == 3
@@ -331,7 +329,7 @@ async def test_a_queue_that_is_closed_is_closed_at_once() -> None:
         harness.api.put(annotated("open"))
         await harness.advance(1)
         assert len(harness.api.node_of_pods()) == 4
-        assert harness.api.event_messages().count(ASKED) <= 4
+        assert harness.api.written().count(ASKED) <= 4
 
 
 async def test_a_grant_from_just_before_a_queue_is_closed_counts() -> None:
@@ -395,8 +393,8 @@ async def test_simulate_reads_what_is_known(
     read = capsys.readouterr()
 
     (cycle,) = json.loads(read.out)["cycles"]
-    report = {it["podGroup"]: (it["reason"], it["message"]) for it in cycle["unschedulable"]}
-    assert report.keys() == ({"g"} if answers else {"g", "h"})
-    assert {reason for reason, _ in report.values()} == {"ForbiddenQueue"}
-    assert ("could not be asked" in report["g"][1]) is not answers
+    condition = {it["podGroup"]: (it["reason"], it["message"]) for it in cycle["unschedulable"]}
+    assert condition.keys() == ({"g"} if answers else {"g", "h"})
+    assert {reason for reason, _ in condition.values()} == {"ForbiddenQueue"}
+    assert ("could not be asked" in condition["g"][1]) is not answers
     assert read.err == ""

@@ -110,7 +110,7 @@ class FakeCluster:
         pods = ((name, it) for (kind, name), it in self._objects.items() if kind == "Pod")
         return {name: it["spec"]["nodeName"] for name, it in pods if it["spec"].get("nodeName")}
 
-    def event_messages(self) -> list[str]:
+    def written(self) -> list[str]:
         """Return what was written, without bodies."""
         return [it.what for it in self.writes]
 

@@ -37,9 +37,9 @@ OTHER_RULES = {"annotations": {ADMITTED: "v2"}}
 def next_plan(store: PodgrouperStore, rules: GroupingRules = BUNDLED) -> GroupingPlan:
     """Plan for the one JobSet of a roster."""
     (found,) = store.jobsets.values()
-    is_of = store.has_trainjob(found)
-    there = ObservedState(store.groups(found.metadata.uid), has_trainjob=is_of)
-    return plan(found, there, store.members(found), rules)
+    has_trainjob = store.has_trainjob(found)
+    observed = ObservedState(store.groups(found.metadata.uid), has_trainjob=has_trainjob)
+    return plan(found, observed, store.members(found), rules)
 
 
 def apply_plan(store: PodgrouperStore, rules: GroupingRules = BUNDLED, **more: Any) -> GroupingPlan:
@@ -59,8 +59,8 @@ def test_groups_are_made_once(runtime: str, rules: GroupingRules) -> None:
 
     first = apply_plan(store, rules)
     assert first.is_first
-    assert len(first.apply) == len(first.outline.podgroups) > 0
-    assert next_plan(store, rules) == GroupingPlan(outline=first.outline)
+    assert len(first.apply) == len(first.podgroup_plan.podgroups) > 0
+    assert next_plan(store, rules) == GroupingPlan(podgroup_plan=first.podgroup_plan)
 
 
 def suspended(obj: dict[str, Any]) -> None:
@@ -245,8 +245,8 @@ def test_an_external_minimum_sinks_only_for_a_pod_that_waits() -> None:
     store = store_with(admitted(recorded(TORCH), staged=True), counts=True)
     apply_plan(store, EXTERNAL)
     for i, phase in enumerate(["Succeeded", "Succeeded", "Running", "Running"]):
-        seen = pod(f"p{i}", "node", phase=phase, node="n", group=NAME)
-        store.pod_changed(Key("default", f"p{i}"), seen)
+        pod_record = pod(f"p{i}", "node", phase=phase, node="n", group=NAME)
+        store.pod_changed(Key("default", f"p{i}"), pod_record)
     assert not next_plan(store, EXTERNAL).apply
 
     store.pod_changed(Key("default", "p3"), pod("p3", "node", phase="Failed", group=NAME))
@@ -254,8 +254,8 @@ def test_an_external_minimum_sinks_only_for_a_pod_that_waits() -> None:
     (fields,) = apply_plan(store, EXTERNAL).apply
     assert fields["spec"]["minMember"] == 2
 
-    seen = pod("p4", "node", phase="Running", node="n", group=NAME)
-    store.pod_changed(Key("default", "p4"), seen)
+    pod_record = pod("p4", "node", phase="Running", node="n", group=NAME)
+    store.pod_changed(Key("default", "p4"), pod_record)
     assert not next_plan(
         store, EXTERNAL
     ).apply  # nobody waits: nobody is helped by raising it again
@@ -282,7 +282,7 @@ def test_an_unreadable_jobset_is_reported_and_hurts_no_other() -> None:
 
     steps = next_plan(store_with(admitted(obj)))
     assert steps.apply == ()
-    (finding,) = steps.outline.findings
+    (finding,) = steps.podgroup_plan.findings
     assert finding.message.startswith("cannot be planned: 'many' is no quantity; write one such as")
 
 
@@ -296,7 +296,7 @@ def test_a_unit_too_large_for_a_group_is_reported() -> None:
     steps = next_plan(store_with(msgspec.structs.replace(marked, spec=spec)))
 
     assert steps.apply == ()
-    assert "3001 sub-groups" in steps.outline.findings[0].message
+    assert "3001 sub-groups" in steps.podgroup_plan.findings[0].message
 
 
 def test_a_namesake_has_groups_of_its_own() -> None:

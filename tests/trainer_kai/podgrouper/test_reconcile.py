@@ -267,11 +267,11 @@ async def test_nothing_is_written_before_everything_is_known() -> None:
     cluster = FakeApiServer()
     obj, job = jobset()
     cluster.lists |= {"jobsets": [obj], "jobs": [job]}
-    cluster.hold_lists = held = asyncio.Event()
+    cluster.hold_lists = lists_released = asyncio.Event()
     async with grouping(cluster):
         await asyncio.sleep(0.1)
         assert cluster.writes == []
-        held.set()
+        lists_released.set()
         await cluster.until("podgroups", 1)
 
 
@@ -318,11 +318,11 @@ async def test_an_invalid_request_gets_an_event() -> None:
         cluster.send_event("jobsets", "MODIFIED", obj)
         await asyncio.sleep(0.1)
 
-    report = sorted(
+    posted = sorted(
         (body["reason"], body["type"], body["message"].partition(": ")[0])
         for _, body in cluster.writes_of("events")
     )
-    assert report == [
+    assert posted == [
         ("CannotRun", "Warning", "metadata.labels[kai.scheduler/queue]"),
         ("Noted", "Warning", "metadata.labels[kai.scheduler/preemptibility]"),
         ("PodGroupsCreated", "Normal", "Queue A_b"),
@@ -361,8 +361,8 @@ async def test_a_new_queue_gets_an_event_although_a_write_fails() -> None:
         await cluster.until("podgroups", 5)
         await cluster.until("events", 2)
 
-    report = [(body["reason"], body["message"]) for _, body in cluster.writes_of("events")[1:]]
-    assert report == [("QueueChanged", "Queue team-a before, now team-b")]
+    posted = [(body["reason"], body["message"]) for _, body in cluster.writes_of("events")[1:]]
+    assert posted == [("QueueChanged", "Queue team-a before, now team-b")]
 
 
 async def test_the_event_does_not_depend_on_every_write() -> None:

@@ -21,7 +21,7 @@ def test_a_pod_that_came_before_its_job_is_looked_at_when_the_job_is_known() -> 
     assert list(store.members(ours)) == []
 
     assert store.job_changed(*job_for(ours, "node")) == JOB
-    assert [seen.key for seen in store.members(ours)] == [POD]
+    assert [record.key for record in store.members(ours)] == [POD]
     assert store.job_changed(*job_for(ours, "node")) is None
 
 
@@ -91,8 +91,8 @@ def test_only_pods_on_nodes_keep_a_group_as_it_is() -> None:
     store = store_with(admitted(recorded("torch-distributed")))
     apply_plan(store)
     on = {"group": NAME, "node": "n", "phase": "Running"}
-    for report in ({**on, "node": ""}, {**on, "phase": "Failed"}, {**on, "going": True}):
-        assert store.pod_changed(POD, pod("a", "node", **report)) is None
+    for change in ({**on, "node": ""}, {**on, "phase": "Failed"}, {**on, "going": True}):
+        assert store.pod_changed(POD, pod("a", "node", **change)) is None
         assert not store.is_running(UID)
     for key in (POD, BOUND):
         assert store.pod_changed(key, pod(key.name, "node", **on)) is None

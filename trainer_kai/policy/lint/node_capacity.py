@@ -66,7 +66,7 @@ class NodeCapacityCheck:
         self,
         demands: Sequence[SubGroupDemand],
         needs: ResourceAmounts,
-        domain_required: RequiredDomain | None,
+        required_domain: RequiredDomain | None,
         *,
         all_needed: bool,
     ) -> Iterator[Finding]:
@@ -83,11 +83,11 @@ class NodeCapacityCheck:
             return
         total_findings = [*self._total_findings(demands, kinds, needs, eligible)]
         yield from total_findings
-        if domain_required is not None and not total_findings:
-            yield from self._domain_findings(demands, kinds, needs, domain_required, eligible)
+        if required_domain is not None and not total_findings:
+            yield from self._domain_findings(demands, kinds, needs, required_domain, eligible)
 
     def podset_findings(
-        self, demand: SubGroupDemand, domain_required: RequiredDomain
+        self, demand: SubGroupDemand, required_domain: RequiredDomain
     ) -> Iterator[Finding]:
         """Yield whether the pods of one Job are too many for a domain."""
         one = demand._replace(subgroup=demand.subgroup._replace(replicas=1))
@@ -95,7 +95,7 @@ class NodeCapacityCheck:
         kinds = self._kinds([one], eligible)
         if kinds is not None and kinds[0].capacities:
             needs = {name: amount * one.needed for name, amount in one.requests.items()}
-            yield from self._domain_findings([one], kinds, needs, domain_required, eligible)
+            yield from self._domain_findings([one], kinds, needs, required_domain, eligible)
 
     def _pod_findings(
         self, demand: SubGroupDemand, eligible: int, *, needed: bool
@@ -161,21 +161,21 @@ class NodeCapacityCheck:
         demands: Sequence[SubGroupDemand],
         kinds: Sequence[_PodKind],
         needs: ResourceAmounts,
-        domain_required: RequiredDomain,
+        required_domain: RequiredDomain,
         eligible: Iterable[int],
     ) -> Iterator[Finding]:
         """Yield whether every domain is too small."""
         among = _union(eligible)
-        domains = self._domains(domain_required, among, is_one_kind=len(kinds) == 1)
+        domains = self._domains(required_domain, among, is_one_kind=len(kinds) == 1)
         if domains is None:
             return
         if not domains:
-            few = len(domain_required.labels) == 1
+            few = len(required_domain.labels) == 1
             labels = ("the label " if few else "all of the labels ") + ", ".join(
-                domain_required.labels
+                required_domain.labels
             )
             yield _no_node_today(
-                domain_required.path, f"no node that takes them has {labels} today"
+                required_domain.path, f"no node that takes them has {labels} today"
             )
             return
         best = 0
@@ -188,24 +188,24 @@ class NodeCapacityCheck:
             if enough and (len(kinds) == 1 or not any(self._lacking(needs, domain & among))):
                 return
         count = sum(demand.needed for demand in demands)
-        where = f"one {domain_required.level} of topology {domain_required.topology}"
+        where = f"one {required_domain.level} of topology {required_domain.topology}"
         message = f"{count} pods of {names_text(demands)} must be in {where}, and none holds them"
         if len(kinds) == 1:
             message = message.removesuffix("none holds them")
             message += f"the largest holds {best}; ask for {best} or fewer, or a coarser level"
-        yield Finding(domain_required.path, message, self._blocks, FindingCode.DOMAIN_TOO_SMALL)
+        yield Finding(required_domain.path, message, self._blocks, FindingCode.DOMAIN_TOO_SMALL)
 
     def _domains(
-        self, domain_required: RequiredDomain, among: int, *, is_one_kind: bool
+        self, required_domain: RequiredDomain, among: int, *, is_one_kind: bool
     ) -> list[int] | None:
         """Return the domains; where each is a node, one of each size will do for pods alike."""
-        if is_one_kind and self._nodes.is_unique_label(domain_required.labels[-1]):
-            among = self._nodes.with_labels(domain_required.labels, among)
+        if is_one_kind and self._nodes.is_unique_label(required_domain.labels[-1]):
+            among = self._nodes.with_labels(required_domain.labels, among)
             sizes = (nodes & among for _, nodes in self._nodes.by_allocatable())
             return [nodes & -nodes for nodes in sizes if nodes]
         found = []
-        for domain in self._nodes.domains(domain_required.labels, among):
-            if not self._budget.spend(_DOMAIN_STEPS + len(domain_required.labels)):
+        for domain in self._nodes.domains(required_domain.labels, among):
+            if not self._budget.spend(_DOMAIN_STEPS + len(required_domain.labels)):
                 return None
             found.append(domain)
         return found

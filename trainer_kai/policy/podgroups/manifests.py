@@ -42,7 +42,7 @@ __all__ = ["GroupingMode", "GroupingRules", "planned_podgroup_name", "podgroup_m
 GroupingMode = Literal["bundled", "external"]
 ManifestFields = dict[str, Any]
 
-_NEVER: Final = "-1s"  # evicted for being incomplete
+_NEVER_STALE: Final = "-1s"  # evicted for being incomplete
 
 
 class GroupingRules(NamedTuple):
@@ -65,7 +65,7 @@ def podgroup_manifests(
     levels = _levels(plan)
     for podgroup, level in zip(plan.podgroups, levels, strict=True):
         annotations = {
-            STAGE: _stage(podgroup, level, max(levels)),
+            STAGE: _stage_text(podgroup, level, max(levels)),
             MEMBERS: _members_text(podgroup),
             TOP_OWNER: _owner_text(jobset),
         }
@@ -73,9 +73,9 @@ def podgroup_manifests(
             annotations[ANTICIPATED] = anticipated_annotation(
                 podgroup, jobs, lambda n: _podgroup_name_of(jobset, plan, n)
             )
-            spec = _tree(podgroup, jobs)
+            spec = _tree_spec(podgroup, jobs)
         else:
-            spec = _flat(jobset, podgroup, jobs, counts or {})
+            spec = _flat_spec(jobset, podgroup, jobs, counts or {})
         yield {
             "apiVersion": PODGROUPS.api_version,
             "kind": PODGROUPS.kind,
@@ -136,7 +136,7 @@ def _levels(plan: PodGroupPlan) -> list[int]:
     return levels
 
 
-def _stage(podgroup: PlannedPodGroup, level: int, last: int) -> str:
+def _stage_text(podgroup: PlannedPodGroup, level: int, last: int) -> str:
     names_by_status: dict[str, list[str]] = {}
     for edge in podgroup.after:
         names_by_status.setdefault(edge.status, []).append(edge.before)
@@ -175,7 +175,7 @@ def _requested_fields(
         label_class = (
             label_class if {pod.priority_class_name for pod in pods} == {label_class} else ""
         )
-    external = _NEVER if rules.mode == "external" else None
+    external = _NEVER_STALE if rules.mode == "external" else None
     requested: ManifestFields = {
         "queue": meta.labels.get(QUEUE) or rules.default_queue,
         "priorityClassName": label_class or pod_class,
@@ -206,7 +206,7 @@ def _topology(annotations: Mapping[str, str]) -> ManifestFields | None:
     return {name: text for name, text in names.items() if text} if names["topology"] else None
 
 
-def _tree(podgroup: PlannedPodGroup, jobs: Mapping[str, ReplicatedJob]) -> ManifestFields:
+def _tree_spec(podgroup: PlannedPodGroup, jobs: Mapping[str, ReplicatedJob]) -> ManifestFields:
     podsets = {
         podset_name(subgroup.name, i): subgroup
         for subgroup in podgroup.subgroups
@@ -240,7 +240,7 @@ def _podset(name: str, job: ReplicatedJob, min_member: int) -> ManifestFields:
     return podset
 
 
-def _flat(
+def _flat_spec(
     jobset: JobSet,
     podgroup: PlannedPodGroup,
     jobs: Mapping[str, ReplicatedJob],

@@ -40,8 +40,8 @@ def owner_name(podgroup: str) -> str:
 
     It is for people only; a group that is called otherwise is its own.
     """
-    found = _PODGROUP_NAME.fullmatch(podgroup)
-    return found["owner"] if found else podgroup
+    match = _PODGROUP_NAME.fullmatch(podgroup)
+    return match["owner"] if match else podgroup
 
 
 def workload_name(podgroup: Key) -> str:

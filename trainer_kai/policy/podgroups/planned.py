@@ -134,10 +134,10 @@ def _podgroup_size_fault(podgroup: PlannedPodGroup, *, staged: bool) -> str | No
             return None
         message = f"{names} would have {jobs} Jobs, and a group is of {MOST_SUB_GROUPS} at most"
         return f"{message}; lower replicas"
-    podset_count = jobs + len(podgroup.subgroups)
-    if podset_count > MOST_SUB_GROUPS:
+    subgroup_count = jobs + len(podgroup.subgroups)
+    if subgroup_count > MOST_SUB_GROUPS:
         return (
-            f"{names} would need {podset_count} sub-groups, and a group has "
+            f"{names} would need {subgroup_count} sub-groups, and a group has "
             f"{MOST_SUB_GROUPS} at most"
         )
     anticipated = [subgroup for subgroup in podgroup.subgroups if subgroup.is_anticipated]

@@ -53,7 +53,7 @@ def running_update(
     wanted: ManifestFields,
     labels: Mapping[str, str],
     spec: Spec,
-    classes: SelectablePriorityClasses,
+    priority_classes: SelectablePriorityClasses,
     mode: GroupingMode,
 ) -> RunningUpdate:
     """Return the fields of a PodGroup with pods on nodes, which has these labels and this spec."""
@@ -62,7 +62,7 @@ def running_update(
         if mode == "external" and name == "stalenessGracePeriod":
             continue  # there none is without end: to say one makes it shorter
         requested = spec_wanted.get(name)
-        if requested != spec.get(name) and not is_easier(spec, spec_wanted, classes):
+        if requested != spec.get(name) and not is_easier(spec, spec_wanted, priority_classes):
             deferred.append(_deferred_finding(path, name, spec.get(name), requested))
             spec_wanted = _with(spec_wanted, name, spec.get(name))
     meta, labels_wanted = wanted["metadata"], wanted["metadata"]["labels"]
@@ -80,9 +80,9 @@ def running_update(
     return RunningUpdate(fields, tuple(deferred))
 
 
-def _with(fields_given: Mapping[str, Any], name: str, value: Any) -> dict[str, Any]:
+def _with(fields: Mapping[str, Any], name: str, value: Any) -> dict[str, Any]:
     """Return fields of which one has a value, or is not there."""
-    rest = {key: it for key, it in fields_given.items() if key != name}
+    rest = {key: it for key, it in fields.items() if key != name}
     return rest if value is None else {**rest, name: value}
 
 
@@ -95,27 +95,35 @@ def _deferred_finding(path: str, name: str, current: Any, requested: Any) -> Fin
     return Finding(f"metadata.{path}", message)
 
 
-def _has_no_queue(current: Spec, _spec_wanted: Spec, _classes: SelectablePriorityClasses) -> bool:
+def _has_no_queue(
+    current: Spec, _spec_wanted: Spec, _priority_classes: SelectablePriorityClasses
+) -> bool:
     return not current.get("queue")
 
 
-def _is_smaller(current: Spec, spec_wanted: Spec, classes: SelectablePriorityClasses) -> bool:
-    now, then = (classes.value(it.get("priorityClassName", "")) for it in (current, spec_wanted))
-    return then <= min(now, classes.default)
+def _is_no_higher_class(
+    current: Spec, spec_wanted: Spec, priority_classes: SelectablePriorityClasses
+) -> bool:
+    now, then = (
+        priority_classes.value(it.get("priorityClassName", "")) for it in (current, spec_wanted)
+    )
+    return then <= min(now, priority_classes.default)
 
 
-def _is_preemptible_still(
-    current: Spec, spec_wanted: Spec, classes: SelectablePriorityClasses
+def _stays_preemptible(
+    current: Spec, spec_wanted: Spec, priority_classes: SelectablePriorityClasses
 ) -> bool:
     if current.get("preemptibility") == _NON_PREEMPTIBLE:
         return True
     preemptibility = spec_wanted.get("preemptibility")
     if preemptibility in PREEMPTIBILITIES:
         return bool(preemptibility != _NON_PREEMPTIBLE)
-    return classes.value(spec_wanted.get("priorityClassName", "")) < PREEMPTIBLE_BELOW
+    return priority_classes.value(spec_wanted.get("priorityClassName", "")) < PREEMPTIBLE_BELOW
 
 
-def _is_no_longer(current: Spec, spec_wanted: Spec, _classes: SelectablePriorityClasses) -> bool:
+def _is_grace_no_longer(
+    current: Spec, spec_wanted: Spec, _priority_classes: SelectablePriorityClasses
+) -> bool:
     return "stalenessGracePeriod" not in spec_wanted or _grace(spec_wanted) <= _grace(current)
 
 
@@ -132,8 +140,8 @@ _SPEC_RULES: Final[
 ] = MappingProxyType(
     {
         "queue": (f"labels[{QUEUE}]", _has_no_queue),
-        "priorityClassName": (f"labels[{PRIORITY_CLASS_NAME}]", _is_smaller),
-        "preemptibility": (f"labels[{PREEMPTIBILITY}]", _is_preemptible_still),
-        "stalenessGracePeriod": (f"annotations[{STALENESS_GRACE_PERIOD}]", _is_no_longer),
+        "priorityClassName": (f"labels[{PRIORITY_CLASS_NAME}]", _is_no_higher_class),
+        "preemptibility": (f"labels[{PREEMPTIBILITY}]", _stays_preemptible),
+        "stalenessGracePeriod": (f"annotations[{STALENESS_GRACE_PERIOD}]", _is_grace_no_longer),
     }
 )

@@ -64,18 +64,18 @@ class CreatedPod(NamedTuple):
 
 def read_creation_failure(event: Event) -> PodCreationFailure | None:
     """Return what an event says, without what is another word for each pod."""
-    about = event.involved_object
-    if about.kind != JOBS.kind or event.reason != "FailedCreate":
+    involved = event.involved_object
+    if involved.kind != JOBS.kind or event.reason != "FailedCreate":
         return None
-    if len(about.name) > _MAX_NAME_LENGTH:  # no Job is called so, whoever wrote that
+    if len(involved.name) > _MAX_NAME_LENGTH:  # no Job is called so, whoever wrote that
         return None
     times = (event.last_timestamp, event.event_time, event.metadata.creation_timestamp)
     at = max((it or "")[:_SECONDS] for it in times)
     reason = " ".join(_EVENT_PREFIX.sub("", event.message, count=1).split())
     if len(reason) > _MAX_REASON_LENGTH:
         reason = f"{reason[: _MAX_REASON_LENGTH - 1]}…"
-    namespace = about.namespace or event.metadata.namespace
-    return PodCreationFailure(at, event.metadata.name, Key(namespace, about.name), reason)
+    namespace = involved.namespace or event.metadata.namespace
+    return PodCreationFailure(at, event.metadata.name, Key(namespace, involved.name), reason)
 
 
 def owning_replicated_job(

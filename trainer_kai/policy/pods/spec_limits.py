@@ -101,7 +101,7 @@ def has_match_label_keys(spec: PodSpec) -> bool:
 
 
 def _measurements(spec: PodSpec) -> Iterator[_Measurement]:
-    resources = len({*_resources(spec)})
+    resources = len({*_resource_names(spec)})
     field = "spec.containers[*].resources"
     yield _Measurement(field, "asks for {} resources", resources, MOST_RESOURCES)
     ports = _port_count(spec)
@@ -118,7 +118,7 @@ def _measurements(spec: PodSpec) -> Iterator[_Measurement]:
     yield _Measurement("spec.volumes", "has {} volumes", number, MOST_VOLUMES)
 
 
-def _resources(spec: PodSpec) -> Iterator[str]:
+def _resource_names(spec: PodSpec) -> Iterator[str]:
     parts = [one.resources for one in (*spec.init_containers, *spec.containers)]
     for part in (*parts, *([spec.resources] if spec.resources else [])):
         yield from part.requests

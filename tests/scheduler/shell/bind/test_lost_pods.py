@@ -81,7 +81,7 @@ async def test_who_has_succeeded_is_not_lost(harness: SchedulerHarness) -> None:
         harness.api.delete("Pod", "g1")
         await harness.advance(0.2)
 
-        assert "patch podgroups g" not in harness.api.event_messages()
+        assert "patch podgroups g" not in harness.api.written()
 
 
 async def test_what_was_not_whole_keeps_nothing(harness: SchedulerHarness) -> None:

@@ -23,7 +23,7 @@ def consumer(name: str) -> Fields:
 
 def claim_patches(harness: SchedulerHarness) -> int:
     """Return how often the claim was told something."""
-    return harness.api.event_messages().count("patch persistentvolumeclaims c")
+    return harness.api.written().count("patch persistentvolumeclaims c")
 
 
 def provide(harness: SchedulerHarness) -> None:
@@ -40,8 +40,8 @@ async def test_the_volume_comes_first(harness: SchedulerHarness) -> None:
     harness.api.put(node("a"), *storage(), consumer("p"))
     async with harness.leading():
         await harness.advance(1)
-        report = harness.api.get("PersistentVolumeClaim", "c")["metadata"]["annotations"]
-        assert report == {_NODE: "a"}
+        annotations = harness.api.get("PersistentVolumeClaim", "c")["metadata"]["annotations"]
+        assert annotations == {_NODE: "a"}
         assert harness.api.node_of_pods() == {}
         provide(harness)
         await harness.advance(1)

@@ -49,10 +49,10 @@ async def test_they_are_there_before_it_is_suspended_and_as_long(harness: Schedu
     harness.api.put(*gang_in("lender", "l", 2))
     async with harness.leading():
         await harness.advance(2)
-        report = harness.api.event_messages()
+        written = harness.api.written()
         names = ["pg-x", "pg-x1", "pg-x2"]
-        first = {name: report.index(f"patch podgroups {name}") for name in names}
-        assert max(first.values()) < report.index("patch trainjobs x")
+        first = {name: written.index(f"patch podgroups {name}") for name in names}
+        assert max(first.values()) < written.index("patch trainjobs x")
         assert is_suspended(harness)
         for name in names:
             found = eviction_record(harness, name)
@@ -123,7 +123,7 @@ async def test_the_next_leader_takes_it_away(harness: SchedulerHarness) -> None:
         assert eviction_record(harness) is None
 
     assert not is_suspended(harness)
-    assert "patch trainjobs x" not in harness.api.event_messages()
+    assert "patch trainjobs x" not in harness.api.written()
     assert harness.api.node_of_pods() == {"x0": "a", "x1": "a"}
 
 

@@ -53,12 +53,12 @@ async def test_nodes_are_nominated_before_any_victim_is_evicted(harness: Schedul
     harness.api.put(*gang_in("lender", "l", 2))
     async with harness.leading():
         pass
-    report = harness.api.event_messages()
+    written = harness.api.written()
 
-    promises = [report.index(f"patch pods/status l{i}") for i in range(2)]
-    deletions = [report.index(f"delete pods b1{i}") for i in range(2)]
-    assert max(promises) < min(deletions)
-    assert not [it for it in report if "b00" in it or "b01" in it]
+    nominations = [written.index(f"patch pods/status l{i}") for i in range(2)]
+    deletions = [written.index(f"delete pods b1{i}") for i in range(2)]
+    assert max(nominations) < min(deletions)
+    assert not [it for it in written if "b00" in it or "b01" in it]
     (mark,) = harness.api.body("patch pods/status b10")["status"]["conditions"]
     assert (mark["type"], mark["reason"]) == ("DisruptionTarget", "PreemptionByScheduler")
     assert harness.api.body("delete pods b10")["preconditions"] == {"uid": "b10"}
@@ -74,7 +74,7 @@ async def test_nobody_else_goes_while_they_are_going(harness: SchedulerHarness) 
         for _ in range(3):
             harness.cycle.replan()
             await harness.advance(5)
-        deleted = [it for it in harness.api.event_messages() if it.startswith("delete")]
+        deleted = [it for it in harness.api.written() if it.startswith("delete")]
         assert sorted(deleted) == ["delete pods b10", "delete pods b11"]
         for name in ("b10", "b11"):
             harness.api.delete("Pod", name)
@@ -113,10 +113,10 @@ async def test_no_victim_goes_for_a_preemptor_that_cannot_be_nominated(
     harness.api.put(*gang_in("lender", "l", 2))
     async with harness.leading():
         await harness.advance(1)
-    report = harness.api.event_messages()
+    written = harness.api.written()
 
     assert not refusals
-    assert report.index("patch pods/status l0") < report.index("delete pods b10")
+    assert written.index("patch pods/status l0") < written.index("delete pods b10")
 
 
 async def test_a_pod_that_had_to_go_leaves_no_place_for_its_successor(
@@ -160,10 +160,10 @@ async def test_nobody_goes_unless_all_can(harness: SchedulerHarness) -> None:
     async with harness.leading():
         await harness.advance(5)
         assert not dry
-        assert not [it for it in harness.api.event_messages() if it == "patch trainjobs x"]
+        assert not [it for it in harness.api.written() if it == "patch trainjobs x"]
         await harness.advance(60)  # it may be asked again
 
-    assert {"patch trainjobs x", "patch trainjobs y"} <= {*harness.api.event_messages()}
+    assert {"patch trainjobs x", "patch trainjobs y"} <= {*harness.api.written()}
 
 
 async def test_only_so_much_is_taken_at_a_time(harness: SchedulerHarness) -> None:
@@ -184,9 +184,7 @@ async def test_only_so_much_is_taken_at_a_time(harness: SchedulerHarness) -> Non
 
 def evicted_gangs(harness: SchedulerHarness) -> set[str]:
     """Return the gangs that lost pods."""
-    return {
-        it.split()[-1][:3] for it in harness.api.event_messages() if it.startswith("delete pods")
-    }
+    return {it.split()[-1][:3] for it in harness.api.written() if it.startswith("delete pods")}
 
 
 async def test_a_trainjob_whose_jobset_goes_on_is_let_alone(harness: SchedulerHarness) -> None:

@@ -40,9 +40,7 @@ def two_jobs(harness: SchedulerHarness, count: int) -> None:
 
 def deletions(harness: SchedulerHarness) -> list[str]:
     """Return the pods that were deleted."""
-    return sorted(
-        it.split()[-1] for it in harness.api.event_messages() if it.startswith("delete pods")
-    )
+    return sorted(it.split()[-1] for it in harness.api.written() if it.startswith("delete pods"))
 
 
 async def test_places_that_cannot_be_written_evict_nothing(harness: SchedulerHarness) -> None:
@@ -61,8 +59,12 @@ async def test_places_that_cannot_be_written_evict_nothing(harness: SchedulerHar
 
 async def test_places_of_a_victim_stay_while_it_stays(harness: SchedulerHarness) -> None:
     """It is refused: what is held for its later pods is held as before, whoever comes meanwhile."""
-    above = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "name": "j"}
-    owner = {"ownerReferences": [{**above, "uid": "t", "controller": True}]}
+    trainjob_reference = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "name": "j",
+    }
+    owner = {"ownerReferences": [{**trainjob_reference, "uid": "t", "controller": True}]}
     harness.api.put(
         queue_with_quota("lender", 4), queue_with_quota("borrower", 0), node("a", gpu=2)
     )
@@ -74,32 +76,32 @@ async def test_places_of_a_victim_stay_while_it_stays(harness: SchedulerHarness)
     harness.api.delay_s = lambda what: 2.0 if what.startswith("try") else 0.0
     async with harness.leading():
         await harness.advance(1)
-        held = harness.api.get("PodGroup", "v")["metadata"]["annotations"][_RESERVED]
+        reserved = harness.api.get("PodGroup", "v")["metadata"]["annotations"][_RESERVED]
         later = {"uid": "l", "creationTimestamp": "2026-01-05T08:00:00Z"}
         harness.api.put(group("l", minMember=1, queue="lender", meta=later), pod("l0", "l"))
         await harness.advance(0.5)
         harness.api.put(*gang_in("lender", "m", 1))
         await harness.advance(20)
 
-    assert harness.api.get("PodGroup", "v")["metadata"]["annotations"][_RESERVED] == held
+    assert harness.api.get("PodGroup", "v")["metadata"]["annotations"][_RESERVED] == reserved
     assert harness.api.node_of_pods() == {"v0": "a"}
 
 
 async def test_pods_of_a_trainjob_are_never_deleted(harness: SchedulerHarness) -> None:
     """Its group is gone while the room is promised: whose pods they are is known all the same."""
     two_jobs(harness, 2)
-    gone: list[str] = []
+    deleted: list[str] = []
 
     def refuse(what: str) -> None:
-        if what == "patch pods/status l0" and not gone:
-            gone.append(what)
+        if what == "patch pods/status l0" and not deleted:
+            deleted.append(what)
             harness.api.delete("PodGroup", "pg-y")
 
     harness.api.refuse_with = refuse
     async with harness.leading():
         await harness.advance(5)
 
-    assert gone
+    assert deleted
     assert deletions(harness) == []
 
 
@@ -152,7 +154,7 @@ async def test_without_answers_nobody_is_tried_all_the_time(harness: SchedulerHa
         await harness.advance(3600)
 
     assert 2 <= tried <= 10
-    assert {"patch trainjobs x", "patch trainjobs y"} <= {*harness.api.event_messages()}
+    assert {"patch trainjobs x", "patch trainjobs y"} <= {*harness.api.written()}
 
 
 async def test_who_goes_goes_though_that_cannot_be_noted(harness: SchedulerHarness) -> None:
@@ -207,7 +209,7 @@ async def test_nobody_goes_for_who_is_gone(harness: SchedulerHarness) -> None:
     async with harness.leading():
         await harness.advance(3)
 
-    assert not [it for it in harness.api.event_messages() if it.startswith("patch trainjobs")]
+    assert not [it for it in harness.api.written() if it.startswith("patch trainjobs")]
 
 
 async def test_who_leads_again_may_choose_everybody(harness: SchedulerHarness) -> None:
@@ -220,7 +222,7 @@ async def test_who_leads_again_may_choose_everybody(harness: SchedulerHarness) -
     async with harness.lead_again().leading():
         await harness.advance(1)
 
-    assert {"patch trainjobs x", "patch trainjobs y"} <= {*harness.api.event_messages()}
+    assert {"patch trainjobs x", "patch trainjobs y"} <= {*harness.api.written()}
 
 
 async def test_who_was_let_alone_is_chosen_again(harness: SchedulerHarness) -> None:
@@ -248,10 +250,8 @@ async def test_who_was_let_alone_is_chosen_again(harness: SchedulerHarness) -> N
         await harness.advance(5)
         assert len(asked) == 3
         assert harness.cache.cluster.suspend_refusals
-        assert (
-            harness.api.event_messages().count("patch trainjobs x") == 2
-        )  # suspended, and given up
+        assert harness.api.written().count("patch trainjobs x") == 2  # suspended, and given up
         await harness.advance(70)
         assert not harness.cache.cluster.suspend_refusals
 
-    assert harness.api.event_messages().count("patch trainjobs x") == 3
+    assert harness.api.written().count("patch trainjobs x") == 3

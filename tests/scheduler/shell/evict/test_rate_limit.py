@@ -25,19 +25,19 @@ async def test_a_minute_has_so_many() -> None:
     clock = VirtualClock()
     rate_limiter = EvictionRateLimiter(clock)
     await clock.advance(100)
-    seen = [rate_limiter.available(8 * _GPU)]
+    available = [rate_limiter.available(8 * _GPU)]
     rate_limiter.record(60 * _GPU)
-    seen.append(rate_limiter.available(8 * _GPU))
+    available.append(rate_limiter.available(8 * _GPU))
     rate_limiter.record(40 * _GPU)
-    seen.append(rate_limiter.available(8 * _GPU))
+    available.append(rate_limiter.available(8 * _GPU))
     await clock.advance(59)
-    seen.append(rate_limiter.available(8 * _GPU))
+    available.append(rate_limiter.available(8 * _GPU))
     await clock.advance(1)
-    seen.append(rate_limiter.available(8 * _GPU))
+    available.append(rate_limiter.available(8 * _GPU))
     await clock.advance(600)
-    seen.append(rate_limiter.available(8 * _GPU))
+    available.append(rate_limiter.available(8 * _GPU))
 
-    assert [it // _GPU for it in seen] == [64, 4, -36, -36, 28, 64]
+    assert [it // _GPU for it in available] == [64, 4, -36, -36, 28, 64]
 
 
 def test_of_a_large_cluster_a_tenth() -> None:

@@ -10,13 +10,15 @@ _RESERVED = "trainer-kai.dev/reserved"
 _CONSOLIDATION_ON = {"annotations": {"trainer-kai.dev/consolidation": "on"}}
 
 
-def fragmented(harness: SchedulerHarness, notes: dict[str, Any] | None = None) -> None:
+def fragmented(harness: SchedulerHarness, annotations: dict[str, Any] | None = None) -> None:
     """Let two TrainJobs of two GPUs lie on two nodes of four, and somebody need four in one."""
-    harness.api.put(queue("borrower", meta=_CONSOLIDATION_ON if notes is None else notes))
+    harness.api.put(
+        queue("borrower", meta=_CONSOLIDATION_ON if annotations is None else annotations)
+    )
     for name in ("m", "n"):
         harness.api.put(node(name, gpu=4), *trainjob(f"t{name}", name))
-    claim = pod("c0", "c", asks={"nvidia.com/gpu": "4"})
-    harness.api.put(group("c", minMember=1, queue="borrower"), claim)
+    preemptor = pod("c0", "c", asks={"nvidia.com/gpu": "4"})
+    harness.api.put(group("c", minMember=1, queue="borrower"), preemptor)
 
 
 async def follow_suspension(harness: SchedulerHarness, name: str) -> None:
@@ -30,59 +32,67 @@ async def follow_suspension(harness: SchedulerHarness, name: str) -> None:
 
 def relocated_trainjob(harness: SchedulerHarness) -> str:
     """Return the one TrainJob that was ever suspended."""
-    (gone,) = {it[-2:] for it in harness.api.event_messages() if it.startswith("patch trainjobs")}
-    return gone
+    (relocated,) = {it[-2:] for it in harness.api.written() if it.startswith("patch trainjobs")}
+    return relocated
 
 
-def remaining_pods(gone: str) -> list[str]:
+def remaining_pods(relocated: str) -> list[str]:
     """Return the pods of whoever was not moved."""
-    return [f"t{'n' if gone == 'tm' else 'm'}{i}" for i in range(2)]
+    return [f"t{'n' if relocated == 'tm' else 'm'}{i}" for i in range(2)]
 
 
 def reservations(harness: SchedulerHarness, name: str) -> list[str]:
     """Return what was written on a group of its slots, one after the other."""
     bodies = [it.body for it in harness.api.writes if it.what == f"patch podgroups {name}"]
-    notes = [it["metadata"]["annotations"] for it in bodies]
-    return [it[_RESERVED] or "" for it in notes if _RESERVED in it]
+    annotations = [it["metadata"]["annotations"] for it in bodies]
+    return [it[_RESERVED] or "" for it in annotations if _RESERVED in it]
 
 
 async def test_who_moves_finds_its_place_when_it_is_back(harness: SchedulerHarness) -> None:
     """Slots, promise, suspension; a rival does not get the place while nobody is there."""
     fragmented(harness)
     async with harness.leading():
-        report, gone = harness.api.event_messages(), relocated_trainjob(harness)
-        to, of = "n" if gone == "tm" else "m", gone[-1]
-        assert report.index(f"patch podgroups pg-{gone}") < report.index(f"patch trainjobs {gone}")
-        assert report.index("patch pods/status c0") < report.index(f"patch trainjobs {gone}")
-        assert f'"nodes":{{"{to}":2}}' in reservations(harness, f"pg-{gone}")[0]
+        written, relocated = harness.api.written(), relocated_trainjob(harness)
+        target, source = "n" if relocated == "tm" else "m", relocated[-1]
+        assert written.index(f"patch podgroups pg-{relocated}") < written.index(
+            f"patch trainjobs {relocated}"
+        )
+        assert written.index("patch pods/status c0") < written.index(f"patch trainjobs {relocated}")
+        assert f'"nodes":{{"{target}":2}}' in reservations(harness, f"pg-{relocated}")[0]
 
         harness.api.put(*gang_in("borrower", "rival", 2))
-        await follow_suspension(harness, gone)
-        assert harness.api.node_of_pods() == {"c0": of, **dict.fromkeys(remaining_pods(gone), to)}
+        await follow_suspension(harness, relocated)
+        assert harness.api.node_of_pods() == {
+            "c0": source,
+            **dict.fromkeys(remaining_pods(relocated), target),
+        }
 
-        job, jobset, _, *pods = trainjob(gone, "")
+        job, jobset, _, *pods = trainjob(relocated, "")
         harness.api.put(job, jobset)
         await harness.advance(0.2)
-        assert harness.api.node_of_pods() == {"c0": of, **dict.fromkeys(remaining_pods(gone), to)}
+        assert harness.api.node_of_pods() == {
+            "c0": source,
+            **dict.fromkeys(remaining_pods(relocated), target),
+        }
         harness.api.put(*pods)
         await harness.advance(1)
         where = harness.api.node_of_pods()
-        assert [where[f"{gone}{i}"] for i in range(2)] == [to, to]
+        assert [where[f"{relocated}{i}"] for i in range(2)] == [target, target]
         assert "rival0" not in where
-    assert reservations(harness, f"pg-{gone}")[1:] == [""]
+    assert reservations(harness, f"pg-{relocated}")[1:] == [""]
 
 
 async def test_whoever_leads_next_knows_who_is_going(harness: SchedulerHarness) -> None:
     """Nobody has followed the suspension yet: its place is kept, and nobody goes in its stead."""
     fragmented(harness)
     async with harness.leading():
-        gone = relocated_trainjob(harness)
+        relocated = relocated_trainjob(harness)
     await harness.advance(100)
     other = harness.successor()
     async with other.leading():
         await other.advance(20)
-        assert relocated_trainjob(harness) == gone
-        assert len(reservations(harness, f"pg-{gone}")) == 1
+        assert relocated_trainjob(harness) == relocated
+        assert len(reservations(harness, f"pg-{relocated}")) == 1
         assert "c0" not in harness.api.node_of_pods()
 
 
@@ -90,28 +100,28 @@ async def test_who_goes_slowly_is_going_all_the_same(harness: SchedulerHarness) 
     """Its JobSet has followed, and for a minute nobody deletes its pods."""
     fragmented(harness)
     async with harness.leading():
-        gone = relocated_trainjob(harness)
-        _, jobset, *_ = trainjob(gone, "")
+        relocated = relocated_trainjob(harness)
+        _, jobset, *_ = trainjob(relocated, "")
         harness.api.put({**jobset, "spec": {"suspend": True}})
         await harness.advance(100)
-        assert relocated_trainjob(harness) == gone
-        assert len(reservations(harness, f"pg-{gone}")) == 1
+        assert relocated_trainjob(harness) == relocated
+        assert len(reservations(harness, f"pg-{relocated}")) == 1
 
 
 async def test_a_place_that_is_lost_meanwhile_becomes_another(harness: SchedulerHarness) -> None:
     """Its node takes nobody any more; another one does, and is kept like the first."""
     fragmented(harness)
     async with harness.leading():
-        gone = relocated_trainjob(harness)
-        await follow_suspension(harness, gone)
-        to = "n" if gone == "tm" else "m"
-        harness.api.put(node("spare", gpu=2), node(to, gpu=4, spec={"unschedulable": True}))
+        relocated = relocated_trainjob(harness)
+        await follow_suspension(harness, relocated)
+        target = "n" if relocated == "tm" else "m"
+        harness.api.put(node("spare", gpu=2), node(target, gpu=4, spec={"unschedulable": True}))
         await harness.advance(0.2)
         harness.api.put(*gang_in("borrower", "rival", 2))
         await harness.advance(0.2)
         assert "rival0" not in harness.api.node_of_pods()
-    first, second = reservations(harness, f"pg-{gone}")
-    assert second == first.replace(f'"{to}":2', '"spare":2')
+    first, second = reservations(harness, f"pg-{relocated}")
+    assert second == first.replace(f'"{target}":2', '"spare":2')
 
 
 async def test_nobody_moves_whose_place_cannot_be_written(harness: SchedulerHarness) -> None:
@@ -124,9 +134,9 @@ async def test_nobody_moves_whose_place_cannot_be_written(harness: SchedulerHarn
     async with harness.leading():
         await harness.advance(2.5)
         assert not refusals
-        assert not [it for it in harness.api.event_messages() if "trainjobs" in it]
+        assert not [it for it in harness.api.written() if "trainjobs" in it]
         await harness.advance(4)
-        report = harness.api.event_messages()
+        report = harness.api.written()
 
     (written, *_) = [i for i, it in enumerate(report) if it.startswith("patch podgroups pg-t")]
     assert min(i for i, it in enumerate(report) if "trainjobs" in it) > written
@@ -138,4 +148,4 @@ async def test_nobody_moves_unasked(harness: SchedulerHarness) -> None:
     async with harness.leading():
         await harness.advance(10)
 
-    assert not [it for it in harness.api.event_messages() if "trainjobs" in it]
+    assert not [it for it in harness.api.written() if "trainjobs" in it]

@@ -45,12 +45,12 @@ def job(
 ) -> dict[str, Any]:
     """Return a TrainJob that was evicted, and the owners of its suspension; its copy is ours."""
     copy = json.dumps({"applied": before}) if copy == "" else copy
-    notes = {_RECORD: copy, _APPLIED: applied}
+    annotations = {_RECORD: copy, _APPLIED: applied}
     metadata = {
         "name": "job",
         "namespace": "ns",
         "uid": "u",
-        "annotations": {name: text for name, text in notes.items() if text},
+        "annotations": {name: text for name, text in annotations.items() if text},
         "managedFields": [managed_fields_entry(it) for it in managers],
     }
     return {"metadata": metadata, "spec": {"runtimeRef": {"name": "r"}, "suspend": suspend}}
@@ -60,13 +60,19 @@ def cache_with(fields: dict[str, Any], *, recorded: bool) -> ClusterCache:
     """Return what a scheduler knows of a TrainJob, its JobSet and its PodGroup."""
     cache = ClusterCache(lambda: StateOptions(now=0))
     api = "trainer.kubeflow.org/v1alpha1"
-    above = {"apiVersion": api, "kind": "TrainJob", "name": "job", "uid": "u", "controller": True}
-    whose = {"kind": "JobSet", "name": "job", "uid": "s"}
+    trainjob_reference = {
+        "apiVersion": api,
+        "kind": "TrainJob",
+        "name": "job",
+        "uid": "u",
+        "controller": True,
+    }
+    jobset_reference = {"kind": "JobSet", "name": "job", "uid": "s"}
     record = json.dumps({"trainJob": "u", "podGroup": "g"})
-    jobset = {"name": "job", "namespace": "ns", "uid": "s", "ownerReferences": [above]}
-    notes = {_RECORD: record} if recorded else {}
-    group = {"name": "pg", "namespace": "ns", "uid": "g", "ownerReferences": [whose]} | {
-        "annotations": notes
+    jobset = {"name": "job", "namespace": "ns", "uid": "s", "ownerReferences": [trainjob_reference]}
+    annotations = {_RECORD: record} if recorded else {}
+    group = {"name": "pg", "namespace": "ns", "uid": "g", "ownerReferences": [jobset_reference]} | {
+        "annotations": annotations
     }
     cache.update(cache.cluster.trainjobs, _KEY, decode(TrainJob, to_bytes(fields)))
     suspended = to_bytes({"metadata": jobset, "spec": {"suspend": True}})

@@ -21,8 +21,8 @@ def _endless(objects: list[dict[str, Any]], grace_s: int = _ENDLESS_S) -> list[d
 
 def _graces(harness: SchedulerHarness) -> dict[str, int | None]:
     """Return the grace that pods were deleted with, the last time."""
-    report = (it for it in harness.api.writes if it.what.startswith("delete"))
-    return {it.what.rpartition(" ")[2]: it.body.get("gracePeriodSeconds") for it in report}
+    deletions = (it for it in harness.api.writes if it.what.startswith("delete"))
+    return {it.what.rpartition(" ")[2]: it.body.get("gracePeriodSeconds") for it in deletions}
 
 
 async def test_an_evicted_pod_ends_when_the_site_says(harness: SchedulerHarness) -> None:
@@ -34,10 +34,10 @@ async def test_an_evicted_pod_ends_when_the_site_says(harness: SchedulerHarness)
     harness.api.keeps_deleted_pods = True
     async with harness.leading():
         await harness.advance(10)
-        report = [it for it in harness.api.event_messages() if it.startswith("delete pods")]
+        deletions = [it for it in harness.api.written() if it.startswith("delete pods")]
 
     assert _graces(harness) == {"b0": int(MOST_GRACE_S), "b1": int(MOST_GRACE_S)}
-    assert len(report) == 4, report  # each twice, and no more
+    assert len(deletions) == 4, deletions  # each twice, and no more
 
 
 async def test_a_pod_with_less_grace_keeps_it(harness: SchedulerHarness) -> None:
@@ -82,10 +82,10 @@ async def test_what_a_user_deletes_may_take_as_long_as_the_site_says(
     harness: SchedulerHarness, ago_s: int, graces: dict[str, int]
 ) -> None:
     """No eviction is behind it: it has all of the time that a pod may have, and no more."""
-    due = harness.api.clock.now() + timedelta(seconds=_ENDLESS_S - ago_s)
+    deletion_time = harness.api.clock.now() + timedelta(seconds=_ENDLESS_S - ago_s)
     group, pod = _endless(gang_in("borrower", "b", 1, at="a"))
     pod["metadata"] |= {
-        "deletionTimestamp": f"{due:%Y-%m-%dT%H:%M:%SZ}",
+        "deletionTimestamp": f"{deletion_time:%Y-%m-%dT%H:%M:%SZ}",
         "deletionGracePeriodSeconds": _ENDLESS_S,
     }
     harness.api.put(

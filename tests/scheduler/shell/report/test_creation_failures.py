@@ -36,9 +36,12 @@ async def test_a_group_without_pods_reports_why(harness: SchedulerHarness) -> No
         assert conditions(harness) == []
         deliver_refusal(harness, 1)
         await harness.advance(5)
-        (report,) = conditions(harness)
-        assert report["message"] == f"pods are missing: 0 of 3 exist. {MESSAGE}"
-        assert report["reasons"][-1] == {"reason": "PodsMissing", "message": report["message"]}
+        (condition,) = conditions(harness)
+        assert condition["message"] == f"pods are missing: 0 of 3 exist. {MESSAGE}"
+        assert condition["reasons"][-1] == {
+            "reason": "PodsMissing",
+            "message": condition["message"],
+        }
         harness.api.put(*(pod_of_job(i, 9) for i in range(3)))
         await harness.advance(3)
 
@@ -52,17 +55,17 @@ async def test_a_group_with_too_few_pods_reports_why(harness: SchedulerHarness) 
     async with harness.leading():
         deliver_refusal(harness, 1)
         await harness.advance(5)
-        (report,) = conditions(harness)
-        assert report["message"] == (
+        (condition,) = conditions(harness)
+        assert condition["message"] == (
             "pods are missing: 1 of 3 exist in n-replica-0. It waits until the "
             f"others exist. {MESSAGE}"
         )
         harness.api.put(pod_of_job(1, 9))
         await harness.advance(10)
-        (report,) = conditions(harness)
+        (condition,) = conditions(harness)
 
-        assert report["message"].startswith("pods are missing: 2 of 3")
-        assert QUOTA not in report["message"]
+        assert condition["message"].startswith("pods are missing: 2 of 3")
+        assert QUOTA not in condition["message"]
 
 
 async def test_another_reason_is_reported_and_none_without_an_event(

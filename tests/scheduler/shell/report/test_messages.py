@@ -16,7 +16,7 @@ _FREE = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
 def test_a_preemption_delay_marks_pods_for_autoscalers(limit: int, marked: int) -> None:
     """Another node would do; where a limit is in the way it would not."""
     gpu = {"quota": 4, "limit": limit, "overQuotaWeight": 1}
-    patient = group(
+    delayed = group(
         "g",
         minMember=2,
         preemptionDelay="1h",
@@ -24,9 +24,9 @@ def test_a_preemption_delay_marks_pods_for_autoscalers(limit: int, marked: int) 
         meta={"creationTimestamp": "2026-01-05T07:59:59Z"},
     )
     high = {"kind": "PriorityClass", "metadata": {"name": "high"}, "value": 75}
-    found = encode_objects(
+    encoded = encode_objects(
         queue(resources={"cpu": _FREE, "memory": _FREE, "gpu": gpu}),
-        *(node("a", gpu=2), high, patient, pod("g0", "g"), pod("g1", "g")),
+        *(node("a", gpu=2), high, delayed, pod("g0", "g"), pod("g1", "g")),
         *(pod("l0", node="a"), pod("l1", node="a")),
     )
     made = plan(found.snapshot, build_policies(PolicySelection()))

@@ -48,15 +48,15 @@ async def test_a_pod_group_that_waits_is_reported_once(harness: SchedulerHarness
     async with paused(harness):
         await harness.advance(600)
 
-    assert harness.api.event_messages() == [
+    assert harness.api.written() == [
         "patch podgroups/status w",
         "patch podgroups/status pg-j",
     ]
     (condition,) = conditions(harness, "w")
     assert (condition["type"], condition["message"]) == (PAUSED, _WHY)
     assert condition["reasons"] == [{"reason": PAUSED, "message": _WHY}]
-    report = {(who, PAUSED) for who in ("PodGroup w", "PodGroup pg-j", "TrainJob j")}
-    assert sorted(harness.events()) == sorted(report)
+    expected = {(involved, PAUSED) for involved in ("PodGroup w", "PodGroup pg-j", "TrainJob j")}
+    assert sorted(harness.events()) == sorted(expected)
     assert str(ReasonName.SCHEDULER_PAUSED) == PAUSED
 
 
@@ -71,7 +71,7 @@ async def test_a_pod_group_that_does_not_wait_for_us_is_left_alone(
     async with paused(harness):
         await harness.advance(60)
 
-    assert harness.api.event_messages() == []
+    assert harness.api.written() == []
 
 
 async def test_what_the_other_scheduler_says_stands(harness: SchedulerHarness) -> None:
@@ -84,7 +84,7 @@ async def test_what_the_other_scheduler_says_stands(harness: SchedulerHarness) -
         harness.api.put(waiting)
         await harness.advance(600)
 
-    assert harness.api.event_messages() == ["patch podgroups/status w"]
+    assert harness.api.written() == ["patch podgroups/status w"]
 
 
 async def test_it_is_written_over_the_version_that_was_seen(harness: SchedulerHarness) -> None:
@@ -94,7 +94,7 @@ async def test_it_is_written_over_the_version_that_was_seen(harness: SchedulerHa
     harness.api.put(group("w"), pod("w0", "w"))
     version = harness.api.get("PodGroup", "w")["metadata"]["resourceVersion"]
     async with paused(harness):
-        assert not harness.api.event_messages()
+        assert not harness.api.written()
         await harness.advance(5)
 
     body = harness.api.body("patch podgroups/status w")
@@ -107,10 +107,10 @@ async def test_many_are_reported_bit_by_bit(harness: SchedulerHarness) -> None:
         harness.api.put(group(f"w{number}"), pod(f"w{number}-0", f"w{number}"))
     async with paused(harness):
         await harness.advance(0.9)
-        assert 20 <= len(harness.api.event_messages()) <= 52
+        assert 20 <= len(harness.api.written()) <= 52
         await harness.advance(10)
 
-    assert len(harness.api.event_messages()) == 200
+    assert len(harness.api.written()) == 200
 
 
 async def test_the_next_leader_does_not_say_it_again(harness: SchedulerHarness) -> None:
@@ -121,7 +121,7 @@ async def test_the_next_leader_does_not_say_it_again(harness: SchedulerHarness) 
     async with paused(harness.successor()):
         await harness.advance(60)
 
-    assert harness.api.event_messages() == ["patch podgroups/status w"]
+    assert harness.api.written() == ["patch podgroups/status w"]
 
 
 async def test_it_goes_when_we_schedule_again(harness: SchedulerHarness) -> None:

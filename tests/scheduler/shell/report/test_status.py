@@ -30,7 +30,7 @@ def pod_conditions(harness: SchedulerHarness, name: str) -> list[Fields]:
 
 def write_count(harness: SchedulerHarness, what: str) -> int:
     """Return how often something was written."""
-    return sum(it.startswith(what) for it in harness.api.event_messages())
+    return sum(it.startswith(what) for it in harness.api.written())
 
 
 async def test_a_waiting_group_is_reported_once(harness: SchedulerHarness) -> None:
@@ -38,16 +38,19 @@ async def test_a_waiting_group_is_reported_once(harness: SchedulerHarness) -> No
     harness.api.put(node("a", gpu=1), *gang_objects())
     async with harness.leading():
         await harness.advance(60)
-        (report,) = conditions(harness)
+        (condition,) = conditions(harness)
 
-        assert (report["type"], report["nodePool"]) == ("UnschedulableOnNodePool", "default")
-        assert (report["status"], report["reason"], report["transitionID"]) == (
+        assert (condition["type"], condition["nodePool"]) == ("UnschedulableOnNodePool", "default")
+        assert (condition["status"], condition["reason"], condition["transitionID"]) == (
             "True",
             "Unschedulable",
             "1",
         )
-        assert [it["reason"] for it in report["reasons"]] == ["PodSchedulingErrors", "NoCapacity"]
-        assert report["message"] == report["reasons"][1]["message"]
+        assert [it["reason"] for it in condition["reasons"]] == [
+            "PodSchedulingErrors",
+            "NoCapacity",
+        ]
+        assert condition["message"] == condition["reasons"][1]["message"]
         assert write_count(harness, "patch podgroups/status") == 1  # with what it asks for
         assert harness.events() == [("PodGroup g", "Unschedulable")]
 
@@ -92,8 +95,8 @@ async def test_only_another_node_may_be_asked_for(harness: SchedulerHarness) -> 
     """A pod that waits for its quota is not marked: an autoscaler would buy a node in vain."""
     none = {"quota": 0, "limit": 0, "overQuotaWeight": 0}
     free = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
-    poor = {**queue(), "spec": {"resources": {"cpu": free, "memory": free, "gpu": none}}}
-    harness.api.put(poor, node("a"), *gang_objects())
+    without_gpus = {**queue(), "spec": {"resources": {"cpu": free, "memory": free, "gpu": none}}}
+    harness.api.put(without_gpus, node("a"), *gang_objects())
     async with harness.leading():
         await harness.advance(3)
         assert pod_conditions(harness, "g0") == []
@@ -102,7 +105,7 @@ async def test_only_another_node_may_be_asked_for(harness: SchedulerHarness) -> 
         assert [
             (it["type"], it["status"], it["reason"]) for it in pod_conditions(harness, "g0")
         ] == [("PodScheduled", "False", "Unschedulable")]
-        harness.api.put(poor)
+        harness.api.put(without_gpus)
         await harness.advance(3)
 
         assert [it["reason"] for it in conditions(harness)[0]["reasons"]][-1] == "ExceedsLimit"
@@ -142,13 +145,13 @@ async def test_used_resources_are_reported(harness: SchedulerHarness) -> None:
 
 async def test_a_failed_report_is_tried_again(harness: SchedulerHarness) -> None:
     """An API server that is away is told when it is back."""
-    away = [True]
-    harness.api.refuse_with = lambda what: 503 if away and "status" in what else None
+    unavailable = [True]
+    harness.api.refuse_with = lambda what: 503 if unavailable and "status" in what else None
     harness.api.put(node("a", gpu=1), *gang_objects())
     async with harness.leading():
         await harness.advance(5)
         assert conditions(harness) == []
-        away.clear()
+        unavailable.clear()
         await harness.advance(70)
 
         assert len(conditions(harness)) == 1
@@ -218,9 +221,9 @@ async def test_a_nominated_group_gets_an_event_when_it_starts(harness: Scheduler
         assert harness.events() == [("PodGroup g", "Unschedulable")]
         harness.api.put(*(pod(it, node="a", meta=going) for it in others))
         await harness.advance(3)
-        (report,) = conditions(harness)
-        assert report["message"].startswith("2 of its pods are promised room on 1 node, ")
-        assert [it["reason"] for it in report["reasons"]] == ["WaitingForVictims"]
+        (condition,) = conditions(harness)
+        assert condition["message"].startswith("2 of its pods are promised room on 1 node, ")
+        assert [it["reason"] for it in condition["reasons"]] == ["WaitingForVictims"]
         for name in others:
             harness.api.delete("Pod", name)
         await harness.advance(3)
@@ -266,9 +269,9 @@ async def test_what_the_one_before_marked_is_taken_back(harness: SchedulerHarnes
     mark = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
     none = {"quota": 0, "limit": 0, "overQuotaWeight": 0}
     free = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
-    poor = {**queue(), "spec": {"resources": {"cpu": free, "memory": free, "gpu": none}}}
+    without_gpus = {**queue(), "spec": {"resources": {"cpu": free, "memory": free, "gpu": none}}}
     marked = {**pod("g0", "g"), "status": {"phase": "Pending", "conditions": mark}}
-    harness.api.put(poor, node("a"), *gang_objects(1), marked)
+    harness.api.put(without_gpus, node("a"), *gang_objects(1), marked)
     async with harness.leading():
         await harness.advance(3)
 
@@ -300,10 +303,10 @@ async def test_pods_that_are_being_made_are_not_missing_yet(harness: SchedulerHa
         assert conditions(harness) == []
         assert harness.events() == []
         await harness.advance(4)
-        (report,) = conditions(harness)
+        (condition,) = conditions(harness)
 
-        assert report["reasons"][-1]["reason"] == "PodsMissing"
-        assert "2" in report["message"]
+        assert condition["reasons"][-1]["reason"] == "PodsMissing"
+        assert "2" in condition["message"]
         harness.api.put(pod("g2", "g"), pod("g3", "g"))
         await harness.advance(1)
         assert conditions(harness) == []

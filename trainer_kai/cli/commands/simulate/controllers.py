@@ -164,7 +164,7 @@ def _create_podgroups(
         cluster.pods.setdefault(pod.metadata.key, pod)
     known = ObservedState({}, has_trainjob=not owner_fault)
     steps = plan(jobset, known, map(_pod_record, (*pods, *created)), rules)
-    for finding in steps.outline.findings:
+    for finding in steps.podgroup_plan.findings:
         if finding.blocks:
             inputs.notes.append(f"{it.name}: never runs: {finding}")
     owner = _own_uid(jobset.metadata)
@@ -231,7 +231,7 @@ def _pod_record(pod: Pod) -> PodRecord:
         replicated_job=meta.labels.get(REPLICATED_JOB, ""),
         job_index=meta.labels.get(JOB_INDEX, ""),
         group=meta.annotations.get(POD_GROUP, ""),
-        sighting=observe_pod(pod),
+        observation=observe_pod(pod),
     )
 
 
