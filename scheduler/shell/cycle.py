@@ -38,27 +38,27 @@ __all__ = ["CommandExecutor", "Cycle", "Offload", "ReportReceiver"]
 
 Offload: TypeAlias = Callable[..., Awaitable[Any]]
 
-_PAUSE_S: Final = 0.004  # without news: a burst pauses
-_BURST_S: Final = 0.05  # so long it may last before a turn begins
-_REST_FACTOR: Final = 3.0  # times the turn before
+_PAUSE_S: Final = 0.004  # without an event: the burst pauses
+_BURST_S: Final = 0.05  # how long a burst may last before a cycle begins
+_REST_FACTOR: Final = 3.0  # times the length of the cycle before
 _NEGLIGIBLE_S: Final = 1e-4  # a shorter time is none
-_TICK_S: Final = 1.0  # what nobody waits for is looked at this often, if there is any
-_FULL_REPLAN_TICKS: Final = 5  # looks, after which those who wait are looked at again: time passes
+_TICK_S: Final = 1.0  # between two checks for overdue assumptions and stale numbers
+_FULL_REPLAN_TICKS: Final = 5  # ticks after which waiting PodGroups are planned again anyway
 
 
 class CommandExecutor(Protocol):
-    """Whoever does what was decided for one unit."""
+    """Executes what was decided for one PodGroup."""
 
     async def execute(self, commands: PodGroupCommands) -> None:
-        """Do it; what fails is forgotten."""
+        """Execute the commands; what fails is forgotten."""
         ...
 
 
 class ReportReceiver(Protocol):
-    """Whoever says what was decided."""
+    """Reports what was decided."""
 
     def publish(self, report: PlanReport) -> None:
-        """Take note of what a plan says; it must not wait."""
+        """Take the report of a plan; this must not wait."""
         ...
 
 
@@ -72,7 +72,7 @@ class _PlanInput(NamedTuple):
 
 
 class Cycle:
-    """What is due, and the turns."""
+    """Decides when a cycle is due, and runs it."""
 
     def __init__(
         self,
@@ -83,9 +83,9 @@ class Cycle:
         log: FilteringBoundLogger,
         offload: Offload = asyncio.to_thread,
     ) -> None:
-        """Plan *beside* the event loop, which stands still for nothing."""
+        """*offload* runs a plan in a thread, so that it does not block the event loop."""
         self._rate_limiter = EvictionRateLimiter(clock)
-        self._has_restored_evictions = False  # what was evicted before we led
+        self._has_restored_evictions = False  # evictions from before this process led
         self._cache = cache
         self._offload = offload
         self._policies = policies
@@ -93,23 +93,19 @@ class Cycle:
         self._metrics = metrics
         self._log = log
         self._due = asyncio.Event()
-        self._last_event_s = 0.0  # when there was news
-        self._due_since_s = 0.0  # when it began to be due
-        self._rest_until_s = 0.0  # when there has been enough rest after the last turn
+        self._last_event_s = 0.0  # when the last event arrived
+        self._due_since_s = 0.0  # since when a cycle is due
+        self._rest_until_s = 0.0  # until when the rest after the last cycle lasts
         self._retry_on: ClusterEvent = ANY_EVENT
-        self._logged_warnings: set[tuple[bool, str]] = (
-            set()
-        )  # of queues, nodes and groups, that were told
-        self._are_evictions_withheld = False  # claims wait because enough was taken
-        self._has_stale_numbers = (
-            False  # the last plan is wrong about numbers, and nobody waits for them
-        )
-        self._snapshot_s = 0.0  # when the last plan was told what is so
-        # news while it was made, of which it knows nothing, and since when
+        self._logged_warnings: set[tuple[bool, str]] = set()
+        self._are_evictions_withheld = False  # preemptors wait for the rate limit
+        self._has_stale_numbers = False  # reported numbers are old; no pod waits for them
+        self._snapshot_s = 0.0  # when the snapshot of the last plan was taken
+        # events that arrived while the plan was made, and when the first of each did
         self._events_while_planning: dict[ClusterEvent, float] = {}
 
     def wake(self, cluster_events: ClusterEvent) -> None:
-        """Take note of news; of what helps nobody there is none."""
+        """Take note of events; those that can help no waiting pod begin no cycle."""
         now_s = self._clock.monotonic_s()
         if cluster_events and cluster_events is not ANY_EVENT:
             self._events_while_planning.setdefault(cluster_events, now_s)
@@ -124,11 +120,11 @@ class Cycle:
         self._set_due(now_s)
 
     def replan(self) -> None:
-        """Ask for a turn."""
+        """Ask for a cycle."""
         self.wake(ANY_EVENT)
 
     def refund(self, gpus: int) -> None:
-        """Take note that some were not taken after all."""
+        """Give GPUs back to the rate limit that were not evicted after all."""
         self._rate_limiter.record(-gpus)
 
     def _set_due(self, since_s: float) -> None:
@@ -136,7 +132,7 @@ class Cycle:
         self._due.set()
 
     async def run(self, binder: CommandExecutor, reporter: ReportReceiver) -> None:
-        """Take turns, as long as we lead; what is under way is waited for at the end."""
+        """Run cycles as long as this process leads; at the end wait for commands in flight."""
         self._has_restored_evictions = False
         self.replan()
         async with asyncio.TaskGroup() as group:
@@ -214,32 +210,32 @@ class Cycle:
             )
 
     def _log_withheld(self, count: int) -> None:
-        """Say, when it begins, that enough is taken for now."""
+        """Log when the rate limit begins to withhold evictions."""
         if count and not self._are_evictions_withheld:
             self._log.warning("evictions held back", claims=count)
         self._are_evictions_withheld = bool(count)
         self._metrics.claims_withheld.set(count)
 
     def _log_warnings(self, warnings: Iterable[ObjectWarning]) -> None:
-        """Say once what is left aside, where no verdict says it, or counts otherwise."""
-        faults = {
+        """Log once each object that is left aside without a condition, or counts otherwise."""
+        found = {
             (it.still_counts, it.message)
             for it in warnings
             if it.still_counts or not it.object_key.namespace
         }
-        for counts, message in sorted(faults - self._logged_warnings):
+        for counts, message in sorted(found - self._logged_warnings):
             if counts:
                 self._log.warning("counts otherwise", what=message)
             else:
                 self._log.warning("left aside", what=message)
-        self._logged_warnings = faults
+        self._logged_warnings = found
 
     def _assume(self, commands: Commands) -> list[PodGroupCommands]:
-        """Assume what still holds, and return it."""
+        """Assume the commands whose objects have not changed meanwhile, and return them."""
         kept = []
         for podgroup_commands in commands.podgroups:
             if self._cache.in_flight_evictions.is_undecided(podgroup_commands):
-                continue  # that is known in a moment, and planned for then
+                continue  # the outcome is known in a moment, and the next plan sees it
             if self._cache.is_outdated(podgroup_commands):
                 self._set_due(self._snapshot_s)
                 continue
@@ -250,7 +246,7 @@ class Cycle:
         )
         self._has_stale_numbers = self._has_stale_numbers or bool(
             kept
-        )  # what queues have has yet to be said
+        )  # usage of queues has yet to be reported
         return kept
 
     async def _tick(self) -> None:
@@ -268,10 +264,10 @@ class Cycle:
 
 
 def _events_to_retry_on(result: Plan) -> ClusterEvent:
-    """Return whatever somebody waits for, without rows: those mean nothing after this plan."""
+    """Return the events that a waiting PodGroup needs, without rows: those end with the plan."""
     names = {name.partition(":")[0] for it in result.rejections for name in it.retry_on}
     if "unit" in names:
         names.add("pods")
     if any(it.nominations for it in result.allocations):
-        names.add("room")  # which is promised, and is still to be left
+        names.add("room")  # nominated pods wait until victims leave their nodes
     return frozenset(names)

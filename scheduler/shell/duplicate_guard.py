@@ -40,7 +40,7 @@ class _ObservedLease(NamedTuple):
 
 
 class DuplicateSchedulerGuard:
-    """Looks for one."""
+    """Looks for another scheduler with our name, and says why this one is paused."""
 
     def __init__(
         self, client: Client, locations: DuplicateSchedulerObjects, log: FilteringBoundLogger
@@ -49,22 +49,22 @@ class DuplicateSchedulerGuard:
         self._locations = locations
         self._log = log
         self._observed: dict[Key, _ObservedLease] = {}
-        self._unreadable: set[str] = set()  # what may not be read, and was logged
+        self._unreadable: set[str] = set()  # objects that may not be read, and were logged
         self.pause_reason = ""
         """Why we are paused, and what to do; "" while we are not."""
 
     async def wait_until_gone(self) -> None:
-        """Return when there is no other scheduler of our name."""
+        """Return when there is no other scheduler with our name."""
         while await self.is_present():
             await self._client.clock.sleep(_POLL_S)
 
     async def wait_until_present(self) -> None:
-        """Return when there is one."""
+        """Return when there is another scheduler with our name."""
         while not await self.is_present():
             await self._client.clock.sleep(_POLL_S)
 
     async def is_present(self) -> bool:
-        """Look whether there is one."""
+        """Say whether another scheduler with our name is there."""
         try:
             found = await self._held_lease() or await self._ready_deployment()
         except ApiError as error:

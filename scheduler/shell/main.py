@@ -43,7 +43,7 @@ _KEEP_WARM_S: Final = 5.0
 
 
 async def scheduler(run: Runner, context: ProcessContext, settings: SchedulerSettings) -> None:
-    """Start the services."""
+    """Start the services of the scheduler process."""
     client, metrics, log = context.client, context.metrics, context.log
     cache = ClusterCache(_state_options(context.clock, settings))
     cycle = Cycle(
@@ -69,7 +69,7 @@ async def scheduler(run: Runner, context: ProcessContext, settings: SchedulerSet
 
     async def lead_when_synced() -> None:
         await informers.synced()
-        cache.snapshot()  # the first one takes long, and nobody waits for it yet
+        cache.snapshot()  # the first one takes long, and no pod waits for it yet
         freeze_known_objects()
         await candidate.lead(lambda fence: leadership.lead(client.with_fence(fence)))
 
@@ -82,7 +82,7 @@ async def scheduler(run: Runner, context: ProcessContext, settings: SchedulerSet
 
 
 class _Leadership(NamedTuple):
-    """What is done while this process leads, by whom and with what."""
+    """What the process runs while it leads, and with what."""
 
     context: ProcessContext
     settings: SchedulerSettings
@@ -137,7 +137,7 @@ class _Leadership(NamedTuple):
     def _with_queue_access(
         self, group: asyncio.TaskGroup, binder: CommandExecutor
     ) -> CommandExecutor:
-        """Ask which namespaces may use which queues."""
+        """Start the queue access reviews; return a binder that notifies them of each start."""
         client, log = self.context.client, self.context.log
         queue_access = QueueAccessReviews(
             client, self.cache, self.cycle.wake, self.event_recorder, log
@@ -148,7 +148,7 @@ class _Leadership(NamedTuple):
 
 
 async def _keep_warm(cache: ClusterCache, clock: Clock) -> None:
-    """Take in what has changed, so that whoever begins to lead has little to take in."""
+    """Take changes into the snapshot, so that the first cycle as leader has few to take in."""
     while True:
         await clock.sleep(_KEEP_WARM_S)
         if not cache.is_leading:
@@ -170,7 +170,7 @@ async def _run_until(work: Coroutine[Any, Any, None], end: Coroutine[Any, Any, N
         await cancel_all(tasks)
         for task in tasks:
             if not task.cancelled():
-                task.result()  # also what it raised because it was to end
+                task.result()  # raises also what the task raised while it was cancelled
 
 
 def _state_options(clock: Clock, settings: SchedulerSettings) -> Callable[[], StateOptions]:
@@ -199,7 +199,7 @@ def gpu_resources(settings: PolicySettings) -> tuple[str, ...]:
 
 
 def policy_selection(settings: PolicySettings) -> PolicySelection:
-    """Return what a site has chosen."""
+    """Return the plugins, actions and placements that a site has chosen."""
     plugins = {name: PluginSelection(enabled=False) for name in split_names(settings.disabled)}
     actions = split_names(settings.actions)
     return PolicySelection(

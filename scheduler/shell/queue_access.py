@@ -41,26 +41,26 @@ from trainer_kai.policy.queueing.queue_access import close_command, service_acco
 __all__ = ["NotifyingExecutor", "QueueAccessReviews"]
 
 _VALID_S: Final = 60.0  # of an answer
-_REFUSED_S: Final = 10.0  # of a refusal for which units wait
+_REFUSED_S: Final = 10.0  # of a refusal for which PodGroups wait
 _PATIENCE: Final = RetryPolicy(timeout_s=5.0, total_s=5.0)
 _SETTINGS: Final = WorkQueueSettings("permissions", workers=8, retry_first_s=0.5, retry_cap_s=15.0)
 
 
 class NotifyingExecutor:
-    """A carrier, whose work is also told elsewhere."""
+    """Passes commands to the binder, and notifies another receiver of them."""
 
     def __init__(self, binder: CommandExecutor, notify: Callable[[PodGroupCommands], None]) -> None:
         self._binder = binder
         self._notify = notify
 
     async def execute(self, commands: PodGroupCommands) -> None:
-        """Do what was decided for one unit."""
+        """Execute the commands for one PodGroup."""
         self._notify(commands)
         await self._binder.execute(commands)
 
 
 class QueueAccessReviews:
-    """One for as long as we lead; what the state was told before stays until it is asked anew."""
+    """Reviews access while this process leads; earlier answers stay until asked anew."""
 
     def __init__(
         self,
@@ -76,17 +76,15 @@ class QueueAccessReviews:
         self._recorder = recorder
         self._log = log
         self._uses: AbstractSet[AccessQuestion] = frozenset()
-        self._requested: set[AccessQuestion] = set()  # or about to be
+        self._requested: set[AccessQuestion] = set()  # reviews, sent or queued
         self._grants: dict[Key, bool] = {}
-        self._first_started: dict[
-            Key, EventObject
-        ] = {}  # what started first, of pairs that are not known
+        self._first_started: dict[Key, EventObject] = {}  # of pairs without an answer yet
         self._warned: set[Key] = set()
         self._is_failing = False
         self._queue: WorkQueue[Key] = WorkQueue(self._review, _SETTINGS, client.clock, log)
 
     async def run(self) -> None:
-        """Ask, as long as we lead; begin with what was known before."""
+        """Review as long as this process leads; begin with the pairs known from before."""
         self.set_uses(
             {AccessQuestion(pair, is_closed=True) for pair in self._cache.cluster.permits}
         )
@@ -95,7 +93,7 @@ class QueueAccessReviews:
             group.create_task(self._forget_deleted())
 
     def set_uses(self, uses: AbstractSet[AccessQuestion]) -> None:
-        """Take note of which namespaces use which queues; it must not wait."""
+        """Take note of which namespaces use which queues; this must not wait."""
         self._uses = uses
         for use in uses - self._requested:
             self._requested.discard(use._replace(is_closed=not use.is_closed))
@@ -103,11 +101,11 @@ class QueueAccessReviews:
             self._queue.add(use.namespace_and_queue)
 
     def record_start(self, commands: PodGroupCommands) -> None:
-        """Take note of what is bound: the first of its namespace in a queue that says nothing."""
-        found = self._queue_and_subject(commands) if commands.binds else None
-        if found is None:
+        """Take note of a start: the first of a namespace in an unannotated queue is warned."""
+        started = self._pair_and_object(commands) if commands.binds else None
+        if started is None:
             return
-        pair, regarding = found
+        pair, regarding = started
         if AccessQuestion(pair, is_closed=False) not in self._uses or pair in self._warned:
             return
         is_granted = self._grants.get(pair)
@@ -116,7 +114,7 @@ class QueueAccessReviews:
         elif not is_granted:
             self._warn(pair, regarding)
 
-    def _queue_and_subject(self, commands: PodGroupCommands) -> tuple[Key, EventObject] | None:
+    def _pair_and_object(self, commands: PodGroupCommands) -> tuple[Key, EventObject] | None:
         cluster, namespace = self._cache.cluster, commands.group.namespace
         group = cluster.pod_groups.get(commands.group)
         if group is not None:

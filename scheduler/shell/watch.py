@@ -48,14 +48,14 @@ T = TypeVar("T", bound=Object)
 
 
 class _WatchedKind(NamedTuple):
-    """A kind that is followed, and who is told of its changes."""
+    """A kind that is watched, and what to call with its changes."""
 
     resource: Resource[Any]
     notify: Callable[[Key, Any], ClusterEvent]
 
 
 class ClusterInformers:
-    """Starts the watches; ready means that each has told all there is."""
+    """Starts the watches; synced means that each has listed all objects of its kind."""
 
     def __init__(self, cache: ClusterCache, cycle: Cycle) -> None:
         self._cache = cache
@@ -64,11 +64,11 @@ class ClusterInformers:
         self._synced = asyncio.Event()
 
     async def synced(self) -> None:
-        """Wait until everything is known."""
+        """Wait until each kind is listed."""
         await self._synced.wait()
 
     def start(self, run: Runner, client: Client, seen: ClientObserver, health: Health) -> None:
-        """Follow all kinds from now on."""
+        """Start to watch all kinds."""
         kinds = self._watched_kinds()
         self._unsynced = {kind.resource.plural for kind in kinds}
         for kind in kinds:
@@ -76,7 +76,7 @@ class ClusterInformers:
             watch: Watch[Any] = Watch(client, ListTarget(kind.resource), seen)
             health.add_condition(f"{name} followed", watch.not_synced_reason)
             run.start(f"watch {name}", self._watch_service(watch, kind))
-        # These only say more of who waits, so nothing waits for them.
+        # These Events only explain why pods are missing, so no sync waits for them.
         kind = _WatchedKind(EVENTS, self._cache.creation_failures.update)
         creation_failures: Watch[Any] = Watch(
             client, ListTarget(EVENTS, selection=Selection(fields=FIELD_SELECTOR)), seen
@@ -112,7 +112,7 @@ class ClusterInformers:
 
 
 def resource_tables(cluster: Cluster) -> list[tuple[Resource[Any], dict[Any, Any]]]:
-    """Return each kind with its objects by name, but for pods and their groups, and TrainJobs."""
+    """Return each kind with its objects by name, but for pods, PodGroups and TrainJobs."""
     return [
         (NODES, cluster.nodes),
         (QUEUES, cluster.queues),

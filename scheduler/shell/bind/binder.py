@@ -32,17 +32,16 @@ from trainer_kai.service.metrics import Metrics
 
 __all__ = ["FIELD_MANAGER", "Binder", "EvictVictims", "Replanner"]
 
-# Has those of some orders go, if these still stand; returns who does not, and if for a while.
+# Evicts the victims of the commands, if the preemptor still exists; returns the evictions that
+# failed, and whether to back off before they are tried again.
 EvictVictims: TypeAlias = Callable[
     [PodGroupCommands, Callable[[], bool]], Awaitable[tuple[tuple[PlannedEviction, ...], bool]]
 ]
 
 FIELD_MANAGER: Final = "trainer-kai-scheduler"
 
-_WATCH_DEADLINE_S: Final = 15.0  # until a watch must have told what was done
-_DELETION_DEADLINE_S: Final = (
-    45.0  # until it must have told that pods are going: others delete them
-)
+_WATCH_DEADLINE_S: Final = 15.0  # until a watch must have shown a write
+_DELETION_DEADLINE_S: Final = 45.0  # and that pods terminate: other controllers delete them
 _BACKOFF_S: Final = 1.0  # of a pod that was refused, the first time
 _MAX_BACKOFF_S: Final = 60.0
 _RETRY_DELAYS_S: Final = (0.1, 0.2, 0.4, 0.8, 1.6)  # after a bind without an answer
@@ -52,20 +51,20 @@ _NOMINATE: Final = WriteOptions(field_manager=FIELD_MANAGER, subresource="status
 
 
 class Replanner(Protocol):
-    """Whoever plans."""
+    """The cycle that plans."""
 
     def replan(self) -> None:
         """Plan again."""
         ...
 
     def refund(self, gpus: int) -> None:
-        """Take note that some were not taken after all."""
+        """Give GPUs back to the rate limit that were not evicted after all."""
         ...
 
 
 @dataclass
 class _CommandQueue:
-    """What is to be done for one unit: one after the other, for each relies on the one before."""
+    """The commands for one PodGroup, one after the other: each relies on the one before."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     waiting: int = 0
@@ -73,7 +72,7 @@ class _CommandQueue:
 
 
 class Binder:
-    """One for as long as we lead."""
+    """Executes commands while this process leads."""
 
     def __init__(
         self,
@@ -93,12 +92,10 @@ class Binder:
         self._log = log
         self._concurrency = AdaptiveConcurrency(client.clock)
         self._command_queues: dict[Key, _CommandQueue] = {}
-        self._backoffs_s: dict[
-            Key, float
-        ] = {}  # of pods that were refused, how long the next one is
+        self._backoffs_s: dict[Key, float] = {}  # the next one, of pods that were refused
 
     async def execute(self, commands: PodGroupCommands) -> None:
-        """Do it all, after whatever was decided for this unit before; what fails is forgotten."""
+        """Execute the commands after earlier ones for this PodGroup; what fails is forgotten."""
         command_queue = self._command_queues.setdefault(commands.group, _CommandQueue())
         command_queue.waiting += 1
         failures = command_queue.failures
@@ -108,7 +105,7 @@ class Binder:
                     await self._execute(commands, command_queue)
                 elif commands.reserve_annotation is not None and _only_reserves(commands):
                     self._cache.retry_annotation(commands.group, commands.reserve_annotation)
-                else:  # it was decided as if what has failed meanwhile had been done
+                else:  # the plan assumed that the commands that failed meanwhile were executed
                     self._forget(commands)
         finally:
             command_queue.waiting -= 1
@@ -138,17 +135,15 @@ class Binder:
             )
         if not all(task.result() for task in binds):
             command_queue.failures += 1
-            self._cache.restore_reservation(
-                commands.group, commands.reserve_annotation
-            )  # whoever was refused still has its slot
+            # A pod whose bind was refused keeps its reserved place.
+            self._cache.restore_reservation(commands.group, commands.reserve_annotation)
         elif commands.release_annotation is not None:
-            await self._write_reservation(
-                commands.group, commands.release_annotation
-            )  # or else it is let go when it is seen
+            # If this fails, the place is released when the watch shows the bound pod.
+            await self._write_reservation(commands.group, commands.release_annotation)
         self._cache.await_reservation(commands.group, self._watch_deadline_s())
 
     async def _evict_victims(self, commands: PodGroupCommands, *, is_nominated: bool) -> bool:
-        """Have those go who make room, if it is held for whom they make it; say if all do."""
+        """Evict the victims if their preemptor is nominated; say whether all are evicted."""
         failed, needs_backoff = commands.evictions, False
         if is_nominated and await self._reserve_relocations(commands.evictions):
             failed, needs_backoff = await self._evict(
@@ -172,7 +167,7 @@ class Binder:
         if not needs_backoff:
             self._backoffs_s.pop(commands.group, None)
             self._cancel_evictions(commands, failed)
-        elif failed:  # to ask again at once would be to ask the same
+        elif failed:  # the same requests would be refused again at once
             self._back_off(commands.group, *(pod for eviction in failed for pod in eviction.pods))
             self._cache.forget_places(failed)
             self._replanner.refund(sum(eviction.gpus for eviction in failed))
@@ -180,14 +175,14 @@ class Binder:
         return not failed
 
     async def _reserve_relocations(self, evictions: tuple[PlannedEviction, ...]) -> bool:
-        """Write where those will be who move; not while something else is written of them."""
+        """Reserve the places of relocated pods; not while their PodGroups are written otherwise."""
         reservations = [it for eviction in evictions for it in eviction.reserved_annotations]
         if any(group in self._command_queues for group, _ in reservations):
             return False
         return all([await self._write_reservation(*it) for it in reservations])
 
     def _nominated_pods_exist(self, commands: PodGroupCommands) -> bool:
-        """Say whether those are still there whom something is promised."""
+        """Say whether the nominated pods still exist, and are not terminating."""
         pods = self._cache.cluster.pods
         nominated = zip(commands.nominations, commands.uids, strict=True)
         found = [(pods.get(it.pod), uid) for it, uid in nominated if it.node]
@@ -199,7 +194,7 @@ class Binder:
     def _cancel_evictions(
         self, commands: PodGroupCommands, evictions: tuple[PlannedEviction, ...]
     ) -> None:
-        """Take back that some go for a unit."""
+        """Forget evictions for a PodGroup, and give their GPUs back to the rate limit."""
         if evictions:
             self._cache.forget_evictions(commands, evictions)
             self._replanner.refund(sum(eviction.gpus for eviction in evictions))
@@ -214,7 +209,7 @@ class Binder:
         self._replanner.replan()
 
     async def _write_reservation(self, group: Key, text: str) -> bool:
-        """Write which slots a group holds."""
+        """Write which places a PodGroup reserves."""
         known = self._cache.cluster.pod_groups.get(group)
         if known is None:
             return False
@@ -239,7 +234,7 @@ class Binder:
         )
         if known is None or assumed_meta is None or known.metadata.uid != assumed_meta.uid:
             self._backoffs_s.pop(pod, None)
-            return False  # it is gone, or another one, and nothing is assumed any more
+            return False  # the pod is gone or recreated, and nothing is assumed any more
         try:
             await self._volumes.bind(self._client, known, node)
             await self._send_bind(pod, node, assumed_meta.uid)
@@ -249,7 +244,7 @@ class Binder:
         except (NotFound, Conflict) as error:
             self._log.info("bind refused", pod=str(pod), node=node, error=str(error))
             self._metrics.binds.labels("refused").inc()
-            if pod in self._backoffs_s:  # it was refused before: no watch says why
+            if pod in self._backoffs_s:  # refused before: no watch shows why
                 self._back_off(pod)
             else:
                 self._backoffs_s[pod] = _BACKOFF_S
@@ -264,7 +259,7 @@ class Binder:
         self._backoffs_s.pop(pod, None)
         self._metrics.binds.labels("bound").inc()
         self._log.info("pod bound", pod=str(pod), node=node)
-        return True  # it is so for good, however late a watch tells of it
+        return True  # the bind is final, however late a watch shows it
 
     async def _send_bind(self, pod: Key, node: str, uid: str) -> None:
         """Send a bind until there is an answer, or none for too long."""
@@ -276,7 +271,7 @@ class Binder:
             except Conflict:
                 if not is_repeated:
                     raise
-                # By the one before, or the pod has changed meanwhile: a watch says which.
+                # The earlier request has bound it, or the pod has changed: a watch shows which.
                 self._cache.assumed.await_seen(pod, self._watch_deadline_s())
                 return
             except Unavailable as error:
@@ -290,13 +285,13 @@ class Binder:
                 return
 
     async def _bind_as_assumed(self, pod: Key, node: str, uid: str) -> None:
-        """Bind a pod that says what it said when a node was chosen for it: its queue, its group."""
+        """Bind a pod in the version that was planned: with the same queue and PodGroup."""
         assumed_meta = self._cache.assumed.bound_metadata(pod)
         version = assumed_meta.resource_version if assumed_meta else ""
         await bind(self._client, pod, node, uid=uid, version=version)
 
     async def _send(self, write: Callable[[], Awaitable[object]]) -> None:
-        """Send a write when there is room for it, and again when the API server had too much."""
+        """Send a write within the concurrency limit, and again when the API server throttles."""
         while True:
             try:
                 async with self._concurrency.acquire():
@@ -312,7 +307,7 @@ class Binder:
         if known is None or known.metadata.uid != uid:
             return False
         if not self._cache.assumed.is_nominated(pod):
-            return True  # it is so already
+            return True  # the pod has this nomination already
         fields = {
             "metadata": {"uid": known.metadata.uid},
             "status": {"nominatedNodeName": node},
@@ -331,7 +326,7 @@ class Binder:
         return True
 
     def _back_off(self, refused: Key, *others: Key) -> None:
-        """Let all this be as if it were done for a while; then it is forgotten and planned anew."""
+        """Keep the assumptions for a while; then they are forgotten, and planned anew."""
         backoff_s = self._backoffs_s.get(refused, _BACKOFF_S)
         self._backoffs_s[refused] = min(2 * backoff_s, _MAX_BACKOFF_S)
         for key in (refused, *others):
@@ -342,5 +337,5 @@ class Binder:
 
 
 def _only_reserves(commands: PodGroupCommands) -> bool:
-    """Say whether nothing but places of lost pods is to be written."""
+    """Say whether the commands only reserve places of lost pods."""
     return not (commands.binds or commands.nominations or commands.evictions)

@@ -22,7 +22,7 @@ _QUICKEST_DECAY: Final = 1.002  # the quickest answer counts for less with each 
 
 
 class AdaptiveConcurrency:
-    """Whoever writes goes through `room`, in the order in which they came."""
+    """Each write goes through `acquire`, in the order in which they came."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -34,12 +34,12 @@ class AdaptiveConcurrency:
 
     @property
     def limit(self) -> int:
-        """Return how many may be under way now."""
+        """Return how many writes may be in flight now."""
         return int(self._limit)
 
     @asynccontextmanager
     async def acquire(self) -> AsyncIterator[None]:
-        """Wait for one's turn, and learn from how long it takes."""
+        """Wait until a write may start, and adjust the limit to how long it takes."""
         await self._acquire()
         began_s = self._clock.monotonic_s()
         try:
@@ -50,7 +50,7 @@ class AdaptiveConcurrency:
             self._wake_waiters()
 
     def throttled(self) -> None:
-        """Take note that the API server has too much to do."""
+        """Take note that the API server throttles."""
         self._shrink(0.5)
 
     async def _acquire(self) -> None:
@@ -62,10 +62,10 @@ class AdaptiveConcurrency:
         try:
             await waiter.wait()
         except asyncio.CancelledError:
-            if waiter.is_set():  # it was let in, and leaves at once
+            if waiter.is_set():  # it was admitted, and leaves at once
                 self._in_flight -= 1
                 self._wake_waiters()
-            waiter.set()  # whoever comes by knows that nobody waits here
+            waiter.set()  # so `_wake_waiters` skips this one
             raise
 
     def _wake_waiters(self) -> None:
@@ -88,7 +88,7 @@ class AdaptiveConcurrency:
             self._limit = min(self._limit + 1 / self._limit, _MAX)
 
     def _shrink(self, factor: float) -> None:
-        """Shrink, but once only for what was sent under one and the same window."""
+        """Shrink the limit, once only for writes that were sent under the same limit."""
         now_s = self._clock.monotonic_s()
         if now_s - self._shrunk_s > self._slow_threshold_s:
             self._shrunk_s = now_s

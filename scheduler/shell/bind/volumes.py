@@ -24,11 +24,11 @@ _POLL_S: Final = 0.02
 
 
 class VolumeNotBound(Conflict):
-    """A claim has no volume in time: the pod is placed anew."""
+    """A claim has no volume in time: the pod is planned anew."""
 
 
 class VolumeBinder:
-    """What claims are known of is in the cluster."""
+    """Binds claims of the cached cluster, each once however many pods share it."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -92,4 +92,4 @@ class VolumeBinder:
                 PVCS, key, {"metadata": {"annotations": {SELECTED_NODE: None}}}
             )
         except ApiError:
-            return  # it is gone, or somebody else sees to it
+            return  # the claim is gone, or another client has changed it

@@ -27,16 +27,16 @@ from trainer_kai.policy.podgroups.eviction_record import EvictionRecord, encode_
 
 __all__ = ["EvictionRecords"]
 
-_Annotations: TypeAlias = dict[str, str | None]  # annotations; None removes one
+_Annotations: TypeAlias = dict[str, str | None]  # None removes one
 
-_MAX_CONCURRENT_WRITES: Final = 16  # writes under way
-_WATCH_DEADLINE_S: Final = 15.0  # until a watch must have told what was written
+_MAX_CONCURRENT_WRITES: Final = 16
+_WATCH_DEADLINE_S: Final = 15.0  # until a watch must have shown a write
 _WRITE: Final = WriteOptions(field_manager=FIELD_MANAGER)
 _DRY_RUN: Final = WriteOptions(field_manager=FIELD_MANAGER, dry_run=True)
 
 
 class EvictionRecords:
-    """What is written on PodGroups."""
+    """Writes the eviction records of TrainJobs on their PodGroups, and removes them."""
 
     def __init__(self, client: Client, cache: ClusterCache, log: FilteringBoundLogger) -> None:
         self._client = client
@@ -52,7 +52,7 @@ class EvictionRecords:
         *,
         is_dry: bool = False,
     ) -> str | None:
-        """Write on each PodGroup that its TrainJob is evicted; return why one cannot be told."""
+        """Write on each PodGroup that its TrainJob is evicted; return why one write fails."""
         notes: list[tuple[PodGroup, _Annotations]]
         notes = [
             (group, {EVICTED_BY: encode_eviction_record(job, group, record)}) for group in groups
@@ -60,7 +60,7 @@ class EvictionRecords:
         return await self._write_all(notes, _DRY_RUN if is_dry else _WRITE)
 
     async def remove(self, groups: Iterable[PodGroup], unused_gpus: Mapping[Key, int]) -> bool:
-        """Take the records away, and GPUs that were not taken; say whether that is done."""
+        """Remove the records, and the GPUs that were not evicted; say whether that is done."""
         notes: list[tuple[PodGroup, _Annotations]] = []
         for group in groups:
             gpus = unused_gpus.get(group.metadata.key, 0)

@@ -33,12 +33,12 @@ _DISRUPTION_TARGET: Final = WriteOptions(
 )
 _ANNOTATE: Final = WriteOptions(field_manager=FIELD_MANAGER)
 _STALE_GANG_ACTION: Final = "stalegangeviction"
-_MAX_CONCURRENT_WRITES: Final = 16  # writes under way
-_MAX_NAMED: Final = 3  # who leaves, by name
+_MAX_CONCURRENT_WRITES: Final = 16
+_MAX_NAMED: Final = 3  # victims that an Event names
 
 
 class Evictor:
-    """By group, or by what a plan decided."""
+    """Evicts one PodGroup, or all victims that a plan decided on."""
 
     def __init__(
         self,
@@ -59,17 +59,17 @@ class Evictor:
         self._semaphore = asyncio.Semaphore(_MAX_CONCURRENT_WRITES)
 
     async def evict(self, key: Key, why: str) -> bool:
-        """Take a unit off its nodes; say whether it is on its way."""
+        """Evict a PodGroup; say whether its pods are about to leave."""
         group = self._cache.cluster.pod_groups.get(key)
         if group is None:
             return True
         pods = tuple(self._cache.members.placed_pods(key))
-        one = self._cache.in_flight_evictions.with_identity(
+        eviction = self._cache.in_flight_evictions.with_identity(
             PlannedEviction((key,), pods, _STALE_GANG_ACTION, None, why, 0)
         )
-        (reason,) = await self._gather([self._dry_run(one)])
+        (reason,) = await self._gather([self._dry_run(eviction)])
         if reason is None:
-            (reason,) = await self._gather([self._evict_one(one)])
+            (reason,) = await self._gather([self._evict_one(eviction)])
         if reason is None:
             self._failures.pop(key, None)
         elif self._failures.get(key) != reason:
@@ -84,17 +84,17 @@ class Evictor:
     async def evict_all(
         self, commands: PodGroupCommands, is_still_wanted: Callable[[], bool]
     ) -> tuple[tuple[PlannedEviction, ...], bool]:
-        """Have all of them go for whom it was decided, or nobody, unless one fails that was tried.
+        """Evict all victims of the commands, or none unless one fails after its dry run.
 
-        They go if whoever gets their room still *stands*. Return who does not, and whether they are
-        to be asked again only after a while: of TrainJobs that is known here.
+        They are evicted if the preemptor *is_still_wanted*. Return the evictions that failed, and
+        whether to back off before they are tried again: TrainJobs are backed off here.
         """
         evictions = commands.evictions
-        reasons = await self._gather(self._dry_run(one) for one in evictions)
+        reasons = await self._gather(self._dry_run(eviction) for eviction in evictions)
         if not any(reasons):
             if not is_still_wanted():
                 return evictions, False
-            reasons = await self._gather(self._evict_one(one) for one in evictions)
+            reasons = await self._gather(self._evict_one(eviction) for eviction in evictions)
             failed = tuple([it for it, why in zip(evictions, reasons, strict=True) if why])
         else:
             failed = evictions
@@ -103,68 +103,70 @@ class Evictor:
             self._post_to_preemptor(commands.group, evictions)
         return failed, any(need_backoff)
 
-    def _record_failure(self, one: PlannedEviction, reason: str | None) -> bool:
-        """Take note that somebody cannot go; say whether only waiting helps."""
+    def _record_failure(self, eviction: PlannedEviction, reason: str | None) -> bool:
+        """Take note of a failed eviction; say whether the caller has to back off."""
         if reason is None:
             return False
-        self._metrics.evictions.labels(one.action, "refused").inc()
-        self._log.warning("not evicted", whom=one.title, reason=reason)
-        if one.owner is None or not one.owner.uid:
+        self._metrics.evictions.labels(eviction.action, "refused").inc()
+        self._log.warning("not evicted", whom=eviction.title, reason=reason)
+        if eviction.owner is None or not eviction.owner.uid:
             return True
-        self._suspender.back_off(one.owner, reason)
+        self._suspender.back_off(eviction.owner, reason)
         return False
 
     def _post_to_preemptor(self, preemptor: Key, evictions: tuple[PlannedEviction, ...]) -> None:
-        names = ", ".join(one.title for one in evictions[:_MAX_NAMED])
+        names = ", ".join(eviction.title for eviction in evictions[:_MAX_NAMED])
         more = f" and {len(evictions) - _MAX_NAMED} more" if len(evictions) > _MAX_NAMED else ""
         self._post(preemptor, "Evicting", f"It gets the room of {names}{more}")
 
     async def _gather(self, calls: Iterable[Awaitable[str | None]]) -> list[str | None]:
-        async def one(it: Awaitable[str | None]) -> str | None:
+        async def failure_of(it: Awaitable[str | None]) -> str | None:
             try:
                 return await it
             except ApiError as error:
                 return str(error)
 
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(it)) for it in calls]
+            tasks = [group.create_task(failure_of(it)) for it in calls]
         return [task.result() for task in tasks]
 
-    async def _dry_run(self, one: PlannedEviction) -> str | None:
-        """Return why somebody cannot go; it is tried dry."""
-        if one.owner is None:
-            return await self._delete_pods(one, is_dry=True)
+    async def _dry_run(self, eviction: PlannedEviction) -> str | None:
+        """Return why a victim cannot be evicted, by a dry run; None if it can."""
+        if eviction.owner is None:
+            return await self._delete_pods(eviction, is_dry=True)
         async with self._semaphore:
-            return await self._suspender.dry_run_failure(one.owner)
+            return await self._suspender.dry_run_failure(eviction.owner)
 
-    async def _evict_one(self, one: PlannedEviction) -> str | None:
-        """Have somebody go; return why that is not possible."""
-        if one.owner is None:
-            reason = await self._delete_pods(one)
+    async def _evict_one(self, eviction: PlannedEviction) -> str | None:
+        """Evict a victim; return why that is not possible, or None."""
+        if eviction.owner is None:
+            reason = await self._delete_pods(eviction)
         else:
             async with self._semaphore:
-                reason = await self._suspender.suspend(one, one.owner)
+                reason = await self._suspender.suspend(eviction, eviction.owner)
         if reason is not None:
             return reason
-        for group in one.groups:  # GPUs are known of all of them together
-            await self._annotate_eviction(group, one.gpus if group == one.groups[0] else 0)
-            self._post(group, "Evict", one.reason)
-        self._metrics.evictions.labels(one.action, "evicted").inc()
-        self._log.info("evicted", whom=one.title, why=one.reason, pods=len(one.pods))
+        for group in eviction.groups:  # the first PodGroup records the GPUs of all
+            await self._annotate_eviction(
+                group, eviction.gpus if group == eviction.groups[0] else 0
+            )
+            self._post(group, "Evict", eviction.reason)
+        self._metrics.evictions.labels(eviction.action, "evicted").inc()
+        self._log.info("evicted", whom=eviction.title, why=eviction.reason, pods=len(eviction.pods))
         return None
 
-    async def _delete_pods(self, one: PlannedEviction, *, is_dry: bool = False) -> str | None:
-        """Delete pods, each as the one that was meant; return why that is not possible."""
-        named = zip(one.pods, one.uids, strict=True)
+    async def _delete_pods(self, eviction: PlannedEviction, *, is_dry: bool = False) -> str | None:
+        """Delete pods by their uids; return why that is not possible, or None."""
+        named = zip(eviction.pods, eviction.uids, strict=True)
         reasons = await self._gather(
-            self._delete_pod(key, uid, one.reason, is_dry=is_dry) for key, uid in named
+            self._delete_pod(key, uid, eviction.reason, is_dry=is_dry) for key, uid in named
         )
         return next(filter(None, reasons), None)
 
     async def _delete_pod(self, key: Key, uid: str, why: str, *, is_dry: bool) -> str | None:
         pod = self._cache.cluster.pods.get(key)
         if pod is None or pod.metadata.uid != uid:
-            return None  # it is gone
+            return None  # the pod is gone
         fields = {
             "metadata": {"uid": uid},
             "status": {"conditions": [self._disruption_target(why)]},
@@ -182,7 +184,7 @@ class Evictor:
         return None
 
     async def _annotate_eviction(self, key: Key, gpus: int) -> None:
-        """Write on a group that it was evicted: its patience counts from then, and the rate."""
+        """Write on a PodGroup that it was evicted: for its preemption delay and the rate limit."""
         group = self._cache.cluster.pod_groups.get(key)
         if group is None:
             return
@@ -194,7 +196,7 @@ class Evictor:
         try:
             async with self._semaphore:
                 await self._client.merge_patch(PODGROUPS, key, {"metadata": fields}, _ANNOTATE)
-        except ApiError as error:  # it goes all the same
+        except ApiError as error:  # the eviction goes on all the same
             self._log.warning("eviction not noted", group=str(key), error=str(error))
 
     def _exists(self, group: Key) -> bool:
@@ -213,7 +215,7 @@ class Evictor:
         return self._client.clock.now().isoformat(timespec="seconds")
 
     def _post(self, key: Key, reason: str, message: str) -> None:
-        """Tell a group, and who claims room by its TrainJob as well."""
+        """Post an Event about a PodGroup; one about a preemptor also on its TrainJob."""
         group = self._cache.cluster.pod_groups.get(key)
         if group is None:
             return
@@ -228,7 +230,7 @@ class Evictor:
 
 
 def owning_trainjob(cache: ClusterCache, group: PodGroup) -> EventObject | None:
-    """Return the TrainJob that a group is of."""
+    """Return the TrainJob that owns a PodGroup."""
     owner = cache.in_flight_evictions.owning_trainjob(group.metadata.key)
     if owner is None or not owner.uid:
         return None

@@ -27,22 +27,22 @@ __all__ = ["JobRecreator"]
 
 
 class JobRecreator:
-    """By TrainJob."""
+    """Deletes the partly done Jobs of suspended TrainJobs, so that JobSet recreates them."""
 
     def __init__(self, client: Client, cache: ClusterCache, log: FilteringBoundLogger) -> None:
         self._client = client
         self._cache = cache
         self._log = log
-        self._list_lock = asyncio.Lock()  # one list at a time: a tenant's Jobs may be large
+        self._list_lock = asyncio.Lock()  # one list at a time: a user's Jobs may be large
 
     async def recreate(self, job: TrainJob) -> bool:
-        """Delete the Jobs that are partly done; say whether nothing of such Jobs is left."""
+        """Delete the Jobs that are partly done; say whether no pod of such Jobs is left."""
         jobset = self._cache.cluster.jobsets.get(job.metadata.key)
         controller = jobset.metadata.controller if jobset else None
         if jobset is None or controller is None or controller.uid != job.metadata.uid:
             return True
         if jobset.status.terminal_state:
-            return True  # nothing of it runs again
+            return True  # no Job of it runs again
         jobs = await self._jobs(jobset)
         succeeded = self._succeeded(job)
         to_delete = [*jobs_to_recreate(jobset, self._cache.scheduler_name, jobs, succeeded)]
@@ -76,5 +76,5 @@ class JobRecreator:
         try:
             await self._client.delete(JOBS, job.key, DeleteOptions(uid=job.uid))
         except (NotFound, Conflict):
-            return  # it is gone, or another one by now
+            return  # the Job is gone or recreated
         self._log.info("job is made anew", job=str(job.key), succeeded=job.succeeded)

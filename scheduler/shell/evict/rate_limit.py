@@ -28,43 +28,43 @@ __all__ = [
 ]
 
 _MIN_GPUS: Final = 64_000  # thousandths of a GPU
-_CLUSTER_PART: Final = 10  # of all there are
+_CLUSTER_PART: Final = 10  # a tenth of all GPUs
 _REFILL_S: Final = 60.0
 
 
 class RecordedEviction(NamedTuple):
-    """When GPUs were taken, in seconds since 1970, and how many thousandths of one."""
+    """When GPUs were evicted, in seconds since 1970, and how many thousandths of one."""
 
     at_s: float
     gpus: int
 
 
 class _Bucket(NamedTuple):
-    """What was taken and is not filled up yet; when the minute began in which it was."""
+    """GPUs that were taken and are not refilled yet, and when their minute began."""
 
     gpus: int = 0
     since_s: float = 0.0
 
     def refilled(self, size: int, now_s: float) -> "_Bucket":
-        """Return it with whole minutes filled up."""
+        """Return the bucket refilled for each whole minute."""
         minutes = max(0, int((now_s - self.since_s) // _REFILL_S))
         return _Bucket(max(0, self.gpus - minutes * size), self.since_s + minutes * _REFILL_S)
 
     def with_taken(self, gpus: int, now_s: float) -> "_Bucket":
-        """Return it with more taken, or fewer."""
+        """Return the bucket with more GPUs taken, or fewer."""
         is_first = gpus > 0 and not self.gpus
         return _Bucket(max(0, self.gpus + gpus), now_s if is_first else self.since_s)
 
 
 class EvictionRateLimiter:
-    """The bucket; thousandths of GPUs."""
+    """Limits evictions to the bucket; all numbers are thousandths of GPUs."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock: Final = clock
         self._bucket = _Bucket()
 
     def restore(self, evictions: Iterable[RecordedEviction], gpus: int) -> None:
-        """Take note of what was evicted before we led, in a cluster of so many GPUs."""
+        """Restore evictions from before this process led, in a cluster of so many GPUs."""
         now_s = self._clock.now().timestamp()
         clock_offset_s = self._clock.monotonic_s() - now_s
         size, bucket = _bucket_size(gpus), _Bucket()
@@ -78,33 +78,33 @@ class EvictionRateLimiter:
         self._bucket = max(ours, bucket.refilled(size, self._clock.monotonic_s()))
 
     def available(self, gpus: int) -> int:
-        """Return what may be taken now in a cluster of so many."""
+        """Return how many may be evicted now in a cluster of so many."""
         size = _bucket_size(gpus)
         self._bucket = self._bucket.refilled(size, self._clock.monotonic_s())
         return size - self._bucket.gpus
 
     def record(self, gpus: int) -> None:
-        """Take note that so many were taken; below zero, that they were not after all."""
+        """Take note that so many were evicted; below zero, that they were not after all."""
         self._bucket = self._bucket.with_taken(gpus, self._clock.monotonic_s())
 
 
 def recorded_evictions(groups: Iterable[PodGroup]) -> Iterator[RecordedEviction]:
-    """Yield what stands on PodGroups of their last evictions."""
+    """Yield the last evictions that are recorded on PodGroups."""
     for group in groups:
-        found = _recorded_eviction(group.metadata)
-        if found is not None:
-            yield found
+        eviction = _recorded_eviction(group.metadata)
+        if eviction is not None:
+            yield eviction
 
 
 def evicted_gpus_annotation(meta: Meta, gpus: int, now_s: float) -> str:
-    """Return what is to stand on a PodGroup that loses GPUs, those of the last minute with it."""
+    """Return the annotation of a PodGroup that loses GPUs, those of the last minute included."""
     last = _recorded_eviction(meta)
     more = last.gpus if last is not None and now_s - last.at_s < _REFILL_S else 0
     return format_milli(gpus + more)
 
 
 def reduced_gpus_annotation(meta: Meta, gpus: int) -> str:
-    """Return what is to stand on a PodGroup that did not lose so many GPUs after all."""
+    """Return the annotation of a PodGroup that did not lose so many GPUs after all."""
     last = _recorded_eviction(meta)
     return format_milli(max(last.gpus - gpus, 0) if last is not None else 0)
 

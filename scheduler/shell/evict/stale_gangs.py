@@ -26,15 +26,13 @@ from trainer_kai.kube.rest.request import WriteOptions
 __all__ = ["StaleGangController"]
 
 _TICK_S: Final = 1.0
-_TICK_BUDGET_S: Final = (
-    0.05  # of each tick: a unit may have thousands of pods, and others wait meanwhile
-)
-_SETTLED_S: Final = 3.0  # a unit that is being bound is short for a moment
+_TICK_BUDGET_S: Final = 0.05  # of each tick: a PodGroup may have thousands of pods
+_SETTLED_S: Final = 3.0  # a PodGroup that is being bound lacks pods for a moment
 _WRITE: Final = WriteOptions(field_manager=FIELD_MANAGER)
 
 
 class StaleGangController:
-    """Looks at the units that are short, every now and then."""
+    """Checks the PodGroups that began and lack pods, once a second."""
 
     def __init__(
         self,
@@ -45,7 +43,7 @@ class StaleGangController:
         grace_s: float,
         log: FilteringBoundLogger,
     ) -> None:
-        """Take *evict* for whatever takes a unit off its nodes."""
+        """*evict* evicts a PodGroup, and says whether that was possible."""
         self._client = client
         self._cache = cache
         self._evict = evict
@@ -56,7 +54,7 @@ class StaleGangController:
         self._grace_since_s: dict[Key, float] = {}
 
     async def run(self) -> None:
-        """Look, as long as we lead; what a tick has no time for waits for the next one."""
+        """Check as long as this process leads; the rest waits for a later tick."""
         clock, due = self._client.clock, deque[Key]()
         while True:
             await clock.sleep(_TICK_S)
@@ -82,7 +80,7 @@ class StaleGangController:
             if await self._evict(key, why):
                 self._forget(key)
             else:
-                self._grace_since_s[key] = now_s  # why not has been said; it is asked again as late
+                self._grace_since_s[key] = now_s  # an Event says why; tried again after the grace
 
     async def _recovered(self, key: Key, group: PodGroup | None) -> None:
         self._forget(key)

@@ -66,11 +66,11 @@ _FIELD_MANAGER: Final = "trainer-kai-eviction"
 _APPLY: Final = WriteOptions(field_manager=_FIELD_MANAGER, force=True)
 _DRY_RUN: Final = WriteOptions(field_manager=_FIELD_MANAGER, force=True, dry_run=True)
 _JOBSET_TIMEOUT_S: Final = 30.0  # until the JobSet must have been suspended
-_STUCK_S: Final = 120.0  # after which pods that do not go are not waited for
-_UNSUSPENDED_RECORD_S: Final = 10.0  # after which a record without a suspension will get none
+_STUCK_S: Final = 120.0  # after which pods that do not terminate are not waited for
+_UNSUSPENDED_RECORD_S: Final = 10.0  # after which a record without a suspension is removed
 _POLL_S: Final = 1.0
-_BACKOFF_S: Final = 60.0  # of one that could not be suspended, the first time
-_TIMER_TOLERANCE_S: Final = 1e-3  # a queue may call a little before the time that it was asked for
+_BACKOFF_S: Final = 60.0  # of a TrainJob that could not be suspended, the first time
+_TIMER_TOLERANCE_S: Final = 1e-3  # a work queue may call a little early
 _MAX_BACKOFF_S: Final = 3600.0
 _DELETED: Final = "it does not exist any more"
 
@@ -96,7 +96,7 @@ class _RawTrainJob(msgspec.Struct):
 
 
 class _Backoff(NamedTuple):
-    """For how long nobody chooses a TrainJob."""
+    """For how long no plan chooses a TrainJob as a victim."""
 
     uid: str
     length_s: float
@@ -104,30 +104,30 @@ class _Backoff(NamedTuple):
 
 
 class _TrackedTrainJob(NamedTuple):
-    """A TrainJob with a record, or a copy."""
+    """A TrainJob with an eviction record, or a copy of one."""
 
     uid: str
-    since_s: float  # when that was seen, or it was suspended
-    eviction: PlannedEviction | None = None  # that it was suspended for, if this process did
+    since_s: float  # when the record was seen, or the TrainJob suspended
+    eviction: PlannedEviction | None = None  # for which it was suspended, if by this process
     was_suspended: bool = False  # seen suspended, with a record
     is_given_up: bool = False  # it does not make room
-    resumed_s: float = math.inf  # when it was; its records stay until that is seen
+    resumed_s: float = math.inf  # its records stay until the watch shows that it is resumed
 
 
 class PlanWaker(Protocol):
     """The cycle that plans."""
 
     def wake(self, cluster_events: ClusterEvent) -> None:
-        """Take note of news: whom they may help."""
+        """Take note of events that may help waiting pods."""
         ...
 
     def refund(self, gpus: int) -> None:
-        """Take note that some were not taken after all."""
+        """Give GPUs back to the rate limit that were not evicted after all."""
         ...
 
 
 class Suspender:
-    """Evicts TrainJobs, and sees to those whose PodGroups have our record."""
+    """Suspends TrainJobs, and resumes those whose PodGroups have our record."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class Suspender:
         metrics: Metrics,
         log: FilteringBoundLogger,
     ) -> None:
-        """Tell *planning* when a TrainJob may be chosen again, and which GPUs were not taken."""
+        """*waker* learns when a TrainJob may be chosen again, and which GPUs were not evicted."""
         self._client = client
         self._waker = waker
         self._cache = cache
@@ -147,7 +147,7 @@ class Suspender:
         self._records = EvictionRecords(client, cache, log)
         self._job_recreator = JobRecreator(client, cache, log)
         self._tracked: dict[Key, _TrackedTrainJob] = {}
-        self._backoffs: dict[Key, _Backoff] = {}  # of those that could not be suspended
+        self._backoffs: dict[Key, _Backoff] = {}  # of TrainJobs that could not be suspended
         self._queue: WorkQueue[Key] = WorkQueue(
             self._reconcile,
             WorkQueueSettings("suspended", workers=4),
@@ -157,7 +157,7 @@ class Suspender:
         )
 
     async def run(self) -> None:
-        """See to whatever is suspended by us, also before we led."""
+        """Reconcile all TrainJobs that we suspended, also those from before this process led."""
         for key in self._cache.suspended_trainjobs.trainjobs():
             self._queue.add(key)
         await self._queue.run()
@@ -165,7 +165,7 @@ class Suspender:
     def record_changed(self, key: Key) -> None:
         """Take note of a TrainJob whose PodGroups have our record, or that has a copy.
 
-        That it is suspended is noted now: it may be told to run before its turn comes.
+        That it is suspended is noted now: its user may resume it before it is reconciled.
         """
         job = self._cache.cluster.trainjobs.get(key)
         if job is not None and job.spec.suspend and self._recorded_podgroups(job):
@@ -173,7 +173,7 @@ class Suspender:
         self._queue.add(key)
 
     async def dry_run_failure(self, owner: OwningTrainJob) -> str | None:
-        """Return why this very TrainJob cannot be suspended, or None; it is tried dry."""
+        """Return why this very TrainJob cannot be suspended, by a dry run; None if it can."""
         job = self._current_trainjob(owner)
         if job is None:
             return _DELETED
@@ -193,7 +193,7 @@ class Suspender:
             self._queue.add(key)
             return self._jobset_failure(job)
         self._tracked[key] = _TrackedTrainJob(owner.uid, self._client.clock.monotonic_s())
-        self._queue.add_after(key, _POLL_S)  # also if no answer comes
+        self._queue.add_after(key, _POLL_S)  # also without an answer
         reason = await self._suspend(job, eviction.reason)
         if reason is None:
             now_s = self._client.clock.monotonic_s()
@@ -204,7 +204,7 @@ class Suspender:
         return reason
 
     def _jobset_failure(self, job: TrainJob) -> str | None:
-        """Say so if a TrainJob is suspended already, but its JobSet does not follow."""
+        """Return the failure of a suspended TrainJob whose JobSet is not suspended."""
         jobset = self._cache.cluster.jobsets.get(job.metadata.key)
         if jobset is None or jobset.spec.suspend:
             return None
@@ -215,33 +215,32 @@ class Suspender:
         return job if job is not None and job.metadata.uid == owner.uid else None
 
     async def _suspend(self, job: TrainJob, why: str, *, is_dry: bool = False) -> str | None:
-        """Write records and suspend, without a copy if that is refused; say why it cannot be."""
+        """Write records and suspend, without a copy if that is refused; return why it fails."""
         groups = self._cache.suspended_trainjobs.groups_of(job)
         at = self._client.clock.now().isoformat(timespec="seconds")
-        before = _last_applied_suspends(
-            job.metadata.annotations
-        )  # what it said then is no wish of later
+        # A suspension that the manifest asked for before is no later intent of the user.
+        before = _last_applied_suspends(job.metadata.annotations)
         reason: str | None = None
         for has_copy in (True, False):
-            report = EvictionRecord(why, at, has_copy, before)
-            record_failure = await self._records.write(job, groups, report, is_dry=is_dry)
+            record = EvictionRecord(why, at, has_copy, before)
+            record_failure = await self._records.write(job, groups, record, is_dry=is_dry)
             if record_failure is not None:
                 return record_failure
-            reason = await self._apply(job, report, _DRY_RUN if is_dry else _APPLY)
+            reason = await self._apply(job, record, _DRY_RUN if is_dry else _APPLY)
             if reason is None:
                 break
         return reason
 
     async def _apply(
-        self, job: TrainJob, report: EvictionRecord, write: WriteOptions
+        self, job: TrainJob, record: EvictionRecord, write: WriteOptions
     ) -> str | None:
         meta: dict[str, Any] = {"uid": job.metadata.uid}
-        if report.is_copied:
+        if record.is_copied:
             fields = {
                 "by": _FIELD_MANAGER,
-                "why": report.reason,
-                "at": report.at,
-                "applied": report.was_suspend_requested,
+                "why": record.reason,
+                "at": record.at,
+                "applied": record.was_suspend_requested,
             }
             meta["annotations"] = {EVICTED_BY: json.dumps(fields)}
         applied = {"metadata": meta, "spec": {"suspend": True}}
@@ -252,7 +251,7 @@ class Suspender:
         return None
 
     def back_off(self, owner: OwningTrainJob, reason: str) -> None:
-        """Have no plan choose a TrainJob that cannot be suspended; it is told so once."""
+        """Have no plan choose a TrainJob that cannot be suspended; post one Event about it."""
         if self._start_backoff(owner, reason):
             message = f"It was to make room for others, but {reason}. It is tried again later"
             self._post(owner, "NotEvicted", message, "Warning")
@@ -293,7 +292,7 @@ class Suspender:
         return await self._recreate_jobs(job, waited_s) or await self._resume(job)
 
     def _resume_readiness(self, key: Key, waited_s: float) -> tuple[bool, str]:
-        """Say whether a suspended TrainJob need not be waited for any more, and what went wrong."""
+        """Say whether a suspended TrainJob may be resumed, and what went wrong."""
         jobset = self._cache.cluster.jobsets.get(key)
         if jobset is not None and not jobset.spec.suspend:
             reason = f"its JobSet was not suspended within {_JOBSET_TIMEOUT_S:g} s"
@@ -303,7 +302,7 @@ class Suspender:
         return waited_s >= _STUCK_S, _stuck_pods_message(self._cache.pods_not_terminating(key))
 
     async def _recreate_jobs(self, job: TrainJob, waited_s: float) -> Requeue | None:
-        """See to it that all ranks of a suspended TrainJob run again when it is resumed."""
+        """Recreate Jobs, so that all ranks of a suspended TrainJob run when it is resumed."""
         try:
             is_whole = await self._job_recreator.recreate(job)
         except (Forbidden, Invalid) as error:
@@ -317,7 +316,7 @@ class Suspender:
         return [it for it in self._cache.suspended_trainjobs.groups_of(job) if is_evicted(job, it)]
 
     def _tracked_trainjob(self, job: TrainJob) -> tuple[_TrackedTrainJob, float]:
-        """Return what is known of a TrainJob, and for how long."""
+        """Return the tracked state of a TrainJob, and for how long it is tracked."""
         key, uid, now_s = job.metadata.key, job.metadata.uid, self._client.clock.monotonic_s()
         tracked = self._tracked.get(key)
         if tracked is None or tracked.uid != uid:
@@ -327,7 +326,7 @@ class Suspender:
     async def _reconcile_running(
         self, job: TrainJob, tracked: _TrackedTrainJob, waited_s: float
     ) -> Requeue | None:
-        """See to records of a TrainJob that runs: it was told to, or was never suspended."""
+        """Reconcile a TrainJob that runs with records: it was resumed, or never suspended."""
         if tracked.was_suspended:
             return await self._give_up(job, "it was told to run while it was to make room")
         if waited_s < _UNSUSPENDED_RECORD_S:
@@ -335,7 +334,7 @@ class Suspender:
         return await self._resume(job)
 
     async def _give_up(self, job: TrainJob, reason: str) -> Requeue | None:
-        """Let go of a TrainJob that does not make room, and let it alone."""
+        """Resume a TrainJob that does not make room, and back off."""
         tracked, _ = self._tracked_trainjob(job)
         if not tracked.is_given_up:
             self._tracked[job.metadata.key] = tracked._replace(is_given_up=True)
@@ -344,7 +343,7 @@ class Suspender:
         return await self._resume(job)
 
     def _reconcile_backoff(self, key: Key, job: TrainJob | None) -> None:
-        """Let a TrainJob be chosen again when it has rested, and forget that after as long."""
+        """Let plans choose a TrainJob again after its backoff; forget the backoff after as long."""
         backoff = self._backoffs.get(key)
         if backoff is None:
             return
@@ -360,16 +359,16 @@ class Suspender:
             self._queue.add_after(key, known_s)
 
     async def _resume(self, job: TrainJob) -> Requeue | None:
-        """Give up what we own; where its user wants it suspended, it stays so."""
+        """Give up the fields that we own; where the user wants the suspension, it stays."""
         key, groups = job.metadata.key, self._recorded_podgroups(job)
-        report = [it for it in (read_eviction_record(job, group) for group in groups) if it]
+        records = [it for it in (read_eviction_record(job, group) for group in groups) if it]
         try:
             raw = await self._client.call(_RawTrainJob, get(TRAINJOBS, key))
             has_copy = bool(raw.metadata.annotations.get(EVICTED_BY))
-            is_uncopied = any(not it.is_copied for it in report)
-            is_ours = is_uncopied or (has_copy and (bool(report) or _is_suspended_by_us(raw)))
+            is_uncopied = any(not it.is_copied for it in records)
+            is_ours = is_uncopied or (has_copy and (bool(records) or _is_suspended_by_us(raw)))
             stays_suspended = raw.spec.suspend and (
-                not is_ours or _user_wants_suspension(raw.metadata, report)
+                not is_ours or _user_wants_suspension(raw.metadata, records)
             )
             if is_ours:
                 spec = (
@@ -397,8 +396,8 @@ class Suspender:
     async def _remove_records(self, job: TrainJob, groups: Iterable[PodGroup]) -> Requeue | None:
         """Remove the records when it is seen that a TrainJob is resumed, or that it stays.
 
-        Before that its suspension would look like a wish of its user, and what is kept for its
-        return would be let go. Pods of one that was given up may still be told to go for a moment.
+        Before that its suspension would look like its user's, and the places that are reserved for
+        its return would be released. Pods of one that was given up may still begin to terminate.
         """
         tracked, _ = self._tracked_trainjob(job)
         passed_s = self._client.clock.monotonic_s() - tracked.resumed_s
@@ -416,7 +415,7 @@ class Suspender:
         return None
 
     def _unused_gpus(self, tracked: _TrackedTrainJob) -> Mapping[Key, int]:
-        """Return the GPUs of pods that were to go and stayed, by the PodGroup they are noted on."""
+        """Return the GPUs of pods that were to go and stayed, by the PodGroup that records them."""
         eviction = tracked.eviction
         if eviction is None or not tracked.is_given_up:
             return {}
@@ -438,7 +437,7 @@ def _owner(job: TrainJob) -> OwningTrainJob:
 
 
 def _is_still_running(pod: Pod, uid: str) -> bool:
-    """Say whether a pod is the one that was meant, and is on its node."""
+    """Say whether the pod with this uid is still on its node."""
     meta = pod.metadata
     return (
         meta.uid == uid and not meta.deletion_timestamp and pod.status.phase not in TERMINAL_PHASES
@@ -446,31 +445,31 @@ def _is_still_running(pod: Pod, uid: str) -> bool:
 
 
 def _stuck_pods_message(stayed: Sequence[Key]) -> str:
-    """Say which pods stayed that should have gone; nothing if all are going."""
+    """Say which pods stayed that should have terminated; nothing if all are terminating."""
     if not stayed:
         return ""
     more = f" and {len(stayed) - 1} more" if stayed[1:] else ""
     return f"pod {stayed[0].name}{more} stayed on its node for {_STUCK_S:g} s"
 
 
-def _user_wants_suspension(meta: _ManagedMeta, report: Iterable[EvictionRecord]) -> bool:
-    """Say whether a user wants it suspended besides us, since it was evicted."""
+def _user_wants_suspension(meta: _ManagedMeta, records: Iterable[EvictionRecord]) -> bool:
+    """Say whether a user wants the TrainJob suspended besides us, since it was evicted."""
     if _has_other_manager(meta):
         return True
     was_asked = _eviction_copy(meta.annotations).get("applied", False) or any(
-        it.was_suspend_requested for it in report
+        it.was_suspend_requested for it in records
     )
     return _last_applied_suspends(meta.annotations) and not was_asked
 
 
 def _is_suspended_by_us(raw: _RawTrainJob) -> bool:
-    """Say whether our manager owns the suspension; a user who forges that is resumed."""
+    """Say whether our manager owns the suspension; a forged owner only has it resumed."""
     ours = (it for it in raw.metadata.managed_fields if it.manager == _FIELD_MANAGER)
     return raw.spec.suspend and any(_owns_suspension(it) for it in ours)
 
 
 def _has_other_manager(meta: _ManagedMeta) -> bool:
-    """Say whether somebody owns the suspension as we do: it stays when we give it up."""
+    """Say whether another manager owns the suspension: it stays when we give it up."""
     others = (it for it in meta.managed_fields if it.manager != _FIELD_MANAGER)
     return any(_owns_suspension(it) for it in others)
 

@@ -24,27 +24,26 @@ _TICK_S: Final = 3.0
 
 
 class TerminationGraceLimiter:
-    """Looks at the pods that are going, every now and then."""
+    """Checks the terminating pods every few seconds."""
 
     def __init__(
         self, client: Client, cache: ClusterCache, max_grace_s: float, log: FilteringBoundLogger
     ) -> None:
         self._client = client
         self._cache = cache
-        self._max_grace_s = max(
-            int(max_grace_s), 1
-        )  # with 0 it would be gone before its node knows
+        # With 0 the pod would be removed before the kubelet has stopped it.
+        self._max_grace_s = max(int(max_grace_s), 1)
         self._log = log
 
     async def run(self) -> None:
-        """Look, as long as we lead."""
+        """Check as long as this process leads."""
         while True:
             await self._client.clock.sleep(_TICK_S)
             for meta in self._pods_over_limit():
                 await self._shorten(meta)
 
     def _pods_over_limit(self) -> list[Meta]:
-        """Return the pods that are to be told to end sooner."""
+        """Return the pods whose grace period is to be shortened."""
         terminating = (pod.metadata for pod in self._cache.terminating_pods)
         over_limit = [
             it for it in terminating if it.deletion_grace_period_seconds > self._max_grace_s
@@ -70,7 +69,7 @@ class TerminationGraceLimiter:
         return {*deleted, *suspended}
 
     def _deadline_s(self, meta: Meta) -> float:
-        """Return until when a pod may take."""
+        """Return when a pod must have terminated."""
         deletion_s = epoch_s(meta.deletion_timestamp) or 0
         return deletion_s - meta.deletion_grace_period_seconds + self._max_grace_s
 
@@ -79,7 +78,7 @@ class TerminationGraceLimiter:
         try:
             await self._client.delete(PODS, meta.key, deletion)
         except NotFound:
-            return  # it is gone
+            return  # the pod is gone
         except ApiError as error:
             self._log.warning("grace not shortened", pod=str(meta.key), error=str(error))
             return

@@ -21,7 +21,7 @@ _BATCH: Final = 200  # objects: a few milliseconds
 
 
 async def dump_cluster(cluster: Cluster) -> AsyncIterator[bytes]:
-    """Yield a List in JSON, piece by piece, of what there is at this moment."""
+    """Yield a List of the cached objects in JSON, piece by piece."""
     groups, pods = (PODGROUPS, cluster.pod_groups), (PODS, cluster.pods)
     jobs = TRAINJOBS, cluster.trainjobs
     kinds = [

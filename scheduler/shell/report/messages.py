@@ -36,12 +36,12 @@ __all__ = [
 ]
 
 EvictionsByPreemptor: TypeAlias = Mapping[Key, Sequence[PlannedEviction]]
+
 _NO_EVICTIONS: Final[EvictionsByPreemptor] = MappingProxyType({})
 _NO_CREATION_FAILURES: Final[Mapping[Key, CreationFailure]] = MappingProxyType({})
-
-
-# What another node could cure: an autoscaler has to hear of it. Of quotas it must not, nor of a
-# topology that is required, as long as no node could help there.
+_UNLIMITED: Final = -1
+# Reasons that another node could cure: an autoscaler acts on them. It must not act on quotas, nor
+# on a required topology, as long as no node could help there.
 _CAPACITY_REASONS: Final = frozenset(
     {
         UnschedulableReason.NO_NODE_MATCHES,
@@ -52,23 +52,23 @@ _CAPACITY_REASONS: Final = frozenset(
 
 
 class PodGroupReport(NamedTuple):
-    """Why a unit waits."""
+    """Why a PodGroup waits."""
 
     reason: UnschedulableReason
     message: str
-    kai_reason: str  # "": it knows none
+    kai_reason: str  # "": KAI has none
     kai_message: str
-    has_begun: bool  # some of it runs
-    pods: tuple[Key, ...]  # that wait, if an autoscaler could help them
+    has_begun: bool  # some of its pods run
+    pods: tuple[Key, ...]  # pending, if an autoscaler could help them
 
     @property
     def title(self) -> str:
-        """Return the verdict as users read it."""
+        """Return the reason as users read it."""
         return self.reason.title
 
 
 class QueueGaugeValues(NamedTuple):
-    """What a queue has and is due: thousandths, bytes and thousandths, by kind."""
+    """Quota, use and fair share of a queue by resource: thousandths, bytes and thousandths."""
 
     quota: tuple[int, ...]
     allocated: tuple[int, ...]
@@ -76,7 +76,7 @@ class QueueGaugeValues(NamedTuple):
 
 
 class QueueReport(NamedTuple):
-    """What a queue and all below it have and ask for, as its status says it, and as numbers."""
+    """What a queue and all below it use and request, for its status, and as numbers."""
 
     allocated: Mapping[str, str]
     allocated_non_preemptible: Mapping[str, str]
@@ -85,7 +85,7 @@ class QueueReport(NamedTuple):
 
 
 class PlanReport(NamedTuple):
-    """All of it."""
+    """What a plan says about PodGroups and queues."""
 
     podgroups: Mapping[Key, PodGroupReport]
     queues: Mapping[str, QueueReport]
@@ -98,7 +98,7 @@ def plan_report(
     in_flight_evictions: EvictionsByPreemptor = _NO_EVICTIONS,
     creation_failures: Mapping[Key, CreationFailure] = _NO_CREATION_FAILURES,
 ) -> PlanReport:
-    """Return what a plan says; *leaving* go already, and pods of *lacks* could not be made."""
+    """Return the report of a plan, with evictions in flight and failures to create pods."""
     queues = encoded.snapshot.queues
     nominated = _nominated_reports(encoded, result, commands, in_flight_evictions)
     waiting = {it.group: _podgroup_report(encoded, it) for it in commands.unschedulable}
@@ -126,7 +126,7 @@ def _nominated_reports(
     commands: Commands,
     in_flight_evictions: EvictionsByPreemptor,
 ) -> dict[Key, PodGroupReport]:
-    """Say of units that are promised room whom they wait for."""
+    """Report for which victims nominated PodGroups wait."""
     nodes: dict[int, list[int]] = {}
     for it in result.allocations:
         nodes.setdefault(it.podgroup, []).extend(node for _, node in it.nominations)
@@ -136,39 +136,37 @@ def _nominated_reports(
     for one in commands.evictions:
         if one.preemptor is not None:
             evictions.setdefault(one.preemptor, []).append(one)
-    report = {}
-    for row, found in nodes.items():
-        if found:
+    reports = {}
+    for row, nominated in nodes.items():
+        if nominated:
             key, podgroup = encoded.podgroup_keys[row], encoded.snapshot.podgroups[row]
-            text = nominated_message(len(found), len({*found}), evictions.get(key, ()))
-            sentence = truncated_message(text)
+            text = nominated_message(len(nominated), len({*nominated}), evictions.get(key, ()))
             has_begun = any(podset.running for podset in podsets_of(podgroup.tree))
-            report[key] = PodGroupReport(
-                UnschedulableReason.WAITING_FOR_VICTIMS, sentence, "", "", has_begun, ()
+            message = truncated_message(text)
+            reports[key] = PodGroupReport(
+                UnschedulableReason.WAITING_FOR_VICTIMS, message, "", "", has_begun, ()
             )
-    return report
+    return reports
 
 
 def _creation_failure_reports(
     waiting: Mapping[Key, PodGroupReport], creation_failures: Mapping[Key, CreationFailure]
 ) -> Iterator[tuple[Key, PodGroupReport]]:
-    """Yield those whose pods are refused; of who has none at all no plan speaks."""
+    """Yield PodGroups whose pods cannot be created; no plan reports one without any pod."""
     for group, creation_failure in creation_failures.items():
         report = waiting.get(group)
         if report is not None and report.reason == UnschedulableReason.PODS_MISSING:
-            sentence = truncated_message(f"{report.message}. {creation_failure.reason}")
-            yield group, report._replace(message=sentence, kai_message=sentence)
+            message = truncated_message(f"{report.message}. {creation_failure.reason}")
+            yield group, report._replace(message=message, kai_message=message)
         elif report is None and not creation_failure.existing and creation_failure.required:
-            sentence = truncated_message(
+            message = truncated_message(
                 f"pods are missing: 0 of {creation_failure.required} exist. "
                 f"{creation_failure.reason}"
             )
-            verdict = UnschedulableReason.PODS_MISSING
+            reason = UnschedulableReason.PODS_MISSING
             yield (
                 group,
-                PodGroupReport(
-                    verdict, sentence, verdict.title, sentence, has_begun=False, pods=()
-                ),
+                PodGroupReport(reason, message, reason.title, message, has_begun=False, pods=()),
             )
 
 
@@ -176,14 +174,12 @@ def _podgroup_report(
     encoded: EncodedSnapshot, unschedulable: UnschedulablePodGroup
 ) -> PodGroupReport:
     rejection = unschedulable.rejection
-    reason, report = kai_condition(encoded.snapshot, rejection)
-    message, sentence = (
-        truncated_message(report),
-        truncated_message(rejection_message(encoded.snapshot, rejection)),
-    )
+    kai_reason, kai_text = kai_condition(encoded.snapshot, rejection)
+    kai_message = truncated_message(kai_text)
+    message = truncated_message(rejection_message(encoded.snapshot, rejection))
     if rejection.podgroup == NONE:
         return PodGroupReport(
-            unschedulable.reason, sentence, reason, message, has_begun=False, pods=()
+            unschedulable.reason, message, kai_reason, kai_message, has_begun=False, pods=()
         )
     podsets = [*podsets_of(encoded.snapshot.podgroups[rejection.podgroup].tree)]
     is_delayed = unschedulable.reason == UnschedulableReason.PREEMPTION_DELAY
@@ -193,9 +189,9 @@ def _podgroup_report(
     rows = (row for podset in podsets for row in podset.pending) if is_capacity_reason else ()
     return PodGroupReport(
         reason=unschedulable.reason,
-        message=sentence,
-        kai_reason=reason,
-        kai_message=message,
+        message=message,
+        kai_reason=kai_reason,
+        kai_message=kai_message,
         has_begun=any(podset.running for podset in podsets),
         pods=tuple(encoded.pod_keys[row] for row in rows),
     )
@@ -206,11 +202,8 @@ def _amounts(row: Ints) -> dict[str, str]:
     return format_amounts({CPU: cpu, MEMORY: memory * 1000, GPU: gpu})
 
 
-_UNLIMITED: Final = -1
-
-
 class Gauges:
-    """They are set anew by each plan; a queue that is gone has none."""
+    """Gauges of queues and waiting PodGroups; a deleted queue has none."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -218,30 +211,30 @@ class Gauges:
         self._queues: Mapping[Gauge, Callable[[QueueGaugeValues], float]] = _queue_gauges(metrics)
 
     def update(self, report: PlanReport) -> None:
-        """Show what a plan says."""
-        for removed in self._known - report.queues.keys():
+        """Set the gauges to the report of a plan."""
+        for name in self._known - report.queues.keys():
             for gauge in self._queues:
-                gauge.remove(removed)
+                gauge.remove(name)
         self._known = set(report.queues)
         for name, queue_report in report.queues.items():
             for gauge, read in self._queues.items():
                 gauge.labels(name).set(read(queue_report.gauge_values))
         waiting = Counter(podgroup_report.title for podgroup_report in report.podgroups.values())
-        for verdict in UnschedulableReason:
-            self._metrics.units_waiting.labels(verdict.title).set(waiting[verdict.title])
+        for reason in UnschedulableReason:
+            self._metrics.units_waiting.labels(reason.title).set(waiting[reason.title])
 
 
 def _queue_gauges(metrics: Metrics) -> Mapping[Gauge, Callable[[QueueGaugeValues], float]]:
-    def bound(kind: ResourceKind, podgroup: float) -> Callable[[QueueGaugeValues], float]:
+    def quota(kind: ResourceKind, divisor: float) -> Callable[[QueueGaugeValues], float]:
         return lambda it: (
-            it.quota[kind] if it.quota[kind] == _UNLIMITED else it.quota[kind] / podgroup
+            it.quota[kind] if it.quota[kind] == _UNLIMITED else it.quota[kind] / divisor
         )
 
     return {
         metrics.queue_info: lambda _: 1,
-        metrics.queue_deserved_gpus: bound(ResourceKind.GPU, 1000),
-        metrics.queue_quota_cpu_cores: bound(ResourceKind.CPU, 1000),
-        metrics.queue_quota_memory_bytes: bound(ResourceKind.MEMORY, 1),
+        metrics.queue_deserved_gpus: quota(ResourceKind.GPU, 1000),
+        metrics.queue_quota_cpu_cores: quota(ResourceKind.CPU, 1000),
+        metrics.queue_quota_memory_bytes: quota(ResourceKind.MEMORY, 1),
         metrics.queue_allocated_gpus: lambda it: it.allocated[ResourceKind.GPU] / 1000,
         metrics.queue_allocated_cpu_cores: lambda it: it.allocated[ResourceKind.CPU] / 1000,
         metrics.queue_allocated_memory_bytes: lambda it: it.allocated[ResourceKind.MEMORY],

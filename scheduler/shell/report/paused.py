@@ -30,7 +30,7 @@ _WRITE_INTERVAL_S: Final = 0.02
 
 
 class PauseReporter:
-    """One for each time that we are paused."""
+    """Reports one pause."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class PauseReporter:
         self._reported: set[str] = set()  # uids
 
     async def run(self) -> None:
-        """Tell each PodGroup that waits, or comes to wait, as long as this goes on."""
+        """Report each PodGroup that waits, or comes to wait, as long as the pause lasts."""
         clock = self._client.clock
         while True:
             for key in [*self._cache.cluster.pod_groups]:
@@ -56,16 +56,14 @@ class PauseReporter:
                 is_due = group is not None and self._is_unreported(group)
                 if group is not None and is_due:
                     await self._report(group)
-                await clock.sleep(
-                    _WRITE_INTERVAL_S if is_due else 0
-                )  # others have their turns between
+                await clock.sleep(_WRITE_INTERVAL_S if is_due else 0)  # lets other tasks run
             await clock.sleep(_POLL_S)
 
     def _is_unreported(self, group: PodGroup) -> bool:
         if group.metadata.uid in self._reported:
             return False
         if any(it.type == PAUSED for it in group.status.scheduling_conditions):
-            return False  # by a leader before us, in this pause
+            return False  # an earlier leader reported it in this pause
         return any(map(self._waits, self._cache.members.pods_of(group.metadata.key)))
 
     def _waits(self, key: Key) -> bool:
@@ -80,7 +78,7 @@ class PauseReporter:
         try:
             await self._client.merge_patch(PODGROUPS, meta.key, body, STATUS)
         except (NotFound, Conflict):
-            return  # it is gone, or looked at again as it is now
+            return  # the PodGroup is gone, or its new version is checked again
         except ApiError as error:
             self._log.warning("not said", of=str(meta.key), error=str(error))
             if is_retryable(error):

@@ -49,16 +49,16 @@ _POD_CONDITION: Final = WriteOptions(
 _PODS_MISSING: Final = UnschedulableReason.PODS_MISSING.title
 _CONDITION_TYPE: Final = "UnschedulableOnNodePool"
 _NODE_POOL: Final = "default"
-_SETTLED_S: Final = 0.3  # a verdict that stands for so long is one
-_MISSING_S: Final = 3.0  # pods are missing from every group for a moment, while they are made
-_MAX_MISSING_S: Final = 15.0  # even if more and more come
+_SETTLED_S: Final = 0.3  # how long a reason must hold before it is written
+_MISSING_S: Final = 3.0  # each PodGroup lacks pods for a moment, while they are created
+_MAX_MISSING_S: Final = 15.0  # even if more pods keep coming
 _NEGLIGIBLE_S: Final = 1e-3  # a shorter time is none
-_RESOURCES_S: Final = 1.0  # what is used is summed up now and then
-_QUEUE_S: Final = 3.0  # and of a queue whose use changes all the time
-_NUMBERS_S: Final = 3.0  # and so are numbers in sentences,
-_NUMBERS_PER_S: Final = 50  # at most so many in all,
-_MAX_NUMBERS_S: Final = 60.0  # unless they would be too old
-_EVENT_S: Final = 15.0  # events stay, so of them there are fewer
+_RESOURCES_S: Final = 1.0  # between a change of resource use and its status
+_QUEUE_S: Final = 3.0  # between two statuses of a queue
+_NUMBERS_S: Final = 3.0  # between two messages that differ in numbers only,
+_NUMBERS_PER_S: Final = 50  # of which so many a second are written in all,
+_MAX_NUMBERS_S: Final = 60.0  # but none is older than this, or twice this
+_EVENT_S: Final = 15.0  # between two Events about a PodGroup
 _WORKERS: Final = 8
 
 _SubjectKind = Literal["group", "pod", "queue"]
@@ -70,7 +70,7 @@ class _Subject(NamedTuple):
 
 
 class StatusReporter:
-    """What was said last, and what is to be said now."""
+    """Knows what was reported last, and reports what differs."""
 
     def __init__(
         self,
@@ -86,19 +86,16 @@ class StatusReporter:
         self._log = log
         self._report = PlanReport({}, {})
         self._gauges = Gauges(metrics)
-        self._marked: dict[Key, set[Key]] = {}  # by group: its pods
-        self._marking_podgroup: dict[Key, Key] = {}  # pod → group
-        self._reported_s: dict[Key, float] = {}  # when a group was told last
-        self._posted_s: dict[Key, float] = {}  # and by an event
-        self._reported_waiting: set[Key] = (
-            set()
-        )  # whom we told that they wait, and not yet that they start
+        self._marked: dict[Key, set[Key]] = {}  # PodGroup → its marked pods
+        self._marking_podgroup: dict[Key, Key] = {}  # pod → its PodGroup
+        self._reported_s: dict[Key, float] = {}  # when a PodGroup was reported last
+        self._posted_s: dict[Key, float] = {}  # and by an Event
+        self._reported_waiting: set[Key] = set()  # no Event said yet that these PodGroups start
         self._podgroups_waiting = 0
         self._queue_reported_s: dict[str, float] = {}
         self._queue_uids: dict[str, str] = {}
-        self._pods_missing_s: dict[
-            Key, tuple[float, float]
-        ] = {}  # pods are missing; as many as now are
+        # since when pods are missing, and when the number last changed
+        self._pods_missing_s: dict[Key, tuple[float, float]] = {}
         self._has_begun = False
         self._queue: WorkQueue[_Subject] = WorkQueue(
             self._reconcile,
@@ -109,11 +106,11 @@ class StatusReporter:
         )
 
     async def run(self) -> None:
-        """Say it, as long as we lead; begin with whatever was said before us."""
+        """Write reports as long as this process leads."""
         await self._queue.run()
 
     def publish(self, report: PlanReport) -> None:
-        """Take note of what a plan says."""
+        """Take the report of a plan, and write what differs from the one before."""
         before, self._report = self._report, report
         if not self._has_begun:
             self._adopt_existing()
@@ -131,19 +128,19 @@ class StatusReporter:
                 self._queue.add_after(_Subject("queue", Key("", name)), self._queue_delay_s(name))
 
     def _is_recreated(self, name: str) -> bool:
-        """Say whether a queue is another one than when it was told last, and says nothing yet."""
+        """Say whether a queue was recreated since its last report: its status is empty."""
         queue = self._cache.cluster.queues.get(name)
         uid = queue.metadata.uid if queue else ""
         before, self._queue_uids[name] = self._queue_uids.get(name), uid
         return before != uid
 
     def _queue_delay_s(self, name: str) -> float:
-        """Return how soon the status of a queue is written: in a crowd it changes all the time."""
+        """Return how soon the status of a queue is written: in a busy queue it changes often."""
         since_s = self._client.clock.monotonic_s() - self._queue_reported_s.get(name, -_QUEUE_S)
         return max(_RESOURCES_S, _QUEUE_S - since_s)
 
     def podgroup_changed(self, group: Key) -> None:
-        """Take note that pods of a group come, go or find their place."""
+        """Take note that pods of a PodGroup come, go or are placed."""
         self._queue.add_after(_Subject("group", group), _RESOURCES_S)
 
     async def _reconcile(self, subject: _Subject) -> Requeue | None:
@@ -156,7 +153,7 @@ class StatusReporter:
                 case "queue":
                     await self._reconcile_queue(subject.key)
         except (NotFound, Conflict):
-            return None  # it is gone or another one, and there will be news of that
+            return None  # the object is gone or recreated: the watch will show that
         except Invalid as error:
             self._log.warning("not said", of=str(subject.key), error=str(error))
         return None
@@ -165,7 +162,7 @@ class StatusReporter:
         if report is not None and report.title == _PODS_MISSING:
             now_s = self._client.clock.monotonic_s()
             first_s, _ = self._pods_missing_s.get(group, (now_s, now_s))
-            self._pods_missing_s[group] = first_s, now_s  # some more have come
+            self._pods_missing_s[group] = first_s, now_s  # more pods have come
         else:
             self._pods_missing_s.pop(group, None)
 
@@ -199,7 +196,7 @@ class StatusReporter:
         return Requeue.after(self._numbers_delay_s(key))
 
     def _missing_delay_s(self, group: Key) -> float:
-        """Return for how long it is not said yet that pods of a group are missing."""
+        """Return for how long it is not reported yet that pods of a PodGroup are missing."""
         if group not in self._pods_missing_s:
             return 0.0
         first_s, last_s = self._pods_missing_s[group]
@@ -208,7 +205,7 @@ class StatusReporter:
         return delay_s if delay_s > _NEGLIGIBLE_S else 0.0
 
     def _numbers_delay_s(self, group: Key) -> float:
-        """Return how long until numbers alone may be said anew to a group."""
+        """Return how long until new numbers alone may be reported for a PodGroup."""
         now_s = self._client.clock.monotonic_s()
         reported_s = self._reported_s.setdefault(group, now_s)
         delay_s = reported_s + numbers_interval_s(group, self._podgroups_waiting) - now_s
@@ -217,7 +214,7 @@ class StatusReporter:
     def _conditions(
         self, group: PodGroup, report: PodGroupReport | None
     ) -> list[dict[str, Any]] | None:
-        """Return the conditions that a group should have; None if it has them."""
+        """Return the conditions that a PodGroup should have; None if it has them."""
         current = group.status.scheduling_conditions
         if report is None or report.has_begun:
             return [] if current else None
@@ -252,7 +249,7 @@ class StatusReporter:
         }
 
     def _resources_status(self, group: PodGroup) -> dict[str, Any] | None:
-        """Return what the status should say is used and asked for; None if it says so."""
+        """Return the used and requested resources for the status; None if they are right."""
         allocated, requested = self._cache.resource_use_of(group.metadata.key)
         current = group.status.resources_status
         now = {"allocated": format_amounts(allocated), "requested": format_amounts(requested)}
@@ -265,14 +262,14 @@ class StatusReporter:
         return {what: {**removed, **amounts} for what, amounts in now.items()}
 
     def _post_waiting(self, group: PodGroup, report: PodGroupReport) -> None:
-        """Tell by an event why it waits; a new number alone only now and then."""
+        """Post an Event why a PodGroup waits; for new numbers alone only now and then."""
         now_s, key = self._client.clock.monotonic_s(), group.metadata.key
         if now_s - self._posted_s.get(key, -_EVENT_S) >= _EVENT_S:
             self._posted_s[key] = now_s
             self._post(group, "Unschedulable", "Waiting", f"{report.title}: {report.message}")
 
     def _post_start(self, group: PodGroup) -> None:
-        """Tell who was told that it waits that it starts, as soon as it has nodes."""
+        """Post an Event that a PodGroup starts, if one said that it waits."""
         key = group.metadata.key
         if key in self._reported_waiting and self._cache.members.placed_pods(key):
             self._reported_waiting.discard(key)
@@ -282,7 +279,7 @@ class StatusReporter:
         post_event(self._cache, self._recorder, group, (reason, job_reason), message)
 
     def _adopt_existing(self) -> None:
-        """Look at whatever was said before we led, now that it is known what is so."""
+        """Reconcile all PodGroups and marked pods from before this process led."""
         self._has_begun = True
         for key in self._cache.cluster.pod_groups:
             self._queue.add_after(_Subject("group", key), _RESOURCES_S)
@@ -293,7 +290,7 @@ class StatusReporter:
                 self._marked.setdefault(self._marking_podgroup[key], set()).add(key)
 
     def _mark_pods(self, group: Key, report: PodGroupReport | None) -> None:
-        """Have the pods of a group marked, or no longer."""
+        """Mark the pods of a PodGroup that wait for a node, and no others."""
         known = self._cache.cluster.pod_groups.get(group)
         may_mark = known is None or known.spec.mark_unschedulable
         wanted = set(report.pods) if report is not None and may_mark else set()
@@ -353,9 +350,9 @@ class StatusReporter:
 
 
 def numbers_interval_s(group: Key, waiting: int) -> float:
-    """Return how long numbers stand as they were said to a group, where so many wait.
+    """Return how long reported numbers of a PodGroup stay, where so many PodGroups wait.
 
-    For some longer than for others: those that were told together are not told so again.
+    It differs from one to the next, so that PodGroups reported together spread out over time.
     """
     own = 1 + zlib.crc32(str(group).encode()) / 2**32
     return max(_NUMBERS_S, min(waiting / _NUMBERS_PER_S, _MAX_NUMBERS_S) * own)
@@ -380,7 +377,7 @@ def post_event(
 
 
 def _is_replaced(condition: SchedulingCondition) -> bool:
-    """Say whether a condition goes when a verdict is written: an older one, or that of a pause."""
+    """Say whether a new condition replaces this one: our older one, or that of a pause."""
     return condition.type == PAUSED or (condition.type, condition.node_pool) == (
         _CONDITION_TYPE,
         _NODE_POOL,
@@ -392,13 +389,13 @@ def _status_amounts(status: QueueStatus) -> tuple[object, ...]:
 
 
 def _is_outdated(ours: SchedulingCondition, report: PodGroupReport) -> bool:
-    """Say whether a condition says something else by now than what is so."""
+    """Say whether a condition gives another reason than the report."""
     titles = {one.reason for one in ours.reasons}
     return ours.type != _CONDITION_TYPE or ours.status != "True" or report.title not in titles
 
 
 def _has_old_numbers(group: PodGroup, report: PodGroupReport | None) -> bool:
-    """Say whether a group is told numbers that were true some time ago."""
+    """Say whether the condition of a PodGroup has numbers that are old."""
     conditions = group.status.scheduling_conditions
     if report is None or report.has_begun or not conditions:
         return False
