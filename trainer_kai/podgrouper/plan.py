@@ -45,36 +45,34 @@ _NOT_COMPARED: Final = ("apiVersion", "kind", "metadata")
 
 
 class ObservedState(NamedTuple):
-    """The groups of a JobSet, and what else is known of the cluster."""
+    """The PodGroups of a JobSet, and what else is known of the cluster."""
 
     groups: Mapping[Key, StoredPodGroup]
-    unsupported_fields: AbstractSet[str] = (
-        frozenset()
-    )  # fields of a group's spec that KAI's CRD lacks
+    unsupported_fields: AbstractSet[str] = frozenset()  # of a PodGroup's spec: KAI's CRD lacks them
     has_trainjob: bool = True  # the TrainJob that the JobSet names as its controller exists
-    is_running: bool = False  # a pod of a group is on a node, and not over
+    is_running: bool = False  # a pod of a PodGroup is on a node, and not finished
     priority_classes: SelectablePriorityClasses = SelectablePriorityClasses({})
 
 
 class PodAssignment(NamedTuple):
-    """A pod that must be told its group, and what to merge into it."""
+    """A pod that has to be assigned to its PodGroup, and the fields to merge into it."""
 
     key: Key
     fields: ManifestFields
 
 
 class GroupingPlan(NamedTuple):
-    """What to write, and what is worth telling once."""
+    """What to write, and what to report once."""
 
     apply: tuple[ManifestFields, ...] = ()
     assign: tuple[PodAssignment, ...] = ()
     is_first: bool = False
     podgroup_plan: PodGroupPlan = PodGroupPlan(())
-    deferred: tuple[Finding, ...] = ()  # what the JobSet asks for in vain while its pods run
+    deferred: tuple[Finding, ...] = ()  # changes that wait until no pod runs
 
 
 def is_admitted_here(jobset: JobSet) -> bool:
-    """Say whether a JobSet was admitted by us, and its pods are made in this cluster."""
+    """Say whether a JobSet was admitted by us, and its pods are created in this cluster."""
     managed_here = jobset.spec.managed_by in {"", JOBSET_CONTROLLER}
     return managed_here and jobset.metadata.annotations.get(ADMITTED) == ADMITTED_MARK
 
@@ -82,40 +80,40 @@ def is_admitted_here(jobset: JobSet) -> bool:
 def plan(
     jobset: JobSet, observed: ObservedState, members: Iterable[PodRecord], rules: GroupingRules
 ) -> GroupingPlan:
-    """Compare what is with what should be."""
+    """Return what to write so that PodGroups and pods are as the JobSet needs them."""
     meta = jobset.metadata
     is_over = meta.deletion_timestamp or jobset.status.terminal_state
     if is_over or jobset.spec.suspend or not (observed.has_trainjob and is_admitted_here(jobset)):
         return GroupingPlan()
-    all_podgroups = plan_podgroups(jobset, rules.scheduler_name, staged=rules.mode == "external")
+    complete_plan = plan_podgroups(jobset, rules.scheduler_name, staged=rules.mode == "external")
     marked = PodGroupPlan(
-        tuple(podgroup for podgroup in all_podgroups.podgroups if _is_marked(jobset, podgroup)),
-        (*all_podgroups.findings, *_request_findings(jobset)),
+        tuple(podgroup for podgroup in complete_plan.podgroups if _is_marked(jobset, podgroup)),
+        (*complete_plan.findings, *_request_findings(jobset)),
     )
     pods = list(members)
     counts = count_pods(pod.observation for pod in pods) if rules.mode == "external" else {}
     try:
-        wanted = list(podgroup_manifests(jobset, all_podgroups, rules, counts))
+        wanted = list(podgroup_manifests(jobset, complete_plan, rules, counts))
     except QuantityError as error:
         finding = Finding("spec.replicatedJobs", f"cannot be planned: {error}", blocks=True)
         return GroupingPlan(podgroup_plan=marked._replace(findings=(*marked.findings, finding)))
     if not any(count.waiting for count in counts.values()):
         wanted = [_keep_lowered_minimum(fields, observed.groups) for fields in wanted]
-    pairs = zip(all_podgroups.podgroups, wanted, strict=True)
-    found = [
+    pairs = zip(complete_plan.podgroups, wanted, strict=True)
+    updates = [
         _restricted_while_running(fields, observed, rules)
         for podgroup, fields in pairs
         if podgroup in marked.podgroups
     ]
-    apply = tuple(it.fields for it in found if _differs(it.fields, observed))
+    apply = tuple(it.fields for it in updates if _differs(it.fields, observed))
     assign = (_assignment(jobset, pod, marked, rules) for pod in pods if not pod.group)
-    deferred = tuple(dict.fromkeys(finding for it in found for finding in it.deferred))
+    deferred = tuple(dict.fromkeys(finding for it in updates for finding in it.deferred))
     is_first = bool(apply) and not observed.groups
     return GroupingPlan(apply, tuple(filter(None, assign)), is_first, marked, deferred)
 
 
 def _request_findings(jobset: JobSet) -> Iterator[Finding]:
-    """Yield what is asked for and cannot be meant; without a queue that can be, nothing runs."""
+    """Yield the requests that are invalid; with an invalid queue nothing runs."""
     meta = jobset.metadata
     for fault in (
         *requested_label_faults(meta.labels, "metadata.labels"),
@@ -127,7 +125,7 @@ def _request_findings(jobset: JobSet) -> Iterator[Finding]:
 def _keep_lowered_minimum(
     fields: ManifestFields, groups: Mapping[Key, StoredPodGroup]
 ) -> ManifestFields:
-    """Leave a flat minimum that was lowered as it is: nobody waits, so nobody is helped by more."""
+    """Keep a flat minimum that was lowered: no pod waits, so a higher one helps no pod."""
     group = groups.get(_key(fields))
     current = group.spec.get("minMember") if group else None
     if current is None or "minMember" not in fields["spec"]:
@@ -139,7 +137,7 @@ def _keep_lowered_minimum(
 def _restricted_while_running(
     fields: ManifestFields, observed: ObservedState, rules: GroupingRules
 ) -> RunningUpdate:
-    """Leave what is there where pods run and the change would make them harder to evict."""
+    """Keep the current fields where pods run and the change would make them harder to evict."""
     current = observed.groups.get(_key(fields))
     if current is None or not observed.is_running:
         return RunningUpdate(fields)
@@ -149,7 +147,7 @@ def _restricted_while_running(
 
 
 def _is_marked(jobset: JobSet, podgroup: PlannedPodGroup) -> bool:
-    """Say whether admission left the pods of a unit to us, and did not leave them to their user."""
+    """Say whether admission has marked the pods of a PodGroup as ours, not as their user's."""
     names = {member.name for member in podgroup.subgroups}
     return any(
         GANG in job.template.spec.template.metadata.labels
@@ -174,14 +172,12 @@ def _differs(wanted: ManifestFields, observed: ObservedState) -> bool:
     fields = {"metadata": own, "spec": spec}
     if not _contains(fields, {"metadata": group.metadata, "spec": group.spec}):
         return True
-    all_podgroups = {"metadata": own, "spec": wanted["spec"]}
-    return not group.managed_paths <= set(
-        field_paths(all_podgroups)
-    )  # something of ours should be there no more
+    complete = {"metadata": own, "spec": wanted["spec"]}
+    return not group.managed_paths <= set(field_paths(complete))  # a field of ours is to be removed
 
 
 def _contains(wanted: Any, current: Any) -> bool:
-    """Say whether an object has all that is wanted; lists are whole, objects may have more."""
+    """Say whether an object has all wanted values; lists are compared as a whole."""
     if isinstance(wanted, Mapping):
         return isinstance(current, Mapping) and all(
             name in current and _contains(value, current[name]) for name, value in wanted.items()
@@ -196,7 +192,7 @@ def _assignment(
     if podgroup is None or pod.observation.is_terminating:
         return None
     metadata: ManifestFields = {
-        "uid": pod.uid,  # the API server refuses the merge if it is another pod by now
+        "uid": pod.uid,  # the API server refuses the merge if the pod was recreated
         "annotations": {POD_GROUP: planned_podgroup_name(jobset, podgroup)},
     }
     if rules.mode == "bundled":

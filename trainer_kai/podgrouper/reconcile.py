@@ -52,7 +52,7 @@ _ASSIGN: Final = WriteOptions(field_manager=FIELD_MANAGER)
 
 
 class Podgrouper:
-    """What is known, and whoever writes because of it."""
+    """Watches all kinds into the store, and writes as long as it leads."""
 
     def __init__(
         self,
@@ -67,11 +67,11 @@ class Podgrouper:
         self._log = log
         self._store = PodgrouperStore(counts=rules.mode == "external")
         self._unsupported_fields: frozenset[str] = frozenset()
-        self._warned_uids: dict[Key, str] = {}  # of which JobSet it was said that it never runs
-        self._deferred_messages: dict[
-            Key, str
-        ] = {}  # what of which JobSet was said not to count yet
-        self._applying: dict[Key, bool] = {}  # no: it was deleted before the answer came
+        self._warned_uids: dict[Key, str] = {}  # by JobSet: its uid, once its findings are posted
+        self._deferred_messages: dict[Key, str] = {}  # by JobSet: the last Event `NotWhileRunning`
+        self._applying: dict[
+            Key, bool
+        ] = {}  # False: the PodGroup was deleted before the answer came
         self._queue: WorkQueue[Key] | None = None  # while we lead
         self._unsynced = 6
         self._synced = asyncio.Event()
@@ -79,7 +79,7 @@ class Podgrouper:
     def start_watches(
         self, run: Runner, client: Client, client_observer: ClientObserver, health: Health
     ) -> None:
-        """Start the watches; what they tell is known from then on."""
+        """Start the watches that fill the store."""
         ours = Selection(labels=GANG)
         of_jobsets = Selection(labels=JOBSET_UID)
         watches: list[tuple[str, Watch[Any], Callable[[Delta[Any]], None]]] = [
@@ -119,7 +119,7 @@ class Podgrouper:
             run.start(f"watch {name}", _watch_service(watch, on_change, self._once_synced()))
 
     async def lead(self, client: Client) -> None:
-        """Write, as long as we lead; *client* asks the fence."""
+        """Reconcile as long as this process leads; *client* is fenced."""
         await self._synced.wait()
         self._log.info("grouping begins", jobsets=len(self._store.jobsets))
         settings = WorkQueueSettings("jobsets", workers=8)
@@ -139,10 +139,10 @@ class Podgrouper:
             self._queue = None
 
     async def reconcile(self, client: Client, key: Key) -> Requeue | None:
-        """Bring the groups and pods of one JobSet in line."""
+        """Bring the PodGroups and pods of one JobSet in line."""
         jobset = self._store.jobsets.get(key)
         if jobset is None:
-            return None  # gone, and its groups go with it
+            return None  # it is gone, and its PodGroups are garbage collected
         groups = self._store.groups(jobset.metadata.uid)
         observed = ObservedState(
             groups,
@@ -166,7 +166,7 @@ class Podgrouper:
             try:
                 await client.merge_patch(PODS, pod, merged, _ASSIGN)
             except (NotFound, Conflict):
-                continue  # gone, or another of the same name: there will be a change
+                continue  # the pod is gone or recreated: the watch will show that
             self._metrics.pods_assigned.inc()
             self._log.info("pod assigned", pod=str(pod), group=_podgroup_name(merged))
         return None
@@ -179,21 +179,20 @@ class Podgrouper:
         finally:
             still_exists = self._applying.pop(key)
         if still_exists:
-            self._store.group_changed(key, applied)  # or the next look would apply it again
-        self._unsupported_fields |= (
-            fields["spec"].keys() - applied.spec.keys()
-        )  # an older KAI's definition
+            self._store.group_changed(key, applied)  # else the next reconcile would apply it again
+        # An older CRD of KAI drops the fields that it does not know.
+        self._unsupported_fields |= fields["spec"].keys() - applied.spec.keys()
         self._metrics.podgroups_applied.inc()
         self._log.info("pod group applied", group=str(key), queue=fields["spec"]["queue"])
 
     def _post_created(self, jobset: JobSet, steps: GroupingPlan) -> None:
-        """Say what was planned for a TrainJob."""
-        report = "; ".join(_described(fields) for fields in steps.apply)
+        """Post an Event with the PodGroups that were created for a TrainJob."""
+        planned = "; ".join(_described(fields) for fields in steps.apply)
         queue = jobset.metadata.labels.get(QUEUE) or self._rules.default_queue
-        self._recorder.post(_regarding(jobset), "PodGroupsCreated", f"Queue {queue}: {report}")
+        self._recorder.post(_regarding(jobset), "PodGroupsCreated", f"Queue {queue}: {planned}")
 
     def _post_queue_change(self, jobset: JobSet, before: AbstractSet[str]) -> None:
-        """Say that groups are in another queue now: as soon as one of them is, and only then."""
+        """Post an Event once PodGroups are in another queue, as soon as one of them is."""
         moved = self._queues(jobset) - before
         if before and moved:
             message = f"Queue {', '.join(sorted(before))} before, now {', '.join(sorted(moved))}"
@@ -204,7 +203,7 @@ class Podgrouper:
         return {group.spec.get("queue", "") for group in groups}
 
     def _warn(self, jobset: JobSet, steps: GroupingPlan) -> None:
-        """Say what will never run, or is not understood; once, as long as this process lasts."""
+        """Post what will never run, or is invalid; once for a JobSet while this process lasts."""
         key, uid = jobset.metadata.key, jobset.metadata.uid
         findings = steps.podgroup_plan.findings
         if findings and self._warned_uids.get(key) != uid:
@@ -214,7 +213,7 @@ class Podgrouper:
                 self._recorder.post(_regarding(jobset), reason, str(finding), "Warning")
 
     def _post_deferred(self, jobset: JobSet, steps: GroupingPlan) -> None:
-        """Say what does not count while pods run; once, until it is something else."""
+        """Post what does not count while pods run; once, until it is something else."""
         key, message = jobset.metadata.key, "; ".join(map(str, steps.deferred))
         if message == self._deferred_messages.get(key, ""):
             return
@@ -225,12 +224,12 @@ class Podgrouper:
             del self._deferred_messages[key]
 
     def _once_synced(self) -> Callable[[], None]:
-        report = False
+        is_synced = False
 
         def synced() -> None:
-            nonlocal report
-            if not report:
-                report = True
+            nonlocal is_synced
+            if not is_synced:
+                is_synced = True
                 self._unsynced -= 1
                 if not self._unsynced:
                     self._synced.set()
@@ -271,7 +270,7 @@ class Podgrouper:
 
 
 def _regarding(jobset: JobSet) -> EventObject:
-    """Return where people look: the TrainJob, or a JobSet that has none."""
+    """Return the object of Events: the TrainJob, or a JobSet that has none."""
     meta = jobset.metadata
     owner = meta.controller
     return EventObject(

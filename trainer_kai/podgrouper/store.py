@@ -44,45 +44,43 @@ class PodRecord(NamedTuple):
     job_uid: str
     replicated_job: str
     job_index: str
-    group: str  # "" while nobody has assigned it
+    group: str  # "" while it is not assigned
     observation: PodObservation
 
 
 class PodgrouperStore:
-    """The last state of everything; *counts* says whether pods that are assigned are kept too."""
+    """The last state of each object; with *counts* assigned pods are kept too."""
 
     def __init__(self, *, counts: bool) -> None:
         self.jobsets: dict[Key, JobSet] = {}
         self._trainjobs: dict[Key, str] = {}  # their uids
-        self._jobsets_by_trainjob: dict[
-            Key, set[Key]
-        ] = {}  # by the TrainJob they name as their controller
+        self._jobsets_by_trainjob: dict[Key, set[Key]] = {}  # by the controller that they name
         self._counts = counts
         self._groups: dict[str, dict[Key, StoredPodGroup]] = {}  # by the uid of their JobSet
         self._group_owners: dict[Key, tuple[str, Key]] = {}
-        self._jobset_uids: dict[str, str] = {}  # uids
+        self._jobset_uids: dict[str, str] = {}  # by the uid of a Job of theirs
         self._job_uids: dict[Key, str] = {}
         self._pods: dict[Key, dict[Key, PodRecord]] = {}  # by the JobSet they name
         self._jobset_by_pod: dict[Key, Key] = {}
         self._group_by_pod: dict[Key, Key] = {}  # of pods on nodes, as they name it
-        self._running: Counter[Key] = Counter()  # how many of them each group has
+        self._running: Counter[Key] = Counter()  # how many of them each PodGroup has
         self._priority_classes: dict[str, PriorityClass] = {}  # names and values
         self.priority_classes = SelectablePriorityClasses({})
 
     def groups(self, uid: str) -> dict[Key, StoredPodGroup]:
-        """Return the groups of a JobSet."""
+        """Return the PodGroups of a JobSet."""
         return self._groups.get(uid, {})
 
     def members(self, jobset: JobSet) -> Iterator[PodRecord]:
-        """Yield the pods that really are those of a JobSet."""
+        """Yield the pods that a JobSet owns."""
         for pod in self._pods.get(jobset.metadata.key, {}).values():
             if self._jobset_uids.get(pod.job_uid) == jobset.metadata.uid:
                 yield pod
 
     def is_running(self, uid: str) -> bool:
-        """Say whether a pod of a JobSet's groups is on a node, and neither over nor going.
+        """Say whether a pod of a JobSet's PodGroups is on a node, neither finished nor terminating.
 
-        It is the groups of all its units that count: they are evicted together.
+        All PodGroups of the JobSet count: they are evicted together.
         """
         return any(self._running[key] for key in self.groups(uid))
 
@@ -94,7 +92,7 @@ class PodgrouperStore:
         return self._trainjobs.get(Key(jobset.metadata.namespace, owner.name)) == owner.uid
 
     def jobset_changed(self, key: Key, jobset: JobSet | None) -> Key | None:
-        """Take note of a JobSet; None is one that is gone."""
+        """Take note of a JobSet; None is one that was deleted."""
         before = _trainjob_key(self.jobsets.pop(key, None))
         if before is not None:
             self._jobsets_by_trainjob[before].discard(key)
@@ -118,7 +116,7 @@ class PodgrouperStore:
         return frozenset(self._jobsets_by_trainjob.get(key, ())) if is_new else frozenset()
 
     def group_deleted(self, key: Key, uid: str) -> Key | None:
-        """Forget a PodGroup, unless another one has its name by now; return whose it was."""
+        """Forget a PodGroup, unless it was recreated by now; return its JobSet."""
         owner, jobset = self._group_owners.get(key, ("", None))
         known = self._groups.get(owner, {}).get(key)
         if known is None or known.uid not in {"", uid}:
@@ -129,7 +127,7 @@ class PodgrouperStore:
         return jobset
 
     def group_changed(self, key: Key, watched: WatchedPodGroup) -> Key | None:
-        """Take note of a PodGroup; the JobSet that owns it is to be looked at."""
+        """Take note of a PodGroup; return the JobSet that owns it, to reconcile."""
         group = stored_podgroup(watched)
         owner = _jobset_owner(watched.metadata)
         if owner is None:
@@ -142,7 +140,7 @@ class PodgrouperStore:
         return jobset
 
     def job_changed(self, key: Key, job: PartialObject | None) -> Key | None:
-        """Take note of a Job; pods that came before it belong to somebody now."""
+        """Take note of a Job; return its JobSet if pods came before the Job."""
         if job is None:
             self._jobset_uids.pop(self._job_uids.pop(key, ""), None)
             return None
@@ -164,12 +162,12 @@ class PodgrouperStore:
         self.priority_classes = SelectablePriorityClasses(self._priority_classes)
 
     def pod_changed(self, key: Key, pod: Pod | None) -> Key | None:
-        """Take note of a pod; return the JobSet that is to be looked at for it."""
+        """Take note of a pod; return the JobSet to reconcile for it."""
         left = self._track_running(key, pod)
         return self._track_member(key, pod) or left
 
     def _track_running(self, key: Key, pod: Pod | None) -> Key | None:
-        """Take note of whether a pod is on a node; return whose last one is so no more."""
+        """Take note of whether a pod is on a node; return the JobSet whose last pod has left."""
         before, group = self._group_by_pod.pop(key, None), _running_group(pod)
         if group is not None:
             self._group_by_pod[key] = group
@@ -202,7 +200,7 @@ def _trainjob_key(jobset: JobSet | None) -> Key | None:
 
 
 def _running_group(pod: Pod | None) -> Key | None:
-    """Return the group that a pod names which is on a node."""
+    """Return the PodGroup that a pod on a node names."""
     if pod is None or not pod.spec.node_name or pod.metadata.deletion_timestamp:
         return None
     name = pod.metadata.annotations.get(POD_GROUP)
@@ -245,7 +243,7 @@ def _is_jobset(api_version: str, kind: str) -> bool:
 
 
 def _is_older(group: StoredPodGroup, known: StoredPodGroup) -> bool:
-    """Say whether a state is from before the one that we know from the answer to our own write."""
+    """Say whether a state is older than the known one, the answer to our own write."""
     if group.uid != known.uid or not (group.version.isdecimal() and known.version.isdecimal()):
         return False
     return int(group.version) < int(known.version)

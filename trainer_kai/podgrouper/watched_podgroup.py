@@ -32,7 +32,7 @@ FIELD_MANAGER: Final = "trainer-kai-podgrouper"
 
 
 class ManagedFieldsEntry(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """Which fields a manager has, in the API server's own notation."""
+    """Which fields a manager owns, in the API server's own notation."""
 
     manager: str = ""
     operation: str = ""
@@ -41,25 +41,25 @@ class ManagedFieldsEntry(msgspec.Struct, frozen=True, rename="camel", kw_only=Tr
 
 
 class WatchedPodGroupMeta(Meta, frozen=True, rename="camel", kw_only=True, gc=False):
-    """Metadata with its managers."""
+    """Metadata with its managed fields."""
 
     managed_fields: tuple[ManagedFieldsEntry, ...] = ()
 
 
 class WatchedPodGroup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A PodGroup as it is followed; its spec as it is, to be compared with what is wanted."""
+    """A PodGroup as it is watched, with its raw spec to compare with the wanted one."""
 
     metadata: WatchedPodGroupMeta
     spec: dict[str, Any] = {}
 
 
 class StoredPodGroup(NamedTuple):
-    """What is kept of a PodGroup."""
+    """What the store keeps of a PodGroup."""
 
     key: Key
     uid: str
     version: str
-    metadata: Mapping[str, Any]  # of it labels, annotations and owners
+    metadata: Mapping[str, Any]  # labels, annotations and owners
     spec: Mapping[str, Any]
     managed_paths: frozenset[ManagedFieldPath]
 
@@ -75,7 +75,7 @@ WATCHED_PODGROUPS: Final = Resource(
 
 
 def stored_podgroup(watched: WatchedPodGroup) -> StoredPodGroup:
-    """Return what is kept of a PodGroup."""
+    """Return what the store keeps of a PodGroup."""
     meta = watched.metadata
     ours = frozenset[ManagedFieldPath]()
     for managed in meta.managed_fields:
@@ -85,7 +85,7 @@ def stored_podgroup(watched: WatchedPodGroup) -> StoredPodGroup:
     owners = [
         {"apiVersion": it.api_version, "kind": it.kind, "name": it.name, "uid": it.uid}
         for it in meta.owner_references
-        if it.kind == JOBSETS.kind  # others may own it too
+        if it.kind == JOBSETS.kind  # other objects may own it too
     ]
     metadata = {
         "labels": meta.labels,
@@ -106,7 +106,7 @@ def field_paths(
             yield (*start, name)
 
 
-@lru_cache(maxsize=1024)  # the groups of a kind have the same fields
+@lru_cache(maxsize=1024)  # PodGroups of one sort have the same fields
 def _paths(fields_v1: bytes) -> frozenset[ManagedFieldPath]:
     return frozenset(_walk(msgspec.json.decode(fields_v1), ()))
 

@@ -23,7 +23,7 @@ __all__ = [
 
 REMEDY: Final = "stop that one, or give ours another name (setting scheduler_name)"
 DEFAULT_LEASE_S: Final = 15  # of a Lease that does not say how long it is good for
-_MAX_LEASE_S: Final = 60  # whatever it says
+_MAX_LEASE_S: Final = 60  # whatever the Lease says
 
 
 class DuplicateSchedulerObjects(NamedTuple):

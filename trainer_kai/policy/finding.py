@@ -7,7 +7,7 @@ __all__ = ["Finding", "FindingCode"]
 
 
 class FindingCode(StrEnum):
-    """By which rule of lint."""
+    """The lint rule that reports a finding."""
 
     NOT_BUILT = "not-built"
     UNREACHABLE = "unreachable"

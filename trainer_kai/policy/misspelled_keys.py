@@ -39,7 +39,7 @@ __all__ = [
 
 
 class KnownKeys(NamedTuple):
-    """What is read of an object of some kind."""
+    """The keys that are read of an object of some kind."""
 
     labels: tuple[str, ...]
     annotations: tuple[str, ...]
@@ -52,7 +52,7 @@ PODGROUP_KEYS: Final = KnownKeys(
     (STALE_SINCE, LAST_START, ANTICIPATED, RESERVED, EVICTED_BY, STAGE, MEMBERS),
 )
 _MAX_DIFFERENCE: Final = 2
-_MOST: Final = 200  # of labels, and of annotations; others may have thousands
+_MOST: Final = 200  # labels or annotations of one object: it may have thousands
 
 
 def misspelled_keys(

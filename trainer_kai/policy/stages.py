@@ -25,9 +25,8 @@ __all__ = [
 ]
 
 READY: Final = "Ready"
-
-
 COMPLETE: Final = "Complete"
+INITIALIZERS: Final = frozenset({"dataset-initializer", "model-initializer"})
 
 
 class Edge(NamedTuple):
@@ -39,7 +38,7 @@ class Edge(NamedTuple):
 
 
 class StartOrder(NamedTuple):
-    """Who has pods, in the order they are listed, and who waits for whom."""
+    """The replicatedJobs that have pods, as they are listed, and the edges between them."""
 
     names: tuple[str, ...]
     edges: tuple[Edge, ...]
@@ -47,7 +46,7 @@ class StartOrder(NamedTuple):
 
 
 def pods_at_once(job: ReplicatedJob) -> int:
-    """Return how many pods each of its Jobs has at once; what is not said is one."""
+    """Return how many pods each Job has at once; the default is one."""
     spec = job.template.spec
     parallelism = 1 if spec.parallelism is None else spec.parallelism
     if spec.completions is None:
@@ -56,7 +55,7 @@ def pods_at_once(job: ReplicatedJob) -> int:
 
 
 def start_order(spec: JobSetSpec) -> StartOrder:
-    """Read the order; who can never begin is left out, with a finding."""
+    """Return the start order; a replicatedJob that can never begin gets a finding instead."""
     jobs = {job.name: job for job in spec.replicated_jobs}
     findings = list(_invalid_dependencies(spec, jobs))
     edges = [edge for edge in _edges(spec) if not _is_void(edge, jobs)]
@@ -84,7 +83,7 @@ def _edges(spec: JobSetSpec) -> Iterator[Edge]:
 
 
 def _is_void(edge: Edge, jobs: Mapping[str, ReplicatedJob]) -> bool:
-    """Say whether nobody waits: what has no replicas has all it needs, and begins nothing."""
+    """Say whether an edge has no effect: a replicatedJob without replicas is never waited for."""
     before = jobs.get(edge.before)
     return jobs[edge.after].replicas == 0 or (before is not None and before.replicas == 0)
 
@@ -119,7 +118,7 @@ def _invalid_dependencies(spec: JobSetSpec, jobs: Mapping[str, ReplicatedJob]) -
                     f"there {are} {earlier_names}"
                 )
                 yield Finding(f"{path}.name", message, blocks=True)
-            elif dependency.name not in {*earlier, job.name}:  # it does let in who waits for itself
+            elif dependency.name not in {*earlier, job.name}:  # JobSet lets a job wait for itself
                 message = f"{dependency.name!r} must be listed before {job.name!r}"
                 yield Finding(f"{path}.name", message, blocks=True)
             if dependency.status not in {READY, COMPLETE}:
@@ -129,7 +128,7 @@ def _invalid_dependencies(spec: JobSetSpec, jobs: Mapping[str, ReplicatedJob]) -
 
 
 def _is_unreachable(edge: Edge, jobs: Mapping[str, ReplicatedJob]) -> bool:
-    """Say whether the first can never get that far: it does not exist, or its Jobs never run."""
+    """Say whether the first never reaches the status: it does not exist, or never runs."""
     job = jobs.get(edge.before)
     if job is None or edge.status not in {READY, COMPLETE} or job.replicas < 0:
         return True
@@ -139,7 +138,7 @@ def _is_unreachable(edge: Edge, jobs: Mapping[str, ReplicatedJob]) -> bool:
 
 
 def _lacks_completions(job: ReplicatedJob) -> bool:
-    """Say whether the API server refuses its Jobs: JobSet makes them Indexed, which are counted."""
+    """Say whether the API server refuses its Jobs: Indexed ones need completions."""
     spec = job.template.spec
     is_counted = spec.completions is not None or spec.parallelism is None
     return not is_counted and spec.completion_mode in {"", "Indexed"}
@@ -148,7 +147,7 @@ def _lacks_completions(job: ReplicatedJob) -> bool:
 def _unreachable_findings(
     spec: JobSetSpec, jobs: Mapping[str, ReplicatedJob], stuck: Iterable[Edge]
 ) -> Iterator[Finding]:
-    """Yield why somebody never begins."""
+    """Yield why replicatedJobs never begin."""
     for edge in dict.fromkeys(stuck):
         if edge.before in jobs and edge.status in {READY, COMPLETE}:
             path = _path(spec, edge.after) + ("" if _is_in_order(spec) else ".dependsOn")
@@ -168,7 +167,7 @@ def _cycle_message(names: str, count: int) -> str:
 
 
 def _in_cycles(edges: list[Edge]) -> frozenset[str]:
-    """Return who waits, through others, for itself."""
+    """Return the replicatedJobs that wait, through others, for themselves."""
     followers: dict[str, set[str]] = {}
     for edge in edges:
         followers.setdefault(edge.before, set()).add(edge.after)
@@ -176,7 +175,7 @@ def _in_cycles(edges: list[Edge]) -> frozenset[str]:
 
 
 def _dependents(name: str, followers: Mapping[str, set[str]]) -> set[str]:
-    """Return all that begins after one."""
+    """Return all replicatedJobs that begin after one."""
     dependents: set[str] = set()
     pending = [name]
     while pending:
@@ -187,7 +186,7 @@ def _dependents(name: str, followers: Mapping[str, set[str]]) -> set[str]:
 
 
 def with_dependents(names: Iterable[str], edges: Iterable[Edge]) -> frozenset[str]:
-    """Return the names and all that begins after them."""
+    """Return the names and all replicatedJobs that begin after them."""
     followers: dict[str, list[str]] = {}
     for edge in edges:
         followers.setdefault(edge.before, []).append(edge.after)
@@ -218,6 +217,3 @@ def _bypassed(edges: Iterable[Edge], name: str) -> Iterator[Edge]:
 def _path(spec: JobSetSpec, name: str) -> str:
     index = next(i for i, job in enumerate(spec.replicated_jobs) if job.name == name)
     return f"spec.replicatedJobs[{index}]"
-
-
-INITIALIZERS: Final = frozenset({"dataset-initializer", "model-initializer"})

@@ -39,7 +39,7 @@ CARRIED_ANNOTATIONS: Final = (
 def with_carried_metadata(
     jobset: JobSet, labels: Mapping[str, str], annotations: Mapping[str, str]
 ) -> JobSet:
-    """Return a JobSet with what its TrainJob wishes, where it says nothing itself."""
+    """Return a JobSet with the carried metadata of its TrainJob, where it has none itself."""
     meta = jobset.metadata
     return replace(
         jobset,

@@ -44,14 +44,14 @@ _MPI_VOLUMES: Final = {_NODE: ("mpi-ssh-auth",), _LAUNCHER: ("mpi-ssh-auth", "mp
 
 
 class Expansion(NamedTuple):
-    """The JobSet, and why it will not come to be, or not as it was meant."""
+    """The JobSet, and why it is not built, or not as it was meant."""
 
     jobset: JobSet
     faults: tuple[FieldError, ...] = ()  # paths are those of the TrainJob
 
 
 def expand(job: TrainJob, runtime: Runtime) -> Expansion:
-    """Return the JobSet that will be built, and what of the TrainJob comes to nothing."""
+    """Return the JobSet that will be built, and which fields of the TrainJob have no effect."""
     template = apply_runtime_patches(runtime.spec.template, job.spec.runtime_patches)
     jobs = template.spec.replicated_jobs
     counts = _counts(jobs, job, runtime.spec.ml_policy)
@@ -121,7 +121,7 @@ def _step(job: ReplicatedJob) -> str:
 
 
 def _counts(jobs: Sequence[ReplicatedJob], job: TrainJob, policy: MLPolicy | None) -> list[int]:
-    """Return the pods of each replicatedJob's Jobs; only a TrainJob can ask for none."""
+    """Return the pods of each replicatedJob's Jobs; only a TrainJob can request none."""
     counts = []
     for each in jobs:
         own = each.template.spec.parallelism
@@ -209,7 +209,7 @@ def _with_policy(pod: PodSpec, name: str, trainjob: str, policy: MLPolicy | None
 
 
 def _gets_resources_per_node(job: ReplicatedJob, policy: MLPolicy | None) -> bool:
-    """Say whether resourcesPerNode is meant for this one; workers only beside such a launcher."""
+    """Say whether resourcesPerNode is for this replicatedJob; workers beside a launcher."""
     if policy is None:
         return False
     return _step(job) == _TRAINER or (_launcher_is_node(policy) and job.name == _NODE)
@@ -232,7 +232,7 @@ def _with_resources(pod: PodSpec, requested: Resources) -> PodSpec:
 
 
 def _with_port(pod: PodSpec) -> PodSpec:
-    """Open the port; it takes the place of the first one that Trainer takes for the same."""
+    """Open the port; it replaces the first one that Trainer takes for the same."""
     at = _node_container_index(pod.containers)
     if at is None:
         return pod
@@ -243,12 +243,12 @@ def _with_port(pod: PodSpec) -> PodSpec:
 
 
 def _is_same_port(one: ContainerPort, other: ContainerPort) -> bool:
-    """Say whether Trainer takes two ports for one: no name is a name as well."""
+    """Say whether Trainer takes two ports for one: two ports without a name are."""
     return one.container_port == other.container_port or one.name == other.name
 
 
 def _has_duplicates(ports: Sequence[ContainerPort]) -> bool:
-    """Say whether Trainer takes any two for one, without comparing each with each."""
+    """Say whether Trainer takes any two ports for one, without comparing all pairs."""
     numbers = {port.container_port for port in ports}
     names = {port.name for port in ports}
     return min(len(numbers), len(names)) < len(ports)
@@ -260,7 +260,7 @@ def _with_container(pod: PodSpec, at: int, container: Container) -> PodSpec:
 
 
 def _with_group_metadata(metadata: TemplateMeta, trainjob: str, runtime: Runtime) -> TemplateMeta:
-    """Put the pods into the group that Trainer makes for another scheduler."""
+    """Put the pods into the PodGroup that Trainer creates for another scheduler."""
     policy = runtime.spec.pod_group_policy
     if policy is not None and policy.coscheduling is not None:
         labels = {**metadata.labels, COSCHEDULING_GROUP: trainjob}

@@ -40,7 +40,7 @@ _POD_FIELDS: Final = frozenset(
 def apply_runtime_patches(
     template: JobSetTemplate, patches: Iterable[RuntimePatch]
 ) -> JobSetTemplate:
-    """Lay the patches over the template; what it has no replicatedJob for is left out."""
+    """Merge the patches over the template; those of unknown replicatedJobs are left out."""
     for patch in patches:
         over = patch.training_runtime_spec.template
         jobs = {job.name: job for job in over.spec.replicated_jobs}
@@ -56,7 +56,7 @@ def apply_runtime_patches(
 
 
 def runtime_patch_faults(spec: JobSetSpec, patches: Iterable[RuntimePatch]) -> Iterator[FieldError]:
-    """Tell what the patches name that the template's *spec* does not have, or cannot be patched."""
+    """Yield what the patches name that the template's *spec* lacks, or that no patch can set."""
     known = {job.name: job for job in spec.replicated_jobs}
     for i, patch in enumerate(patches):
         over = patch.training_runtime_spec.template.spec
@@ -94,7 +94,7 @@ def _pod_faults(base: PodSpec, job: ReplicatedJob, path: str) -> Iterator[FieldE
 def _unpatchable(
     value: msgspec.Struct, patchable: Iterable[str], path: str
 ) -> Iterator[FieldError]:
-    """Tell which other fields are set, as far as that can be seen."""
+    """Yield the other fields that are set, as far as that can be seen."""
     for name, spelling, empty in _fields(type(value)):
         if name not in patchable and getattr(value, name) != empty:
             yield FieldError(f"{path}.{spelling}", "no patch can set this field")
@@ -102,7 +102,7 @@ def _unpatchable(
 
 @cache
 def _fields(kind: type[msgspec.Struct]) -> tuple[tuple[str, str, Any], ...]:
-    """Return what the fields of a struct are called, in objects too, and what they are unset."""
+    """Return the names of the fields of a struct, also in objects, and their empty values."""
     empty = msgspec.convert({"name": ""}, kind)
     fields = msgspec.structs.fields(kind)
     return tuple((it.name, it.encode_name, getattr(empty, it.name)) for it in fields)
@@ -136,7 +136,7 @@ def _merged_pod(base: PodTemplate, over: PodTemplate) -> PodTemplate:
 
 
 def _names_only(containers: tuple[Container, ...]) -> tuple[Container, ...]:
-    """Leave of containers what a patch can carry and we read: the names."""
+    """Return the containers with their names only: all that a patch can carry and we read."""
     return tuple(Container(name=container.name) for container in containers)
 
 
@@ -167,7 +167,7 @@ def _merged_by_name(base: tuple[N, ...], over: tuple[N, ...]) -> tuple[N, ...]:
 
 
 def _overlay(base: Any, over: Any) -> Any:
-    """Lay what is set in one struct over another, field by field."""
+    """Merge the fields that are set in one struct over another."""
     if base is None or over is None:
         return base if over is None else over
     changed = {}

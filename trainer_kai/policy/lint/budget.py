@@ -15,12 +15,12 @@ from trainer_kai.api.pod import PodSpec
 __all__ = ["MOST_PARTS", "LintBudget", "count_spec_parts"]
 
 MOST_PARTS = 25_000
-_CONTAINER = 20  # so much work as that many ports
+_CONTAINER = 20  # as much work as this many ports
 _AMOUNT = 10
 
 
 class LintBudget:
-    """How many steps may still be taken."""
+    """The steps that one TrainJob may still cost."""
 
     def __init__(self, steps: int = 40_000) -> None:
         self._left = steps
@@ -34,7 +34,7 @@ class LintBudget:
 
 
 def count_spec_parts(specs: Iterable[JobSetSpec]) -> int:
-    """Return how many parts there are to be walked; above the most it is not counted further."""
+    """Return how many parts there are to check; above the most counting stops."""
     count = 0
     for spec in specs:
         for job in spec.replicated_jobs:

@@ -43,7 +43,7 @@ _MOST_LISTED: Final = 5  # names in a message
 
 
 def annotation_faults(jobset: JobSet) -> Iterator[Finding]:
-    """Yield the wishes that cannot be meant, and are left out; the queue is somebody else's."""
+    """Yield the invalid labels and annotations that are ignored; not the queue label."""
     meta = jobset.metadata
     faults = [
         *requested_label_faults(meta.labels, "metadata.labels"),
@@ -66,9 +66,9 @@ def annotation_faults(jobset: JobSet) -> Iterator[Finding]:
 
 
 def priority_faults(jobset: JobSet, known: Mapping[str, PriorityClass]) -> Iterator[Finding]:
-    """Yield the classes that there are not, and one that the label may not choose.
+    """Yield the classes that do not exist, and one that the label may not choose.
 
-    No pod is made of a template that names a class that there is not.
+    No pod is created from a template that names a class that does not exist.
     """
     name = jobset.metadata.labels.get(PRIORITY_CLASS_NAME, "")
     existing, path = _existing_names(known), f"metadata.labels[{PRIORITY_CLASS_NAME}]"
@@ -88,7 +88,7 @@ def priority_faults(jobset: JobSet, known: Mapping[str, PriorityClass]) -> Itera
 
 
 def spec_limit_faults(jobset: JobSet) -> Iterator[Finding]:
-    """Yield which pods say more than our scheduler looks at."""
+    """Yield the pods that exceed the limits of our scheduler."""
     for i, job in enumerate(jobset.spec.replicated_jobs):
         message = spec_limit_fault(job.template.spec.template.spec)
         if message is not None:
@@ -98,7 +98,7 @@ def spec_limit_faults(jobset: JobSet) -> Iterator[Finding]:
 def topology_faults(
     annotations: Mapping[str, str], path: str, known: Mapping[str, TopologySpec]
 ) -> Iterator[Finding]:
-    """Yield the topology and the levels that there are not."""
+    """Yield the Topology and the levels that do not exist."""
     name = annotations.get(TOPOLOGY)
     if not name:
         return
@@ -116,7 +116,7 @@ def topology_faults(
 
 
 def unsupported_topologies(jobset: JobSet) -> Iterator[Finding]:
-    """Yield what our scheduler does not do yet; where KAI schedules, it does."""
+    """Yield the topologies that our scheduler does not honour yet; KAI does."""
     yield from _unsupported(jobset.metadata.annotations, "metadata.annotations")
     for i, job in enumerate(jobset.spec.replicated_jobs):
         path = f"spec.replicatedJobs[{i}].template.metadata.annotations"
@@ -125,9 +125,7 @@ def unsupported_topologies(jobset: JobSet) -> Iterator[Finding]:
 
 def _unsupported(annotations: Mapping[str, str], path: str) -> Iterator[Finding]:
     name = annotations.get(TOPOLOGY, "")
-    invalid = {
-        fault.path for fault in requested_annotation_faults(annotations, path)
-    }  # these are left out
+    invalid = {fault.path for fault in requested_annotation_faults(annotations, path)}
     if not name or f"{path}[{TOPOLOGY}]" in invalid:
         return
     for annotation in (TOPOLOGY_REQUIRED, TOPOLOGY_PREFERRED):
@@ -150,7 +148,7 @@ def _unsupported(annotations: Mapping[str, str], path: str) -> Iterator[Finding]
 def required_domain(
     annotations: Mapping[str, str], path: str, known: Mapping[str, TopologySpec] | None
 ) -> RequiredDomain | None:
-    """Return in which domain pods must be together; None where nothing of it is known."""
+    """Return in which domain pods must be together; None where the topology is unknown."""
     name, level = annotations.get(TOPOLOGY), annotations.get(TOPOLOGY_REQUIRED)
     topology = known.get(name) if known and name else None
     depth = _depth(topology, level) if topology and level else None
@@ -161,7 +159,7 @@ def required_domain(
 
 
 def amount_faults(jobset: JobSet) -> Iterator[Finding]:
-    """Yield the amounts for which the API server refuses pods, and the Jobs that make them."""
+    """Yield the amounts for which the API server refuses pods, and the Jobs that create them."""
     for i, job in enumerate(jobset.spec.replicated_jobs):
         template = job.template.spec.template
         annotations = template.metadata.annotations

@@ -31,20 +31,20 @@ from trainer_kai.policy.podgroups.manifests import GroupingRules
 from trainer_kai.policy.podgroups.planned import PlannedPodGroup, plan_podgroups
 from trainer_kai.policy.queueing.priority_classes import (
     DEFAULT_PRIORITY_CLASS,
+    PREEMPTIBLE_BELOW,
     SelectablePriorityClasses,
 )
 
 __all__ = ["MOST_FINDINGS", "lint_jobset"]
 
-MOST_FINDINGS: Final = 16  # nobody reads more, and the API server passes no more on
+MOST_FINDINGS: Final = 16  # more are not read, and the API server passes no more on
 _ANNOTATIONS: Final = "metadata.annotations"
-_PREEMPTIBLE_BELOW: Final = 100
 
 
 def lint_jobset(
     jobset: JobSet, queue: str, rules: GroupingRules, cluster: KnownCluster
 ) -> tuple[Finding, ...]:
-    """Return what is wrong with it, what can never run first; paths are those of the JobSet."""
+    """Return the findings about a JobSet, blocking ones first; paths are those of the JobSet."""
     found = dict.fromkeys(islice(_findings(jobset, queue, rules, cluster), 4 * MOST_FINDINGS))
     suppressed = FindingCode.NO_NODE_TODAY if cluster.autoscales else ""
     reported = (it for it in found if it.code != suppressed)
@@ -60,7 +60,7 @@ def _findings(
         yield finding._replace(code=code)
     yield from _value_findings(jobset, cluster)
     if jobset.metadata.annotations.get(SKIP_PODGROUPER) == "true":
-        return  # whoever groups his pods himself knows what starts together
+        return  # its user groups the pods
     if rules.mode == "bundled":
         yield from unsupported_topologies(jobset)
         yield from spec_limit_faults(jobset)
@@ -96,7 +96,7 @@ def _podgroup_findings(
     capacity: NodeCapacityCheck | None,
     known: tuple[str, KnownCluster],
 ) -> Iterator[Finding]:
-    """Yield what is wrong with the size of one unit."""
+    """Yield what is wrong with the size of one PodGroup."""
     queue, cluster = known
     needs = {name: amount for name, amount in total_demand(podgroup, demands).items() if amount}
     path = count_path(demands)
@@ -125,7 +125,7 @@ def _template_annotations(index: int) -> str:
 def _is_non_preemptible(
     jobset: JobSet, demands: Iterable[SubGroupDemand], cluster: KnownCluster
 ) -> bool:
-    """Say whether it is known that nobody may preempt a unit."""
+    """Say whether it is known that a PodGroup is non-preemptible."""
     labels = jobset.metadata.labels
     preemptibility = labels.get(PREEMPTIBILITY)
     if preemptibility in PREEMPTIBILITIES:
@@ -136,4 +136,4 @@ def _is_non_preemptible(
         demand.pod.priority_class_name for demand in demands if demand.pod.priority_class_name
     )
     name = labels.get(PRIORITY_CLASS_NAME) or next(pod_classes, DEFAULT_PRIORITY_CLASS)
-    return SelectablePriorityClasses(cluster.priorities).value(name) >= _PREEMPTIBLE_BELOW
+    return SelectablePriorityClasses(cluster.priorities).value(name) >= PREEMPTIBLE_BELOW

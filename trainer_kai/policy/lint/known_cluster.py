@@ -16,14 +16,14 @@ __all__ = ["NOTHING_KNOWN", "KnownCluster"]
 
 
 class KnownCluster(NamedTuple):
-    """Kinds by name."""
+    """The objects of each kind, by name."""
 
     nodes: NodeIndex | None = None
     queues: Mapping[str, QueueSpec] | None = None
     priorities: Mapping[str, PriorityClass] | None = None
     topologies: Mapping[str, TopologySpec] | None = None
-    autoscales: bool = False  # nodes come when there is too little room
-    gpus: tuple[str, ...] = (GPU, AMD_GPU)  # which resources are devices to queues
+    autoscales: bool = False  # nodes are added when capacity is missing
+    gpus: tuple[str, ...] = (GPU, AMD_GPU)  # the resources that queues count as GPUs
 
 
 NOTHING_KNOWN = KnownCluster()

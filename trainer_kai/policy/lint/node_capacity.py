@@ -24,20 +24,20 @@ from trainer_kai.policy.pods.requests import ResourceAmounts, format_amount
 __all__ = ["NodeCapacityCheck", "RequiredDomain"]
 
 _MOST_LISTED: Final = 3  # names in a message
-_DOMAIN_STEPS: Final = 8  # steps that it takes to find one
+_DOMAIN_STEPS: Final = 8  # steps that finding one domain costs
 
 
 class RequiredDomain(NamedTuple):
-    """That pods must be in one domain."""
+    """The topology level in one domain of which pods must be together."""
 
-    path: str  # where it is asked for
-    level: str  # what the level is called
+    path: str  # where it is requested
+    level: str  # its name
     topology: str
     labels: tuple[str, ...]  # of the nodes, the coarsest first
 
 
 class _PodKind(NamedTuple):
-    """Pods that ask for the same and that the same nodes take."""
+    """Pods with the same requests and the same eligible nodes."""
 
     demands: tuple[SubGroupDemand, ...]
     requests: ResourceAmounts
@@ -49,12 +49,12 @@ class _PodKind(NamedTuple):
         return sum(demand.needed for demand in self.demands)
 
     def capacity_of(self, among: int) -> int:
-        """Return how many of them some nodes hold."""
+        """Return how many of these pods some nodes hold."""
         return sum((nodes & among).bit_count() * each for nodes, each in self.capacities)
 
 
 class NodeCapacityCheck:
-    """The nodes, and what was found out of them so far."""
+    """Compares PodGroups with the nodes of a cluster, and caches how many pods they hold."""
 
     def __init__(self, nodes: NodeIndex, budget: LintBudget, *, autoscales: bool) -> None:
         self._nodes: Final = nodes
@@ -70,7 +70,7 @@ class NodeCapacityCheck:
         *,
         all_needed: bool,
     ) -> Iterator[Finding]:
-        """Yield what is too large: a pod, else the whole, else the whole for a domain."""
+        """Yield what is too large: a pod, else the PodGroup, else the PodGroup for a domain."""
         eligible = [self._nodes.eligible_for(demand.pod) for demand in demands]
         pod_findings: list[Finding] = []
         for demand, nodes in zip(demands, eligible, strict=True):
@@ -100,7 +100,7 @@ class NodeCapacityCheck:
     def _pod_findings(
         self, demand: SubGroupDemand, eligible: int, *, needed: bool
     ) -> Iterator[Finding]:
-        """Yield why no node holds a pod alone."""
+        """Yield why no empty node holds a pod."""
         if not eligible:
             yield _no_node_today(pod_path(demand.job_index), self._no_node_reason(demand))
             return
@@ -198,7 +198,7 @@ class NodeCapacityCheck:
     def _domains(
         self, required_domain: RequiredDomain, among: int, *, is_one_kind: bool
     ) -> list[int] | None:
-        """Return the domains; where each is a node, one of each size will do for pods alike."""
+        """Return the domains; where each is a node and pods are equal, one of each size."""
         if is_one_kind and self._nodes.is_unique_label(required_domain.labels[-1]):
             among = self._nodes.with_labels(required_domain.labels, among)
             sizes = (nodes & among for _, nodes in self._nodes.by_allocatable())
@@ -213,7 +213,7 @@ class NodeCapacityCheck:
     def _kinds(
         self, demands: Sequence[SubGroupDemand], eligible: Sequence[int]
     ) -> tuple[_PodKind, ...] | None:
-        """Put parts together that ask for the same of the same nodes."""
+        """Put replicatedJobs together whose pods have the same requests and eligible nodes."""
         found: dict[tuple[tuple[tuple[str, int], ...], int], _PodKind] = {}
         for demand, nodes in zip(demands, eligible, strict=True):
             kind = self._kind(demand, nodes)
@@ -240,7 +240,7 @@ class NodeCapacityCheck:
         return self._pod_kinds[key]
 
     def _largest_amounts(self, requests: ResourceAmounts, among: int) -> Mapping[str, int]:
-        """Return the most that any of some nodes has of what is asked for."""
+        """Return the most that any of some nodes has of each requested resource."""
         allocatables = [
             allocatable for allocatable, nodes in self._nodes.by_allocatable() if nodes & among
         ]
@@ -249,7 +249,7 @@ class NodeCapacityCheck:
         }
 
     def _lacking(self, needs: ResourceAmounts, among: int) -> Iterator[str]:
-        """Yield of what some nodes have too little in all; nothing where it takes too long."""
+        """Yield the resources of which nodes have too little in all; none over the budget."""
         if self._budget.spend(self._nodes.distinct_count * (2 + len(needs))):
             for name, amount in needs.items():
                 if amount > self._total(name, among):

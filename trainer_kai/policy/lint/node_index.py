@@ -24,9 +24,7 @@ _TRANSIENT_PREFIXES: Final = (NODE_PREFIX, CLOUD_NODE_PREFIX)  # taints of state
 _NAME: Final = "metadata.name"
 _MOST_COMPARISONS: Final = 400  # taints with tolerations, for one pod
 
-Allocatable: TypeAlias = tuple[
-    tuple[str, int], ...
-]  # what nodes have that are alike, in thousandths
+Allocatable: TypeAlias = tuple[tuple[str, int], ...]  # by resource, in thousandths
 
 
 class _NodeFacts(NamedTuple):
@@ -36,7 +34,7 @@ class _NodeFacts(NamedTuple):
 
 
 class NodeIndex:
-    """All nodes, as they were told last."""
+    """All nodes, in their last known state."""
 
     def __init__(self, nodes: Iterable[Node] = ()) -> None:
         self._bits: Final[dict[str, int]] = {}
@@ -58,16 +56,16 @@ class NodeIndex:
 
     @property
     def distinct_count(self) -> int:
-        """Return how many different nodes there are."""
+        """Return how many different amounts of allocatable resources nodes have."""
         return len(self._by_allocatable)
 
     def by_allocatable(self) -> Iterator[tuple[Mapping[str, int], int]]:
-        """Yield what nodes have, in thousandths, and which ones have it."""
+        """Yield allocatable resources, in thousandths, and the nodes that have them."""
         for allocatable, nodes in self._by_allocatable.items():
             yield self._amounts[allocatable], nodes
 
     def put(self, node: Node) -> None:
-        """Take a node as it is now; one that cannot be read is none."""
+        """Add or update a node; one with invalid quantities is removed."""
         name = node.metadata.name
         facts = _read(node)
         bit = self._bits.get(name)
@@ -94,12 +92,12 @@ class NodeIndex:
             self._toggle(facts, 1 << bit)
 
     def eligible_for(self, pod: PodSpec) -> int:
-        """Return the nodes that could take a pod, whatever it asks for."""
+        """Return the nodes that a pod selects and tolerates, whatever it requests."""
         found = self.selected_by(pod)
         return found and found & ~self._untolerated(pod.tolerations)
 
     def selected_by(self, pod: PodSpec) -> int:
-        """Return the nodes that a pod selects, whatever they are tainted with."""
+        """Return the nodes that a pod selects, whatever their taints."""
         found = self._all
         for label, value in pod.node_selector.items():
             found &= self._by_label_value.get(label, {}).get(value, 0)
@@ -116,7 +114,7 @@ class NodeIndex:
         return tuple(sorted(self._by_label_value.get(label, ())))
 
     def taints(self, among: int) -> tuple[str, ...]:
-        """Return which taints keep pods from some nodes, as kubectl writes them."""
+        """Return the taints of some nodes, as kubectl writes them."""
         found = sorted(taint for taint, nodes in self._taints.items() if nodes & among)
         return tuple(f"{key}={value}:{effect}" for key, value, effect in found)
 
@@ -143,7 +141,7 @@ class NodeIndex:
             remaining &= ~domain
 
     def _toggle(self, facts: _NodeFacts, bit: int) -> None:
-        """Add a node where it is not, or take it out; what nobody has is forgotten."""
+        """Add a node to its sets, or take it out; empty sets are forgotten."""
         for label, value in facts.labels.items():
             _toggle_bit(self._by_label, label, bit)
             _toggle_bit(self._by_label_value.setdefault(label, {}), value, bit)
@@ -168,7 +166,7 @@ class NodeIndex:
         return found
 
     def _matching_term(self, term: NodeSelectorTerm) -> int:
-        """Return the nodes of which all of it may be true; of a term without wishes none."""
+        """Return the nodes that may match a term; an empty term matches none."""
         if not term.match_expressions and not term.match_fields:
             return 0
         found = self._all
@@ -194,13 +192,11 @@ class NodeIndex:
             return found if requirement.operator == "In" else self._all & ~found
         if requirement.operator == "DoesNotExist":
             return self._all & ~self._by_label.get(requirement.key, 0)
-        return self._by_label.get(
-            requirement.key, 0
-        )  # Exists; and for Gt and Lt it must be there at least
+        return self._by_label.get(requirement.key, 0)  # Exists; Gt and Lt need the label at least
 
 
 def _toggle_bit(sets: dict[K, int], key: K, bit: int) -> None:
-    """Put a node into a set, or take it out; a set without nodes is forgotten."""
+    """Put a node into a set, or take it out; an empty set is forgotten."""
     found = sets.get(key, 0) ^ bit
     if found:
         sets[key] = found
@@ -223,7 +219,7 @@ def _read(node: Node) -> _NodeFacts | None:
 
 
 def _is_permanent(taint: Taint) -> bool:
-    """Say whether a taint is there to stay, as far as anybody can tell."""
+    """Say whether a taint is permanent, not a state of the node."""
     return taint.effect in _EXCLUDING_EFFECTS and not taint.key.startswith(_TRANSIENT_PREFIXES)
 
 

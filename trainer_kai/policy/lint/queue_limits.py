@@ -19,12 +19,12 @@ __all__ = ["over_limits", "over_quotas"]
 
 _GPU: Final = "GPU"
 _MIG: Final = re.compile(re.escape(MIG_PREFIX) + r"([1-9][0-9]?)g\.[0-9]{1,4}gb")
-_UNITS: Final = {CPU: 1, MEMORY: 10**9, _GPU: 1000}  # thousandths in what a queue counts in
+_UNITS: Final = {CPU: 1, MEMORY: 10**9, _GPU: 1000}  # thousandths of a queue's unit
 _MAX_DEPTH: Final = 100
 
 
 class _QueueBound(NamedTuple):
-    """What one queue may have of one resource, in thousandths."""
+    """The most that one queue may use of one resource, in thousandths."""
 
     queue: str
     name: str
@@ -38,7 +38,7 @@ def over_limits(
     queue: str,
     queues: Mapping[str, QueueSpec],
 ) -> Iterator[Finding]:
-    """Yield the first limit on the way up that is smaller than what starts together asks for."""
+    """Yield the first limit on the way up that is smaller than what starts together requests."""
     counted = _queue_resources(needs, gpus)
     for bound in _bounds(queue, queues, "limit"):
         requested = counted.get(bound.name, 0)
@@ -59,7 +59,7 @@ def over_quotas(
     queue: str,
     queues: Mapping[str, QueueSpec],
 ) -> Iterator[Finding]:
-    """Yield the same of quotas, for what cannot be preempted."""
+    """Yield the first quota that is too small for a non-preemptible PodGroup."""
     counted = _queue_resources(needs, gpus)
     for bound in _bounds(queue, queues, "quota"):
         requested = counted.get(bound.name, 0)
@@ -75,7 +75,7 @@ def over_quotas(
 
 
 def _queue_resources(needs: ResourceAmounts, gpus: tuple[str, ...]) -> Mapping[str, int]:
-    """Return what queues count, in thousandths."""
+    """Return the CPU, memory and GPUs that queues count, in thousandths."""
     found = {CPU: needs.get(CPU, 0), MEMORY: needs.get(MEMORY, 0), _GPU: 0}
     for name, amount in needs.items():
         slices = _MIG.fullmatch(name)
@@ -87,7 +87,7 @@ def _queue_resources(needs: ResourceAmounts, gpus: tuple[str, ...]) -> Mapping[s
 
 
 def _bounds(queue: str, queues: Mapping[str, QueueSpec], field: str) -> Iterator[_QueueBound]:
-    """Yield what bounds a queue, and those above it as far as they are known."""
+    """Yield the bounds of a queue, and of the queues above it as far as they are known."""
     name = queue
     for _ in range(_MAX_DEPTH):
         spec = queues.get(name)
@@ -106,7 +106,7 @@ def _bounds(queue: str, queues: Mapping[str, QueueSpec], field: str) -> Iterator
 
 
 def _bound_value(share: QueueResource, field: str) -> Decimal | None:
-    """Return a bound; None where there is none, or one that cannot be meant."""
+    """Return a bound; None where there is none, or an invalid one."""
     number = share.limit if field == "limit" else share.quota
     return number if number.is_finite() and number >= 0 else None
 

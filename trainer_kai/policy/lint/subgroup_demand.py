@@ -29,7 +29,7 @@ _DEVICES: Final = (GPU, AMD_GPU)
 
 
 class SubGroupDemand(NamedTuple):
-    """A replicatedJob of a unit."""
+    """A replicatedJob of a PodGroup, and what each of its pods requests."""
 
     job_index: int  # in the JobSet
     job: ReplicatedJob
@@ -38,7 +38,7 @@ class SubGroupDemand(NamedTuple):
 
     @property
     def pod(self) -> PodSpec:
-        """Return what its pods are made with."""
+        """Return the spec of its pods."""
         return self.job.template.spec.template.spec
 
     @property
@@ -48,7 +48,7 @@ class SubGroupDemand(NamedTuple):
 
 
 def subgroup_demand(jobset: JobSet, subgroup: PlannedSubGroup) -> SubGroupDemand | None:
-    """Return what a member asks for; None if that cannot be read."""
+    """Return what a SubGroup requests; None if a quantity is invalid."""
     jobs = jobset.spec.replicated_jobs
     index = next(i for i, job in enumerate(jobs) if job.name == subgroup.name)
     template = jobs[index].template.spec.template
@@ -59,14 +59,14 @@ def subgroup_demand(jobset: JobSet, subgroup: PlannedSubGroup) -> SubGroupDemand
     annotations = template.metadata.annotations
     if GPU_FRACTION in annotations or GPU_MEMORY in annotations:
         for name in _DEVICES:
-            requests.pop(name, None)  # it has parts of devices instead, which are not counted here
+            requests.pop(name, None)  # it uses fractions of devices, which are not counted here
     return SubGroupDemand(
         index, jobs[index], subgroup, {name: it for name, it in requests.items() if it > 0}
     )
 
 
 def total_demand(podgroup: PlannedPodGroup, demands: Iterable[SubGroupDemand]) -> Mapping[str, int]:
-    """Return what starts together at least, of each resource; the cheapest members count."""
+    """Return what a PodGroup requests at least, by resource; its smallest SubGroups count."""
     found: dict[str, list[int]] = {}
     for demand in demands:
         for name, amount in demand.requests.items():
@@ -79,7 +79,7 @@ def total_demand(podgroup: PlannedPodGroup, demands: Iterable[SubGroupDemand]) -
 
 
 def names_text(demands: Iterable[SubGroupDemand]) -> str:
-    """Name some members."""
+    """Return the names of some replicatedJobs."""
     return " and ".join(demand.job.name for demand in demands)
 
 
@@ -89,13 +89,13 @@ def pod_path(index: int) -> str:
 
 
 def count_path(demands: Iterable[SubGroupDemand]) -> str:
-    """Return where it is said how many pods there are: of those of which there are most."""
+    """Return the path of the number of pods, of the replicatedJob that has most."""
     most = max(demands, key=lambda demand: demand.needed)
     return f"spec.replicatedJobs[{most.job_index}].template.spec.parallelism"
 
 
 def container_path(demand: SubGroupDemand, name: str) -> str:
-    """Return where most of a resource is asked for."""
+    """Return the path of the largest request for a resource."""
     found = [
         (
             _requested(container, field, name),

@@ -35,7 +35,7 @@ _UNKNOWN_NAMES: Final = (FindingCode.UNKNOWN_PRIORITY, FindingCode.UNKNOWN_TOPOL
 def lint_trainjob(
     job: TrainJob, runtime: Runtime, queue: str, rules: GroupingRules, cluster: KnownCluster
 ) -> tuple[Finding, ...]:
-    """Return what is wrong with a TrainJob; nothing if somebody else builds or places it."""
+    """Return the findings about a TrainJob; none if another controller or scheduler has it."""
     policy = runtime.spec.pod_group_policy
     is_foreign = policy is not None and (policy.coscheduling or policy.volcano)
     if is_foreign or job.spec.managed_by not in {"", TRAINJOB_CONTROLLER}:
@@ -61,10 +61,10 @@ def is_refusable(finding: Finding) -> bool:
 
 
 class _TrainJobPaths:
-    """Where in a TrainJob it is said what is wrong with its JobSet."""
+    """Finds the field of a TrainJob that set a field of its JobSet."""
 
     def __init__(self, job: TrainJob, runtime: Runtime, expanded: JobSet) -> None:
-        """Be told of the JobSet before anything is carried over from the TrainJob."""
+        """Take *expanded*, the JobSet before metadata is carried over from the TrainJob."""
         self._job: Final = job
         self._runtime: Final = runtime
         self._expanded: Final = expanded
@@ -80,7 +80,7 @@ class _TrainJobPaths:
         return finding._replace(path=_RUNTIME, message=f"{finding.message} ({where})")
 
     def _own_paths(self, path: str) -> Iterator[str]:
-        """Yield the field of the TrainJob that said it."""
+        """Yield the field of the TrainJob that set a path of the JobSet."""
         metadata_match = _METADATA_PATH.fullmatch(path)
         if metadata_match:
             field, name = metadata_match.groups()
@@ -99,7 +99,7 @@ class _TrainJobPaths:
             yield f"spec.trainer.resourcesPerNode.{amount[2]}[{amount[3]}]"
 
     def _sets_amount(self, index: int, place: int, field: str, name: str) -> bool:
-        """Say whether an amount of a container is the TrainJob's."""
+        """Say whether the TrainJob set an amount of a container."""
         trainer = self._job.spec.trainer
         if trainer is None or trainer.resources_per_node is None:
             return False

@@ -47,25 +47,25 @@ __all__ = [
 class StageDependency(
     msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True
 ):
-    """What must be over, or ready, before any pod of the group is placed.
+    """What must be complete, or ready, before any pod of the PodGroup is placed.
 
-    It is when *count* pods are in each of its sub-groups; a pod that begins only afterwards proves
-    it as well, when those before it have long been removed.
+    It is when *count* pods are in each of its PodSets; a pod that begins only afterwards proves it
+    as well, when the pods before it have long been removed.
     """
 
     replicated_job: str
     status: str
-    group: str = ""  # its group; none where another scheduler has it
+    group: str = ""  # its PodGroup; none where another scheduler places it
     sub_group_prefix: str
     replicas: int
     count: int
-    before: tuple[str, ...] = ()  # which of this group's begin only afterwards, by their prefixes
+    before: tuple[str, ...] = ()  # prefixes of this PodGroup's PodSets that begin only afterwards
 
 
 class AnticipatedHostPort(
     msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True
 ):
-    """A port of the node, on one address of it or on all."""
+    """A host port, on one address of the node or on all."""
 
     port: int
     protocol: str = ""  # TCP
@@ -75,7 +75,7 @@ class AnticipatedHostPort(
 class AnticipatedPods(
     msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True
 ):
-    """Pods of one replicatedJob that exist later: *count* in each sub-group; what each needs."""
+    """Pods of one replicatedJob that exist later: *count* in each PodSet; what each needs."""
 
     sub_group_prefix: str
     replicas: int
@@ -89,11 +89,11 @@ class AnticipatedPods(
     labels: Mapping[str, str] = {}  # of the template
     topology_spread_constraints: tuple[TopologySpread, ...] = ()
     host_ports: tuple[AnticipatedHostPort, ...] = ()
-    volumes: tuple[Volume, ...] = ()  # those that are claims
+    volumes: tuple[Volume, ...] = ()  # those that are PersistentVolumeClaims
 
 
 class AnticipatedAnnotation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """All that a group says of what is not there."""
+    """All that a PodGroup says about pods that do not exist yet."""
 
     after: tuple[StageDependency, ...] = ()
     later: tuple[AnticipatedPods, ...] = ()
@@ -106,7 +106,7 @@ _decoder: Final = msgspec.json.Decoder(AnticipatedAnnotation)
 def anticipated_annotation(
     podgroup: PlannedPodGroup, jobs: Mapping[str, ReplicatedJob], group_of: Callable[[str], str]
 ) -> str:
-    """Write what a unit says of pods to come; empty where there is nothing to say."""
+    """Write the annotation of a PodGroup; empty where no pod is anticipated."""
     value = AnticipatedAnnotation(
         after=_stage_dependencies(podgroup, jobs, group_of), later=_anticipated_pods(podgroup, jobs)
     )
@@ -118,9 +118,9 @@ def anticipated_annotation(
 
 
 def read_anticipated(text: str) -> AnticipatedAnnotation:
-    """Read the annotation; raise `msgspec.DecodeError` for what is none, or expects too much.
+    """Read the annotation; raise `msgspec.DecodeError` if it is invalid, or expects too much.
 
-    It may be of any version, and by hand; what reads it counts on its bounds.
+    It may be of any version, or written by hand; its readers rely on the limits.
     """
     declared = _decoder.decode(text) if text else AnticipatedAnnotation()
     excess = _size_fault(declared)
@@ -130,7 +130,7 @@ def read_anticipated(text: str) -> AnticipatedAnnotation:
 
 
 def _size_fault(declared: AnticipatedAnnotation) -> str:
-    """Say what is too much in it."""
+    """Say which limit the annotation exceeds."""
     for path, each in (("after", declared.after), ("later", declared.later)):
         replicas = max((one.replicas for one in each), default=0)
         if replicas > MOST_SUB_GROUPS:
@@ -204,7 +204,7 @@ def _anticipated_subgroup(subgroup: PlannedSubGroup, job: ReplicatedJob) -> Anti
 
 
 def anticipated_pod(template: PodTemplate | Pod) -> AnticipatedPods:
-    """Return what one pod is like, in no sub-group."""
+    """Return what one pod needs, in no PodSet."""
     meta, spec = template.metadata, template.spec
     return AnticipatedPods(
         sub_group_prefix="",

@@ -26,18 +26,16 @@ __all__ = [
 
 
 class EvictionRecord(NamedTuple):
-    """What the record of an eviction says of the suspension of its TrainJob."""
+    """Why and when a TrainJob was suspended by us, and what held before."""
 
     reason: str
     at: str  # RFC 3339
     is_copied: bool  # the TrainJob has a copy of the record, unless its user took it away
-    was_suspend_requested: (
-        bool  # the manifest applied last asked for a suspension, and the TrainJob ran
-    )
+    was_suspend_requested: bool  # by the manifest applied last, although the TrainJob ran
 
 
 class _Record(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """What is written."""
+    """The JSON of the annotation."""
 
     train_job: str = ""  # uid
     pod_group: str = ""  # uid
@@ -79,7 +77,7 @@ def eviction_reason(job: TrainJob, podgroup: PodGroup) -> str:
 
 def _record(job: TrainJob, podgroup: PodGroup) -> _Record | None:
     text = podgroup.metadata.annotations.get(EVICTED_BY)
-    if not text:  # of nearly all
+    if not text:  # as on nearly all PodGroups
         return None
     try:
         found = msgspec.json.decode(text, type=_Record)

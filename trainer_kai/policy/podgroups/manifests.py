@@ -42,16 +42,16 @@ __all__ = ["GroupingMode", "GroupingRules", "planned_podgroup_name", "podgroup_m
 GroupingMode = Literal["bundled", "external"]
 ManifestFields = dict[str, Any]
 
-_NEVER_STALE: Final = "-1s"  # evicted for being incomplete
+_NEVER_STALE: Final = "-1s"  # no staleness grace period ends
 
 
 class GroupingRules(NamedTuple):
-    """What a site decides."""
+    """The settings of a site that decide how pods are grouped."""
 
     mode: GroupingMode
     scheduler_name: str
     default_queue: str
-    kueue: bool = False  # it runs here
+    kueue: bool = False  # Kueue runs in this cluster
 
 
 def podgroup_manifests(
@@ -60,7 +60,7 @@ def podgroup_manifests(
     rules: GroupingRules,
     counts: Mapping[str, JobPodCounts] | None = None,
 ) -> Iterator[ManifestFields]:
-    """Yield the wanted groups of a JobSet; *counts* are its pods, for an external scheduler."""
+    """Yield the wanted PodGroups of a JobSet; *counts* are its pods, in external mode."""
     jobs = {job.name: job for job in jobset.spec.replicated_jobs}
     levels = _levels(plan)
     for podgroup, level in zip(plan.podgroups, levels, strict=True):
@@ -91,7 +91,7 @@ def podgroup_manifests(
 
 
 def planned_podgroup_name(jobset: JobSet, podgroup: PlannedPodGroup) -> str:
-    """Return the name of a unit's group."""
+    """Return the name of a planned PodGroup."""
     return podgroup_name(jobset.metadata.name, jobset.metadata.uid, podgroup.suffix)
 
 
@@ -118,7 +118,7 @@ def _owner(jobset: JobSet) -> ManifestFields:
 
 
 def _owner_text(jobset: JobSet) -> str:
-    """Write the owner as KAI does, for whoever shows it."""
+    """Write the owner as KAI does, for tools that show it."""
     meta = jobset.metadata
     return (
         f"name: {meta.name}\nuid: {meta.uid}\ngroup: {JOBSETS.group}\n"
@@ -127,7 +127,7 @@ def _owner_text(jobset: JobSet) -> str:
 
 
 def _levels(plan: PodGroupPlan) -> list[int]:
-    """Return for each unit how many stages there are up to it; those before it stand before it."""
+    """Return for each PodGroup the number of its stage; earlier stages are listed before it."""
     levels: list[int] = []
     level_of: dict[str, int] = {}
     for podgroup in plan.podgroups:
@@ -160,7 +160,7 @@ def _requested_fields(
     jobs: Mapping[str, ReplicatedJob],
     rules: GroupingRules,
 ) -> ManifestFields:
-    """Return what the JobSet asks for; what cannot be meant is left out, as KAI does."""
+    """Return the fields that the JobSet requests; invalid ones are left out, as in KAI."""
     meta = jobset.metadata
     labels = _valid_labels(meta.labels)
     annotations = _valid_annotations(meta.annotations)
@@ -169,9 +169,8 @@ def _requested_fields(
         (pod.priority_class_name for pod in pods if pod.priority_class_name), DEFAULT_PRIORITY_CLASS
     )
     label_class = labels.get(PRIORITY_CLASS_NAME, "")
-    if rules.mode == "external" and label_class.startswith(
-        SYSTEM_CLASS_PREFIX
-    ):  # KAI would let it choose
+    # KAI would let a label choose a system class.
+    if rules.mode == "external" and label_class.startswith(SYSTEM_CLASS_PREFIX):
         label_class = (
             label_class if {pod.priority_class_name for pod in pods} == {label_class} else ""
         )
@@ -213,23 +212,23 @@ def _tree_spec(podgroup: PlannedPodGroup, jobs: Mapping[str, ReplicatedJob]) -> 
         for i in range(subgroup.replicas)
     }
     if any(subgroup.name in podsets for subgroup in podgroup.subgroups):
-        # One is called like the leaf of another. Without the inner nodes all leaves are needed.
+        # A SubGroup is named like the PodSet of another. Without SubGroups all PodSets are needed.
         flat = [
             _podset(name, jobs[subgroup.name], subgroup.min_member)
             for name, subgroup in podsets.items()
         ]
         return {"minSubGroup": len(flat), "subGroups": flat}
-    nodes: list[ManifestFields] = []
+    subgroups: list[ManifestFields] = []
     for subgroup in podgroup.subgroups:
-        nodes.append({"name": subgroup.name, "minSubGroup": subgroup.replicas})
-        nodes += (
+        subgroups.append({"name": subgroup.name, "minSubGroup": subgroup.replicas})
+        subgroups += (
             {
                 **_podset(podset_name(subgroup.name, i), jobs[subgroup.name], subgroup.min_member),
                 "parent": subgroup.name,
             }
             for i in range(subgroup.replicas)
         )
-    return {"minSubGroup": podgroup.min_subgroups, "subGroups": nodes}
+    return {"minSubGroup": podgroup.min_subgroups, "subGroups": subgroups}
 
 
 def _podset(name: str, job: ReplicatedJob, min_member: int) -> ManifestFields:
@@ -246,10 +245,10 @@ def _flat_spec(
     jobs: Mapping[str, ReplicatedJob],
     counts: Mapping[str, JobPodCounts],
 ) -> ManifestFields:
-    """Count what is needed; less once members are done and others wait to take their places again.
+    """Return the flat minimum; it sinks once pods have succeeded and others wait beside them.
 
-    An external scheduler does not count those that succeeded, so a pod that is made again beside
-    them would wait for ever. Where nobody waits nothing is written.
+    An external scheduler does not count pods that succeeded, so a pod that is recreated beside
+    them would wait for ever. Where no pod waits nothing is written.
     """
     found = {subgroup.name: _job_counts(subgroup, counts) for subgroup in podgroup.subgroups}
     needed = [subgroup.replicas * subgroup.min_member for subgroup in podgroup.subgroups]
@@ -258,7 +257,7 @@ def _flat_spec(
     if is_waiting and sum(alive) < _smallest_sum(podgroup, needed):
         succeeded = {one.name: one.succeeded for one in jobset.status.replicated_jobs_status}
         needed = [
-            0  # the pods of a Job that is over may be gone
+            0  # the pods of a finished Job may be gone
             if succeeded.get(subgroup.name) == subgroup.replicas
             else sum(
                 _remaining(subgroup, jobs[subgroup.name], count) for count in found[subgroup.name]
@@ -269,12 +268,12 @@ def _flat_spec(
 
 
 def _smallest_sum(podgroup: PlannedPodGroup, needed: list[int]) -> int:
-    """Return with how many pods as many members as are needed have theirs, whichever they are."""
+    """Return the fewest pods with which as many SubGroups as needed are complete."""
     return sum(sorted(needed)[: podgroup.min_subgroups])
 
 
 def _remaining(subgroup: PlannedSubGroup, job: ReplicatedJob, count: JobPodCounts) -> int:
-    """Return how many of one Job's pods can still be asked for."""
+    """Return how many of one Job's pods can still be required."""
     completions = job.template.spec.completions
     if completions is not None:
         return min(subgroup.min_member, max(completions - count.succeeded, 0))
@@ -284,7 +283,7 @@ def _remaining(subgroup: PlannedSubGroup, job: ReplicatedJob, count: JobPodCount
 def _job_counts(
     subgroup: PlannedSubGroup, counts: Mapping[str, JobPodCounts]
 ) -> list[JobPodCounts]:
-    """Return the pods of each Job of a member."""
+    """Return the pod counts of each Job of a SubGroup."""
     return [
         counts.get(podset_name(subgroup.name, i), JobPodCounts()) for i in range(subgroup.replicas)
     ]

@@ -19,43 +19,41 @@ __all__ = [
     "workload_name",
 ]
 
-MAIN: Final = "Main"  # of a JobSet that is one group; no replicatedJob can be called so
+MAIN: Final = "Main"  # of a JobSet that is one PodGroup; no replicatedJob can have this name
 
-_MAX_UNHASHED: Final = (
-    48  # characters, that with "-replica-" and an index it is still a label's value
-)
+_MAX_UNHASHED: Final = 48  # characters; with "-replica-" and an index it fits into a label
 _PODGROUP_NAME: Final = re.compile(
     r"pg-(?P<owner>.+)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(-.+)?"
 )
-_HASHED_PREFIX: Final = 39  # the rest is for what tells it apart
+_HASHED_PREFIX: Final = 39  # characters before the hash
 
 
 def podgroup_name(jobset: str, uid: str, suffix: str) -> str:
-    """Return the name of a group; the suffix tells the groups of one JobSet apart."""
+    """Return the name of a PodGroup; the suffix tells those of one JobSet apart."""
     return f"pg-{jobset}-{uid}" if suffix == MAIN else f"pg-{jobset}-{uid}-{suffix}"
 
 
 def owner_name(podgroup: str) -> str:
-    """Return what a group was made for, by its name: a JobSet, which is called like its TrainJob.
+    """Return the owner in the name of a PodGroup: a JobSet, named like its TrainJob.
 
-    It is for people only; a group that is called otherwise is its own.
+    It is for people only; any other name is returned as it is.
     """
     match = _PODGROUP_NAME.fullmatch(podgroup)
     return match["owner"] if match else podgroup
 
 
 def workload_name(podgroup: Key) -> str:
-    """Return what people call a unit, by its group: a TrainJob, or a pod on its own."""
+    """Return the namespace and name of a TrainJob by its PodGroup, or of a single pod."""
     return f"{podgroup.namespace}/{owner_name(podgroup.name)}"
 
 
 def podset_name(replicated_job: str, index: int | str) -> str:
-    """Return the sub-group of the pods of one Job."""
+    """Return the name of the PodSet for the pods of one Job."""
     return f"{podset_name_prefix(replicated_job)}{index}"
 
 
 def podset_name_prefix(replicated_job: str) -> str:
-    """Return what the sub-groups of a replicatedJob begin with; the index of the Job follows."""
+    """Return the prefix of the PodSets of a replicatedJob; the index of the Job follows."""
     if len(replicated_job) <= _MAX_UNHASHED:
         return f"{replicated_job}-replica-"
     digest = hashlib.sha256(replicated_job.encode()).hexdigest()[:8]

@@ -16,10 +16,10 @@ _Start: TypeAlias = frozenset[tuple[str, str]]
 
 
 class JobSetPartition:
-    """The parts of a course."""
+    """Divides the replicatedJobs of a start order into parts."""
 
     def __init__(self, order: StartOrder, scheduled: Sequence[str], alone: Iterable[str]) -> None:
-        """Be told who is in parts, in the order they are listed, and who is never joined to one."""
+        """*scheduled* are the names to divide, as listed; those *alone* are never joined."""
         self._names: Final = sorted(order.names)
         self._bit: Final = {name: 1 << i for i, name in enumerate(self._names)}
         self._edges: Final = order.edges
@@ -44,15 +44,15 @@ class JobSetPartition:
             yield frozenset(self._names_of(part))
 
     def with_dependents(self, names: Iterable[str]) -> frozenset[str]:
-        """Return the names and all that begins after them."""
+        """Return the names and all replicatedJobs that begin after them."""
         return frozenset(self._names_of(self._with_dependents(self._bits_of(names))))
 
     def incoming_edges(self, names: Iterable[str]) -> tuple[Edge, ...]:
-        """Return the edges from what begins without a part, another scheduler's pods among it."""
+        """Return the edges into a part from replicatedJobs that begin without it."""
         return tuple(self._incoming_edges(self._bits_of(names)))
 
     def _merge_until_stable(self, parts: list[_Part]) -> list[_Part]:
-        """Join what begins together or waits for each other, until nobody does."""
+        """Join parts that begin together or wait for each other, until none do."""
         pair = self._cycle_pair(parts)
         while True:
             if pair is not None:
@@ -78,7 +78,7 @@ class JobSetPartition:
             part ^= low
 
     def _transitive_closure(self) -> list[int]:
-        """Return for each name, in their order, itself and all that begins after it."""
+        """Return for each name, in their order, itself and all that begin after it."""
         followers = dict.fromkeys(self._bit.values(), 0)
         for edge in self._edges:
             followers[self._bit[edge.before]] |= self._bit[edge.after]
@@ -125,7 +125,7 @@ class JobSetPartition:
         return dependents
 
     def _is_in_cycle(self, part: _Part, parts: list[_Part]) -> bool:
-        """Say whether something that begins after a part comes before it as well."""
+        """Say whether another part both begins after this one and before it."""
         reachable, remaining = (
             self._with_dependents(part),
             [other for other in parts if other != part],
@@ -193,7 +193,7 @@ def _lowest_bit(part: _Part) -> int:
 
 
 def _merged(parts: list[_Part], one: int, other: int) -> list[_Part]:
-    """Make one part of two; whoever is in none is left alone."""
+    """Make one part of two; a name in no part is left alone."""
     both = [part for part in parts if part & (one | other)]
     if len(both) < 2:
         return parts

@@ -32,46 +32,42 @@ __all__ = [
     "size_fault",
 ]
 
-MOST_JOBS: Final = 64  # while one JobSet is planned all others wait: these take 15 ms at the worst
-MOST_SUB_GROUPS: Final = 3000  # as many as the definition of a PodGroup allows
-MOST_EXPECTED: Final = 100_000  # pods of one group that come later: a number is soon written
-MOST_CONSTRAINED: Final = (
-    5000  # of them, those that are placed one by one, for they mind each other
-)
+MOST_JOBS: Final = 64  # all others wait while one JobSet is planned: these take 15 ms at worst
+MOST_SUB_GROUPS: Final = 3000  # as many as the CRD of a PodGroup allows
+MOST_EXPECTED: Final = 100_000  # anticipated pods of one PodGroup
+MOST_CONSTRAINED: Final = 5000  # of them, those with inter-pod constraints: placed one by one
 _MOST_EDGES: Final = 10 * MOST_JOBS
 
 
 class PlannedSubGroup(NamedTuple):
-    """A replicatedJob of a unit."""
+    """A replicatedJob of a PodGroup."""
 
     name: str
     replicas: int
     pods: int  # of each replica, at once
     min_member: int  # of each replica, to be placed for it to count
-    is_anticipated: bool  # begins only after others of its unit
-    has_inter_pod_constraints: bool = (
-        False  # its pods have affinity to pods, spread or ports of the node
-    )
+    is_anticipated: bool  # begins only after others of its PodGroup
+    has_inter_pod_constraints: bool = False  # affinity to pods, spread or host ports
 
 
 class PlannedPodGroup(NamedTuple):
-    """What starts together: members in the order they are listed."""
+    """The replicatedJobs that start together, in the order they are listed."""
 
     suffix: str
     subgroups: tuple[PlannedSubGroup, ...]
     min_subgroups: int  # how many of them are needed
-    after: tuple[Edge, ...]  # what others must have reached before
+    after: tuple[Edge, ...]  # what replicatedJobs of other PodGroups must have reached before
 
 
 class PodGroupPlan(NamedTuple):
-    """All units of a JobSet, those that begin first in front."""
+    """All PodGroups of a JobSet, each after those that it waits for."""
 
     podgroups: tuple[PlannedPodGroup, ...]
     findings: tuple[Finding, ...] = ()
-    too_large: tuple[str, ...] = ()  # replicatedJobs of units that are too large for a group
+    too_large: tuple[str, ...] = ()  # replicatedJobs of what is too large for a PodGroup
 
     def podgroup_of(self, replicated_job: str) -> PlannedPodGroup | None:
-        """Return the unit that a replicatedJob belongs to."""
+        """Return the PodGroup that a replicatedJob belongs to."""
         for podgroup in self.podgroups:
             if any(subgroup.name == replicated_job for subgroup in podgroup.subgroups):
                 return podgroup
@@ -79,7 +75,7 @@ class PodGroupPlan(NamedTuple):
 
 
 def plan_podgroups(jobset: JobSet, scheduler_name: str, *, staged: bool = False) -> PodGroupPlan:
-    """Cut a JobSet into units; pods of another scheduler belong to none."""
+    """Divide a JobSet into PodGroups; pods of another scheduler belong to none."""
     excess = size_fault(jobset)
     if excess:
         return PodGroupPlan((), (Finding("spec.replicatedJobs", excess, blocks=True),))
@@ -126,7 +122,7 @@ def size_fault(jobset: JobSet) -> str | None:
 
 
 def _podgroup_size_fault(podgroup: PlannedPodGroup, *, staged: bool) -> str | None:
-    """Say why a group cannot hold a unit: each Job has a place in it, and pods are expected."""
+    """Say why something is too large for a PodGroup: too many SubGroups or anticipated pods."""
     names = " and ".join(subgroup.name for subgroup in podgroup.subgroups)
     jobs = sum(subgroup.replicas for subgroup in podgroup.subgroups)
     if staged:
@@ -148,7 +144,7 @@ def _podgroup_size_fault(podgroup: PlannedPodGroup, *, staged: bool) -> str | No
 
 
 def _anticipated_fault(anticipated: list[PlannedSubGroup], pods: str, most: int) -> str | None:
-    """Say that members that come later have more pods than a group may expect of these."""
+    """Say whether SubGroups that come later have more pods than a PodGroup may expect."""
     expected = sum(subgroup.replicas * subgroup.pods for subgroup in anticipated)
     if expected <= most:
         return None
@@ -188,7 +184,7 @@ def _subgroup(jobset: JobSet, name: str, findings: list[Finding]) -> PlannedSubG
 
 
 def _default_min_member(job: ReplicatedJob, pods: int) -> int:
-    """Return all pods; but one of those that take work from a common list, one after another."""
+    """Return all pods of a Job; one if they take work from a common queue."""
     spec = job.template.spec
     is_work_queue = spec.completion_mode == "NonIndexed" and (
         spec.parallelism is not None if spec.completions is None else spec.completions > pods

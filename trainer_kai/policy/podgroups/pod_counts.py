@@ -24,7 +24,7 @@ RestartAttempt: TypeAlias = tuple[int, int]  # of the JobSet, of the Job
 
 
 class PodObservation(NamedTuple):
-    """What of a pod decides whether it counts."""
+    """The fields of a pod that decide whether it counts."""
 
     podset: str
     attempt: RestartAttempt
@@ -34,16 +34,16 @@ class PodObservation(NamedTuple):
 
 
 class JobPodCounts(NamedTuple):
-    """The pods of one Job, by what they are good for."""
+    """The pods of one Job, by state."""
 
     waiting: int = 0
     bound: int = 0
     succeeded: int = 0
-    occupying: int = 0  # of an older attempt, or going
+    occupying: int = 0  # of an older attempt, or terminating
 
 
 def observe_pod(pod: Pod) -> PodObservation:
-    """Read a pod; whether it may name its JobSet is for others to say."""
+    """Read a pod; whether it belongs to its JobSet is checked elsewhere."""
     podset, attempt = podset_and_attempt(pod.metadata.labels)
     return PodObservation(
         podset=podset,
@@ -55,7 +55,7 @@ def observe_pod(pod: Pod) -> PodObservation:
 
 
 def podset_and_attempt(labels: Mapping[str, str]) -> tuple[str, RestartAttempt]:
-    """Return the Job of pods, as a leaf, and which attempt they are of."""
+    """Return the PodSet of a pod, and its restart attempt."""
     podset = podset_name(labels.get(REPLICATED_JOB, ""), labels.get(JOB_INDEX, ""))
     return podset, (_number(labels.get(RESTART_ATTEMPT)), _number(labels.get(JOB_RESTART_ATTEMPT)))
 

@@ -60,7 +60,7 @@ def running_update(
     spec_wanted, deferred = wanted["spec"], list[Finding]()
     for name, (path, is_easier) in _SPEC_RULES.items():
         if mode == "external" and name == "stalenessGracePeriod":
-            continue  # there none is without end: to say one makes it shorter
+            continue  # without one it never ends there, so each one is shorter
         requested = spec_wanted.get(name)
         if requested != spec.get(name) and not is_easier(spec, spec_wanted, priority_classes):
             deferred.append(_deferred_finding(path, name, spec.get(name), requested))
@@ -81,7 +81,7 @@ def running_update(
 
 
 def _with(fields: Mapping[str, Any], name: str, value: Any) -> dict[str, Any]:
-    """Return fields of which one has a value, or is not there."""
+    """Return the fields with another value of one of them; None removes it."""
     rest = {key: it for key, it in fields.items() if key != name}
     return rest if value is None else {**rest, name: value}
 

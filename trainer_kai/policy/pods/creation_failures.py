@@ -32,10 +32,10 @@ FIELD_SELECTOR: Final = "involvedObject.kind=Job,reason=FailedCreate"  # which e
 CANNOT_CREATE: Final = "cannot make them"
 
 _MAX_REASON_LENGTH: Final = 500  # characters
-_CLOCK_SKEW: Final = timedelta(minutes=1)  # of the clock of whoever wrote an Event
-# A Job controller tries anew every minute at most, and of that its recorder tells every fifth.
+_CLOCK_SKEW: Final = timedelta(minutes=1)  # of the clock of an Event's writer
+# A Job controller retries every minute at least, and its recorder posts every fifth failure.
 _VALID_FOR: Final = timedelta(minutes=10)
-_MAX_NAME_LENGTH: Final = 63  # of the name of a Job; who writes an Event may write any
+_MAX_NAME_LENGTH: Final = 63  # of the name of a Job; an Event may name anything
 _SECONDS: Final = len("2026-01-01T00:00:00")
 _EVENT_PREFIX: Final = re.compile(
     r"(\(combined from similar events\): )?(Error creating: )?(pods \"[^\"]*\" is forbidden: )?"
@@ -43,10 +43,10 @@ _EVENT_PREFIX: Final = re.compile(
 
 
 class PodCreationFailure(NamedTuple):
-    """A Job that could not make pods."""
+    """A Job that could not create pods."""
 
     at: str  # to the second, in UTC
-    event: str  # its name: of two in one second the same one is always the last
+    event: str  # its name, which orders two Events of one second
     job: Key
     reason: str
 
@@ -59,15 +59,15 @@ class CreatedPod(NamedTuple):
 
     job: str
     created: str
-    counts: bool  # it neither failed nor is going
+    counts: bool  # it neither failed nor is terminating
 
 
 def read_creation_failure(event: Event) -> PodCreationFailure | None:
-    """Return what an event says, without what is another word for each pod."""
+    """Return the failure that an Event reports, without the names of single pods."""
     involved = event.involved_object
     if involved.kind != JOBS.kind or event.reason != "FailedCreate":
         return None
-    if len(involved.name) > _MAX_NAME_LENGTH:  # no Job is called so, whoever wrote that
+    if len(involved.name) > _MAX_NAME_LENGTH:  # no Job has such a name
         return None
     times = (event.last_timestamp, event.event_time, event.metadata.creation_timestamp)
     at = max((it or "")[:_SECONDS] for it in times)
@@ -81,45 +81,46 @@ def read_creation_failure(event: Event) -> PodCreationFailure | None:
 def owning_replicated_job(
     job: Key, jobsets: Mapping[Key, JobSet]
 ) -> tuple[JobSet, ReplicatedJob] | None:
-    """Return whose Job it is by its name; None if it belongs to nobody who is known."""
+    """Return the owner of a Job by its name; None if no known JobSet owns it."""
     rest, _, index = job.name.rpartition("-")
     hyphens = [at for at, sign in enumerate(rest) if sign == "-"] if index.isdecimal() else []
     for at in reversed(hyphens):
         jobset = jobsets.get(Key(job.namespace, rest[:at]))
-        for failure in jobset.spec.replicated_jobs if jobset else ():
-            if jobset and failure.name == rest[at + 1 :] and int(index) < failure.replicas:
-                return jobset, failure
+        for replicated_job in jobset.spec.replicated_jobs if jobset else ():
+            is_named = replicated_job.name == rest[at + 1 :]
+            if jobset and is_named and int(index) < replicated_job.replicas:
+                return jobset, replicated_job
     return None
 
 
 def pods_per_job(job: ReplicatedJob) -> int:
-    """Return how many pods each Job has when none of them is over."""
+    """Return how many pods each Job has while none of them is finished."""
     spec = job.template.spec
     parallelism = 1 if spec.parallelism is None else spec.parallelism
     return parallelism if spec.completions is None else min(parallelism, spec.completions)
 
 
 def is_recent(failure: PodCreationFailure, now: datetime) -> bool:
-    """Say whether a Job that is still refused need not have said more since.
+    """Say whether a failure is so recent that a Job that still fails need not have reported anew.
 
-    It is not either if it is of the future: whoever may write Events may write any time.
+    A failure in the future is not: a user who may write Events may write any time.
     """
     first, last = now - _VALID_FOR, now + _CLOCK_SKEW
     return first.isoformat()[:_SECONDS] <= failure.at <= last.isoformat()[:_SECONDS]
 
 
 def has_created_since(failure: PodCreationFailure, pods: Iterable[CreatedPod]) -> bool:
-    """Say whether a Job has made a pod after it could not."""
+    """Say whether a Job has created a pod after the failure."""
     return any(pod.job == failure.job.name and pod.created[:_SECONDS] > failure.at for pod in pods)
 
 
 def still_applies(
     failure: PodCreationFailure, jobset: JobSet, pods: Iterable[CreatedPod], now: datetime
 ) -> bool:
-    """Say whether it may still be why pods of a Job are missing.
+    """Say whether a failure may still be the reason that pods of a Job are missing.
 
-    It is not if the JobSet began later or is to have no pods, if the Job has made a pod since or
-    has all of them, or if nothing was heard for so long that a Job would have tried again.
+    It is not if the JobSet began later or is to have no pods, if the Job has created a pod since
+    or has all of them, or if it is so old that the Job would have reported again.
     """
     spec, meta = jobset.spec, jobset.metadata
     began = max(meta.creation_timestamp[:_SECONDS], _resumed_at(jobset))

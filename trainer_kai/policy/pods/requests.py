@@ -28,10 +28,20 @@ __all__ = [
 ResourceAmounts = Mapping[str, int]  # resource → thousandths
 _HUGE_PAGES: Final = "hugepages-"
 _BYTES: Final = (MEMORY, EPHEMERAL_STORAGE)
+ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - an address in an object, which no process binds to
+TCP: Final = "TCP"
+
+
+class PodHostPort(NamedTuple):
+    """A port with its address."""
+
+    protocol: str
+    number: int
+    address: str
 
 
 def pod_requests(spec: PodSpec) -> ResourceAmounts:
-    """Return what a pod asks for, overhead included; a limit without a request is one."""
+    """Return what a pod requests, overhead included; a limit without a request is one."""
     beside: dict[str, int] = {}
     most: dict[str, int] = {}
     for container in spec.init_containers:
@@ -91,20 +101,8 @@ def _raise_to(amounts: dict[str, int], least: ResourceAmounts) -> None:
         amounts[name] = max(amounts.get(name, 0), amount)
 
 
-ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - an address in an object, which nobody binds to
-TCP: Final = "TCP"
-
-
-class PodHostPort(NamedTuple):
-    """A port with its address."""
-
-    protocol: str
-    number: int
-    address: str
-
-
 def pod_host_ports(spec: PodSpec) -> Iterator[PodHostPort]:
-    """Yield the ports, one that is named twice twice."""
+    """Yield the host ports of a pod, with duplicates."""
     sidecars = (one for one in spec.init_containers if one.restart_policy == "Always")
     for container in (*sidecars, *spec.containers):
         for port in container.ports:

@@ -31,14 +31,12 @@ __all__ = [
 
 MOST_RESOURCES: Final = 64  # by name
 MOST_PORTS: Final = 256  # of the node
-MOST_TERMS: Final = 64  # of other pods, near, apart or spread, as far as they must hold
+MOST_TERMS: Final = 64  # required pod (anti-)affinity and hard spread constraints
 MOST_EXPRESSIONS: Final = 256  # in selectors of nodes and of pods
 MOST_VALUES: Final = 1024  # in these expressions together
 MOST_TOLERATIONS: Final = 256
 MOST_VOLUMES: Final = 256
-MOST_TERMS_PER_NAMESPACE: Final = (
-    2048  # different terms and host ports of the pods of one namespace
-)
+MOST_TERMS_PER_NAMESPACE: Final = 2048  # different terms and host ports of all its pods
 
 _AFFINITY: Final = "spec.affinity"
 _SPREAD: Final = "spec.topologySpreadConstraints"
@@ -52,14 +50,14 @@ class _Measurement(NamedTuple):
     """How many of something a pod has."""
 
     field: str
-    message: str  # what it does with how many of what
+    message: str  # with a place for the number
     number: int
     most: int
-    remedy: str = ""  # to come below it
+    remedy: str = ""  # how to come below the limit
 
 
 def spec_limit_fault(spec: PodSpec) -> str | None:
-    """Return the first field of a pod that says more than is looked at, and what would be right."""
+    """Return the first field of a pod that exceeds its limit, and what would be right."""
     for it in _measurements(spec):
         if it.number > it.most:
             message = it.message.format(it.number)
@@ -69,7 +67,7 @@ def spec_limit_fault(spec: PodSpec) -> str | None:
 
 
 def required_pod_terms(affinity: Affinity | None, *, anti: bool) -> tuple[PodAffinityTerm, ...]:
-    """Return which neighbours must be near, or must not be."""
+    """Return the required affinity terms of a pod, or the *anti*-affinity terms."""
     if affinity is None:
         return ()
     chosen = affinity.pod_anti_affinity if anti else affinity.pod_affinity
@@ -77,19 +75,19 @@ def required_pod_terms(affinity: Affinity | None, *, anti: bool) -> tuple[PodAff
 
 
 def hard_spread_constraints(spec: PodSpec) -> Iterator[TopologySpread]:
-    """Yield the constraints that must hold."""
+    """Yield the topology spread constraints that must hold."""
     for spread in spec.topology_spread_constraints:
         if spread.when_unsatisfiable == "DoNotSchedule":
             yield spread
 
 
 def term_count(spec: PodSpec) -> int:
-    """Return how many terms a pod has that speak of other pods."""
+    """Return how many required terms and hard spread constraints a pod has."""
     return len(_terms(spec)) + len([*hard_spread_constraints(spec)])
 
 
 def has_inter_pod_constraints(spec: PodSpec) -> bool:
-    """Say whether it matters to a pod where others are, or to others of its kind where it is."""
+    """Say whether the place of a pod depends on other pods, or theirs on it."""
     return term_count(spec) > 0 or any(pod_host_ports(spec))
 
 
@@ -127,7 +125,7 @@ def _resource_names(spec: PodSpec) -> Iterator[str]:
 
 
 def _port_count(spec: PodSpec) -> int:
-    """Count host ports, those that are named twice once; of few ports in all an upper bound."""
+    """Count the distinct host ports; where there are few ports, an upper bound."""
     named = sum([len(one.ports) for one in (*spec.init_containers, *spec.containers)])
     return named if named <= MOST_PORTS else len({*pod_host_ports(spec)})
 
@@ -139,7 +137,7 @@ def _terms(spec: PodSpec) -> tuple[PodAffinityTerm, ...]:
 
 
 def _selector_size(spec: PodSpec) -> tuple[int, int]:
-    """Count expressions, and the values in them; what is required to be equal is one of each."""
+    """Count selector expressions and their values; an equality is one of each."""
     equal = len(spec.node_selector)
     names = 0  # of namespaces
     expressions = [*_node_expressions(spec)]

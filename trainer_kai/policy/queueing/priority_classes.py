@@ -26,21 +26,19 @@ __all__ = [
 
 PriorityQuotas: TypeAlias = Mapping[str, Collection[ScopeRequirement]]  # of one namespace, by name
 
-DEFAULT_PRIORITY_CLASS: Final = (
-    "train"  # the class of a PodGroup for which nothing else is named, as in KAI
-)
+DEFAULT_PRIORITY_CLASS: Final = "train"  # of a PodGroup without another one, as in KAI
 SYSTEM_CLASS_PREFIX: Final = "system-"  # no other class may be called so
 PREEMPTIBLE_BELOW: Final = 100  # of a PodGroup that does not say itself whether it can be preempted
 
 _DEFAULT_PRIORITY: Final = 50
-_SYSTEM_PRIORITY: Final = 10**9  # from here on they are the system's, and of our own processes
+_SYSTEM_PRIORITY: Final = 10**9  # from here on classes are the system's and our processes'
 _SCOPE: Final = "PriorityClass"
 _MOST_LISTED: Final = 10
 _NO_QUOTAS: Final[PriorityQuotas] = MappingProxyType({})
 
 
 def default_priority(classes: Mapping[str, PriorityClass]) -> int:
-    """Return the priority of who names no class, or one that there is not."""
+    """Return the priority of a pod that names no class, or one that does not exist."""
     # Of several default classes Kubernetes takes the one with the smallest value.
     defaults = (one.value for one in classes.values() if one.global_default)
     return min(defaults, default=_DEFAULT_PRIORITY)
@@ -55,7 +53,7 @@ def priority_class_scopes(quota: ResourceQuota) -> tuple[ScopeRequirement, ...]:
 
 
 class SelectablePriorityClasses:
-    """The classes that there are, less those that a label may not choose."""
+    """The existing classes, and which of them a label may choose."""
 
     def __init__(self, classes: Mapping[str, PriorityClass], offered: Collection[str] = ()) -> None:
         self._classes: Final = classes

@@ -26,7 +26,7 @@ __all__ = [
 
 
 class QueueAccessMode(StrEnum):
-    """What a queue can say."""
+    """The values of the annotation."""
 
     OPEN = "open"
     CLOSED = "closed"

@@ -15,7 +15,7 @@ __all__ = ["QueueChoice", "QueueSource", "RequestedQueues", "resolve_queue"]
 
 
 class QueueSource(Enum):
-    """Who named the queue, the highest first."""
+    """Which object named the queue, the highest first."""
 
     TRAINJOB = "the TrainJob's label"
     RUNTIME = "the runtime's podGroupPolicy.kaiScheduler.queue"
@@ -26,7 +26,7 @@ class QueueSource(Enum):
 
 
 class RequestedQueues(NamedTuple):
-    """What each place says; labels as they are, templates in the order of the replicatedJobs."""
+    """The labels of each object that may name a queue; templates as they are listed."""
 
     trainjob: Mapping[str, str] = {}
     runtime_queue: str = ""
@@ -36,7 +36,7 @@ class RequestedQueues(NamedTuple):
 
 
 class QueueChoice(NamedTuple):
-    """The queue, and who named it."""
+    """The queue, and which object named it."""
 
     queue: str
     source: QueueSource
