@@ -1,4 +1,4 @@
-"""A scheduler on an API server in memory, and a clock that runs when told to."""
+"""A scheduler on an API server in memory, and a clock that the test advances."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -24,16 +24,16 @@ from trainer_kai.service.log import logger
 from trainer_kai.service.metrics import Metrics
 from trainer_kai.service.settings import UnannotatedAccess
 
-MOST_GRACE_S = 600.0  # that an evicted pod may take to end
+MOST_GRACE_S = 600.0  # that an evicted pod may take to terminate
 
 
 class SchedulerHarness:
-    """All of it."""
+    """All controllers of a scheduler."""
 
     def __init__(
         self, api: FakeCluster | None = None, unannotated: UnannotatedAccess | None = None
     ) -> None:
-        """With *unannotated* it asks who may use which queue."""
+        """With *unannotated* it reviews which namespaces may use which queues."""
         self.api = api or FakeCluster()
         self.metrics = Metrics()
         self.reviews_access = unannotated is not None
@@ -99,7 +99,7 @@ class SchedulerHarness:
         return result
 
     def events(self) -> list[tuple[str, str]]:
-        """Return of whom Events were made, and why."""
+        """Return the objects of Events, and their reasons."""
         return [
             (f"{it['involvedObject']['kind']} {it['involvedObject']['name']}", it["reason"])
             for it in self.api.events

@@ -16,7 +16,7 @@ _RESERVED = "trainer-kai.dev/reserved"
 
 
 def staged() -> list[dict[str, object]]:
-    """Return a unit of two, of which the second comes when the first runs."""
+    """Return a PodGroup of two pods, of which the second is created when the first runs."""
     later = {"subGroupPrefix": "l-replica-", "replicas": 1, "count": 1}
     later["requests"] = {"nvidia.com/gpu": "1"}
     annotations = {"trainer-kai.dev/anticipated": json.dumps({"later": [later]})}
@@ -26,7 +26,7 @@ def staged() -> list[dict[str, object]]:
 
 
 async def test_a_gang_is_bound_whole(harness: SchedulerHarness) -> None:
-    """Each pod once, in one turn."""
+    """Each pod once, in one cycle."""
     harness.api.put(node("a"), *gang("g", 3))
     async with harness.leading():
         pass
@@ -47,7 +47,7 @@ async def test_a_gang_without_room_is_left_alone(harness: SchedulerHarness) -> N
 
 
 async def test_what_is_assumed_is_taken(harness: SchedulerHarness) -> None:
-    """Before any watch tells of the first gang, nobody asks for it again, or for its room."""
+    """Before a watch shows the first binds, they are not sent again, and their room is not used."""
     asked: list[str] = []
     harness.api.refuse_with = asked.append
     harness.api.put(node("a", gpu=3), *gang("g", 2))
@@ -79,7 +79,7 @@ async def test_a_refused_bind_is_planned_again(harness: SchedulerHarness) -> Non
 
 
 async def test_what_is_not_allowed_is_not_asked_for_without_end(harness: SchedulerHarness) -> None:
-    """It rests, longer each time, and keeps its place meanwhile."""
+    """It backs off, longer each time, and keeps its place meanwhile."""
     asked: list[str] = []
 
     def refuse(what: str) -> int | None:
@@ -157,7 +157,7 @@ async def test_one_that_has_none_for_long_is_waited_for_on_the_watch(
 
 
 async def test_what_went_while_it_was_planned_for_is_not_bound(harness: SchedulerHarness) -> None:
-    """The rest of its gang is not bound either: it is not whole any more."""
+    """The rest of its PodGroup is not bound either: it is not whole any more."""
 
     def go() -> None:
         harness.while_planning = lambda: None
@@ -172,7 +172,7 @@ async def test_what_went_while_it_was_planned_for_is_not_bound(harness: Schedule
 
 
 async def test_a_node_that_went_while_it_was_planned_for(harness: SchedulerHarness) -> None:
-    """Nothing is sent there."""
+    """No bind is sent there."""
 
     def go() -> None:
         harness.while_planning = lambda: None
@@ -189,7 +189,7 @@ async def test_a_node_that_went_while_it_was_planned_for(harness: SchedulerHarne
 async def test_places_are_reserved_before_anything_relies_on_them(
     harness: SchedulerHarness,
 ) -> None:
-    """And let go when their pod is where it should be."""
+    """And released when their pod is bound."""
     harness.api.put(node("a", gpu=2), *staged())
     async with harness.leading():
         assert harness.api.written() == ["patch podgroups s", "bind s0 to a"]
@@ -210,7 +210,7 @@ async def test_places_are_reserved_before_anything_relies_on_them(
 
 
 async def test_nothing_is_bound_whose_places_cannot_be_reserved(harness: SchedulerHarness) -> None:
-    """Without the slot the unit could be stuck half way."""
+    """Without its reserved places the PodGroup could be stuck half way."""
     harness.api.refuse_with = lambda what: 503 if what == "patch podgroups s" else None
     harness.api.put(node("a", gpu=2), *staged())
     async with harness.leading():
@@ -242,7 +242,7 @@ async def test_a_pod_that_is_always_another_one(harness: SchedulerHarness) -> No
         assert 2 <= sum(it.startswith("bind") for it in asked) <= 10
 
 
-async def test_room_that_somebody_took_while_it_was_planned_with(harness: SchedulerHarness) -> None:
+async def test_room_that_a_pod_took_while_it_was_planned_with(harness: SchedulerHarness) -> None:
     """Nothing is sent to a node that is not what it was."""
 
     def occupy() -> None:
@@ -258,7 +258,7 @@ async def test_room_that_somebody_took_while_it_was_planned_with(harness: Schedu
 
 
 async def test_room_that_came_free_while_it_was_planned_without(harness: SchedulerHarness) -> None:
-    """It is heard of at once, although the plan before had nobody waiting."""
+    """It begins a cycle at once, although no pod waited in the plan before."""
     harness.api.put(node("a", gpu=1), pod("stranger", node="a", schedulerName="else"))
     async with harness.leading():
 
@@ -274,7 +274,7 @@ async def test_room_that_came_free_while_it_was_planned_without(harness: Schedul
 
 
 async def test_a_follower_reserves_no_places(harness: SchedulerHarness) -> None:
-    """Whoever leads writes them; what is written counts when this process leads in turn."""
+    """Only the leader writes them; what is written counts when this process leads in turn."""
     pods = (pod(f"g{i}", "g", node="a") for i in range(2))
     harness.api.put(node("a", gpu=2), group("g", minMember=2), *pods)
     harness.api.deliver_to(harness.cache, harness.cycle)
@@ -288,7 +288,7 @@ async def test_a_follower_reserves_no_places(harness: SchedulerHarness) -> None:
 async def test_a_nominated_pod_is_bound_when_the_victims_are_gone(
     harness: SchedulerHarness,
 ) -> None:
-    """Until then nobody waits without a place, and yet there is something to wait for."""
+    """Until then no pod waits without a nomination, and yet a cycle has to follow."""
     going = {"deletionTimestamp": "2026-01-05T08:00:00Z"}
     harness.api.put(node("a", gpu=1), pod("old", node="a", meta=going), *gang("g", 1))
     async with harness.leading():
@@ -301,7 +301,7 @@ async def test_a_nominated_pod_is_bound_when_the_victims_are_gone(
 
 
 async def test_a_nomination_that_cannot_hold_is_removed(harness: SchedulerHarness) -> None:
-    """Once, and so nobody goes by it later."""
+    """Once, so that no later plan uses it."""
     nominated = pod("g0", "g", status={"nominatedNodeName": "a"})
     harness.api.put(node("a", gpu=1), pod("other", node="a"), group("g", minMember=1), nominated)
     async with harness.leading():
@@ -315,13 +315,13 @@ async def test_a_nomination_that_cannot_hold_is_removed(harness: SchedulerHarnes
 
 @pytest.mark.parametrize("kind", ["Node", "Pod"])
 async def test_a_wrong_cache_is_found(harness: SchedulerHarness, kind: str) -> None:
-    """What is known is compared with what would be known after a start."""
+    """The incremental cache is compared with a fresh one."""
     harness.api.put(node("a"), group("g", minMember=1), pod("g0", "g", node="a"))
     async with harness.leading():
         harness.cache.check()
         known = harness.cache.cluster
         table: dict[Any, Any] = known.nodes if kind == "Node" else known.pods
-        removed = table.popitem()  # and nobody is told
+        removed = table.popitem()  # without an event
         with pytest.raises(InvariantError):
             harness.cache.check()
         table.update([removed])

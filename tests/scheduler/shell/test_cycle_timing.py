@@ -7,7 +7,7 @@ _READY = [{"type": "Ready", "status": "True"}]
 
 
 def longest_wait_s(harness: SchedulerHarness, put_s: list[float]) -> float:
-    """Return how long news ever waited for a plan, but for the end of one that was under way."""
+    """Return how long an event ever waited for a plan, but for the end of one that was made."""
     waits_s = []
     for at_s in put_s:
         last_s, next_s = (
@@ -19,7 +19,7 @@ def longest_wait_s(harness: SchedulerHarness, put_s: list[float]) -> float:
 
 
 async def test_a_burst_is_one_plan_or_a_few(harness: SchedulerHarness) -> None:
-    """A turn waits for a pause, and for no longer than a moment."""
+    """A cycle waits for a pause, and for no longer than a moment."""
     harness.api.put(node("a", gpu=100, has={"pods": "500"}))
     async with harness.leading():
         before, put_s = harness.plans, []
@@ -34,8 +34,8 @@ async def test_a_burst_is_one_plan_or_a_few(harness: SchedulerHarness) -> None:
         assert longest_wait_s(harness, put_s) <= 0.05
 
 
-async def test_long_turns_are_few(harness: SchedulerHarness) -> None:
-    """After one comes a rest that is three times as long, but news waits for a moment only."""
+async def test_long_cycles_are_few(harness: SchedulerHarness) -> None:
+    """After one comes a rest that is three times as long, but events wait for a moment only."""
     harness.api.put(node("a", gpu=200, has={"pods": "500"}))
     harness.planning_s = 0.03
     async with harness.leading():
@@ -52,8 +52,8 @@ async def test_long_turns_are_few(harness: SchedulerHarness) -> None:
         assert longest_wait_s(harness, put_s) <= 0.05
 
 
-async def test_there_is_no_rest_without_news(harness: SchedulerHarness) -> None:
-    """What comes alone is planned for at once, however lately something else did."""
+async def test_there_is_no_rest_without_events(harness: SchedulerHarness) -> None:
+    """A single event begins a plan at once, however lately the one before came."""
     harness.api.put(node("a"))
     harness.planning_s = 0.03
     async with harness.leading():
@@ -68,8 +68,8 @@ async def test_there_is_no_rest_without_news(harness: SchedulerHarness) -> None:
         assert harness.plan_starts_s[-1] - at_s <= 0.01
 
 
-async def test_news_of_a_long_plan_has_waited_already(harness: SchedulerHarness) -> None:
-    """What ended while a plan was made helps whom it says to wait: they are seen to at once."""
+async def test_events_during_a_long_plan_have_waited_already(harness: SchedulerHarness) -> None:
+    """A pod that ended while a plan was made helps waiting pods: the next plan begins at once."""
     harness.api.put(node("a", gpu=1), pod("p"))
     async with harness.leading():
         await harness.advance(2)
@@ -84,8 +84,8 @@ async def test_news_of_a_long_plan_has_waited_already(harness: SchedulerHarness)
         assert harness.api.node_of_pods() == {"g0": "a"}
 
 
-async def test_strangers_make_no_plan(harness: SchedulerHarness) -> None:
-    """Nobody waits: what others want is nothing to us, and where they lie is looked at later."""
+async def test_pods_of_other_schedulers_make_no_plan(harness: SchedulerHarness) -> None:
+    """No pod waits: pods of other schedulers begin no plan, and their nodes count later."""
     harness.api.put(node("a"), *gang("g", 2))
     async with harness.leading():
         await harness.advance(2)
@@ -104,7 +104,7 @@ async def test_strangers_make_no_plan(harness: SchedulerHarness) -> None:
         assert harness.plans - before == 1
 
 
-async def test_a_stranger_may_be_whom_somebody_waits_for(harness: SchedulerHarness) -> None:
+async def test_a_pod_of_another_scheduler_may_be_waited_for(harness: SchedulerHarness) -> None:
     """A pod that wants to be near another one goes there as soon as that has its node."""
     term = {"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": "zone"}
     near = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
@@ -118,8 +118,8 @@ async def test_a_stranger_may_be_whom_somebody_waits_for(harness: SchedulerHarne
         assert harness.api.node_of_pods() == {"db": "a", "p": "a"}
 
 
-async def test_what_helps_nobody_makes_no_plan(harness: SchedulerHarness) -> None:
-    """Nobody waits: pods that start, and what we did ourselves, are no news."""
+async def test_what_helps_no_pod_makes_no_plan(harness: SchedulerHarness) -> None:
+    """No pod waits: pods that start, and our own writes, are no events."""
     harness.api.put(node("a"), *gang("g", 2))
     async with harness.leading():
         await harness.advance(2)  # what they have is looked at once more

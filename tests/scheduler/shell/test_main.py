@@ -27,20 +27,20 @@ def test_defaults_are_those_of_kai() -> None:
 
 
 def test_plans_leave_stale_gangs_to_their_controller() -> None:
-    """No plan evicts who is short: whoever watches knows better how long."""
+    """No plan evicts a stale gang: `StaleGangController` knows better for how long it is stale."""
     actions = ("allocate", "consolidation", "reclaim", "preempt")
     assert build_policies(policy_selection(PolicySettings())).actions == actions
 
 
 def test_a_site_may_take_nothing_from_anybody() -> None:
-    """It says what is to be done."""
+    """The site names the actions."""
     assert build_policies(policy_selection(PolicySettings(actions="allocate"))).actions == (
         "allocate",
     )
 
 
 def test_settings_know_the_names_of_policies() -> None:
-    """What is let in by the settings is what there is, but for what the warden does."""
+    """The settings allow the actions that exist, but for that of `StaleGangController`."""
     assert {*OPTIONAL_PLUGINS, *ALWAYS_ON_PLUGINS} == {*PLUGINS}
     assert {*ALWAYS_ON_PLUGINS} == {*ALWAYS_ON}
     assert [*settings.ACTIONS, "stalegangeviction"] == [*ACTIONS]

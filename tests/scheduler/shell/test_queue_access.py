@@ -39,23 +39,23 @@ def harness_with(unannotated: UnannotatedAccess = "closed", **may_use: bool) -> 
 
 
 def annotated(access: str, name: str = "q", **spec: object) -> dict[str, object]:
-    """Return a queue that says who may use it."""
+    """Return a queue with the access annotation."""
     return queue(name, meta={"annotations": {ACCESS: access}}, **spec)
 
 
 def waiting_reason(harness: SchedulerHarness, name: str = "g") -> str:
-    """Return what a group was told last."""
+    """Return the last reason in the condition of a PodGroup."""
     found = harness.api.get("PodGroup", name).get("status", {}).get("schedulingConditions")
     return found[-1]["reasons"][-1]["reason"] if found else ""
 
 
 def refuse_reviews(what: str) -> int | None:
-    """Refuse to say who may do what."""
+    """Refuse access reviews."""
     return 403 if what == ASKED else None
 
 
 def warned(harness: SchedulerHarness) -> list[str]:
-    """Return which objects were told that their queue is open."""
+    """Return the objects that were warned that their queue is open."""
     return sorted(of for of, reason in harness.events() if reason == "QueueOpen")
 
 
@@ -82,7 +82,7 @@ async def test_of_a_queue_that_is_open_nothing_is_asked() -> None:
 
 
 async def test_a_forbidden_queue_starts_nothing_and_says_why() -> None:
-    """Those who may use theirs go on."""
+    """PodGroups that may use their queue start."""
     harness = harness_with(other=True)
     harness.api.put(*gang("g", 2), group("h", minMember=1, queue="other"), pod("h0", "h"), pod("p"))
     async with harness.leading():
@@ -99,7 +99,7 @@ async def test_a_forbidden_queue_starts_nothing_and_says_why() -> None:
 
 
 async def test_nothing_is_reported_while_the_first_answer_is_awaited() -> None:
-    """It takes as long as a request, and no verdict stands for so short a time."""
+    """It takes as long as a request, and no reason is reported after so short a time."""
     harness = harness_with(q=True)
     harness.api.put(*gang("g", 2))
     harness.api.delay_s = lambda what: 0.2 if what == ASKED else 0
@@ -127,7 +127,7 @@ async def test_plans_do_not_wait_for_answers() -> None:
 
 
 async def test_a_right_that_is_given_is_seen_within_a_minute() -> None:
-    """And the old reason is told no longer, whatever is in the way now."""
+    """And the old reason is not reported any more, whatever is in the way now."""
     harness = harness_with()
     harness.api.put(*gang("g", 9))
     async with harness.leading():
@@ -164,7 +164,7 @@ async def test_a_right_that_is_taken_ends_nothing_that_runs() -> None:
 
 
 async def test_the_last_answer_holds_while_there_is_none() -> None:
-    """Who might begin yesterday may begin today."""
+    """A PodGroup that might begin before may begin now."""
     harness = harness_with(q=True)
     harness.api.put(*gang("g", 2))
     async with harness.leading():
@@ -175,7 +175,7 @@ async def test_the_last_answer_holds_while_there_is_none() -> None:
         assert len(harness.api.node_of_pods()) == 4
 
 
-async def test_who_led_before_has_asked_already() -> None:
+async def test_answers_of_the_leader_before_count() -> None:
     """What it knew holds until it is asked anew, which is at once."""
     harness = harness_with(q=True)
     harness.api.put(*gang("g", 2))
@@ -191,8 +191,8 @@ async def test_who_led_before_has_asked_already() -> None:
         assert harness.cache.cluster.permits == {PAIR: Permit.REFUSED}
 
 
-async def test_without_any_answer_units_wait_and_the_reason_is_reported() -> None:
-    """Until there is an answer; whoever runs already is left alone."""
+async def test_without_any_answer_podgroups_wait_and_the_reason_is_reported() -> None:
+    """Until there is an answer; a PodGroup that runs is left alone."""
     harness = harness_with(q=True)
     harness.api.refuse_with = refuse_reviews
     harness.api.put(*gang("g", 2), group("r", minMember=1), pod("r0", "r", node="a"))
@@ -207,7 +207,7 @@ async def test_without_any_answer_units_wait_and_the_reason_is_reported() -> Non
         assert len(harness.api.node_of_pods()) == 3
 
 
-async def test_who_is_gone_is_forgotten() -> None:
+async def test_an_unused_pair_is_forgotten() -> None:
     """A minute after the last one that used a queue."""
     harness = harness_with(q=True)
     harness.api.put(pod("p"))
@@ -277,7 +277,7 @@ async def test_each_queue_is_warned_of() -> None:
 
 
 async def test_a_warning_may_come_late() -> None:
-    """No unit waits for an answer of an open queue."""
+    """No PodGroup waits for an answer about an open queue."""
     harness = harness_with("open")
     harness.api.delay_s = lambda what: 2 if what == ASKED else 0
     harness.api.put(*gang("g", 2))
@@ -317,7 +317,7 @@ async def test_a_namespace_that_was_made_anew_is_warned_anew() -> None:
 
 
 async def test_a_queue_that_is_closed_is_closed_at_once() -> None:
-    """What waits is told by whom; what runs goes on, and a grant from before counts."""
+    """Waiting PodGroups report which queue; what runs goes on, and a grant from before counts."""
     harness = harness_with("open", other=True)
     harness.api.put(group("r", minMember=1), pod("r0", "r"))
     async with harness.leading():
@@ -345,7 +345,7 @@ async def test_a_grant_from_just_before_a_queue_is_closed_counts() -> None:
 
 
 async def test_a_parent_closes_what_is_below_it() -> None:
-    """Also one that a queue gets while units wait."""
+    """Also one that a queue gets while PodGroups wait."""
     harness = harness_with("open")
     harness.api.put(annotated("closed", "top"))
     harness.api.put(group("g", minMember=9), *(pod(f"g{i}", "g") for i in range(9)))
@@ -379,7 +379,7 @@ async def test_a_failure_is_logged_once(
 async def test_simulate_reads_what_is_known(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], *, answers: bool
 ) -> None:
-    """Who may not here may not there; what nobody knows is told as that."""
+    """A namespace refused here is refused there; an unknown answer is reported as unknown."""
     harness = harness_with(other=True)
     harness.api.refuse_with = (lambda _: None) if answers else refuse_reviews
     harness.api.put(*gang("g", 1), group("h", minMember=1, queue="other"), pod("h0", "h"))

@@ -19,7 +19,7 @@ EXTERNAL = GroupingRules("external", SCHEDULER_NAME, DEFAULT_QUEUE)
 
 
 def store_with(jobset: JobSet, *, counts: bool = False) -> PodgrouperStore:
-    """Return a roster that knows a JobSet, its TrainJob and its Jobs."""
+    """Return a store with a JobSet, its TrainJob and its Jobs."""
     store = PodgrouperStore(counts=counts)
     store.trainjob_changed(*trainjob_for(jobset))
     store.jobset_changed(jobset.metadata.key, jobset)
@@ -37,7 +37,7 @@ def trainjob_for(jobset: JobSet, uid: str = "") -> tuple[Key, PartialObject]:
 
 
 def job_for(jobset: JobSet, name: str, owner: str = "") -> tuple[Key, PartialObject]:
-    """Return the first Job of a replicatedJob, controlled by the JobSet or somebody else."""
+    """Return the first Job of a replicatedJob, controlled by the JobSet or another owner."""
     meta = jobset.metadata
     reference = {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
@@ -57,7 +57,7 @@ def job_for(jobset: JobSet, name: str, owner: str = "") -> tuple[Key, PartialObj
 
 
 def applied(fields: ManifestFields, *, version: int = 1, more: Any = None) -> WatchedPodGroup:
-    """Return a group as the API server has it after an apply; *more* is what others wrote."""
+    """Return a PodGroup as the API server has it after an apply; *more* is what others wrote."""
     meta = fields["metadata"]
     managed = {
         "manager": FIELD_MANAGER,

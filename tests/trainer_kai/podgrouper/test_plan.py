@@ -35,7 +35,7 @@ OTHER_RULES = {"annotations": {ADMITTED: "v2"}}
 
 
 def next_plan(store: PodgrouperStore, rules: GroupingRules = BUNDLED) -> GroupingPlan:
-    """Plan for the one JobSet of a roster."""
+    """Plan for the only JobSet of a store."""
     (found,) = store.jobsets.values()
     has_trainjob = store.has_trainjob(found)
     observed = ObservedState(store.groups(found.metadata.uid), has_trainjob=has_trainjob)
@@ -54,7 +54,7 @@ def apply_plan(store: PodgrouperStore, rules: GroupingRules = BUNDLED, **more: A
 @pytest.mark.parametrize("rules", [BUNDLED, EXTERNAL], ids=["bundled", "external"])
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_groups_are_made_once(runtime: str, rules: GroupingRules) -> None:
-    """Each unit gets its group before any pod exists, and then nothing is left to do."""
+    """Each PodGroup is applied before any pod exists, and then nothing is left to do."""
     store = store_with(admitted(recorded(runtime), staged=rules is EXTERNAL))
 
     first = apply_plan(store, rules)
@@ -92,7 +92,7 @@ IDLE: list[Case[Any, None]] = [
 
 @pytest.mark.parametrize("case", IDLE, ids=ids)
 def test_nothing_is_written(case: Case[Any, None]) -> None:
-    """What is not running here, or not ours, is left alone, with its groups and its pods."""
+    """A JobSet that does not run here, or is not ours, is left alone, with PodGroups and pods."""
     obj = recorded(TORCH)
     admitted(obj)
     case.given(obj)
@@ -102,9 +102,9 @@ def test_nothing_is_written(case: Case[Any, None]) -> None:
     assert next_plan(store)[:2] == ((), ())
 
 
-# what somebody did to a group -> whether it is brought in line
+# what another client did to a PodGroup -> whether it is brought in line
 DRIFTS: list[Case[dict[str, Any], bool]] = [
-    Case("a scheduler reserved slots", {"annotations": {RESERVED: "{}"}}, False),
+    Case("a scheduler reserved places", {"annotations": {RESERVED: "{}"}}, False),
     Case("somebody added a field", {"spec": {"schedulingBackoff": 1}}, False),
     Case(
         "somebody assigned a topology", {"spec": {"topologyConstraint": {"topology": "t"}}}, False
@@ -152,7 +152,7 @@ def test_a_withdrawn_request_is_applied(case: Case[tuple[str, dict[str, str]], N
 
 
 def test_the_queue_follows_the_jobset_when_it_is_resumed() -> None:
-    """While it is suspended the group keeps its queue; it asks for nothing there."""
+    """While it is suspended the PodGroup keeps its queue; it requests nothing there."""
     obj = recorded(TORCH)
     store = store_with(admitted(obj))
     apply_plan(store)
@@ -169,7 +169,7 @@ def test_the_queue_follows_the_jobset_when_it_is_resumed() -> None:
 
 
 def test_a_pod_that_admission_missed_is_assigned() -> None:
-    """It is told group and sub-group, by its uid."""
+    """It gets its PodGroup and PodSet, by its uid."""
     store = store_with(admitted(recorded(DEEPSPEED)))
     store.pod_changed(Key("default", "a"), pod("a", "launcher"))
 
@@ -183,7 +183,7 @@ def test_a_pod_that_admission_missed_is_assigned() -> None:
 
 
 def test_for_an_external_scheduler_a_pod_has_no_sub_group() -> None:
-    """Its groups are flat, one for each stage."""
+    """Its PodGroups are flat, one for each stage."""
     store = store_with(admitted(recorded(DEEPSPEED), staged=True), counts=True)
     store.pod_changed(Key("default", "a"), pod("a", "launcher"))
 
@@ -194,7 +194,7 @@ def test_for_an_external_scheduler_a_pod_has_no_sub_group() -> None:
     }
 
 
-# pods that carry all our labels, and are nobody's we know
+# pods that carry all our labels, and have no known owner
 FORGED: list[Case[dict[str, Any], None]] = [
     Case("it has no owner", {"ownerReferences": []}, None),
     Case("its owner is no Job", {"kind": "ReplicaSet", "apiVersion": "apps/v1"}, None),
@@ -208,7 +208,7 @@ FORGED: list[Case[dict[str, Any], None]] = [
 
 @pytest.mark.parametrize("case", FORGED, ids=ids)
 def test_forged_pods_never_count(case: Case[dict[str, Any], None]) -> None:
-    """Labels alone make nobody a member."""
+    """Labels alone make no pod a member."""
     store = store_with(admitted(recorded(TORCH)), counts=True)
     true = pod("a", "node")
     meta = true.metadata
@@ -229,8 +229,8 @@ def test_forged_pods_never_count(case: Case[dict[str, Any], None]) -> None:
     assert list(store.members(found)) == []
 
 
-def test_a_job_that_somebody_else_controls_brings_no_members() -> None:
-    """A Job may carry the labels of a JobSet; its controller says whose it is."""
+def test_a_job_of_another_controller_brings_no_members() -> None:
+    """A Job may carry the labels of a JobSet; its controller is its owner."""
     ours = admitted(recorded(TORCH))
     store = PodgrouperStore(counts=True)
     store.jobset_changed(Key("default", "job"), ours)
@@ -241,7 +241,7 @@ def test_a_job_that_somebody_else_controls_brings_no_members() -> None:
 
 
 def test_an_external_minimum_sinks_only_for_a_pod_that_waits() -> None:
-    """Beside members that are done, one that is made again must not wait for them."""
+    """A pod that is recreated beside pods that have succeeded must not wait for them."""
     store = store_with(admitted(recorded(TORCH), staged=True), counts=True)
     apply_plan(store, EXTERNAL)
     for i, phase in enumerate(["Succeeded", "Succeeded", "Running", "Running"]):
@@ -256,9 +256,7 @@ def test_an_external_minimum_sinks_only_for_a_pod_that_waits() -> None:
 
     pod_record = pod("p4", "node", phase="Running", node="n", group=NAME)
     store.pod_changed(Key("default", "p4"), pod_record)
-    assert not next_plan(
-        store, EXTERNAL
-    ).apply  # nobody waits: nobody is helped by raising it again
+    assert not next_plan(store, EXTERNAL).apply  # no pod waits: a higher minimum would help none
 
 
 def test_a_field_that_a_definition_does_not_have_is_not_missed() -> None:
@@ -275,7 +273,7 @@ def test_a_field_that_a_definition_does_not_have_is_not_missed() -> None:
 
 
 def test_an_unreadable_jobset_is_reported_and_hurts_no_other() -> None:
-    """A quantity that nobody can read is told; there is no group, and no crash."""
+    """An invalid quantity is reported; there is no PodGroup, and no crash."""
     obj = recorded(DEEPSPEED)
     pod_spec = obj["spec"]["replicatedJobs"][1]["template"]["spec"]["template"]["spec"]
     pod_spec["containers"][0]["resources"] = {"limits": {"cpu": "many"}}
@@ -286,8 +284,8 @@ def test_an_unreadable_jobset_is_reported_and_hurts_no_other() -> None:
     assert finding.message.startswith("cannot be planned: 'many' is no quantity; write one such as")
 
 
-def test_a_unit_too_large_for_a_group_is_reported() -> None:
-    """A definition allows so many sub-groups; beyond that nothing is built, and nothing applied."""
+def test_a_podgroup_that_is_too_large_is_reported() -> None:
+    """The CRD allows so many SubGroups; beyond that no PodGroup is applied."""
     obj = recorded(TORCH)
     marked = admitted(obj)
     (job,) = marked.spec.replicated_jobs
@@ -300,7 +298,7 @@ def test_a_unit_too_large_for_a_group_is_reported() -> None:
 
 
 def test_a_namesake_has_groups_of_its_own() -> None:
-    """A JobSet made again under its name does not take over what belonged to the one before."""
+    """A recreated JobSet does not take over the PodGroups of the one before."""
     obj = recorded(TORCH)
     store = store_with(admitted(obj))
     apply_plan(store)
@@ -313,7 +311,7 @@ def test_a_namesake_has_groups_of_its_own() -> None:
 
 
 def test_a_group_that_was_deleted_comes_back() -> None:
-    """Who deletes a group does not end the gang."""
+    """A deleted PodGroup is applied again."""
     store = store_with(admitted(recorded(TORCH)))
     (made,) = apply_plan(store).apply
 

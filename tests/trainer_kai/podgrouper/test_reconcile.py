@@ -34,7 +34,7 @@ def trainjob(uid: str = "trainjob-1") -> dict[str, Any]:
 
 
 class FakeApiServer:
-    """An API server that has some objects, and writes down what is asked of it."""
+    """An API server that has some objects, and records the writes."""
 
     def __init__(self, *refusals: ApiResponse) -> None:
         kinds = ("jobsets", "jobs", "pods", "podgroups", "priorityclasses")
@@ -42,7 +42,7 @@ class FakeApiServer:
         self.writes: list[tuple[Request, Any]] = []
         self.written = asyncio.Event()
         self.failing: dict[str, list[int]] = {}  # which writes of a kind are refused, from 1 on
-        self.hold_lists: asyncio.Event | None = None  # until then nobody is shown any group
+        self.hold_lists: asyncio.Event | None = None  # until then no PodGroup is listed
         self.hold_answers: asyncio.Event | None = None  # until then no write of a group is answered
         self.lines: dict[str, asyncio.Queue[bytes]] = {kind: asyncio.Queue() for kind in self.lists}
         self._refusals = list(refusals)
@@ -80,7 +80,7 @@ class FakeApiServer:
         """Have nothing to close."""
 
     def send_event(self, kind: str, what: str, obj: Any) -> None:
-        """Send an event to whoever follows."""
+        """Send a watch event."""
         self.lines[kind].put_nowait(json.dumps({"type": what, "object": obj}).encode() + b"\n")
 
     def writes_of(self, kind: str) -> list[tuple[Request, Any]]:
@@ -200,7 +200,7 @@ async def test_a_group_is_applied_once_with_one_event() -> None:
 
 
 async def test_a_group_that_is_gone_before_the_answer_comes_is_made_again() -> None:
-    """The answer says that it is there, and the watch has told by then that it is not."""
+    """The answer says that it exists, and the watch has shown by then that it does not."""
     cluster = FakeApiServer()
     obj, job = jobset()
     cluster.lists |= {"jobsets": [obj], "jobs": [job]}
@@ -229,8 +229,8 @@ async def test_a_group_waits_for_its_trainjob() -> None:
         await cluster.until("podgroups", 1)
 
 
-async def test_nobody_writes_but_the_leader() -> None:
-    """A follower knows everything, and does nothing about it."""
+async def test_only_the_leader_writes() -> None:
+    """A follower watches all objects, and writes nothing."""
     cluster = FakeApiServer()
     obj, job = jobset()
     cluster.lists |= {"jobsets": [obj], "jobs": [job], "pods": [straggler("a", job)]}
@@ -276,7 +276,7 @@ async def test_nothing_is_written_before_everything_is_known() -> None:
 
 
 async def test_what_never_runs_is_a_warning() -> None:
-    """People look at the TrainJob; there it is said."""
+    """Users look at the TrainJob; the Event is there."""
     cluster = FakeApiServer()
     obj, job = jobset("deepspeed-distributed")
     first, second = obj["spec"]["replicatedJobs"]
@@ -292,7 +292,7 @@ async def test_what_never_runs_is_a_warning() -> None:
 
 
 async def test_the_warning_comes_also_when_nothing_at_all_runs() -> None:
-    """The worst case has no group to go with it, and is said once all the same."""
+    """There is no PodGroup at all, and the Event is posted once all the same."""
     cluster = FakeApiServer()
     obj, job = jobset()
     obj["spec"]["replicatedJobs"][0]["dependsOn"] = [{"name": "nobody", "status": "Ready"}]
@@ -330,7 +330,7 @@ async def test_an_invalid_request_gets_an_event() -> None:
 
 
 async def test_a_new_queue_gets_an_event() -> None:
-    """Whoever resumed a TrainJob sees that it went where he wanted."""
+    """A user who resumed a TrainJob sees its new queue."""
     cluster = FakeApiServer()
     obj, job = jobset()
     cluster.lists |= {"jobsets": [obj], "jobs": [job]}
@@ -347,7 +347,7 @@ async def test_a_new_queue_gets_an_event() -> None:
 
 
 async def test_a_new_queue_gets_an_event_although_a_write_fails() -> None:
-    """One of two groups moves at the second try only; that is told all the same, once."""
+    """One of two PodGroups moves at the second try only; the Event is posted all the same, once."""
     cluster = FakeApiServer()
     obj, job = jobset("torch-distributed-with-cache")
     cluster.lists |= {"jobsets": [obj], "jobs": [job]}
@@ -366,7 +366,7 @@ async def test_a_new_queue_gets_an_event_although_a_write_fails() -> None:
 
 
 async def test_the_event_does_not_depend_on_every_write() -> None:
-    """One of two groups fails at first; what was planned is told all the same, once."""
+    """One of two PodGroups fails at first; the Event is posted all the same, once."""
     cluster = FakeApiServer()
     obj, job = jobset("torch-distributed-with-cache")
     cluster.lists |= {"jobsets": [obj], "jobs": [job]}

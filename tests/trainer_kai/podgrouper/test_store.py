@@ -26,7 +26,7 @@ def test_a_pod_that_came_before_its_job_is_looked_at_when_the_job_is_known() -> 
 
 
 def test_a_jobset_that_came_before_its_trainjob_is_looked_at_when_that_is_known() -> None:
-    """Once: what else changes of a TrainJob is none of the podgrouper's business."""
+    """Once: other changes of a TrainJob cause no reconcile."""
     ours = admitted(recorded("torch-distributed"))
     store = PodgrouperStore(counts=False)
     store.jobset_changed(JOB, ours)
@@ -52,8 +52,8 @@ def test_another_trainjob_of_the_same_name_is_not_the_one_that_is_named() -> Non
     assert not store.has_trainjob(ours)
 
 
-def test_pods_that_are_assigned_are_nobodys_business_in_bundled_mode() -> None:
-    """They are not kept, and wake nobody."""
+def test_assigned_pods_are_not_kept_in_bundled_mode() -> None:
+    """They are not kept, and cause no reconcile."""
     ours = admitted(recorded("torch-distributed"))
     store = store_with(ours)
 
@@ -62,7 +62,7 @@ def test_pods_that_are_assigned_are_nobodys_business_in_bundled_mode() -> None:
 
 
 def test_an_external_scheduler_needs_pods_to_be_counted() -> None:
-    """A pod wakes its JobSet when something that counts changed."""
+    """A pod has its JobSet reconciled when something that counts changed."""
     ours = admitted(recorded("torch-distributed"), staged=True)
     store = store_with(ours, counts=True)
 
@@ -87,7 +87,7 @@ def test_an_event_from_before_our_own_write_does_not_undo_it() -> None:
 
 
 def test_only_pods_on_nodes_keep_a_group_as_it_is() -> None:
-    """Who is over or going does not; the last one that leaves has its JobSet looked at."""
+    """A finished or terminating pod does not; after the last one its JobSet is reconciled."""
     store = store_with(admitted(recorded("torch-distributed")))
     apply_plan(store)
     on = {"group": NAME, "node": "n", "phase": "Running"}
@@ -104,7 +104,7 @@ def test_only_pods_on_nodes_keep_a_group_as_it_is() -> None:
 
 
 def test_nothing_is_kept_of_what_is_gone() -> None:
-    """A controller that runs for a year knows what there is, and no more."""
+    """A controller that runs for a year keeps existing objects, and no more."""
     ours = admitted(recorded("deepspeed-distributed"))
     store = store_with(ours, counts=True)
     apply_plan(store, BUNDLED)

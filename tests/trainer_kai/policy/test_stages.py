@@ -1,4 +1,4 @@
-"""Who begins after whom, checked against a model of JobSet."""
+"""Which replicatedJob begins after which, checked against a model of JobSet."""
 
 from collections.abc import Iterator
 from random import Random
@@ -26,7 +26,7 @@ EdgeTexts = tuple[str, ...]
 PAUSED = {"parallelism": 0, "completions": 2}
 EMPTY = {"parallelism": 2, "completions": 0}
 
-# a JobSet -> who has pods, and who is after whom
+# a JobSet -> the replicatedJobs with pods, and the edges
 CASES: list[Case[JobSet, tuple[str, EdgeTexts]]] = [
     Case("nobody waits", jobset(rjob("a"), rjob("b")), ("a b", ())),
     Case(
@@ -90,7 +90,7 @@ CASES: list[Case[JobSet, tuple[str, EdgeTexts]]] = [
     ),
 ]
 
-# a JobSet -> who is left, and what is said
+# a JobSet -> the replicatedJobs that are left, and the findings
 FAULTS: list[Case[JobSet, tuple[str, list[str]]]] = [
     Case(
         "a paused Job is never Complete, so neither is what is behind",
@@ -207,7 +207,7 @@ PODS = [
 
 @pytest.mark.parametrize("case", CASES, ids=ids)
 def test_start_orders(case: Case[JobSet, tuple[str, EdgeTexts]]) -> None:
-    """Who has pods, in the order they are listed, and the edges between them."""
+    """The replicatedJobs with pods, as they are listed, and the edges between them."""
     order = start_order(case.given.spec)
     edges = tuple(f"{edge.before} {edge.status} {edge.after}" for edge in order.edges)
 
@@ -216,7 +216,7 @@ def test_start_orders(case: Case[JobSet, tuple[str, EdgeTexts]]) -> None:
 
 @pytest.mark.parametrize("case", FAULTS, ids=ids)
 def test_jobs_that_never_start_are_left_out(case: Case[JobSet, tuple[str, list[str]]]) -> None:
-    """And it is said why."""
+    """And a finding says why."""
     order = start_order(case.given.spec)
 
     reported = [str(finding) for finding in order.findings]

@@ -1,4 +1,4 @@
-"""How many writes are under way."""
+"""How many writes are in flight."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from tests.support.clock import VirtualClock
 async def write(
     concurrency: AdaptiveConcurrency, clock: VirtualClock, seconds: float, count: int
 ) -> int:
-    """Write so many things at once; return how many were under way at most."""
+    """Write so many times at once; return how many writes were in flight at most."""
     now, most = 0, 0
 
     async def one() -> None:
@@ -49,8 +49,8 @@ async def test_it_shrinks_when_they_are_slow() -> None:
     assert concurrency.limit >= 1
 
 
-async def test_what_is_quick_for_anybody_is_not_slow() -> None:
-    """One answer was quicker still, when nobody else asked; that is no reason to hold back."""
+async def test_what_is_quick_for_any_write_is_not_slow() -> None:
+    """One answer was quicker still, when nothing else was written; that makes no other one slow."""
     clock = VirtualClock()
     concurrency = AdaptiveConcurrency(clock)
     await write(concurrency, clock, 0.001, 1)
@@ -60,8 +60,8 @@ async def test_what_is_quick_for_anybody_is_not_slow() -> None:
     assert concurrency.limit > before
 
 
-async def test_who_leaves_takes_no_room_with_him() -> None:
-    """Whether he was let in or not."""
+async def test_a_cancelled_write_frees_its_place() -> None:
+    """Whether the write was admitted or not."""
     clock = VirtualClock()
     concurrency = AdaptiveConcurrency(clock)
     tasks = [
@@ -83,7 +83,7 @@ async def acquire_forever(concurrency: AdaptiveConcurrency) -> None:
 
 
 async def test_a_throttled_window_is_halved_once_for_one_wave() -> None:
-    """Many answers of one moment are one piece of news."""
+    """Many answers of one moment count once."""
     clock = VirtualClock()
     concurrency = AdaptiveConcurrency(clock)
     await write(concurrency, clock, 0.01, 32)

@@ -12,20 +12,20 @@ _RESERVED = "trainer-kai.dev/reserved"
 
 
 def reservation(harness: SchedulerHarness) -> dict[str, Fields]:
-    """Return what the group holds."""
+    """Return the places that the PodGroup reserves."""
     annotations = harness.api.get("PodGroup", "g")["metadata"].get("annotations", {})
     found: dict[str, Fields] = json.loads(annotations.get(_RESERVED, "{}"))
     return found
 
 
 def run_gang(harness: SchedulerHarness, count: int = 2, gpu: int = 2) -> None:
-    """Have a gang that runs, on a node that is full with it."""
+    """Run a PodGroup on a node that is full with it."""
     pods = (pod(f"g{i}", "g", node="a") for i in range(count))
     harness.api.put(node("a", gpu=gpu), group("g", minMember=count), *pods)
 
 
 async def test_its_place_is_kept_for_the_next(harness: SchedulerHarness) -> None:
-    """Nobody else gets it, and it is let go when it is taken."""
+    """No other pod gets it, and it is released when it is taken."""
     run_gang(harness)
     async with harness.leading():
         harness.api.delete("Pod", "g1")
@@ -47,7 +47,7 @@ async def test_its_place_is_kept_for_the_next(harness: SchedulerHarness) -> None
         pytest.param({"meta": {"deletionTimestamp": "2026-01-05T08:00:00Z"}}, id="going"),
     ],
 )
-async def test_who_is_about_to_go_is_lost(harness: SchedulerHarness, change: Fields) -> None:
+async def test_a_pod_that_is_about_to_go_is_lost(harness: SchedulerHarness, change: Fields) -> None:
     """The Job controller makes the next one at once."""
     run_gang(harness)
     async with harness.leading():
@@ -58,7 +58,7 @@ async def test_who_is_about_to_go_is_lost(harness: SchedulerHarness, change: Fie
 
 
 async def test_two_are_lost(harness: SchedulerHarness) -> None:
-    """Each has its place, as long as one is left that they belong to."""
+    """Each has its place, as long as one pod of the PodGroup is left."""
     run_gang(harness, count=3, gpu=3)
     async with harness.leading():
         harness.api.delete("Pod", "g1")
@@ -72,8 +72,8 @@ async def test_two_are_lost(harness: SchedulerHarness) -> None:
         assert harness.api.node_of_pods() == {"thief": "a"}
 
 
-async def test_who_has_succeeded_is_not_lost(harness: SchedulerHarness) -> None:
-    """Nobody comes after him; and after the first of them, others that go are done too."""
+async def test_a_pod_that_has_succeeded_is_not_lost(harness: SchedulerHarness) -> None:
+    """No pod replaces it; and after the first one, others that go count as finished too."""
     pods = (pod(f"g{i}", "g", node="a") for i in range(3))
     harness.api.put(node("a", gpu=3), group("g", minMember=1), *pods)
     async with harness.leading():
@@ -85,7 +85,7 @@ async def test_who_has_succeeded_is_not_lost(harness: SchedulerHarness) -> None:
 
 
 async def test_what_was_not_whole_keeps_nothing(harness: SchedulerHarness) -> None:
-    """Who is missing gets a place with the others."""
+    """Missing pods get places with the others."""
     harness.api.put(node("a", gpu=2), group("g", minMember=3))
     harness.api.put(*(pod(f"g{i}", "g", node="a") for i in range(2)))
     async with harness.leading():
@@ -109,7 +109,7 @@ async def test_a_node_that_is_no_good_any_more(harness: SchedulerHarness) -> Non
 
 
 async def test_a_place_outlives_us(harness: SchedulerHarness) -> None:
-    """What is written is believed by whoever leads next."""
+    """The next leader reads the reservation."""
     run_gang(harness)
     async with harness.leading():
         harness.api.delete("Pod", "g1")
@@ -122,7 +122,7 @@ async def test_a_place_outlives_us(harness: SchedulerHarness) -> None:
 
 
 async def test_in_a_namespace_that_is_deleted_nothing_is_kept(harness: SchedulerHarness) -> None:
-    """Nobody will make another pod there."""
+    """No controller creates another pod there."""
     run_gang(harness)
     going = {"name": "ns", "deletionTimestamp": "2026-01-05T08:00:00Z"}
     async with harness.leading():
@@ -133,7 +133,7 @@ async def test_in_a_namespace_that_is_deleted_nothing_is_kept(harness: Scheduler
 
 
 async def test_two_places_are_taken_one_by_one(harness: SchedulerHarness) -> None:
-    """Whoever comes first does not wait for the other."""
+    """The first pod does not wait for the other."""
     run_gang(harness, count=4, gpu=4)
     async with harness.leading():
         harness.api.delete("Pod", "g2")

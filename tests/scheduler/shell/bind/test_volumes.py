@@ -8,7 +8,7 @@ _NODE = "volume.kubernetes.io/selected-node"
 
 
 def storage() -> list[Fields]:
-    """Return a class whose volumes are made where their pod is, and a claim of it."""
+    """Return a StorageClass that waits for its first consumer, and a PersistentVolumeClaim."""
     of_class = make_object("StorageClass", "disks", provisioner="disks.example")
     of_class["volumeBindingMode"] = "WaitForFirstConsumer"
     claim = make_object("PersistentVolumeClaim", "c", spec={"storageClassName": "disks"})
@@ -22,7 +22,7 @@ def consumer(name: str) -> Fields:
 
 
 def claim_patches(harness: SchedulerHarness) -> int:
-    """Return how often the claim was told something."""
+    """Return how often the claim was written."""
     return harness.api.written().count("patch persistentvolumeclaims c")
 
 
@@ -36,7 +36,7 @@ def provide(harness: SchedulerHarness) -> None:
 
 
 async def test_the_volume_comes_first(harness: SchedulerHarness) -> None:
-    """The claim is told its node, and the pod is bound when it has its volume."""
+    """The claim gets its selected node, and the pod is bound when the claim has its volume."""
     harness.api.put(node("a"), *storage(), consumer("p"))
     async with harness.leading():
         await harness.advance(1)
@@ -50,7 +50,7 @@ async def test_the_volume_comes_first(harness: SchedulerHarness) -> None:
 
 
 async def test_no_volume_comes(harness: SchedulerHarness) -> None:
-    """The claim is told nothing again, and the pod is planned for anew."""
+    """The selected node is removed from the claim, and the pod is planned anew."""
     harness.api.put(node("a"), *storage(), consumer("p"))
     async with harness.leading():
         await harness.advance(115)

@@ -10,13 +10,13 @@ _SHARE = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
 
 
 def queue_with_quota(name: str, gpus: int) -> dict[str, Any]:
-    """Return a queue that owns so many GPUs."""
+    """Return a queue with a quota of so many GPUs."""
     gpu = {"quota": gpus, "limit": -1, "overQuotaWeight": 1}
     return queue(name, resources={"cpu": _SHARE, "memory": _SHARE, "gpu": gpu})
 
 
 def gang_in(queue_name: str, name: str, count: int, *, at: str = "") -> list[dict[str, Any]]:
-    """Return a gang of pods with one GPU each, on a node or waiting."""
+    """Return a PodGroup of pods with one GPU each, on a node or waiting."""
     pods = [pod(f"{name}{i}", name, node=at) for i in range(count)]
     return [group(name, minMember=count, queue=queue_name), *pods]
 
@@ -39,7 +39,7 @@ def trainjob(name: str, at: str) -> list[dict[str, Any]]:
 
 
 def fill_over_quota(harness: SchedulerHarness, count: int = 2) -> None:
-    """Let one queue have what another one owns and asks for."""
+    """Let one queue use the quota of another one."""
     harness.api.put(
         queue_with_quota("lender", 4), queue_with_quota("borrower", 0), node("a", gpu=4)
     )
@@ -48,7 +48,7 @@ def fill_over_quota(harness: SchedulerHarness, count: int = 2) -> None:
 
 
 async def test_nodes_are_nominated_before_any_victim_is_evicted(harness: SchedulerHarness) -> None:
-    """Then those who go are marked and deleted, each as the one it is, and nobody else."""
+    """Then the victims are marked and deleted by their uids, and no other pod is."""
     fill_over_quota(harness)
     harness.api.put(*gang_in("lender", "l", 2))
     async with harness.leading():
@@ -65,8 +65,8 @@ async def test_nodes_are_nominated_before_any_victim_is_evicted(harness: Schedul
     assert {("PodGroup b1", "Evict"), ("PodGroup l", "Evicting")} <= {*harness.events()}
 
 
-async def test_nobody_else_goes_while_they_are_going(harness: SchedulerHarness) -> None:
-    """They are taken for gone by every plan until they are; then the room is taken."""
+async def test_no_other_pod_goes_while_victims_terminate(harness: SchedulerHarness) -> None:
+    """Each plan counts them as gone until they are; then the preemptor is bound."""
     fill_over_quota(harness)
     harness.api.put(*gang_in("lender", "l", 2))
     harness.api.keeps_deleted_pods = True
@@ -83,8 +83,8 @@ async def test_nobody_else_goes_while_they_are_going(harness: SchedulerHarness) 
         assert harness.api.node_of_pods() == {"b00": "a", "b01": "a", "l0": "a", "l1": "a"}
 
 
-async def test_nobody_else_goes_before_it_is_seen(harness: SchedulerHarness) -> None:
-    """No watch has told of anything yet, and every plan knows; nor is anybody asked twice."""
+async def test_no_other_pod_goes_before_evictions_are_seen(harness: SchedulerHarness) -> None:
+    """No watch has shown the deletions yet, and each plan counts them; no pod is deleted twice."""
     asked: list[str] = []
     harness.api.refuse_with = asked.append
     fill_over_quota(harness)
@@ -104,7 +104,7 @@ async def test_nobody_else_goes_before_it_is_seen(harness: SchedulerHarness) -> 
 async def test_no_victim_goes_for_a_preemptor_that_cannot_be_nominated(
     harness: SchedulerHarness,
 ) -> None:
-    """The claimant was changed meanwhile: it is planned again first."""
+    """The preemptor was changed meanwhile: it is planned again first."""
     fill_over_quota(harness)
     refusals = [409]
     harness.api.refuse_with = lambda what: (
@@ -122,7 +122,7 @@ async def test_no_victim_goes_for_a_preemptor_that_cannot_be_nominated(
 async def test_a_pod_that_had_to_go_leaves_no_place_for_its_successor(
     harness: SchedulerHarness,
 ) -> None:
-    """Its group goes on without it, and somebody makes it anew: the room is another's by now."""
+    """Its PodGroup goes on without it, and the pod is recreated: its room is the preemptor's."""
     harness.api.put(
         queue_with_quota("lender", 4), queue_with_quota("borrower", 0), node("a", gpu=4)
     )
@@ -138,13 +138,13 @@ async def test_a_pod_that_had_to_go_leaves_no_place_for_its_successor(
 
 
 def _has_reservation(harness: SchedulerHarness) -> bool:
-    """Say whether a place was ever written for the borrower."""
+    """Say whether a reservation was ever written for the borrower."""
     bodies = [it.body for it in harness.api.writes if it.what == "patch podgroups b"]
     return any("trainer-kai.dev/reserved" in it["metadata"]["annotations"] for it in bodies)
 
 
-async def test_nobody_goes_unless_all_can(harness: SchedulerHarness) -> None:
-    """One of two cannot be deleted now; what is promised is decided anew."""
+async def test_no_victim_goes_unless_all_can(harness: SchedulerHarness) -> None:
+    """One of two cannot be suspended now; the nomination is planned anew."""
     harness.api.put(
         queue_with_quota("lender", 4),
         queue_with_quota("borrower", 0),
@@ -161,13 +161,13 @@ async def test_nobody_goes_unless_all_can(harness: SchedulerHarness) -> None:
         await harness.advance(5)
         assert not dry
         assert not [it for it in harness.api.written() if it == "patch trainjobs x"]
-        await harness.advance(60)  # it may be asked again
+        await harness.advance(60)  # it is tried again
 
     assert {"patch trainjobs x", "patch trainjobs y"} <= {*harness.api.written()}
 
 
 async def test_only_so_much_is_taken_at_a_time(harness: SchedulerHarness) -> None:
-    """Whoever asks while there is some left gets all it needs; the next one waits for a while."""
+    """A preemptor that begins while GPUs are left gets all it needs; the next one waits."""
     for i in range(20):
         harness.api.put(node(f"n{i:02}", gpu=8), *gang_in("borrower", f"b{i:02}", 8, at=f"n{i:02}"))
     harness.api.put(queue_with_quota("lender", 160), queue_with_quota("borrower", 0))
@@ -183,12 +183,12 @@ async def test_only_so_much_is_taken_at_a_time(harness: SchedulerHarness) -> Non
 
 
 def evicted_gangs(harness: SchedulerHarness) -> set[str]:
-    """Return the gangs that lost pods."""
+    """Return the PodGroups that lost pods."""
     return {it.split()[-1][:3] for it in harness.api.written() if it.startswith("delete pods")}
 
 
 async def test_a_trainjob_whose_jobset_goes_on_is_let_alone(harness: SchedulerHarness) -> None:
-    """Its user has suspended it, and nothing follows: no claim waits for its room."""
+    """Its user has suspended it, its JobSet does not follow: no preemptor waits for its room."""
     objects = trainjob("t", "a")
     objects[0]["spec"]["suspend"] = True
     harness.api.put(

@@ -17,7 +17,7 @@ _RESERVED = "trainer-kai.dev/reserved"
 
 
 def staged(queue: str, name: str) -> list[dict[str, Any]]:
-    """Return a unit of two GPUs, of which the second pod comes when the first runs."""
+    """Return a PodGroup of two GPUs, of which the second pod is created when the first runs."""
     later = {"subGroupPrefix": "l-replica-", "replicas": 1, "count": 1}
     later["requests"] = {"nvidia.com/gpu": "1"}
     annotations = {"trainer-kai.dev/anticipated": json.dumps({"later": [later]})}
@@ -27,7 +27,7 @@ def staged(queue: str, name: str) -> list[dict[str, Any]]:
 
 
 def two_jobs(harness: SchedulerHarness, count: int) -> None:
-    """Have two TrainJobs on two nodes, and a claim of so many GPUs."""
+    """Run two TrainJobs on two nodes, and a preemptor of so many GPUs."""
     harness.api.put(
         queue_with_quota("lender", 4),
         queue_with_quota("borrower", 0),
@@ -44,7 +44,7 @@ def deletions(harness: SchedulerHarness) -> list[str]:
 
 
 async def test_places_that_cannot_be_written_evict_nothing(harness: SchedulerHarness) -> None:
-    """And who was to go for them counts as there again; later it goes after all."""
+    """The victims count as running again; later they are evicted after all."""
     fill_over_quota(harness)
     harness.api.refuse_with = lambda what: 403 if what == "patch podgroups s" else None
     harness.api.put(*staged("lender", "s"))
@@ -58,7 +58,7 @@ async def test_places_that_cannot_be_written_evict_nothing(harness: SchedulerHar
 
 
 async def test_places_of_a_victim_stay_while_it_stays(harness: SchedulerHarness) -> None:
-    """It is refused: what is held for its later pods is held as before, whoever comes meanwhile."""
+    """Its eviction is refused: its reservation stays as it was, whatever is created meanwhile."""
     trainjob_reference = {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
         "kind": "TrainJob",
@@ -88,7 +88,7 @@ async def test_places_of_a_victim_stay_while_it_stays(harness: SchedulerHarness)
 
 
 async def test_pods_of_a_trainjob_are_never_deleted(harness: SchedulerHarness) -> None:
-    """Its group is gone while the room is promised: whose pods they are is known all the same."""
+    """Its PodGroup is gone while the preemptor is nominated: its pods still have a known owner."""
     two_jobs(harness, 2)
     deleted: list[str] = []
 
@@ -105,8 +105,8 @@ async def test_pods_of_a_trainjob_are_never_deleted(harness: SchedulerHarness) -
     assert deletions(harness) == []
 
 
-async def test_a_second_claim_leaves_the_first_as_it_is(harness: SchedulerHarness) -> None:
-    """Of one group that grows: each is taken back, or not, on its own."""
+async def test_a_second_preemption_leaves_the_first_as_it_is(harness: SchedulerHarness) -> None:
+    """Of one PodGroup that grows: each is cancelled, or not, on its own."""
     fill_over_quota(harness)
     harness.api.put(group("l", minMember=2, queue="lender"), pod("l0", "l"), pod("l1", "l"))
     refusals = [403]
@@ -124,7 +124,7 @@ async def test_a_second_claim_leaves_the_first_as_it_is(harness: SchedulerHarnes
 
 
 async def test_pods_that_may_not_be_deleted_stay_together(harness: SchedulerHarness) -> None:
-    """One of two is refused, also dry: nobody goes, and it is not asked all the time."""
+    """The dry run of one of two is refused: none is evicted, and it is not tried all the time."""
     fill_over_quota(harness)
     asked: list[str] = []
 
@@ -142,8 +142,8 @@ async def test_pods_that_may_not_be_deleted_stay_together(harness: SchedulerHarn
     assert harness.cycle._rate_limiter.available(0) == 64_000
 
 
-async def test_without_answers_nobody_is_tried_all_the_time(harness: SchedulerHarness) -> None:
-    """Admission is down for ten minutes; afterwards they make room."""
+async def test_without_answers_no_victim_is_tried_all_the_time(harness: SchedulerHarness) -> None:
+    """Admission is down for ten minutes; afterwards the victims are evicted."""
     two_jobs(harness, 4)
     harness.api.refuse_with = lambda what: 500 if what.startswith("try") else None
     async with harness.leading():
@@ -157,7 +157,7 @@ async def test_without_answers_nobody_is_tried_all_the_time(harness: SchedulerHa
     assert {"patch trainjobs x", "patch trainjobs y"} <= {*harness.api.written()}
 
 
-async def test_who_goes_goes_though_that_cannot_be_noted(harness: SchedulerHarness) -> None:
+async def test_an_eviction_goes_on_though_it_cannot_be_recorded(harness: SchedulerHarness) -> None:
     """It is suspended once, and that is all that it takes."""
     two_jobs(harness, 2)
     asked: list[str] = []
@@ -176,7 +176,7 @@ async def test_who_goes_goes_though_that_cannot_be_noted(harness: SchedulerHarne
 
 
 async def test_a_successor_of_the_same_name_is_let_alone(harness: SchedulerHarness) -> None:
-    """The one that was meant is gone by then."""
+    """The victim is gone by then."""
     fill_over_quota(harness)
     made_anew: list[str] = []
 
@@ -195,8 +195,8 @@ async def test_a_successor_of_the_same_name_is_let_alone(harness: SchedulerHarne
     assert "b10" not in deletions(harness)
 
 
-async def test_nobody_goes_for_who_is_gone(harness: SchedulerHarness) -> None:
-    """Whoever claimed it was deleted while it was tried."""
+async def test_no_victim_goes_for_a_deleted_preemptor(harness: SchedulerHarness) -> None:
+    """The preemptor was deleted during the dry run."""
     two_jobs(harness, 2)
 
     def refuse(what: str) -> None:
@@ -212,8 +212,8 @@ async def test_nobody_goes_for_who_is_gone(harness: SchedulerHarness) -> None:
     assert not [it for it in harness.api.written() if it.startswith("patch trainjobs")]
 
 
-async def test_who_leads_again_may_choose_everybody(harness: SchedulerHarness) -> None:
-    """Who was let alone before would be for ever: nobody is left who would look."""
+async def test_a_leader_again_may_choose_all_trainjobs(harness: SchedulerHarness) -> None:
+    """A backoff from before would last for ever: its timer is gone."""
     two_jobs(harness, 4)
     harness.api.refuse_with = lambda what: 422 if what == "try patch trainjobs y" else None
     async with harness.leading():
@@ -225,8 +225,8 @@ async def test_who_leads_again_may_choose_everybody(harness: SchedulerHarness) -
     assert {"patch trainjobs x", "patch trainjobs y"} <= {*harness.api.written()}
 
 
-async def test_who_was_let_alone_is_chosen_again(harness: SchedulerHarness) -> None:
-    """It was told to run while it made room, and giving it up took several attempts."""
+async def test_a_trainjob_is_chosen_again_after_its_backoff(harness: SchedulerHarness) -> None:
+    """It was resumed while it made room, and giving it up took several attempts."""
     harness.api.put(
         queue_with_quota("lender", 4),
         queue_with_quota("borrower", 0),

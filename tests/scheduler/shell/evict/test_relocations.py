@@ -11,7 +11,7 @@ _CONSOLIDATION_ON = {"annotations": {"trainer-kai.dev/consolidation": "on"}}
 
 
 def fragmented(harness: SchedulerHarness, annotations: dict[str, Any] | None = None) -> None:
-    """Let two TrainJobs of two GPUs lie on two nodes of four, and somebody need four in one."""
+    """Let two TrainJobs of two GPUs run on two nodes of four, and a pod need four on one node."""
     harness.api.put(
         queue("borrower", meta=_CONSOLIDATION_ON if annotations is None else annotations)
     )
@@ -22,7 +22,7 @@ def fragmented(harness: SchedulerHarness, annotations: dict[str, Any] | None = N
 
 
 async def follow_suspension(harness: SchedulerHarness, name: str) -> None:
-    """Play those who follow the suspension of a TrainJob, before it is resumed."""
+    """Suspend the JobSet of a TrainJob and delete its pods, as their controllers would."""
     _, jobset, _, *pods = trainjob(name, "")
     harness.api.put({**jobset, "spec": {"suspend": True}})
     for one in pods:
@@ -37,19 +37,19 @@ def relocated_trainjob(harness: SchedulerHarness) -> str:
 
 
 def remaining_pods(relocated: str) -> list[str]:
-    """Return the pods of whoever was not moved."""
+    """Return the pods of the TrainJob that was not moved."""
     return [f"t{'n' if relocated == 'tm' else 'm'}{i}" for i in range(2)]
 
 
 def reservations(harness: SchedulerHarness, name: str) -> list[str]:
-    """Return what was written on a group of its slots, one after the other."""
+    """Return the reservations that were written on a PodGroup, one after the other."""
     bodies = [it.body for it in harness.api.writes if it.what == f"patch podgroups {name}"]
     annotations = [it["metadata"]["annotations"] for it in bodies]
     return [it[_RESERVED] or "" for it in annotations if _RESERVED in it]
 
 
-async def test_who_moves_finds_its_place_when_it_is_back(harness: SchedulerHarness) -> None:
-    """Slots, promise, suspension; a rival does not get the place while nobody is there."""
+async def test_a_moved_trainjob_finds_its_place_when_it_is_back(harness: SchedulerHarness) -> None:
+    """Reservation, nomination, suspension; no other PodGroup gets the place meanwhile."""
     fragmented(harness)
     async with harness.leading():
         written, relocated = harness.api.written(), relocated_trainjob(harness)
@@ -82,8 +82,8 @@ async def test_who_moves_finds_its_place_when_it_is_back(harness: SchedulerHarne
     assert reservations(harness, f"pg-{relocated}")[1:] == [""]
 
 
-async def test_whoever_leads_next_knows_who_is_going(harness: SchedulerHarness) -> None:
-    """Nobody has followed the suspension yet: its place is kept, and nobody goes in its stead."""
+async def test_the_next_leader_knows_which_trainjob_is_going(harness: SchedulerHarness) -> None:
+    """Its JobSet has not followed yet: its place is kept, and no other TrainJob is moved."""
     fragmented(harness)
     async with harness.leading():
         relocated = relocated_trainjob(harness)
@@ -96,8 +96,8 @@ async def test_whoever_leads_next_knows_who_is_going(harness: SchedulerHarness) 
         assert "c0" not in harness.api.node_of_pods()
 
 
-async def test_who_goes_slowly_is_going_all_the_same(harness: SchedulerHarness) -> None:
-    """Its JobSet has followed, and for a minute nobody deletes its pods."""
+async def test_a_trainjob_that_goes_slowly_is_going_all_the_same(harness: SchedulerHarness) -> None:
+    """Its JobSet has followed, and for a minute no controller deletes its pods."""
     fragmented(harness)
     async with harness.leading():
         relocated = relocated_trainjob(harness)
@@ -109,7 +109,7 @@ async def test_who_goes_slowly_is_going_all_the_same(harness: SchedulerHarness) 
 
 
 async def test_a_place_that_is_lost_meanwhile_becomes_another(harness: SchedulerHarness) -> None:
-    """Its node takes nobody any more; another one does, and is kept like the first."""
+    """Its node takes no pods any more; another one does, and is reserved like the first."""
     fragmented(harness)
     async with harness.leading():
         relocated = relocated_trainjob(harness)
@@ -124,8 +124,8 @@ async def test_a_place_that_is_lost_meanwhile_becomes_another(harness: Scheduler
     assert second == first.replace(f'"{target}":2', '"spare":2')
 
 
-async def test_nobody_moves_whose_place_cannot_be_written(harness: SchedulerHarness) -> None:
-    """It is asked again; nobody was suspended for it before."""
+async def test_no_trainjob_moves_whose_place_cannot_be_written(harness: SchedulerHarness) -> None:
+    """It is tried again; no TrainJob was suspended before."""
     refusals = [422, 422]
     harness.api.refuse_with = lambda what: (
         refusals.pop() if what.startswith("patch podgroups pg-t") and refusals else None
@@ -142,8 +142,8 @@ async def test_nobody_moves_whose_place_cannot_be_written(harness: SchedulerHarn
     assert min(i for i, it in enumerate(report) if "trainjobs" in it) > written
 
 
-async def test_nobody_moves_unasked(harness: SchedulerHarness) -> None:
-    """Not unless a queue offers it."""
+async def test_no_trainjob_moves_without_consolidation(harness: SchedulerHarness) -> None:
+    """Only if its queue offers consolidation."""
     fragmented(harness, {})
     async with harness.leading():
         await harness.advance(10)

@@ -32,7 +32,7 @@ _MANAGER = "trainer-kai-eviction"
 
 
 def managed_fields_entry(manager: str) -> dict[str, Any]:
-    """Return how the API server says who owns the suspension."""
+    """Return the managed fields of the suspension, by manager."""
     return {"manager": manager, "fieldsV1": {"f:spec": {"f:suspend": {}}}}
 
 

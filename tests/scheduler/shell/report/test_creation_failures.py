@@ -16,20 +16,20 @@ from trainer_kai.api.meta import Key
 
 
 def conditions(harness: SchedulerHarness) -> list[Fields]:
-    """Return what the group is told."""
+    """Return the conditions of the PodGroup."""
     status = harness.api.get("PodGroup", PODGROUP_NAME).get("status", {})
     found: list[Fields] = status.get("schedulingConditions", [])
     return found
 
 
 def deliver_refusal(harness: SchedulerHarness, second: int, why: str = QUOTA) -> None:
-    """Have the Job refused."""
+    """Deliver a FailedCreate Event of the Job."""
     event = failed_create_event(second, why=why)
     harness.cycle.wake(harness.cache.creation_failures.update(event.metadata.key, event))
 
 
 async def test_a_group_without_pods_reports_why(harness: SchedulerHarness) -> None:
-    """No plan speaks of it, for it asks for nothing; once the pods are there nothing is said."""
+    """No plan reports it, for it requests nothing; once its pods exist the condition goes."""
     harness.api.put(node("a"), jobset(), podgroup_object())
     async with harness.leading():
         await harness.advance(5)
@@ -50,7 +50,7 @@ async def test_a_group_without_pods_reports_why(harness: SchedulerHarness) -> No
 
 
 async def test_a_group_with_too_few_pods_reports_why(harness: SchedulerHarness) -> None:
-    """Behind how many there are; and what is over is not told of another shortage."""
+    """After the numbers; an old failure is not the reason of another shortage."""
     harness.api.put(node("a"), jobset(), podgroup_object(), pod_of_job(0, 1))
     async with harness.leading():
         deliver_refusal(harness, 1)
@@ -71,7 +71,7 @@ async def test_a_group_with_too_few_pods_reports_why(harness: SchedulerHarness) 
 async def test_another_reason_is_reported_and_none_without_an_event(
     harness: SchedulerHarness,
 ) -> None:
-    """Level by level: the last word counts, and goes with its event."""
+    """The last Event counts, and its reason goes with it."""
     harness.api.put(node("a"), jobset(), podgroup_object())
     async with harness.leading():
         deliver_refusal(harness, 1)

@@ -14,7 +14,7 @@ from trainer_kai.cli.main import main
 async def test_simulate_reads_it(
     harness: SchedulerHarness, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What waits there waits in the simulation, with the same verdict."""
+    """What waits in the cluster waits in the simulation, with the same reason."""
     pods = (pod(f"g{i}", "g") for i in range(9))
     job = make_object("TrainJob", "job", spec={"runtimeRef": {"name": "r"}, "suspend": True})
     harness.api.put(node("a"), group("g", minMember=9), *pods, pod("other"), job)

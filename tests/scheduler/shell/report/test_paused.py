@@ -88,7 +88,7 @@ async def test_what_the_other_scheduler_says_stands(harness: SchedulerHarness) -
 
 
 async def test_it_is_written_over_the_version_that_was_seen(harness: SchedulerHarness) -> None:
-    """A conflict is nothing: it is looked at again as it is by then."""
+    """After a conflict the new version is checked again."""
     refusals = [409]
     harness.api.refuse_with = lambda _: refusals.pop() if refusals else None
     harness.api.put(group("w"), pod("w0", "w"))
@@ -114,7 +114,7 @@ async def test_many_are_reported_bit_by_bit(harness: SchedulerHarness) -> None:
 
 
 async def test_the_next_leader_does_not_say_it_again(harness: SchedulerHarness) -> None:
-    """It stands there."""
+    """The condition is there."""
     harness.api.put(group("w"), pod("w0", "w"))
     async with paused(harness):
         pass
@@ -125,7 +125,7 @@ async def test_the_next_leader_does_not_say_it_again(harness: SchedulerHarness) 
 
 
 async def test_it_goes_when_we_schedule_again(harness: SchedulerHarness) -> None:
-    """Also where it was said beside a verdict, of which there is a new one."""
+    """Also beside another condition, which is replaced by a new one."""
     harness.api.put(node("a", gpu=1), group("w"), pod("w0", "w"))
     harness.api.put(group("n"), pod("n0", "n", asks={"nvidia.com/gpu": "8"}))
     async with paused(harness):

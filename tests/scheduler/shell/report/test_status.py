@@ -10,12 +10,12 @@ from trainer_kai.api.meta import Key
 
 
 def gang_objects(count: int = 2, **spec: Any) -> list[Fields]:
-    """Return a gang."""
+    """Return a PodGroup and its pods."""
     return [group("g", minMember=count, **spec), *(pod(f"g{i}", "g") for i in range(count))]
 
 
 def conditions(harness: SchedulerHarness) -> list[Fields]:
-    """Return what the group is told."""
+    """Return the conditions of the PodGroup."""
     found: list[Fields] = (
         harness.api.get("PodGroup", "g").get("status", {}).get("schedulingConditions", [])
     )
@@ -34,7 +34,7 @@ def write_count(harness: SchedulerHarness, what: str) -> int:
 
 
 async def test_a_waiting_group_is_reported_once(harness: SchedulerHarness) -> None:
-    """KAI's reason and ours stand beside each other; an Event says it as well."""
+    """KAI's reason and ours stand beside each other; an Event gives the reason as well."""
     harness.api.put(node("a", gpu=1), *gang_objects())
     async with harness.leading():
         await harness.advance(60)
@@ -72,7 +72,7 @@ async def test_it_is_taken_back(harness: SchedulerHarness) -> None:
 async def test_another_reason_is_reported_at_once_and_another_number_is_not(
     harness: SchedulerHarness,
 ) -> None:
-    """Somebody reads this: what changes all the time is read by nobody."""
+    """Users read the condition: numbers that change all the time help no user."""
     harness.api.put(node("a", gpu=0), *gang_objects())
     async with harness.leading():
         await harness.advance(3)
@@ -144,7 +144,7 @@ async def test_used_resources_are_reported(harness: SchedulerHarness) -> None:
 
 
 async def test_a_failed_report_is_tried_again(harness: SchedulerHarness) -> None:
-    """An API server that is away is told when it is back."""
+    """A failed write is repeated once the API server is back."""
     unavailable = [True]
     harness.api.refuse_with = lambda what: 503 if unavailable and "status" in what else None
     harness.api.put(node("a", gpu=1), *gang_objects())
@@ -178,7 +178,7 @@ async def test_gauges_have_the_names_of_kai(harness: SchedulerHarness) -> None:
 
 
 async def test_numbers_are_reported_anew_now_and_then(harness: SchedulerHarness) -> None:
-    """They were true when they were said; soon they are not, however often they change."""
+    """They were true when they were written; soon they are not, however often they change."""
     harness.api.put(node("a", gpu=1), *gang_objects(9))
     async with harness.leading():
         await harness.advance(2)
@@ -199,7 +199,7 @@ async def test_numbers_are_reported_anew_now_and_then(harness: SchedulerHarness)
 
 
 def test_the_more_wait_the_less_often_numbers_are_reported() -> None:
-    """Those of all groups are never written all at once, nor faster than is allowed."""
+    """Those of all PodGroups are never written at once, nor faster than is allowed."""
     keys = [Key("room", f"group-{i}") for i in range(1000)]
     few = {numbers_interval_s(key, 75) for key in keys}
     many = [numbers_interval_s(key, 1000) for key in keys]
@@ -212,7 +212,7 @@ def test_the_more_wait_the_less_often_numbers_are_reported() -> None:
 
 
 async def test_a_nominated_group_gets_an_event_when_it_starts(harness: SchedulerHarness) -> None:
-    """Before that, that it waits no longer for room but for others to leave."""
+    """Before that one says that it waits for victims, and no longer for room."""
     going = {"deletionTimestamp": "2026-01-05T08:00:00Z"}
     others = ("x", "y")
     harness.api.put(node("a", gpu=2), *gang_objects(2), *(pod(it, node="a") for it in others))
@@ -235,7 +235,7 @@ async def test_a_nominated_group_gets_an_event_when_it_starts(harness: Scheduler
 
 
 async def test_a_deleted_group_gets_no_event_that_it_starts(harness: SchedulerHarness) -> None:
-    """Its pods are gone, and so is what was said of them."""
+    """Its pods are gone, and so is their condition."""
     harness.api.put(node("a", gpu=1), *gang_objects(2))
     async with harness.leading():
         await harness.advance(3)
@@ -251,7 +251,7 @@ async def test_a_deleted_group_gets_no_event_that_it_starts(harness: SchedulerHa
 async def test_a_group_that_runs_before_us_gets_no_event_that_it_starts(
     harness: SchedulerHarness,
 ) -> None:
-    """Whoever led before had not come to take a condition back."""
+    """The leader before had not removed the condition yet."""
     reasons = [{"reason": "NoCapacity", "message": "so"}]
     left = [{"type": "UnschedulableOnNodePool", "nodePool": "default", "status": "True"}]
     status = {"schedulingConditions": [{**left[0], "reasons": reasons, "transitionID": "1"}]}
@@ -265,7 +265,7 @@ async def test_a_group_that_runs_before_us_gets_no_event_that_it_starts(
 
 
 async def test_what_the_one_before_marked_is_taken_back(harness: SchedulerHarness) -> None:
-    """Another scheduler of ours marked a pod, and what it said is no longer so."""
+    """The leader before marked a pod, and the reason does not hold any more."""
     mark = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
     none = {"quota": 0, "limit": 0, "overQuotaWeight": 0}
     free = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
@@ -281,7 +281,7 @@ async def test_what_the_one_before_marked_is_taken_back(harness: SchedulerHarnes
 async def test_returned_resources_are_reported_although_nothing_waits(
     harness: SchedulerHarness,
 ) -> None:
-    """A queue whose work is over has nothing, and says so within moments."""
+    """The status of a queue whose pods have finished is zero within moments."""
     harness.api.put(node("a"), *gang_objects())
     async with harness.leading():
         await harness.advance(5)
@@ -294,7 +294,7 @@ async def test_returned_resources_are_reported_although_nothing_waits(
 
 
 async def test_pods_that_are_being_made_are_not_missing_yet(harness: SchedulerHarness) -> None:
-    """Every gang lacks some for a moment; it is told when no more have come for a while."""
+    """Each PodGroup lacks pods for a moment; it is reported when no more come for a while."""
     harness.api.put(node("a", gpu=8), group("g", minMember=4), pod("g0", "g"))
     async with harness.leading():
         await harness.advance(1)
@@ -314,7 +314,7 @@ async def test_pods_that_are_being_made_are_not_missing_yet(harness: SchedulerHa
 
 
 async def test_a_recreated_queue_gets_its_status(harness: SchedulerHarness) -> None:
-    """Though nothing else changed: the new one says nothing yet, whoever made it so soon."""
+    """Though nothing else changed: the status of the new one is empty."""
     harness.api.put(node("a"), *gang_objects())
     async with harness.leading():
         await harness.advance(5)

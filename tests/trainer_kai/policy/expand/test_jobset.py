@@ -69,7 +69,7 @@ def test_shipped_runtimes(file: Path) -> None:
 
 @pytest.mark.parametrize("file", CORNERS, ids=lambda file: file.stem)
 def test_corners(file: Path) -> None:
-    """So is what Trainer made of runtimes that nobody ships; all their patches are in order."""
+    """So is what Trainer made of runtimes that are not shipped; all their patches are valid."""
     runtime, trainjob, built = documents(file)
 
     found = expanded(trainjob, runtime)
@@ -110,7 +110,7 @@ STAMPED: list[Case[Obj, tuple[Obj, Obj]]] = [
 
 @pytest.mark.parametrize("case", STAMPED, ids=ids)
 def test_groups_of_other_schedulers(case: Case[Obj, tuple[Obj, Obj]]) -> None:
-    """Every pod is put into the one group, whoever it was for and whatever stood there."""
+    """Every pod is put into the one PodGroup, whatever its label was."""
     one, two = replicated("one"), replicated("two", step="trainer")
     before = {"scheduling.x-k8s.io/pod-group": "x"} if "coscheduling" in case.given else {}
     pod = one["template"]["spec"]["template"]
@@ -211,7 +211,7 @@ GPU: Obj = {"resourcesPerNode": {"limits": {"nvidia.com/gpu": 8}}}
 
 
 def ports(container: str) -> str:
-    """Tell of a container whose ports are not told apart."""
+    """Return the fault of a container whose ports Trainer takes for one."""
     return (
         f"spec.runtimeRef: container '{container}' of the runtime's 'node' has two ports of one "
         "number or without a name, which Trainer takes for one; the JobSet is refused"
@@ -349,7 +349,7 @@ FAULTS: list[Case[tuple[Obj, Obj], list[str]]] = [
 
 @pytest.mark.parametrize("case", FAULTS, ids=ids)
 def test_what_comes_to_nothing(case: Case[tuple[Obj, Obj], list[str]]) -> None:
-    """The TrainJob is told of all that the chain refuses, ignores or fails on."""
+    """All that the chain refuses, ignores or fails on is a fault of the TrainJob."""
     spec, runtime = case.given
 
     assert [str(fault) for fault in expanded({"spec": spec}, runtime).faults] == case.want

@@ -58,7 +58,7 @@ def _taint(text: str) -> Obj:
 
 
 def pod_spec(gpus: int = 0, **fields: Any) -> Obj:
-    """Return the spec of pods that ask for GPUs, and for other *amounts*; the rest is as said."""
+    """Return the spec of pods that request GPUs and other *amounts*, with the given fields."""
     amounts = {**({GPU: str(gpus)} if gpus else {}), **fields.pop("amounts", {})}
     return {"containers": [{"name": "node", "resources": {"limits": amounts}}], **fields}
 
@@ -82,7 +82,7 @@ def known_cluster(
     topologies: Mapping[str, list[str]] | None = None,
     autoscales: bool = False,
 ) -> KnownCluster:
-    """Return a cluster that is known as a whole; queues only where they are said."""
+    """Return a cluster of which all kinds are known; queues only where they are given."""
     classes = {
         name: decode_spec(PriorityClass, {"metadata": {"name": name}, "value": value})
         for name, value in (TRAIN if priorities is None else priorities).items()

@@ -146,7 +146,7 @@ def any_cluster(chance: Random) -> list[Obj]:
 
 
 def known_cluster(cluster: list[Obj]) -> KnownCluster:
-    """Return what lint is told of it."""
+    """Return the cluster that lint knows."""
 
     def of(kind: str, struct: Any) -> dict[str, Any]:
         read = [decode(struct, encode(it)) for it in cluster if it["kind"] == kind]
@@ -158,7 +158,7 @@ def known_cluster(cluster: list[Obj]) -> KnownCluster:
 
 
 def linted(cluster: list[Obj], job: Obj, runtime: Obj) -> tuple[Finding, ...]:
-    """Return what lint says."""
+    """Return the findings of lint."""
     read = decode(TrainJob, encode(job)), decode(Runtime, encode(runtime))
     return lint_trainjob(*read, "team", RULES, known_cluster(cluster))
 

@@ -1,4 +1,4 @@
-"""What cannot be meant: stages, names, amounts, wishes; each with its place and what is right."""
+"""Invalid stages, names, amounts and annotations, each with its path and what is right."""
 
 from typing import Any
 
@@ -84,7 +84,7 @@ def jobset_findings(whole: JobSet, rules: GroupingRules = EXTERNAL) -> list[str]
 
 
 def named(**metadata: Any) -> JobSet:
-    """Return a JobSet that wishes something."""
+    """Return a JobSet with labels and annotations."""
     return jobset(rjob("node"), **metadata)
 
 
@@ -169,7 +169,7 @@ NAMES = [
 
 @pytest.mark.parametrize("case", NAMES, ids=ids)
 def test_names_and_annotations(case: Case[JobSet, list[str]]) -> None:
-    """What there is instead is told."""
+    """The finding names what exists instead."""
     assert jobset_findings(case.given) == case.want
 
 

@@ -1,4 +1,4 @@
-"""What could never start for its size; and of what could, nothing is told."""
+"""What is too large to ever start is reported; what could start is not."""
 
 from typing import Any
 

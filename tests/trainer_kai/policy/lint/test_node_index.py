@@ -85,13 +85,13 @@ def test_a_cordon_passes() -> None:
 
 
 def put_all(nodes: NodeIndex, all_of_them: list[Node]) -> None:
-    """Tell of nodes again."""
+    """Put nodes again."""
     for one in all_of_them:
         nodes.put(one)
 
 
 def test_a_node_that_says_the_same_again_costs_nothing() -> None:
-    """Nodes tell how they are every few minutes, thousands of them."""
+    """Thousands of nodes update their status every few minutes."""
     many = [node(f"n{i}", rack=f"r{i % 50}") for i in range(1000)]
     nodes = NodeIndex(many)
 

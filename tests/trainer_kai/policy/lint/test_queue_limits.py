@@ -45,7 +45,7 @@ PREEMPTIBLE = {"kai.scheduler/preemptibility": "preemptible"}
 
 
 def over_limit_text(requests: int, most: int, queue: str = "team") -> str:
-    """Write that a limit is passed."""
+    """Write that a limit is exceeded."""
     return (
         f"over-limit! {COUNT}: what starts together asks for {requests} GPU, and queue {queue} may "
         f"have {most} GPU at most; ask for that or less, or name another queue"
@@ -53,7 +53,7 @@ def over_limit_text(requests: int, most: int, queue: str = "team") -> str:
 
 
 def over_quota_text(requests: int, most: int, queue: str = "team") -> str:
-    """Write that a quota is passed by who cannot be preempted."""
+    """Write that a non-preemptible PodGroup exceeds a quota."""
     return (
         f"over-quota! {COUNT}: it cannot be preempted and asks for {requests} GPU, "
         "and the quota of "

@@ -1,4 +1,4 @@
-"""Lint of TrainJobs: where in a TrainJob it is said, and what is nobody's business here."""
+"""Lint of TrainJobs: the field of a TrainJob in each finding, and what is not checked."""
 
 from typing import Any, NamedTuple
 

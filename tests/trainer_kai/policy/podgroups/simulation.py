@@ -144,7 +144,7 @@ class _Simulation:
         return self._set_phase(self._sample(ready), "Succeeded")
 
     def _awaited_jobs(self) -> frozenset[str]:
-        """Return the replicatedJobs that must be Complete before those who wait may begin."""
+        """Return the replicatedJobs that must be Complete before waiting ones may begin."""
         waiting = {self._podgroup_of(pod) for pod in self._in_phase("Pending")}
         found: set[str] = set()
         for group in self._manifests():

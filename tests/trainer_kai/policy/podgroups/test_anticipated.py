@@ -1,4 +1,4 @@
-"""What a group says of pods that are not there can be read back, and has a schema."""
+"""The anticipated annotation can be read back, and has a schema."""
 
 import json
 from typing import Any
@@ -87,7 +87,7 @@ AFTER = (
 
 
 def texts(of: JobSet) -> dict[str, str]:
-    """Return what each unit says, by its suffix."""
+    """Return the annotation of each PodGroup, by its suffix."""
     plan = plan_podgroups(of, OURS)
     jobs = {job.name: job for job in of.spec.replicated_jobs}
 
@@ -137,7 +137,7 @@ def test_a_gpu_fraction_is_written_as_the_pod_has_it() -> None:
 
 
 def test_inter_pod_constraints_are_written() -> None:
-    """Labels, spread, ports of the node and claims: who is not there has them too."""
+    """Labels, spread, host ports and claims: anticipated pods have them too."""
     spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
     ports = [{"containerPort": 80}, {"hostPort": 22, "containerPort": 22, "protocol": "TCP"}]
     sidecar = {"restartPolicy": "Always", "ports": [{"hostPort": 9, "hostIP": "10.0.0.1"}]}
@@ -169,7 +169,7 @@ def test_inter_pod_constraints_are_written() -> None:
 
 
 def test_in_the_network_of_the_node_every_port_is_one_of_the_node() -> None:
-    """The API server fills the host port in; nobody has asked it about these pods yet."""
+    """The API server fills in host ports only at creation; these pods do not exist yet."""
     pod = {"hostNetwork": True, "containers": [{"ports": [{"containerPort": 80}]}]}
 
     [text] = texts(jobset(rjob("a"), rjob("b", "a Ready", pod=pod))).values()
@@ -200,7 +200,7 @@ def test_what_is_none_is_refused(text: str) -> None:
 
 
 def test_what_a_later_version_adds_is_skipped() -> None:
-    """A reader may be older than who wrote."""
+    """A reader may be older than the writer."""
     assert read_anticipated('{"later": [], "until": "noon"}') == AnticipatedAnnotation()
 
 
@@ -217,7 +217,7 @@ def test_its_size_does_not_grow_with_the_jobset() -> None:
 @settings(max_examples=examples(100))
 @given(any_jobset())
 def test_it_is_read_as_it_was_written(of: JobSet) -> None:
-    """And written the same again, so that nobody sees a change where there is none."""
+    """And written the same again, so that no reader sees a change where there is none."""
     for text in texts(of).values():
         assert (
             text == ""
@@ -322,7 +322,7 @@ def test_the_schema_is_that_of_the_code() -> None:
 
 
 def test_the_example_in_the_readme_is_what_a_group_says() -> None:
-    """Of a job whose nodes wait for its data, and whose launcher waits for its nodes."""
+    """Of a TrainJob whose nodes wait for its data, and whose launcher waits for its nodes."""
     pod = {"containers": [{"resources": {"limits": {"cpu": 1}}}]}
     of = jobset(
         rjob("data", step="dataset-initializer"),

@@ -1,4 +1,4 @@
-"""The groups that are wanted: complete each time, and such as KAI lets in."""
+"""The PodGroup manifests: complete each time, and such as KAI admits."""
 
 from typing import Any
 
@@ -90,7 +90,7 @@ RUNTIMES = [
 def test_podgroups_of_shipped_runtimes(
     case: Case[str, tuple[list[ManifestFields], list[int]]],
 ) -> None:
-    """A tree for each unit, or a number for each stage."""
+    """A tree for each PodGroup, or a number for each stage."""
     trees, minima = case.want
 
     assert specs(recorded(case.name)) == trees
@@ -126,7 +126,7 @@ def test_no_group_has_a_fault(subject: JobSet) -> None:
         assert found == wanted(subject, rules)
 
 
-# Everything that may be said of a group, but what is anticipated.
+# All fields of a PodGroup, but the anticipated annotation.
 FULL: ManifestFields = {
     "apiVersion": "scheduling.run.ai/v2alpha2",
     "kind": "PodGroup",
@@ -203,7 +203,7 @@ def test_an_apply_carries_all_that_is_ours() -> None:
 
 
 def test_invalid_annotations_are_left_out() -> None:
-    """As if nothing had been said; but a queue stays, for it must not silently be another one."""
+    """As if they were not there; but a queue stays, for it must not silently be another one."""
     subject = jobset(
         rjob("a"),
         labels={
@@ -229,7 +229,7 @@ def test_invalid_annotations_are_left_out() -> None:
 
 
 def test_a_level_without_a_topology_is_left_out() -> None:
-    """Nobody knows of which."""
+    """Its Topology is unknown."""
     subject = jobset(rjob("a", annotations={REQUIRED: "rack"}), annotations={REQUIRED: "rack"})
 
     assert specs(subject) == [tree(("a", 1, 1))]
@@ -253,7 +253,7 @@ def test_a_topology_on_a_template_is_that_of_each_job() -> None:
 
 # labels and pods' classes -> the group's
 CLASSES = [
-    Case("nobody names one", ({}, "", ""), "train"),
+    Case("no object names one", ({}, "", ""), "train"),
     Case("the first pod template that names one", ({}, "", "low"), "low"),
     Case("of two the first", ({}, "mid", "low"), "mid"),
     Case("the JobSet's label", ({"priorityClassName": "high"}, "mid", "low"), "high"),
@@ -300,7 +300,7 @@ def test_classes_of_the_system(case: Case[tuple[str, str, str], str]) -> None:
 
 
 def test_a_replicated_job_may_be_called_like_the_sub_group_of_another() -> None:
-    """Then there are only leaves, and all are needed."""
+    """Then there are only PodSets, and all are needed."""
     subject = jobset(
         rjob("a", replicas=2), rjob("a-replica-0", parallelism=3), annotations={MIN: "1"}
     )
@@ -315,7 +315,7 @@ def test_a_replicated_job_may_be_called_like_the_sub_group_of_another() -> None:
 
 
 def test_what_is_asked_for_is_the_minimum() -> None:
-    """Of members on the JobSet, of pods on a template."""
+    """Of SubGroups on the JobSet, of pods on a template."""
     subject = jobset(
         rjob("a", parallelism=4, minimum="2"), rjob("b", parallelism=3), annotations={MIN: "1"}
     )
@@ -325,7 +325,7 @@ def test_what_is_asked_for_is_the_minimum() -> None:
 
 
 def test_the_group_of_a_stage_says_after_what() -> None:
-    """For whoever looks at it."""
+    """For users who look at it."""
     subject = jobset(
         rjob("x", step=DATA),
         rjob("y", step=MODEL),
@@ -349,9 +349,9 @@ def test_the_group_of_a_stage_says_after_what() -> None:
 GANG = [rjob("a", parallelism=3), rjob("b", parallelism=2)]
 LIST = [rjob("a", parallelism=2, completions=6), rjob("b")]
 QUEUE = [rjob("a", parallelism=3, completions=None, mode="NonIndexed", minimum="3"), rjob("b")]
-# who is there -> the minimum that an external scheduler is given
+# existing pods -> the minimum for an external scheduler
 MINIMA: list[Case[tuple[list[ManifestFields], dict[str, JobPodCounts]], int]] = [
-    Case("nobody yet", (GANG, {}), 5),
+    Case("no pod yet", (GANG, {}), 5),
     Case("some are not made yet", (GANG, {"a_0": JobPodCounts(waiting=1)}), 5),
     Case("all wait", (GANG, {"a_0": JobPodCounts(waiting=3), "b_0": JobPodCounts(waiting=2)}), 5),
     Case(
@@ -415,7 +415,7 @@ MINIMA: list[Case[tuple[list[ManifestFields], dict[str, JobPodCounts]], int]] = 
 def test_minima_of_an_external_scheduler(
     case: Case[tuple[list[ManifestFields], dict[str, JobPodCounts]], int],
 ) -> None:
-    """They sink only when a pod would wait for those that are done."""
+    """They sink only when a pod would wait for those that have succeeded."""
     jobs, counts = case.given
 
     [group] = wanted(jobset(*jobs), EXTERNAL, **counts)

@@ -51,7 +51,7 @@ def test_long_names_differ_where_their_replicated_jobs_do() -> None:
 
 
 def test_what_people_read_of_a_group() -> None:
-    """Its JobSet, whatever tells it apart; a name of another make is itself."""
+    """Its JobSet, whatever the suffix; any other name is returned as it is."""
     for suffix in (MAIN, "node", "a-b"):
         assert owner_name(podgroup_name("my-job", UID, suffix)) == "my-job"
     assert owner_name("pg-by-hand") == "pg-by-hand"

@@ -40,7 +40,7 @@ MIXED = [
 
 
 def one_podgroup(of: JobSet) -> PodGroupPlan:
-    """Return the plan of who knows no order: one group with everything in it."""
+    """Return a plan that knows no start order: one PodGroup with all replicatedJobs."""
     podgroups = plan_podgroups(of, OURS).podgroups
     subgroups = tuple(
         subgroup._replace(is_anticipated=False)

@@ -36,7 +36,7 @@ def init(name: str, *after: str) -> dict[str, Any]:
 
 
 def descriptions(plan: PodGroupPlan) -> list[str]:
-    """Write units down as people read them."""
+    """Write planned PodGroups in short words."""
     return [_description(podgroup) for podgroup in plan.podgroups]
 
 
@@ -61,7 +61,7 @@ CACHE = jobset(init(DATA), rjob("node", f"{DATA} Complete", parallelism=2, step=
 TUNED = ["node: 1x2 node after dataset-initializer Complete, model-initializer Complete"]
 ROOTS = [f"{DATA}: 1x1 {DATA}", f"{MODEL}: 1x1 {MODEL}"]
 
-# a JobSet -> its units for our scheduler, and for one that knows no later pods
+# a JobSet -> its PodGroups for our scheduler, and for one that knows no later pods
 CASES: list[Case[JobSet, tuple[list[str], list[str]]]] = [
     Case("torch", TORCH, (["Main: 1x4 node"], ["Main: 1x4 node"])),
     Case(
@@ -179,7 +179,7 @@ THREE = jobset(
 
 @pytest.mark.parametrize("case", CASES, ids=ids)
 def test_planned_podgroups(case: Case[JobSet, tuple[list[str], list[str]]]) -> None:
-    """For our scheduler, and in stages for one that takes each group for itself."""
+    """For our scheduler, and in stages for one that takes each PodGroup by itself."""
     scheduled, external = case.want
 
     assert descriptions(plan_podgroups(case.given, OURS)) == scheduled
@@ -200,7 +200,7 @@ def test_three_that_would_wait_in_a_circle_are_one() -> None:
 
 
 def test_pods_of_another_scheduler_are_reported() -> None:
-    """By the path of who says so; what is not said is ours."""
+    """By the path of the scheduler name; pods without one are ours."""
     subject = jobset(
         rjob("a", scheduler=""), rjob("b", scheduler=FOREIGN), rjob("c", scheduler=OURS)
     )
@@ -219,7 +219,7 @@ def test_pods_of_another_scheduler_are_reported() -> None:
     assert plan.podgroup_of("c") is plan.podgroups[0]
 
 
-# what stands on the template, with three pods at once -> the minimum, and what is said
+# what stands on the template, with three pods at once -> the minimum, and the findings
 AT = "spec.replicatedJobs[0].template.metadata.annotations[kai.scheduler/batch-min-member]"
 MIN_MEMBERS = [
     Case("nothing", {}, (3, [])),
@@ -252,19 +252,19 @@ MIN_MEMBERS = [
 
 @pytest.mark.parametrize("case", MIN_MEMBERS, ids=ids)
 def test_min_member_of_subgroups(case: Case[dict[str, Any], tuple[int, list[str]]]) -> None:
-    """All pods, or what is asked for; never more than there are at once."""
+    """All pods, or the requested number; never more than there are at once."""
     plan = plan_podgroups(jobset(rjob("node", parallelism=3, **case.given)), OURS)
 
     messages = [str(finding) for finding in plan.findings]
     assert (plan.podgroups[0].subgroups[0].min_member, messages) == case.want
 
 
-# what stands on a JobSet with a unit of two and one of one -> how many each needs
+# the annotation of a JobSet with PodGroups of two and of one SubGroup -> how many each needs
 @pytest.mark.parametrize(
     ("text", "needed"), [("1", [1, 1]), ("2", [2, 1]), ("9", [2, 1]), ("0", [2, 1]), ("", [2, 1])]
 )
 def test_min_subgroups_of_podgroups(text: str, needed: list[int]) -> None:
-    """Each unit for itself: all, or what is asked for."""
+    """Each PodGroup by itself: all SubGroups, or the requested number."""
     subject = jobset(
         rjob("a"), rjob("b", "a Ready"), rjob("c", "b Complete"), annotations={MIN: text}
     )
@@ -275,7 +275,7 @@ def test_min_subgroups_of_podgroups(text: str, needed: list[int]) -> None:
     assert len(plan.findings) == (text in {"0", ""})
 
 
-# replicas and pods of each of what comes later, in stages or not -> what is said of the group
+# replicas and pods of each of what comes later, in stages or not -> the finding
 TOO_LARGE: list[Case[tuple[int, int, bool], str]] = [
     Case("as many as are expected", (100, MOST_EXPECTED // 100, False), ""),
     Case("one more", (1, MOST_EXPECTED + 1, False), "b would have 100001 pods that come later"),
@@ -293,7 +293,7 @@ TOO_LARGE: list[Case[tuple[int, int, bool], str]] = [
 
 @pytest.mark.parametrize("case", TOO_LARGE, ids=ids)
 def test_what_no_group_can_hold(case: Case[tuple[int, int, bool], str]) -> None:
-    """It is in no unit, is named as left out, and what would be right is said."""
+    """It is in no PodGroup, is listed as too large, and the finding says what would be right."""
     replicas, pods, staged = case.given
     anticipated = rjob("b", "a Ready", replicas=replicas, parallelism=pods)
 
@@ -307,7 +307,7 @@ def test_what_no_group_can_hold(case: Case[tuple[int, int, bool], str]) -> None:
 @settings(max_examples=examples(100))
 @given(any_jobset(), st.booleans())
 def test_podgroups_partition_the_replicated_jobs_with_pods(subject: JobSet, staged: bool) -> None:
-    """Each is in one unit, in the order of the list; and no unit is empty."""
+    """Each is in one PodGroup, in the order of the list; and no PodGroup is empty."""
     plan = plan_podgroups(subject, OURS, staged=staged)
     by_name = {job.name: job for job in subject.spec.replicated_jobs}
     scheduled = [
@@ -330,7 +330,7 @@ def test_podgroups_partition_the_replicated_jobs_with_pods(subject: JobSet, stag
 @settings(max_examples=examples(100))
 @given(any_jobset(), st.booleans())
 def test_no_podgroup_waits_for_one_that_waits_for_it(subject: JobSet, staged: bool) -> None:
-    """Each comes after all that it waits for, through others or not; in stages nobody is later."""
+    """Each comes after all that it waits for, through others or not; in stages no pod is later."""
     plan = plan_podgroups(subject, OURS, staged=staged)
     edges = start_order(subject.spec).edges
     begun: set[str] = set()
@@ -367,7 +367,7 @@ def _shuffled(value: Any, chance: Random) -> Any:
 
 
 def test_the_order_of_unconnected_jobs_changes_no_podgroup() -> None:
-    """Only their names do, by who is the first."""
+    """Only their names do, by the first replicatedJob."""
     jobs = [rjob("a"), rjob("b"), rjob("c"), init(DATA)]
     found = {
         frozenset(

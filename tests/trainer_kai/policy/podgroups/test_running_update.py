@@ -36,7 +36,7 @@ def priority(current: str, wanted: str) -> Change:
 
 
 def fixed(current: str, wanted: str, name: str = "train") -> Change:
-    """Return a change of the preemptibility; "" says none."""
+    """Return a change of the preemptibility; "" is none."""
     text_said = ({"preemptibility": text} if text else {} for text in (current, wanted))
     before, then = ({"priorityClassName": name, **it} for it in text_said)
     return Change(before, then)
@@ -86,7 +86,7 @@ def fields(spec: dict[str, Any], labels: dict[str, str]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("case", CHANGES, ids=ids)
 def test_what_is_copied_while_pods_run(case: Case[Change, bool]) -> None:
-    """What is not is told, with its field and what is kept."""
+    """What is not copied is reported, with its field and the kept value."""
     current, wanted = (fields(it, {QUEUE: "a"}) for it in case.given[:2])
     found = running_update(
         wanted, current["metadata"]["labels"], current["spec"], CLASSES, case.given.mode
@@ -133,7 +133,7 @@ def test_a_message_says_what_is_kept_and_until_when() -> None:
 
 
 def test_a_group_without_a_queue_gets_one() -> None:
-    """An older version may have made it; nothing is kept of what is not there."""
+    """An older version may have created it; a missing value is not kept."""
     current = {"priorityClassName": "train"}
     found = running_update(fields({"queue": "b"}, {QUEUE: "b"}), {}, current, CLASSES, "bundled")
 

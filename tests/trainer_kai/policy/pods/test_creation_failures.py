@@ -1,4 +1,4 @@
-"""What a Job says that cannot make its pods, and for how long that is worth anything."""
+"""Why a Job cannot create its pods, and for how long such a failure applies."""
 
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
@@ -52,7 +52,7 @@ MESSAGES = [
 
 @pytest.mark.parametrize("case", MESSAGES, ids=ids)
 def test_reasons(case: Case[str, str]) -> None:
-    """Without what is another word for each pod: else the same would be told anew each time."""
+    """Without the names of single pods: else the same failure would be reported anew each time."""
     assert read_creation_failure(event(case.given)) == PodCreationFailure(AT, "e", JOB, case.want)
 
 

@@ -88,7 +88,7 @@ def _pods(values: int) -> dict[str, Any]:
     }
 
 
-# what says as much of something as it is told → the most, and what is told of one more
+# a pod with a given number of something → the limit, and the fault of one more
 BOUNDS: list[Case[Any, tuple[int, str]]] = [
     Case(
         "resources",

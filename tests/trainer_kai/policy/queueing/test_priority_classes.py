@@ -72,7 +72,7 @@ QUOTAS = [
 
 @pytest.mark.parametrize("case", QUOTAS, ids=ids)
 def test_quotas(case: Case[ResourceQuota, list[str]]) -> None:
-    """What is no more than the default is nobody's choice, and `train` is what is not chosen."""
+    """A class that is not above the default needs no permission, and neither does `train`."""
     choosable = SelectablePriorityClasses(_CLASSES)
     quotas = {"q": priority_class_scopes(case.given)}
 

@@ -1,4 +1,4 @@
-"""The queue that is named highest wins, and it is said who named it."""
+"""The queue that is named highest wins, and the choice says which object named it."""
 
 from itertools import combinations
 from typing import Any
@@ -52,7 +52,7 @@ def test_of_two_the_higher_wins(higher: QueueSource, lower: QueueSource) -> None
 
 @pytest.mark.parametrize("source", tuple(LEVELS))
 def test_one_alone_wins_over_the_default(source: QueueSource) -> None:
-    """Whoever it is."""
+    """Whichever it is."""
     assert resolve_queue(LEVELS[source], "default-queue") == QueueChoice(QUEUES[source], source)
 
 
@@ -85,5 +85,5 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=ids)
 def test_queues(case: Case[RequestedQueues, QueueChoice]) -> None:
-    """Who is asked, and what stands beside the answer."""
+    """The queue, its source, and the queues that pod templates name beside it."""
     assert resolve_queue(case.given, "default-queue") == case.want

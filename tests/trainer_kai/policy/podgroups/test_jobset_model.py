@@ -27,7 +27,7 @@ def with_all(subject: JobSet, state: State, name: str, phase: str) -> State:
 
 
 def alive(state: State) -> str:
-    """Return whose pods there are, one word for each."""
+    """Return the replicatedJob of each pod, one word for each."""
     return " ".join(sorted(pod.job.name for pod in state.pods if pod.is_alive))
 
 
@@ -94,7 +94,7 @@ def test_dependents_are_made_when_all_are_ready_or_complete() -> None:
 
 
 def test_pods_are_made_until_all_are_completed() -> None:
-    """Each index once, as many at a time as may run; who failed is made again."""
+    """Each index once, as many at a time as may run; a failed pod is created again."""
     subject = jobset(rjob("a", parallelism=2, completions=3))
     state = settled(subject.spec, State())
     first, second = state.pods
@@ -109,7 +109,7 @@ def test_pods_are_made_until_all_are_completed() -> None:
 
 
 def test_a_work_queue_makes_no_pod_again_after_a_success() -> None:
-    """It is Complete when nobody is left."""
+    """It is Complete when no pod is left."""
     subject = jobset(rjob("a", parallelism=3, completions=None, mode="NonIndexed"))
     state = settled(subject.spec, State())
     first, second, third = state.pods

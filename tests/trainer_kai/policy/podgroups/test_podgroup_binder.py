@@ -1,4 +1,4 @@
-"""The binder of the tests reads groups as they are meant: whole units, and only what can exist."""
+"""The binder of the tests binds PodGroups whole, and waits only for pods that can exist."""
 
 import json
 from typing import Any
@@ -64,7 +64,7 @@ RUN0 = pod("n0", "node", phase="Running", ready=True)
 DONE = pod("d", "data", "first", phase="Succeeded")
 ALL = [group(TREE)]
 NOW = [group(TREE, later=LATER)]
-# groups and pods -> who may be bound
+# PodGroups and pods -> the pods that may be bound
 CASES: list[Case[tuple[list[Obj], list[Obj]], list[str]]] = [
     Case("nobody", ([], []), []),
     Case("whose group is not there waits", ([], [N0, N1]), []),
@@ -156,13 +156,13 @@ def test_another_attempt_begins_anew() -> None:
 
 
 def test_another_schedulers_pods_are_not_waited_for() -> None:
-    """They name no group, so nobody sees them."""
+    """They name no PodGroup, so they are not seen."""
     after = {**AFTER, "group": "", "before": []}
 
     assert bound([group(TREE, later=LATER, after=[after])], [N0, N1]) == ["n0", "n1"]
 
 
-# pods of a flat group of three -> who may be bound
+# pods of a flat PodGroup of three -> the pods that may be bound
 FLAT = [
     Case("too few", ["Pending", "Pending"], []),
     Case("enough", ["Pending", "Pending", "Pending"], ["0", "1", "2"]),
@@ -174,14 +174,14 @@ FLAT = [
 
 @pytest.mark.parametrize("case", FLAT, ids=ids)
 def test_pods_of_a_flat_group(case: Case[list[str], list[str]]) -> None:
-    """As KAI counts: only who is alive."""
+    """As KAI counts: only pods that are alive."""
     pods = [pod(str(i), phase=phase) for i, phase in enumerate(case.given)]
 
     assert bound([group({"minMember": 3})], pods) == case.want
 
 
 def test_so_many_members_are_enough_as_are_asked_for() -> None:
-    """But none of them in part, and who comes later is none of them."""
+    """But none of them in part, and later pods are none of them."""
     one = {**TREE, "minSubGroup": 1}
 
     assert bound([group(one)], [L]) == ["l"]
