@@ -106,7 +106,7 @@ async def test_diff_and_dry_run_show_what_would_be(
             await cluster.api.get(resource, own_namespace, name)
 
 
-def _jobset(own_namespace: str, owner: Obj) -> Obj:
+def _jobset(namespace: str, owner: Obj) -> Obj:
     """Return a JobSet of a TrainJob."""
     reference = {
         "apiVersion": TRAINJOBS.api_version,
@@ -120,7 +120,7 @@ def _jobset(own_namespace: str, owner: Obj) -> Obj:
     return {
         "apiVersion": JOBSETS.api_version,
         "kind": "JobSet",
-        "metadata": {"namespace": own_namespace, "name": "dry", "ownerReferences": [reference]},
+        "metadata": {"namespace": namespace, "name": "dry", "ownerReferences": [reference]},
         "spec": {"replicatedJobs": [{"name": "node", "template": {"spec": job}}]},
     }
 

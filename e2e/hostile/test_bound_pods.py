@@ -71,10 +71,10 @@ async def test_a_pod_that_runs_stays_as_easy_to_evict(hostile_tenant: HostileTen
     await hostile_tenant.check_unharmed(*VICTIMS)
 
 
-async def _refusal(hostile_tenant: HostileTenant, metadata: Obj) -> str:
+async def _refusal(tenant: HostileTenant, metadata: Obj) -> str:
     try:
         for number in range(2):
-            await hostile_tenant.api.merge(PODS, TENANT, f"lent-{number}", {"metadata": metadata})
+            await tenant.api.merge(PODS, TENANT, f"lent-{number}", {"metadata": metadata})
     except ApiError as error:
         if error.status != 422:
             raise

@@ -44,9 +44,9 @@ async def test_a_limit_counts_pods_that_do_not_end(hostile_tenant: HostileTenant
         await _limit(hostile_tenant, -1)
 
 
-async def _limit(hostile_tenant: HostileTenant, gpus: int) -> None:
+async def _limit(tenant: HostileTenant, gpus: int) -> None:
     gpu = {"quota": 0, "limit": gpus, "overQuotaWeight": 1}
-    await hostile_tenant.installation.cluster.api.merge(
+    await tenant.installation.cluster.api.merge(
         QUEUES, None, TENANT, {"spec": {"resources": {"gpu": gpu}}}
     )
 

@@ -76,9 +76,9 @@ async def test_an_own_disruption_budget(hostile_tenant: HostileTenant) -> None:
         await hostile_tenant.api.delete(_PDBS, TENANT, "stay")
 
 
-async def _borrow(hostile_tenant: HostileTenant, name: str) -> None:
-    await submit(hostile_tenant.installation.cluster, TENANT, Job(name, TENANT, _GPUS))
-    await hostile_tenant.timeline.until(on_nodes(name, _GPUS), "the tenant borrows all GPUs", 60)
+async def _borrow(tenant: HostileTenant, name: str) -> None:
+    await submit(tenant.installation.cluster, TENANT, Job(name, TENANT, _GPUS))
+    await tenant.timeline.until(on_nodes(name, _GPUS), "the tenant borrows all GPUs", 60)
 
 
 async def _pad(tenant: Api, name: str) -> None:
@@ -90,23 +90,21 @@ async def _pad(tenant: Api, name: str) -> None:
     await tenant.merge(TRAINJOBS, TENANT, name, fields)
 
 
-async def _check_reclaimed(hostile_tenant: HostileTenant, name: str, *claims: str) -> None:
+async def _check_reclaimed(tenant: HostileTenant, name: str, *claims: str) -> None:
     """See both teams get their quota, and the TrainJob wait for its place, and not suspended."""
-    await hostile_tenant.claim_quota(*(claims or VICTIMS))
-    await hostile_tenant.timeline.until(
-        lambda state: not is_suspended(name)(state), "it is resumed", 60
-    )
-    await hostile_tenant.check_unharmed(*VICTIMS)
-    assert not has_failed(name)(hostile_tenant.timeline.state)
+    await tenant.claim_quota(*(claims or VICTIMS))
+    await tenant.timeline.until(lambda state: not is_suspended(name)(state), "it is resumed", 60)
+    await tenant.check_unharmed(*VICTIMS)
+    assert not has_failed(name)(tenant.timeline.state)
 
 
-async def _goes_on(hostile_tenant: HostileTenant, name: str) -> None:
+async def _goes_on(tenant: HostileTenant, name: str) -> None:
     """See it run whole again when the teams are done, and complete."""
-    cluster = hostile_tenant.installation.cluster
+    cluster = tenant.installation.cluster
     for victim in VICTIMS:
-        await let_finish(cluster, hostile_tenant.timeline, f"{victim}-job", _GPUS // 2)
-    await let_finish(cluster, hostile_tenant.timeline, name, _GPUS)
-    assert complete(name)(hostile_tenant.timeline.state)
+        await let_finish(cluster, tenant.timeline, f"{victim}-job", _GPUS // 2)
+    await let_finish(cluster, tenant.timeline, name, _GPUS)
+    assert complete(name)(tenant.timeline.state)
 
 
 def _is_copied(name: str) -> Callable[[State], bool]:

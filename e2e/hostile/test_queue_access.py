@@ -53,15 +53,15 @@ async def test_no_way_leads_a_tenant_into_a_closed_queue(closed_queues: HostileT
     assert not [it for it in _of_tenant(closed_queues.timeline.state) if it["spec"].get("nodeName")]
 
 
-async def _relabel_jobset(hostile_tenant: HostileTenant) -> None:
+async def _relabel_jobset(tenant: HostileTenant) -> None:
     """Let a TrainJob that names no queue have a JobSet that does, by the tenant's own hand."""
     job = Submission("relabelled", _RUNTIME, TENANT, 1, 1).trainjob()
     job["spec"]["suspend"] = True
-    await hostile_tenant.api.create(job)
-    await hostile_tenant.timeline.until(_has_jobset, "there is a suspended JobSet")
+    await tenant.api.create(job)
+    await tenant.timeline.until(_has_jobset, "there is a suspended JobSet")
     fields = {"metadata": {"labels": {QUEUE: _RED}}}
-    await hostile_tenant.api.merge(JOBSETS, TENANT, "relabelled", fields)
-    await hostile_tenant.api.merge(TRAINJOBS, TENANT, "relabelled", {"spec": {"suspend": False}})
+    await tenant.api.merge(JOBSETS, TENANT, "relabelled", fields)
+    await tenant.api.merge(TRAINJOBS, TENANT, "relabelled", {"spec": {"suspend": False}})
 
 
 def _has_jobset(state: State) -> bool:
@@ -91,14 +91,14 @@ def _has_condition(state: State) -> bool:
     return [_COMMAND in conditions[-1].get("message", "") for conditions in report] == [True]
 
 
-async def _until_refused(hostile_tenant: HostileTenant) -> None:
+async def _until_refused(tenant: HostileTenant) -> None:
     """Wait until the webhook knows that the queue is closed: a label is refused then."""
     labelled = Submission("labelled", _RUNTIME, TENANT, 1, 1, labels={QUEUE: _RED}).trainjob()
     path, dry, output = TRAINJOBS.path(TENANT), {"dryRun": "All"}, ""
     async with asyncio.timeout(_SOON_S):
         while not output:
             try:
-                await hostile_tenant.api.request("POST", path, labelled, query=dry)
+                await tenant.api.request("POST", path, labelled, query=dry)
             except ApiError as error:
                 output = str(error)
             else:

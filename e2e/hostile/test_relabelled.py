@@ -54,18 +54,16 @@ async def test_a_jobset_that_trainer_did_not_build_gives_back(
     await hostile_tenant.check_unharmed(*VICTIMS)
 
 
-async def _hide(hostile_tenant: HostileTenant) -> None:
+async def _hide(tenant: HostileTenant) -> None:
     """Take the label from pods by which the podgrouper follows them."""
     for key in [
-        it for it in hostile_tenant.timeline.state if it.resource == PODS and it.namespace == TENANT
+        it for it in tenant.timeline.state if it.resource == PODS and it.namespace == TENANT
     ]:
-        await _relabel(hostile_tenant, PODS, key.name, {_GANG: None})
+        await _relabel(tenant, PODS, key.name, {_GANG: None})
 
 
-async def _relabel(
-    hostile_tenant: HostileTenant, resource: Resource, name: str, labels: Obj
-) -> None:
-    await hostile_tenant.api.request(
+async def _relabel(tenant: HostileTenant, resource: Resource, name: str, labels: Obj) -> None:
+    await tenant.api.request(
         "PATCH",
         resource.path(TENANT, name),
         {"metadata": {"labels": labels}},
@@ -73,12 +71,12 @@ async def _relabel(
     )
 
 
-async def _until_made(hostile_tenant: HostileTenant, jobset: Obj) -> None:
+async def _until_made(tenant: HostileTenant, jobset: Obj) -> None:
     """Make the JobSet as soon as the webhook knows its TrainJob."""
     async with asyncio.timeout(30):
         while True:
             try:
-                await hostile_tenant.api.request("POST", JOBSETS.path(TENANT), jobset)
+                await tenant.api.request("POST", JOBSETS.path(TENANT), jobset)
             except ApiError:
                 await asyncio.sleep(0.2)
             else:

@@ -61,8 +61,8 @@ async def test_a_gang_that_cannot_be_repaired_leaves_whole(
     assert condition(last, "DisruptionTarget")
 
 
-def _pod(own_namespace: str, name: str, group: str = "", **spec: Any) -> Obj:
-    metadata: Obj = {"namespace": own_namespace, "name": name, "labels": {QUEUE: "default-queue"}}
+def _pod(namespace: str, name: str, group: str = "", **spec: Any) -> Obj:
+    metadata: Obj = {"namespace": namespace, "name": name, "labels": {QUEUE: "default-queue"}}
     if group:
         metadata["annotations"] = {PODGROUP: group}
     container = {

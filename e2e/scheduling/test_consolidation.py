@@ -35,26 +35,24 @@ _LONG_ENOUGH_S: Final = 3.0  # for several plans
 _SECOND_S: Final = 1.0  # in which two objects are equally old
 
 
-async def fragment(
-    installation: Installation, own_namespace: str, seen: Timeline, small: str
-) -> Obj:
+async def fragment(installation: Installation, namespace: str, seen: Timeline, small: str) -> Obj:
     """Let somebody have 2 GPUs of the node where "large" has none: neither has 8 left."""
     filler = f"beside-{small}"
-    await submit(installation.cluster, own_namespace, Job(filler, own_namespace, 1, gpus=5))
+    await submit(installation.cluster, namespace, Job(filler, namespace, 1, gpus=5))
     await seen.until(on_nodes(filler, 1), "one node is full")
     manifest = await submit(
-        installation.cluster, own_namespace, Job(small, own_namespace, 1, gpus=2), _USER
+        installation.cluster, namespace, Job(small, namespace, 1, gpus=2), _USER
     )
     await seen.until(on_nodes(small, 1), f"{small} runs")
-    await installation.cluster.api.delete(TRAINJOBS, own_namespace, filler)
+    await installation.cluster.api.delete(TRAINJOBS, namespace, filler)
     await seen.until(is_gone(filler), "the room beside the larger one is free again")
     assert nodes_of(seen.state, "large") != nodes_of(seen.state, small)
     return manifest
 
 
-async def until_settled(installation: Installation, own_namespace: str, seen: Timeline) -> None:
+async def until_settled(installation: Installation, namespace: str, seen: Timeline) -> None:
     """Let "large" have 3 GPUs."""
-    await submit(installation.cluster, own_namespace, Job("large", own_namespace, 1, gpus=3))
+    await submit(installation.cluster, namespace, Job("large", namespace, 1, gpus=3))
     await seen.until(on_nodes("large", 1), "the larger one runs")
     await asyncio.sleep(_SECOND_S)
 

@@ -24,7 +24,7 @@ _OF_JOB = "jobset.sigs.k8s.io/jobset-name"
 
 async def submit(
     installation: Installation,
-    own_namespace: str,
+    namespace: str,
     name: str = "job",
     nodes: int = 4,
     gpus: int = 1,
@@ -38,7 +38,7 @@ async def submit(
         installed = await installation.cluster.api.get(CLUSTER_RUNTIMES, None, runtime)
         patches = finishing_pods(installed, more.pop("run_for", "1s"))
     job = Submission(
-        name, runtime, own_namespace, nodes, gpus, patches, labels={QUEUE: queue}
+        name, runtime, namespace, nodes, gpus, patches, labels={QUEUE: queue}
     ).trainjob()
     job["spec"] |= more
     await installation.cluster.api.create(job)
@@ -79,12 +79,10 @@ async def test_a_gang_waits_whole_and_starts_whole(
     assert longest_s(seen, lambda state: 0 < bound(state) < 8) < _WHOLE_S
 
 
-async def _shown_by_kubectl(installation: Installation, own_namespace: str) -> list[str]:
+async def _shown_by_kubectl(installation: Installation, namespace: str) -> list[str]:
     """Return what `kubectl get podgroup` shows of the only group."""
     accept = "application/json;as=Table;g=meta.k8s.io;v=v1"
-    table = await installation.cluster.api.request(
-        "GET", PODGROUPS.path(own_namespace), accept=accept
-    )
+    table = await installation.cluster.api.request("GET", PODGROUPS.path(namespace), accept=accept)
     cells: list[str] = table["rows"][0]["cells"]
     return cells
 
@@ -136,12 +134,12 @@ def _some_begun(state: State) -> bool:
     return bound(state, "one") > 0 or bound(state, "two") > 0
 
 
-def greedy(own_namespace: str, number: int) -> Obj:
+def greedy(namespace: str, number: int) -> Obj:
     """Return a pod that takes what it gets."""
     resources = {"limits": {"nvidia.com/gpu": "1"}}
     container = {"name": "c", "image": "none", "resources": resources}
     meta = {
-        "namespace": own_namespace,
+        "namespace": namespace,
         "name": f"greedy-{number}",
         "labels": {QUEUE: "default-queue"},
     }

@@ -44,25 +44,23 @@ async def flavours(installation: Installation) -> AsyncIterator[dict[str, str]]:
         await installation.cluster.api.delete(NODES, None, node)
 
 
-async def admit(cluster: Cluster, own_namespace: str, flavour: str, *gates: str) -> None:
+async def admit(cluster: Cluster, namespace: str, flavour: str, *gates: str) -> None:
     """Have Kueue admit the TrainJob to a flavour."""
     template = _pods(flavour, gates)
     entry = {"manager": _MANAGER, "trainingRuntimeSpec": {"template": template}}
-    patches = [*await _others(cluster, own_namespace), entry]
+    patches = [*await _others(cluster, namespace), entry]
     spec: Obj = {"suspend": False, "runtimePatches": patches}
-    await cluster.api.merge(TRAINJOBS, own_namespace, "job", {"spec": spec})
+    await cluster.api.merge(TRAINJOBS, namespace, "job", {"spec": spec})
 
 
-async def restore(cluster: Cluster, own_namespace: str) -> None:
+async def restore(cluster: Cluster, namespace: str) -> None:
     """Have Kueue take away what it wrote, of a TrainJob without pods, as soon as it is let."""
-    fields: Obj = {"spec": {"runtimePatches": await _others(cluster, own_namespace)}}
-    await retry_while_stale(
-        lambda: cluster.api.merge(TRAINJOBS, own_namespace, "job", fields), _STILL
-    )
+    fields: Obj = {"spec": {"runtimePatches": await _others(cluster, namespace)}}
+    await retry_while_stale(lambda: cluster.api.merge(TRAINJOBS, namespace, "job", fields), _STILL)
 
 
-async def _others(cluster: Cluster, own_namespace: str) -> list[Obj]:
-    job = await cluster.api.get(TRAINJOBS, own_namespace, "job")
+async def _others(cluster: Cluster, namespace: str) -> list[Obj]:
+    job = await cluster.api.get(TRAINJOBS, namespace, "job")
     return [it for it in job["spec"]["runtimePatches"] if it["manager"] != _MANAGER]
 
 
@@ -78,11 +76,11 @@ def _pods(flavour: str, gates: tuple[str, ...]) -> Obj:
     return {"spec": {"replicatedJobs": [{"name": "node", "template": template}]}}
 
 
-async def ungate(cluster: Cluster, own_namespace: str, pod: Obj, run_for: str = "600s") -> None:
+async def ungate(cluster: Cluster, namespace: str, pod: Obj, run_for: str = "600s") -> None:
     """Take the gate of a pod away, and say for how long it will run."""
     meta = {"annotations": {RUN_SECONDS: run_for}}
     fields: dict[str, Any] = {"metadata": meta, "spec": {"schedulingGates": None}}
-    await cluster.api.merge(PODS, own_namespace, pod["metadata"]["name"], fields)
+    await cluster.api.merge(PODS, namespace, pod["metadata"]["name"], fields)
 
 
 def placed(state: State) -> list[str]:

@@ -115,73 +115,69 @@ async def test_a_grant_in_every_namespace_starts_it_at_once(
     await closed_queue_installation.cluster.api.kill_pods(name)
 
 
-async def _by_trainjobs(cluster: Cluster, own_namespace: str) -> None:
+async def _by_trainjobs(cluster: Cluster, namespace: str) -> None:
     """Submit TrainJobs whose labels, or those of what they are made of, name the queue."""
-    await make_runtime(cluster, own_namespace, labels=_CLOSED)
+    await make_runtime(cluster, namespace, labels=_CLOSED)
     patches = {"metadata": {"labels": _CLOSED}}
     given = (
-        Submission("labelled", _RUNTIME, own_namespace, 1, 1, labels=_CLOSED),
-        Submission("patched", _RUNTIME, own_namespace, 1, 1, patches),
-        Submission("runtime", "own", own_namespace, 1, 1, kind="TrainingRuntime"),
+        Submission("labelled", _RUNTIME, namespace, 1, 1, labels=_CLOSED),
+        Submission("patched", _RUNTIME, namespace, 1, 1, patches),
+        Submission("runtime", "own", namespace, 1, 1, kind="TrainingRuntime"),
     )
     for one in given:
         await cluster.api.create(one.trainjob())
-    suspended = Submission("relabelled", _RUNTIME, own_namespace, 1, 1).trainjob()
+    suspended = Submission("relabelled", _RUNTIME, namespace, 1, 1).trainjob()
     suspended["spec"]["suspend"] = True
-    async with cluster.timeline(JOBSETS, namespace=own_namespace) as seen:
+    async with cluster.timeline(JOBSETS, namespace=namespace) as seen:
         await cluster.api.create(suspended)
         await seen.until(
             lambda state: any(key.name == "relabelled" for key in state), "its JobSet exists"
         )
-        await cluster.api.merge(
-            JOBSETS, own_namespace, "relabelled", {"metadata": {"labels": _CLOSED}}
-        )
-        await cluster.api.merge(
-            TRAINJOBS, own_namespace, "relabelled", {"spec": {"suspend": False}}
-        )
+        await cluster.api.merge(JOBSETS, namespace, "relabelled", {"metadata": {"labels": _CLOSED}})
+        await cluster.api.merge(TRAINJOBS, namespace, "relabelled", {"spec": {"suspend": False}})
 
 
-async def _by_an_edited_group(installation: Installation, own_namespace: str) -> None:
+async def _by_an_edited_group(installation: Installation, namespace: str) -> None:
     """Make a group in a queue that is open, and write the other one into it before it is whole."""
     cluster = installation.cluster
     group = {
         "apiVersion": PODGROUPS.api_version,
         "kind": PODGROUPS.kind,
-        "metadata": {"namespace": own_namespace, "name": "regrouped"},
+        "metadata": {"namespace": namespace, "name": "regrouped"},
         "spec": {"minMember": 2, "queue": "default-queue"},
     }
     await apply(cluster, group)
     for i in range(2):
         if i:
             await cluster.api.merge(
-                PODGROUPS, own_namespace, "regrouped", {"spec": {"queue": "closed"}}
+                PODGROUPS, namespace, "regrouped", {"spec": {"queue": "closed"}}
             )
             await _until_known(installation, "regrouped", "closed")  # pods come by another watch
-        pod = bare_pod(own_namespace, f"regrouped-{i}", "default-queue", 1)
+        pod = bare_pod(namespace, f"regrouped-{i}", "default-queue", 1)
         pod["metadata"]["annotations"] = {PODGROUP: "regrouped"}
         await cluster.api.create(pod)
 
 
-async def _by_others(cluster: Cluster, own_namespace: str) -> None:
+async def _by_others(cluster: Cluster, namespace: str) -> None:
     """Make a pod, a Job and a Deployment."""
-    await cluster.api.create(bare_pod(own_namespace, "alone", "closed", 1))
+    await cluster.api.create(bare_pod(namespace, "alone", "closed", 1))
     job = {
         "apiVersion": JOBS.api_version,
         "kind": JOBS.kind,
-        "metadata": {"namespace": own_namespace, "name": "job"},
+        "metadata": {"namespace": namespace, "name": "job"},
         "spec": {"template": _template(restartPolicy="Never")},
     }
     await cluster.api.create(job)
     deployment = {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {"namespace": own_namespace, "name": "deployment"},
+        "metadata": {"namespace": namespace, "name": "deployment"},
         "spec": {
             "selector": {"matchLabels": {"app": "it"}},
             "template": _template(),
         },
     }
-    await cluster.api.request("POST", _DEPLOYMENTS.format(own_namespace), deployment)
+    await cluster.api.request("POST", _DEPLOYMENTS.format(namespace), deployment)
 
 
 def _template(**spec: str) -> Obj:
@@ -232,16 +228,16 @@ async def _until_known(installation: Installation, group: str, queue: str) -> No
             await asyncio.sleep(0.05)
 
 
-async def _until_granted(cluster: Cluster, queue: str, own_namespace: str) -> None:
+async def _until_granted(cluster: Cluster, queue: str, namespace: str) -> None:
     """Wait until a namespace may use a queue: the authorizer hears of bindings by a watch."""
     attributes = {
         "verb": "use",
         "group": PODGROUPS.group,
         "resource": "queues",
         "name": queue,
-        "namespace": own_namespace,
+        "namespace": namespace,
     }
-    spec = {"groups": [f"system:serviceaccounts:{own_namespace}"], "resourceAttributes": attributes}
+    spec = {"groups": [f"system:serviceaccounts:{namespace}"], "resourceAttributes": attributes}
     review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
     async with asyncio.timeout(_AUTHORIZED_S):
         while not (await cluster.api.request("POST", _REVIEWS, review))["status"]["allowed"]:

@@ -80,7 +80,7 @@ def _unanswered(lines: Iterable[str]) -> dict[str, str]:
 
 
 def _random_job(
-    lot: random.Random, name: str, own_namespace: str, runtimes: Mapping[str, Obj]
+    lot: random.Random, name: str, namespace: str, runtimes: Mapping[str, Obj]
 ) -> _RandomJob:
     runtime = lot.choice(_RUNTIMES)
     nodes = 1 if runtime.startswith("torchtune") else lot.randint(2, 5)
@@ -91,7 +91,7 @@ def _random_job(
         patches = pod_annotations({"node": slow, "launcher": {RUN_SECONDS: seconds}})
     labels = {QUEUE: lot.choice(("default-queue", "drawn"))}
     gpus = lot.choice((1, 1, 2))
-    job = Submission(name, runtime, own_namespace, nodes, gpus, patches, labels=labels)
+    job = Submission(name, runtime, namespace, nodes, gpus, patches, labels=labels)
     fate = lot.random()
     pause_s = lot.uniform(0.1, 4) if fate < _SHARE else None
     end_s = lot.uniform(0.1, 4) if _SHARE <= fate < 2 * _SHARE else None

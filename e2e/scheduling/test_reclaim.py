@@ -185,12 +185,12 @@ def _conditions(group: Obj) -> list[Obj]:
     return found
 
 
-def _budget(own_namespace: str) -> Obj:
+def _budget(namespace: str) -> Obj:
     """Return a budget by which a pod may not go."""
     selector = {"matchLabels": {"app": "lodger"}}
     return {
         "apiVersion": BUDGETS.api_version,
         "kind": BUDGETS.kind,
-        "metadata": {"name": "lodgers", "namespace": own_namespace},
+        "metadata": {"name": "lodgers", "namespace": namespace},
         "spec": {"minAvailable": 1, "selector": selector},
     }

@@ -39,14 +39,14 @@ def _message(state: State) -> str:
     )
 
 
-async def _limit(cluster: Cluster, own_namespace: str, pods: int) -> None:
+async def _limit(cluster: Cluster, namespace: str, pods: int) -> None:
     spec: Obj = {"spec": {"hard": {"pods": str(pods)}}}
-    await cluster.api.merge(_QUOTAS, own_namespace, "few", spec)
+    await cluster.api.merge(_QUOTAS, namespace, "few", spec)
 
 
-async def reason(cluster: Cluster, own_namespace: str) -> str:
+async def reason(cluster: Cluster, namespace: str) -> str:
     """Return what a user is told who asks."""
-    report = await sentences_of("why", "job", "-n", own_namespace, kubeconfig=cluster.kubeconfig)
+    report = await sentences_of("why", "job", "-n", namespace, kubeconfig=cluster.kubeconfig)
     return " ".join(report.out.split())  # without the breaks of lines
 
 
@@ -91,9 +91,9 @@ async def test_a_pod_quota_is_reported_until_the_pods_exist(
     assert "exceeded quota" not in later
 
 
-async def _until_refused(cluster: Cluster, own_namespace: str) -> None:
+async def _until_refused(cluster: Cluster, namespace: str) -> None:
     """Wait until the policy holds: whoever refuses pods hears of labels by a watch."""
-    pod = bare_pod(own_namespace, "asked-for", "default-queue", 1)
+    pod = bare_pod(namespace, "asked-for", "default-queue", 1)
     async with asyncio.timeout(_QUOTA_SEEN_S):
         while True:
             try:

@@ -29,16 +29,16 @@ _USER = "argocd-controller"
 @asynccontextmanager
 async def evicted(
     cluster: Cluster,
-    own_namespace: str,
+    namespace: str,
     seen: Timeline,
     victim: str = "victim",
     owner: str = "owner",
 ) -> AsyncIterator[Obj]:
     """Have a borrower make room for an owner; until it ends it is asked to, and has not left."""
-    manifest = await submit(cluster, own_namespace, Job(victim, "borrower", 8), _USER)
+    manifest = await submit(cluster, namespace, Job(victim, "borrower", 8), _USER)
     await seen.until(on_nodes(victim, 8), "the borrower runs")
     with kubelets_paused(cluster):
-        await submit(cluster, own_namespace, Job(owner, "owner", 8, "2s"))
+        await submit(cluster, namespace, Job(owner, "owner", 8, "2s"))
         await seen.until(is_suspended(victim), "it is to make room")
         yield manifest
 
@@ -48,9 +48,9 @@ def with_suspend(manifest: Obj, *, value: bool) -> Obj:
     return {**manifest, "spec": {**manifest["spec"], "suspend": value}}
 
 
-async def annotations(cluster: Cluster, own_namespace: str) -> dict[str, Any]:
+async def annotations(cluster: Cluster, namespace: str) -> dict[str, Any]:
     """Return the annotations of the one who made room."""
-    job = await cluster.api.get(TRAINJOBS, own_namespace, "victim")
+    job = await cluster.api.get(TRAINJOBS, namespace, "victim")
     found: dict[str, Any] = job["metadata"].get("annotations", {})
     return found
 

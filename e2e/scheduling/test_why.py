@@ -85,18 +85,18 @@ async def user(installation: Installation, own_namespace: str) -> AsyncIterator[
     )
 
 
-async def _permit(cluster: Cluster, own_namespace: str) -> None:
+async def _permit(cluster: Cluster, namespace: str) -> None:
     """Let the user view the room, and in it TrainJobs, as on Kubeflow's platform; no JobSets."""
     rules = [{"apiGroups": [TRAINJOBS.group], "resources": ["trainjobs"], "verbs": ["get"]}]
-    role = {"metadata": {"namespace": own_namespace, "name": "trainjobs"}, "rules": rules}
-    await cluster.api.request("POST", _ROLES.path(own_namespace), _typed(_ROLES, role))
+    role = {"metadata": {"namespace": namespace, "name": "trainjobs"}, "rules": rules}
+    await cluster.api.request("POST", _ROLES.path(namespace), _typed(_ROLES, role))
     for kind, name in (("ClusterRole", "view"), ("Role", "trainjobs")):
         binding = {
-            "metadata": {"namespace": own_namespace, "name": f"user-{name}"},
+            "metadata": {"namespace": namespace, "name": f"user-{name}"},
             "roleRef": {"apiGroup": _BINDINGS.group, "kind": kind, "name": name},
-            "subjects": [{"kind": "ServiceAccount", "namespace": own_namespace, "name": _USER}],
+            "subjects": [{"kind": "ServiceAccount", "namespace": namespace, "name": _USER}],
         }
-        await cluster.api.request("POST", _BINDINGS.path(own_namespace), _typed(_BINDINGS, binding))
+        await cluster.api.request("POST", _BINDINGS.path(namespace), _typed(_BINDINGS, binding))
 
 
 def _typed(resource: Resource, fields: Obj) -> Obj:
@@ -123,11 +123,9 @@ def has_message(job: str) -> Callable[[State], bool]:
     return is_so
 
 
-def torch(own_namespace: str, name: str, nodes: int, gpus: int) -> Obj:
+def torch(namespace: str, name: str, nodes: int, gpus: int) -> Obj:
     """Return a TrainJob that never ends."""
-    return Submission(
-        name, "torch-distributed", own_namespace, nodes, gpus, labels=_LABELS
-    ).trainjob()
+    return Submission(name, "torch-distributed", namespace, nodes, gpus, labels=_LABELS).trainjob()
 
 
 async def test_a_trainjob_that_waits_for_room_says_so(

