@@ -144,11 +144,11 @@ async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def _damaged_cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
-    async with running_cluster(Options(name="test-worn")) as worn:
-        await worn.add_nodes(4)
-        yield worn
+    async with running_cluster(Options(name="test-shared")) as shared:
+        await shared.add_nodes(4)
+        yield shared
         if failed(request.config):
-            worn.keep_logs()
+            shared.keep_logs()
 
 
 @pytest_asyncio.fixture(loop_scope="session")

@@ -21,18 +21,20 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m e2e.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=20.0, help="time for all rounds")
     parser.add_argument("--seed", type=int, default=7, help="of the first round")
-    report = parser.parse_args(arguments)
-    began, last_s, seed = time.monotonic(), 0.0, report.seed
-    while seed == report.seed or time.monotonic() - began + last_s <= report.minutes * 60:
+    options = parser.parse_args(arguments)
+    began, last_s, seed = time.monotonic(), 0.0, options.seed
+    while seed == options.seed or time.monotonic() - began + last_s <= options.minutes * 60:
         round_began = time.monotonic()
-        print(f"round {seed - report.seed + 1}, seed {seed}", flush=True)
+        print(f"round {seed - options.seed + 1}, seed {seed}", flush=True)
         if status := _round(seed):
             print(f"failed with SEED={seed}")
             return status
         last_s = time.monotonic() - round_began
         seed += 1
     minutes = (time.monotonic() - began) / 60
-    print(f"green: {seed - report.seed} rounds from seed {report.seed} on in {minutes:.1f} minutes")
+    print(
+        f"green: {seed - options.seed} rounds from seed {options.seed} on in {minutes:.1f} minutes"
+    )
     return 0
 
 

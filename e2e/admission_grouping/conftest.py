@@ -27,10 +27,12 @@ async def damaged_webhook_installation(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[WebhookInstallation]:
     """Return such a chain to do it harm; each test starts again what it killed."""
-    async with run_webhook_installation("test-worn-front", tmp_path_factory.mktemp("worn")) as worn:
-        yield worn
+    async with run_webhook_installation(
+        "test-shared-front", tmp_path_factory.mktemp("shared")
+    ) as shared:
+        yield shared
         if failed(request.config):
-            worn.cluster.keep_logs()
+            shared.cluster.keep_logs()
 
 
 @pytest_asyncio.fixture(loop_scope="session")

@@ -1,7 +1,7 @@
-"""Record what the API server really sends to the webhook: `python -m e2e.admission_grouping.record_reviews`.
+"""Record what the API server really sends to the webhook: run this as a module.
 
-A desk of ours answers on a chain and keeps each body: a TrainJob that is made, and moved to another
-queue later; a JobSet that is made, the same one while it is suspended; a pod. They lie in
+A ReviewRouter of ours answers on a chain and keeps each body: a TrainJob that is made, and moved to
+another queue later; a JobSet that is made, the same one while it is suspended; a pod. They lie in
 `tests/webhook/reviews`, byte for byte.
 """
 
@@ -28,7 +28,7 @@ from trainer_kai.policy.podgroups.manifests import GroupingRules
 from trainer_kai.service.clock import SystemClock
 from trainer_kai.service.log import logger
 from trainer_kai.service.metrics import Metrics
-from trainer_kai.service.settings import WebhookServerSettings as Place
+from trainer_kai.service.settings import WebhookServerSettings
 from webhook.cache.admission_cache import AdmissionCache
 from webhook.reviews.live_lookups import live_lookups, trainjob_reader
 from webhook.reviews.router import HttpReply, ReviewRouter, Route
@@ -69,7 +69,7 @@ async def record(cluster: Cluster) -> dict[str, bytes]:
     clock = SystemClock()
     async with client_of(cluster.kubeconfig) as client:
         log = logger(__name__)
-        desk = _Recorder(
+        router = _Recorder(
             AdmissionCache(),
             _RULES,
             trainjob_reader(client, asyncio.Semaphore(1)),
@@ -77,7 +77,7 @@ async def record(cluster: Cluster) -> dict[str, bytes]:
             Metrics(),
             log,
         )
-        judge = TrainJobHandler(
+        handler = TrainJobHandler(
             AdmissionCache(),
             AdmissionPolicy(_RULES),
             live_lookups(client, asyncio.Semaphore(1)),
@@ -85,15 +85,17 @@ async def record(cluster: Cluster) -> dict[str, bytes]:
             Metrics(),
             log,
         )
-        desk.add_route("/validate/trainjob", Route("trainjob", judge.answer, judge.fails_closed))
-        desk.bodies = {}
-        place = Place(address="127.0.0.1", port=port, drain_s=0)
-        async with WebhookServer(desk, place, tls, clock, lambda: None):
+        router.add_route(
+            "/validate/trainjob", Route("trainjob", handler.answer, handler.fails_closed)
+        )
+        router.bodies = {}
+        settings = WebhookServerSettings(address="127.0.0.1", port=port, drain_s=0)
+        async with WebhookServer(router, settings, tls, clock, lambda: None):
             await install(cluster, port=port)
             await _trust(cluster)
             await make_namespace(cluster, "team")
-            await _play(cluster, desk.bodies)
-    return desk.bodies
+            await _play(cluster, router.bodies)
+    return router.bodies
 
 
 async def _trust(cluster: Cluster) -> None:

@@ -52,7 +52,7 @@ _KINDS: Final = (
 async def test_crashes_lose_nothing_and_double_nothing(
     own_webhook_installation: WebhookInstallation,
 ) -> None:
-    """Each unit has exactly one group, each pod is in it, and nobody is warned of anything else."""
+    """Each TrainJob has exactly its PodGroups, each pod is in one; nothing else is warned of."""
     cluster = own_webhook_installation.cluster
     kinds = list(itertools.islice(itertools.cycle(_KINDS), _JOBS))
     jobs = [
@@ -87,12 +87,12 @@ async def test_crashes_lose_nothing_and_double_nothing(
     assert [it["note"] for it in events if it["type"] == "Warning" and not _is_expected(it)] == []
 
 
-async def _crash(webhook_installation: WebhookInstallation, over: asyncio.Event) -> int:
+async def _crash(installed: WebhookInstallation, over: asyncio.Event) -> int:
     """Kill one or the other every now and then, and start it again; return how often."""
     chance = random.Random(SEED)  # noqa: S311 - which one, and when: no secret
     count = 0
     while not over.is_set() or count < _CRASHES:
-        victim = chance.choice([webhook_installation.webhook, webhook_installation.podgrouper])
+        victim = chance.choice([installed.webhook, installed.podgrouper])
         await asyncio.sleep(chance.uniform(0.2, 1.5))
         await victim.kill()
         await asyncio.sleep(chance.uniform(0.0, 0.5))

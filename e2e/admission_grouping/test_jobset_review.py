@@ -155,10 +155,10 @@ async def test_while_we_are_away_trainjobs_wait(
         if webhook_installation.webhook.process.identity is None:
             await webhook_installation.webhook.start()
 
-    (report, *_) = (it["note"] for it in seen.objects(EVENTS) if it.get("reason") == FAILED)
+    (note, *_) = (it["note"] for it in seen.objects(EVENTS) if it.get("reason") == FAILED)
     made = next(it for it in seen.objects(JOBSETS) if it["metadata"]["name"] == "job")
     assert meanwhile == {"hand"}
-    assert "jobset-create.trainer-kai.dev" in report
+    assert "jobset-create.trainer-kai.dev" in note
     assert made["metadata"]["annotations"][ADMITTED] == "v1"
 
 
@@ -205,11 +205,11 @@ async def test_another_scheduler_is_respected(
         await seen.until(lambda _: len(seen.objects(JOBSETS)) == 1, "one is made")
 
     (jobset,) = seen.objects(JOBSETS)
-    report = str(refused.value)
+    message = str(refused.value)
     assert jobset["metadata"]["name"] == "alone"
     assert ADMITTED not in jobset["metadata"].get("annotations", {})
     assert "schedulerName" not in _template(jobset, "node")["spec"]
-    assert f"two schedulers are asked for: one by podGroupPolicy.{mark} of the runtime" in report
+    assert f"two schedulers are asked for: one by podGroupPolicy.{mark} of the runtime" in message
 
 
 def _template(jobset: Obj, name: str) -> Obj:

@@ -86,13 +86,11 @@ async def test_flat_groups_carry_a_runtime_too(
 
 async def _bound_in_one_group(cluster: Cluster, runtime: str) -> tuple[str, ...]:
     """Carry one TrainJob to Complete by flat groups; return the row of the table."""
-    own_namespace = next_name()
-    await make_namespace(cluster, own_namespace)
+    namespace = next_name()
+    await make_namespace(cluster, namespace)
     installed = await cluster.api.get(CLUSTER_RUNTIMES, None, runtime)
-    job = Submission("job", runtime, own_namespace, 4, 1, finishing_pods(installed))
-    async with cluster.timeline(
-        TRAINJOBS, JOBSETS, PODGROUPS, PODS, namespace=own_namespace
-    ) as seen:
+    job = Submission("job", runtime, namespace, 4, 1, finishing_pods(installed))
+    async with cluster.timeline(TRAINJOBS, JOBSETS, PODGROUPS, PODS, namespace=namespace) as seen:
         await cluster.api.create(job.trainjob())
         bound = await bind_by_podgroups(cluster, seen, is_complete)
     groups = sorted(seen.objects(PODGROUPS), key=_stage)
@@ -107,7 +105,7 @@ async def _bound_in_one_group(cluster: Cluster, runtime: str) -> tuple[str, ...]
 
 
 def _in_stages(groups: list[Obj]) -> str:
-    """Write down the units, those of one stage beside each other."""
+    """Write down the PodGroups, those of one stage beside each other."""
     stages: dict[str, list[str]] = {}
     for group in sorted(groups, key=_stage):
         stages.setdefault(_stage(group).partition(" ")[0], []).append(podgroup_summary(group))

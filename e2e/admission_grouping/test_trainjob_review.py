@@ -52,8 +52,8 @@ async def until_known(somebody: ApiUser, namespace: str) -> None:
     """Wait until the person may write, and the webhook answers and knows the queues."""
     async with asyncio.timeout(30):
         while True:
-            report = await somebody.create(job(namespace, labels={QUEUE: "private"}))
-            if report.status == 403 and CLOSED in report.message:
+            answer = await somebody.create(job(namespace, labels={QUEUE: "private"}))
+            if answer.status == 403 and CLOSED in answer.message:
                 return
             await asyncio.sleep(0.1)
 
@@ -130,13 +130,13 @@ async def test_what_is_said_when_one_is_made(
         theirs, dryRun="All"
     )  # until Trainer has heard of its runtime
     for row in ROWS:
-        report = await ann.create(job(own_namespace, **row.parts))
+        answer = await ann.create(job(own_namespace, **row.parts))
 
-        assert report.status == (422 if row.refusal else 201), (row, report)
+        assert answer.status == (422 if row.refusal else 201), (row, answer)
         denied = 'admission webhook "trainjob.trainer-kai.dev" denied the request: '
-        assert report.message.startswith(denied + row.refusal) == bool(row.refusal), report
-        assert len(report.warnings) == len(row.warnings), report
-        for warning, begins in zip(report.warnings, row.warnings, strict=True):
+        assert answer.message.startswith(denied + row.refusal) == bool(row.refusal), answer
+        assert len(answer.warnings) == len(row.warnings), answer
+        for warning, begins in zip(answer.warnings, row.warnings, strict=True):
             assert warning.startswith(begins)
 
 
@@ -192,10 +192,10 @@ async def test_what_may_become_of_one_that_is_there(
     await ann.create(job(own_namespace, labels={QUEUE: "team-a"}), dry=False)
     await webhook_installation.cluster.until_found(JOBSETS, own_namespace, "job")
     for step in STEPS:
-        report = await ann.change(own_namespace, "job", step.fields)
+        answer = await ann.change(own_namespace, "job", step.fields)
 
-        assert report.status == (422 if step.refusal else 200), (step, report)
-        assert step.refusal in report.message
+        assert answer.status == (422 if step.refusal else 200), (step, answer)
+        assert step.refusal in answer.message
 
 
 async def test_what_was_let_in_is_never_refused_for_it(
@@ -212,7 +212,7 @@ async def test_what_was_let_in_is_never_refused_for_it(
     finally:
         await webhook_installation.webhook.start()
     refused = await ann.create(job(own_namespace, **wrong))
-    report = [
+    answers = [
         await ann.change(own_namespace, "job", fields)
         for fields in (
             {"spec": {"suspend": True}},
@@ -222,5 +222,5 @@ async def test_what_was_let_in_is_never_refused_for_it(
     ]
 
     assert (made.status, refused.status) == (201, 422)
-    assert [(it.status, it.warnings) for it in report] == [(200, [])] * 3
+    assert [(it.status, it.warnings) for it in answers] == [(200, [])] * 3
     await webhook_installation.cluster.api.delete(TRAINJOBS, own_namespace, "job")

@@ -72,11 +72,11 @@ async def test_a_wrong_authority(connect: Connect, cluster: Cluster, tmp_path: P
     fields = {"certificate-authority-data": other}
     kubeconfig = _changed(cluster, tmp_path / "config", "cluster", fields)
 
-    report = await _message_for(connect, kubeconfig)
+    error = await _message_for(connect, kubeconfig)
 
-    assert isinstance(report, ConfigError)
-    assert str(report).startswith(f"context chain of {kubeconfig}: certificate-authority: ")
-    assert "give the authority that this cluster has now" in str(report)
+    assert isinstance(error, ConfigError)
+    assert str(error).startswith(f"context chain of {kubeconfig}: certificate-authority: ")
+    assert "give the authority that this cluster has now" in str(error)
 
 
 @BOTH
@@ -85,11 +85,11 @@ async def test_a_wrong_name(connect: Connect, cluster: Cluster, tmp_path: Path) 
     fields = {"tls-server-name": "elsewhere.example"}
     kubeconfig = _changed(cluster, tmp_path / "config", "cluster", fields)
 
-    report = await _message_for(connect, kubeconfig)
+    error = await _message_for(connect, kubeconfig)
 
-    assert isinstance(report, ConfigError)
-    assert "tls-server-name: " in str(report)
-    assert "set it to a name that the certificate is for" in str(report)
+    assert isinstance(error, ConfigError)
+    assert "tls-server-name: " in str(error)
+    assert "set it to a name that the certificate is for" in str(error)
 
 
 @BOTH
@@ -98,11 +98,11 @@ async def test_an_unreachable_server(connect: Connect, cluster: Cluster, tmp_pat
     server = f"https://127.0.0.1:{cluster.free_port()}"
     kubeconfig = _changed(cluster, tmp_path / "config", "cluster", {"server": server})
 
-    report = await _message_for(connect, kubeconfig)
+    error = await _message_for(connect, kubeconfig)
 
-    assert isinstance(report, Unavailable)
-    assert not report.was_sent
-    assert f"cannot connect to {server}, from context chain of {kubeconfig}" in str(report)
+    assert isinstance(error, Unavailable)
+    assert not error.was_sent
+    assert f"cannot connect to {server}, from context chain of {kubeconfig}" in str(error)
 
 
 @BOTH
@@ -113,13 +113,13 @@ async def test_an_expired_token(connect: Connect, cluster: Cluster, tmp_path: Pa
     for lifetime_s, is_good in ((600, True), (-600, False)):
         token = _service_account_token(cluster.layout.service_accounts, uid, lifetime_s)
         kubeconfig = _changed(cluster, tmp_path / "config", "user", {"token": token})
-        report = await _message_for(connect, kubeconfig)
+        error = await _message_for(connect, kubeconfig)
         if is_good:  # so that it is the date and nothing else that is wrong with the other
-            assert isinstance(report, Forbidden)
+            assert isinstance(error, Forbidden)
         else:
-            assert isinstance(report, Unauthorized)
-            assert "renew it, or log in again" in str(report)
-            assert f"context chain of {kubeconfig}" in str(report)
+            assert isinstance(error, Unauthorized)
+            assert "renew it, or log in again" in str(error)
+            assert f"context chain of {kubeconfig}" in str(error)
 
 
 @BOTH
@@ -127,14 +127,14 @@ async def test_a_forbidden_resource(connect: Connect, cluster: Cluster) -> None:
     """RBAC says no: who may not do what, and what would allow it."""
     kubeconfig = await cluster.service_account_kubeconfig("default", "default")
 
-    report = await _message_for(connect, kubeconfig)
+    error = await _message_for(connect, kubeconfig)
 
-    assert isinstance(report, Forbidden)
+    assert isinstance(error, Forbidden)
     for part in (
         'User "system:serviceaccount:default:default" cannot list resource "configmaps"',
         "a role and its binding have to grant it",
     ):
-        assert part in str(report)
+        assert part in str(error)
 
 
 async def test_an_account_stands_in_its_namespace(cluster: Cluster, namespace: str) -> None:

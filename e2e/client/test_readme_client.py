@@ -21,30 +21,30 @@ async def test_the_example_prints_every_change_once(
     damaged_cluster: Cluster, tmp_path: Path
 ) -> None:
     """Pods are made, changed and deleted before and after the API server is killed."""
-    room = next_name()
-    await make_namespace(damaged_cluster, room)
+    namespace = next_name()
+    await make_namespace(damaged_cluster, namespace)
     program = tmp_path / "example.py"
     program.write_text(_example())
     async with _running(program, damaged_cluster.kubeconfig) as printed:
         await _until(printed, "synced")
-        await _make(damaged_cluster, room, "a", "b")
+        await _make(damaged_cluster, namespace, "a", "b")
         labels = {"metadata": {"labels": {"k": "v"}}}
-        await damaged_cluster.api.merge(resources.PODS, room, "a", labels)
-        await _until(printed, f"modified {room}/a")
+        await damaged_cluster.api.merge(resources.PODS, namespace, "a", labels)
+        await _until(printed, f"modified {namespace}/a")
 
         await damaged_cluster.restart_api_server()
-        await _make(damaged_cluster, room, "c")
-        await _until(printed, f"added {room}/c")
-        await damaged_cluster.api.delete(resources.PODS, room, "b")
-        await _until(printed, f"deleted {room}/b")
+        await _make(damaged_cluster, namespace, "c")
+        await _until(printed, f"added {namespace}/c")
+        await damaged_cluster.api.delete(resources.PODS, namespace, "b")
+        await _until(printed, f"deleted {namespace}/b")
 
-        assert [line for line in printed if f" {room}/" in line] == [
-            f"added {room}/a",
-            f"added {room}/b",
-            f"modified {room}/a",
-            f"added {room}/c",
-            f"modified {room}/b",  # marked for deletion, and then deleted
-            f"deleted {room}/b",
+        assert [line for line in printed if f" {namespace}/" in line] == [
+            f"added {namespace}/a",
+            f"added {namespace}/b",
+            f"modified {namespace}/a",
+            f"added {namespace}/c",
+            f"modified {namespace}/b",  # marked for deletion, and then deleted
+            f"deleted {namespace}/b",
         ]
 
 
@@ -85,13 +85,13 @@ async def _until(printed: list[str], line: str) -> None:
             await asyncio.sleep(0.02)
 
 
-async def _make(cluster: Cluster, room: str, *names: str) -> None:
+async def _make(cluster: Cluster, namespace: str, *names: str) -> None:
     for name in names:
         await cluster.api.create(
             {
                 "apiVersion": "v1",
                 "kind": "Pod",
-                "metadata": {"namespace": room, "name": name},
+                "metadata": {"namespace": namespace, "name": name},
                 "spec": {
                     "schedulerName": "nobody",
                     "containers": [{"name": "main", "image": "none"}],

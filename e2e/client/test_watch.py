@@ -260,8 +260,8 @@ async def test_a_frozen_api_server_is_taken_for_dead(damaged_cluster: Cluster) -
         damaged_cluster.process("kube-apiserver").pause()
         await heard.until(lambda: len(heard.failures) >= 1, "it is missed")
         damaged_cluster.process("kube-apiserver").resume()
-        report = len(heard.changes)
-        await heard.until(lambda: len(heard.changes) > report + 10, "further changes")
+        known = len(heard.changes)
+        await heard.until(lambda: len(heard.changes) > known + 10, "further changes")
 
         assert heard.synced == 1
         writing.cancel()

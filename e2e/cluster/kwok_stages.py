@@ -63,33 +63,33 @@ def storage_classes(kwok: Mapping[str, Obj]) -> list[Obj]:
 
 def _pod_stages(kwok: Mapping[str, Obj]) -> list[Obj]:
     is_ready = _matches(_READY, "In", "True")
-    report = {name: _matches(f'.metadata.annotations["{name}"]', "Exists") for name in _ANNOTATED}
-    untold = {name: {**match, "operator": "DoesNotExist"} for name, match in report.items()}
+    is_set = {name: _matches(f'.metadata.annotations["{name}"]', "Exists") for name in _ANNOTATED}
+    is_unset = {name: {**match, "operator": "DoesNotExist"} for name, match in is_set.items()}
     return [
-        _stage(kwok["pod-ready"], "pod-ready", [_IS_PENDING, untold[READY_SECONDS]]),
+        _stage(kwok["pod-ready"], "pod-ready", [_IS_PENDING, is_unset[READY_SECONDS]]),
         _stage(
             kwok["pod-ready"],
             "pod-started",
-            [_IS_PENDING, report[READY_SECONDS]],
+            [_IS_PENDING, is_set[READY_SECONDS]],
             template=_not_ready_yet,
         ),
         _stage(
             kwok["pod-ready"],
             "pod-ready-later",
-            [_IS_RUNNING, {**is_ready, "operator": "NotIn"}, report[READY_SECONDS]],
+            [_IS_RUNNING, {**is_ready, "operator": "NotIn"}, is_set[READY_SECONDS]],
             delay=READY_SECONDS,
             template=lambda _: _READY_LATER,
         ),
         _stage(
             kwok["pod-complete"],
             "pod-complete",
-            [_IS_RUNNING, is_ready, report[RUN_SECONDS], untold[FAIL_SECONDS]],
+            [_IS_RUNNING, is_ready, is_set[RUN_SECONDS], is_unset[FAIL_SECONDS]],
             delay=RUN_SECONDS,
         ),
         _stage(
             kwok["pod-container-running-failed"],
             "pod-failed",
-            [_IS_RUNNING, is_ready, report[FAIL_SECONDS]],
+            [_IS_RUNNING, is_ready, is_set[FAIL_SECONDS]],
             delay=FAIL_SECONDS,
         ),
     ]

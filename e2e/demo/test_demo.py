@@ -99,7 +99,7 @@ def _check_the_launcher(moments: Iterable[Moment]) -> None:
 
 def _messages(moments: Iterable[Moment], job: str) -> set[str]:
     """Return every verdict that a TrainJob was given while no pod of it had a node."""
-    report = set()
+    reasons = set()
     for moment, state in replay(sorted(moments, key=lambda it: it.version)):
         if moment.key.resource != PODGROUPS or not moment.key.name.startswith(f"pg-{job}-"):
             continue
@@ -108,8 +108,8 @@ def _messages(moments: Iterable[Moment], job: str) -> set[str]:
         for condition in moment.obj.get("status", {}).get("schedulingConditions") or ():
             assert mine
             if not any("nodeName" in pod["spec"] for pod in mine):
-                report.add(condition["reasons"][-1]["reason"])
-    return report
+                reasons.add(condition["reasons"][-1]["reason"])
+    return reasons
 
 
 async def _run(folder: Path) -> _Run:

@@ -87,8 +87,8 @@ def _has_condition(state: State) -> bool:
     groups = [
         it for key, it in state.items() if key.resource == PODGROUPS and key.namespace == TENANT
     ]
-    report = [it.get("status", {}).get("schedulingConditions") or [{}] for it in groups]
-    return [_COMMAND in conditions[-1].get("message", "") for conditions in report] == [True]
+    conditions_of = [it.get("status", {}).get("schedulingConditions") or [{}] for it in groups]
+    return [_COMMAND in conditions[-1].get("message", "") for conditions in conditions_of] == [True]
 
 
 async def _until_refused(tenant: HostileTenant) -> None:

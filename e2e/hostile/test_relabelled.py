@@ -35,9 +35,9 @@ async def test_a_relabelled_jobset_gives_back(hostile_tenant: HostileTenant) -> 
     await hostile_tenant.check_unharmed(*VICTIMS)
     assert not has_failed("keeper")(hostile_tenant.timeline.state)
     assert not (await hostile_tenant.api.get(TRAINJOBS, TENANT, "keeper"))["spec"].get("suspend")
-    report = await events_of(cluster, TENANT, "keeper")
+    events = await events_of(cluster, TENANT, "keeper")
     for name in harder:
-        assert f"metadata.labels[{name}]" in report["NotWhileRunning"]
+        assert f"metadata.labels[{name}]" in events["NotWhileRunning"]
 
 
 async def test_a_jobset_that_trainer_did_not_build_gives_back(

@@ -55,10 +55,12 @@ class CheckContext(NamedTuple):
         return f"{scene}-{self.round_name}"
 
     def objects(self, resource: Resource, scene: str) -> list[Obj]:
-        """Return the objects of one kind in the room of a scene."""
-        room = self.namespace_of(scene)
+        """Return the objects of one kind in the namespace of a scene."""
+        namespace = self.namespace_of(scene)
         return [
-            it for it in self.timeline.objects(resource) if it["metadata"].get("namespace") == room
+            it
+            for it in self.timeline.objects(resource)
+            if it["metadata"].get("namespace") == namespace
         ]
 
     async def until(self, is_so: Callable[[], bool], what: str) -> None:
@@ -92,12 +94,12 @@ async def run_checks(cluster: Cluster, act: str, patience_s: float, snapshot_url
 
 
 async def remove_checks(cluster: Cluster, act: str) -> None:
-    """Take away whatever still wants room."""
+    """Take away whatever still wants GPUs."""
     for scene in ("named", "moved", "assigned", "stored", "told", "taken"):
-        room = f"{scene}-{act}"
-        await cluster.api.request("DELETE", TRAINJOBS.path(room))
+        namespace = f"{scene}-{act}"
+        await cluster.api.request("DELETE", TRAINJOBS.path(namespace))
         async with asyncio.timeout(60):
-            while await cluster.api.kill_pods(room):
+            while await cluster.api.kill_pods(namespace):
                 await asyncio.sleep(0.1)
 
 
@@ -112,24 +114,24 @@ async def _run_check(
 
 async def _named(stage: CheckContext) -> None:
     """See a new namespace name the queue; and a group that is deleted made again, and told."""
-    room, api = stage.namespace_of("named"), stage.cluster.api
-    await make_namespace(stage.cluster, room)
-    await make_queue(stage.cluster, room, 0, room)
-    await api.merge(NAMESPACES, None, room, {"metadata": {"labels": {QUEUE: room}}})
+    namespace, api = stage.namespace_of("named"), stage.cluster.api
+    await make_namespace(stage.cluster, namespace)
+    await make_queue(stage.cluster, namespace, 0, namespace)
+    await api.merge(NAMESPACES, None, namespace, {"metadata": {"labels": {QUEUE: namespace}}})
     tried = jobset_of(
-        await make_unmanaged_trainjob(stage.cluster, Submission("probe", _RUNTIME, room, 1))
+        await make_unmanaged_trainjob(stage.cluster, Submission("probe", _RUNTIME, namespace, 1))
     )
     await stage.until_dry_run(
-        tried, lambda made: _label(made) == room, "it is known what its namespace says"
+        tried, lambda made: _label(made) == namespace, "it is known what its namespace says"
     )
-    await api.create(Submission("job", _RUNTIME, room, 2).trainjob())
+    await api.create(Submission("job", _RUNTIME, namespace, 2).trainjob())
     await stage.until(
-        lambda: [_label(it) for it in stage.objects(JOBSETS, "named")] == [room],
+        lambda: [_label(it) for it in stage.objects(JOBSETS, "named")] == [namespace],
         "its JobSet is in the queue of its namespace",
     )
     await stage.until(lambda: _running(stage.objects(PODS, "named")) == 2, "its pods run")
     [group] = stage.objects(PODGROUPS, "named")
-    await api.delete(PODGROUPS, room, group["metadata"]["name"])
+    await api.delete(PODGROUPS, namespace, group["metadata"]["name"])
     await stage.until(
         lambda: (
             [it["metadata"]["uid"] for it in stage.objects(PODGROUPS, "named")]
@@ -144,9 +146,9 @@ async def _named(stage: CheckContext) -> None:
 
 async def _is_relocated(stage: CheckContext) -> None:
     """See that who is suspended may change the queue, and goes there when it is resumed."""
-    room, api = stage.namespace_of("moved"), stage.cluster.api
-    await make_namespace(stage.cluster, room)
-    job = Submission("job", _RUNTIME, room, 1, labels={QUEUE: "here"}).trainjob()
+    namespace, api = stage.namespace_of("moved"), stage.cluster.api
+    await make_namespace(stage.cluster, namespace)
+    job = Submission("job", _RUNTIME, namespace, 1, labels={QUEUE: "here"}).trainjob()
     job["spec"]["suspend"] = True
     await api.create(job)
     await stage.until(
@@ -154,7 +156,7 @@ async def _is_relocated(stage: CheckContext) -> None:
         "it is in its queue",
     )
     change = {"metadata": {"labels": {QUEUE: "there"}}, "spec": {"suspend": False}}
-    await api.merge(TRAINJOBS, room, "job", change)
+    await api.merge(TRAINJOBS, namespace, "job", change)
     await stage.until(
         lambda: [_label(it) for it in stage.objects(JOBSETS, "moved")] == ["there"], "it has moved"
     )
@@ -162,18 +164,18 @@ async def _is_relocated(stage: CheckContext) -> None:
 
 async def _assigned(stage: CheckContext) -> None:
     """Pods that admission has not seen are told their group, and run."""
-    room, api = stage.namespace_of("assigned"), stage.cluster.api
-    await make_namespace(stage.cluster, room)
-    job = Submission("job", _RUNTIME, room, 2).trainjob()
+    namespace, api = stage.namespace_of("assigned"), stage.cluster.api
+    await make_namespace(stage.cluster, namespace)
+    job = Submission("job", _RUNTIME, namespace, 2).trainjob()
     job["spec"]["suspend"] = True
     owner = await api.create(job)
     await stage.until(lambda: bool(stage.objects(JOBSETS, "assigned")), "its JobSet is made")
     out = {"metadata": {"labels": {"trainer-kai.dev/inject": "disabled"}}}
-    await api.merge(NAMESPACES, None, room, out)
+    await api.merge(NAMESPACES, None, namespace, out)
     await stage.until_dry_run(
         jobset_of(owner), lambda made: not _is_admitted(made), "its namespace stays out"
     )
-    await api.merge(TRAINJOBS, room, "job", {"spec": {"suspend": False}})
+    await api.merge(TRAINJOBS, namespace, "job", {"spec": {"suspend": False}})
     await stage.until(
         lambda: (
             [PODGROUP in it["metadata"].get("annotations", {}) for it in _pods(stage, "assigned")]
@@ -186,19 +188,19 @@ async def _assigned(stage: CheckContext) -> None:
 
 async def _stored(stage: CheckContext) -> None:
     """See a claim that waits for its first pod told the node."""
-    room, api = stage.namespace_of("stored"), stage.cluster.api
-    await make_namespace(stage.cluster, room)
+    namespace, api = stage.namespace_of("stored"), stage.cluster.api
+    await make_namespace(stage.cluster, namespace)
     claim = {
         "apiVersion": PVCS.api_version,
         "kind": PVCS.kind,
-        "metadata": {"namespace": room, "name": "data"},
+        "metadata": {"namespace": namespace, "name": "data"},
         "spec": {
             "storageClassName": WAITING_CLASS,
             "accessModes": ["ReadWriteOnce"],
             "resources": {"requests": {"storage": "1Gi"}},
         },
     }
-    reader = bare_pod(room, "reader", "default-queue", 0)
+    reader = bare_pod(namespace, "reader", "default-queue", 0)
     reader["spec"]["containers"][0].pop("resources")
     reader["spec"]["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
     await api.create(claim)
@@ -210,34 +212,32 @@ async def _stored(stage: CheckContext) -> None:
 
 async def _is_explained(stage: CheckContext) -> None:
     """Who waits is told why, and of the same trouble again when it comes back."""
-    room, api = stage.namespace_of("told"), stage.cluster.api
-    await make_namespace(stage.cluster, room)
-    await submit(stage.cluster, room, Job("job", room, 1))
+    namespace, api = stage.namespace_of("told"), stage.cluster.api
+    await make_namespace(stage.cluster, namespace)
+    await submit(stage.cluster, namespace, Job("job", namespace, 1))
     await stage.until(lambda: "QueueMissing" in _reason(stage), "there is no such queue")
-    await api.request("POST", QUEUES.path(), _closed(room))
+    await api.request("POST", QUEUES.path(), _closed(namespace))
     await stage.until(lambda: "QueueMissing" not in _reason(stage), "there is one")
-    await api.delete(QUEUES, None, room)
+    await api.delete(QUEUES, None, namespace)
     await stage.until(lambda: "QueueMissing" in _reason(stage), "there is none any more")
     await stage.until(lambda: _conditions(stage, "told", "Waiting") >= 2, "that is told twice")
 
 
 async def _is_reclaimed(stage: CheckContext) -> None:
-    """Who owns room gets it: a TrainJob is suspended, a pod marked and deleted, a queue counts."""
-    room, cluster = stage.namespace_of("taken"), stage.cluster
+    """Take a quota back: a TrainJob is suspended, a pod marked and deleted, the queue counts."""
+    namespace, cluster = stage.namespace_of("taken"), stage.cluster
     owner, borrower = f"owner-{stage.round_name}", f"borrower-{stage.round_name}"
-    await make_namespace(cluster, room)
-    await make_queue(cluster, owner, _GPUS, room)
-    await make_queue(cluster, borrower, 0, room)
-    await cluster.api.create(bare_pod(room, "lodger", borrower, 1))
-    await submit(cluster, room, Job("lent", borrower, _GPUS - 1))
+    await make_namespace(cluster, namespace)
+    await make_queue(cluster, owner, _GPUS, namespace)
+    await make_queue(cluster, borrower, 0, namespace)
+    await cluster.api.create(bare_pod(namespace, "lodger", borrower, 1))
+    await submit(cluster, namespace, Job("lent", borrower, _GPUS - 1))
     await stage.until(lambda: _running(_pods(stage, "taken")) == _GPUS, "the room is lent")
     await end_stage_now(cluster, _pods_of(stage, "lent")[:1])
     await stage.until(lambda: _running(_pods(stage, "taken")) == _GPUS - 1, "one rank is done")
-    await submit(cluster, room, Job("claim", owner, _GPUS))
+    await submit(cluster, namespace, Job("claim", owner, _GPUS))
     await stage.until(lambda: _was_suspended(stage), "a TrainJob makes room")
-    await stage.until(
-        lambda: _running(_pods_of(stage, "claim")) == _GPUS, "who owns the room has it"
-    )
+    await stage.until(lambda: _running(_pods_of(stage, "claim")) == _GPUS, "the owner has its room")
     await stage.until(lambda: not _is_suspended(stage), "who made room is let run again")
     await stage.until(lambda: _allocated(stage, owner) == f"{_GPUS}", "its queue says so")
     await stage.until(lambda: _conditions(stage, "taken", "Evicted") >= 1, "who made room is told")
@@ -247,20 +247,20 @@ async def _is_reclaimed(stage: CheckContext) -> None:
     await stage.until(
         lambda: _waiting(_pods_of(stage, "lent")) == _GPUS - 1, "all ranks come again"
     )
-    lodger = [it.obj for it in stage.timeline.moments if _is(it.obj, room, "lodger")]
+    lodger = [it.obj for it in stage.timeline.moments if _is(it.obj, namespace, "lodger")]
     assert any(condition(it, "DisruptionTarget") for it in lodger), "the pod was not marked"
 
 
 async def _shown(stage: CheckContext) -> None:
     """See the snapshot given to the account that may have it, and to no other."""
-    room, cluster = stage.namespace_of("shown"), stage.cluster
-    await make_namespace(cluster, room)
+    namespace, cluster = stage.namespace_of("shown"), stage.cluster
+    await make_namespace(cluster, namespace)
     for name in ("reader", "stranger"):
-        metadata = {"namespace": room, "name": name}
+        metadata = {"namespace": namespace, "name": name}
         await cluster.api.create(
             {"apiVersion": "v1", "kind": SERVICE_ACCOUNTS.kind, "metadata": metadata}
         )
-    await apply(cluster, _reading(room))
+    await apply(cluster, _reading(namespace))
     deadline = time.monotonic() + stage.patience_s
     while (output := await _status_for(stage, "reader")) != 200 and time.monotonic() < deadline:
         await asyncio.sleep(0.5)
@@ -279,8 +279,8 @@ async def _status_for(stage: CheckContext, account: str) -> int:
         return response.status
 
 
-def _reading(room: str) -> Obj:
-    """Return what lets an account of a room read the snapshot."""
+def _reading(namespace: str) -> Obj:
+    """Return what lets an account of a namespace read the snapshot."""
     role = {
         "apiGroup": CLUSTER_ROLES.group,
         "kind": CLUSTER_ROLES.kind,
@@ -289,9 +289,9 @@ def _reading(room: str) -> Obj:
     return {
         "apiVersion": CLUSTER_ROLES.api_version,
         "kind": "ClusterRoleBinding",
-        "metadata": {"name": room},
+        "metadata": {"name": namespace},
         "roleRef": role,
-        "subjects": [{"kind": SERVICE_ACCOUNTS.kind, "namespace": room, "name": "reader"}],
+        "subjects": [{"kind": SERVICE_ACCOUNTS.kind, "namespace": namespace, "name": "reader"}],
     }
 
 
@@ -376,6 +376,6 @@ def _allocated(stage: CheckContext, queue: str) -> str:
     return str(next((n for name, n in allocated.items() if "gpu" in name), ""))
 
 
-def _is(obj: Obj, room: str, name: str) -> bool:
+def _is(obj: Obj, namespace: str, name: str) -> bool:
     meta = obj["metadata"]
-    return (meta.get("namespace"), meta["name"]) == (room, name) and obj["kind"] == PODS.kind
+    return (meta.get("namespace"), meta["name"]) == (namespace, name) and obj["kind"] == PODS.kind

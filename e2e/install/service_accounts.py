@@ -79,11 +79,11 @@ class ServiceAccounts:
         ours = self.processes[right.role]
         await ours.stop()
         await self._clean(right)
-        report = len(ours.lines())
+        read = len(ours.lines())
         ours.process.start()
         deadline = time.monotonic() + _PATIENCE_S
         while time.monotonic() < deadline:
-            trouble = await _readiness(ours) or _warning(ours.lines()[report:])
+            trouble = await _readiness(ours) or _warning(ours.lines()[read:])
             if ours.process.identity is None:
                 return f"it ends, with {trouble or 'nothing said'}"
             if trouble:

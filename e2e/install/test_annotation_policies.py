@@ -234,13 +234,13 @@ async def test_a_refusal_has_its_whole_message(policy_users: PolicyUsers) -> Non
             f"{EVICTED_BY}={{}}",
         )
     )
-    report = (MANIFESTS / "README.md").read_text().partition('```\nThe trainjobs "job"')[2]
-    report = f'The trainjobs "job"{report.partition("```")[0]}'
+    message = (MANIFESTS / "README.md").read_text().partition('```\nThe trainjobs "job"')[2]
+    message = f'The trainjobs "job"{message.partition("```")[0]}'
     for placeholder, right in (('"job"', f'"{name}"'), (" ann ", f" {_AS_TENANT} ")):
-        report = report.replace(placeholder, right)
+        message = message.replace(placeholder, right)
 
     assert output.status == 1
-    assert " ".join(output.err.split()) == " ".join(report.split())
+    assert " ".join(output.err.split()) == " ".join(message.split())
 
 
 async def test_no_expression_is_in_doubt(policy_users: PolicyUsers) -> None:

@@ -105,8 +105,8 @@ async def test_the_guides_run_unmodified_with_one_warning_each(
         for queue, namespace in _GUIDES.items():
             async with api_user(guide_installation.cluster, "ann", namespace) as ann:
                 for name in ("first", "second"):
-                    report = await _submit(guide_installation, ann, namespace, name, queue)
-                    assert (report.status, report.warnings) == (201, [])
+                    answer = await _submit(guide_installation, ann, namespace, name, queue)
+                    assert (answer.status, answer.warnings) == (201, [])
                     await guide_installation.until_on_node(namespace, name)
         await asyncio.sleep(_LONG_ENOUGH_S)
         for queue, namespace in _GUIDES.items():
@@ -190,9 +190,9 @@ async def _processes(
     """Run our processes, each with what an overlay tells it."""
     async with AsyncExitStack() as stack:
         for part in (WEBHOOK, PODGROUPER, SCHEDULER):
-            report = (settings or {}).get(part.name, {})
+            environment = (settings or {}).get(part.name, {})
             await stack.enter_async_context(
-                running(guide_installation.cluster, part, guide_installation.folder, report)
+                running(guide_installation.cluster, part, guide_installation.folder, environment)
             )
         yield
 
@@ -204,30 +204,30 @@ async def _profile(cluster: Cluster) -> dict[str, dict[str, str]]:
     for obj in strict:
         if obj["kind"] in (QUEUES.kind, VALIDATING_WEBHOOKS.kind):
             await apply(cluster, with_port(obj, webhook_port(cluster)))
-    report = {}
+    chosen = {}
     for obj in strict:
         if obj["kind"] == DEPLOYMENTS.kind:
             [container] = obj["spec"]["template"]["spec"]["containers"]
             environment = {it["name"]: it["value"] for it in container["env"]}
             wanted = ("TRAINER_KAI_QUEUE_ACCESS_UNANNOTATED", "TRAINER_KAI_ADMISSION_UNKNOWN_QUEUE")
             name = obj["metadata"]["name"].removeprefix("trainer-kai-")
-            report[name] = {it: environment[it] for it in wanted if it in environment}
-    assert report.keys() == {"webhook", "scheduler"}
-    return report
+            chosen[name] = {it: environment[it] for it in wanted if it in environment}
+    assert chosen.keys() == {"webhook", "scheduler"}
+    return chosen
 
 
 async def _submit(
     guide_installation: GuideInstallation, who: ApiUser, namespace: str, name: str, queue: str
 ) -> ApiAnswer:
     """Create a TrainJob of one pod, once the API server has heard that its user may."""
-    installed_cluster = await guide_installation.cluster.api.get(CLUSTER_RUNTIMES, None, _RUNTIME)
-    patches = finishing_pods(installed_cluster, "600s")
+    installed = await guide_installation.cluster.api.get(CLUSTER_RUNTIMES, None, _RUNTIME)
+    patches = finishing_pods(installed, "600s")
     given = Submission(name, _RUNTIME, namespace, 1, 1, patches, labels={QUEUE: queue})
     async with asyncio.timeout(_SOON_S):
         while True:
-            report = await who.create(given.trainjob(), dry=False)
-            if not (report.status == 403 and "cannot create resource" in report.message):
-                return report
+            answer = await who.create(given.trainjob(), dry=False)
+            if not (answer.status == 403 and "cannot create resource" in answer.message):
+                return answer
             await asyncio.sleep(0.1)
 
 
@@ -237,16 +237,16 @@ async def _until_closed(
     """Wait until the webhook has heard that a queue is closed; the refusal has the command."""
     async with asyncio.timeout(_SOON_S):
         while (
-            report := await _submit(guide_installation, who, namespace, "late", "shared")
+            answer := await _submit(guide_installation, who, namespace, "late", "shared")
         ).status == 201:
             await guide_installation.cluster.api.request(
                 "DELETE",
                 f"/apis/trainer.kubeflow.org/v1alpha1/namespaces/{namespace}/trainjobs/late",
             )
             await asyncio.sleep(0.2)
-    print(report.message)
-    assert report.status == 403
-    assert f"trainer-kai queue allow shared -n {namespace}" in report.message
+    print(answer.message)
+    assert answer.status == 403
+    assert f"trainer-kai queue allow shared -n {namespace}" in answer.message
 
 
 def _queue(name: str, parent: str) -> Obj:

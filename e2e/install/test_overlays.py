@@ -146,8 +146,8 @@ async def test_the_tenants_overlay_configures_webhook_and_scheduler() -> None:
     strict = await build(MANIFESTS / "overlays" / "multi-tenant")
     enforced = ("TRAINER_KAI_QUEUE_ACCESS_UNANNOTATED", "closed")
     added = {
-        name: [it for it in report if it not in _variables(everything)[name]]
-        for name, report in _variables(strict).items()
+        name: [it for it in variables if it not in _variables(everything)[name]]
+        for name, variables in _variables(strict).items()
     }
 
     assert keys(strict) == keys(everything)

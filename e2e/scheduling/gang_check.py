@@ -1,9 +1,9 @@
 """Checks at every change that a started PodGroup has room for all its missing pods. Pure.
 
-A unit that is bound in part is harmless only if what is missing has its place: a pod that waits has
-the node that it gets in the end, and a pod that cannot exist yet a slot in `reserved`. So at every
-change the pods that are bound, those that wait in such a unit, at the node that they got later, and
-the slots of such units must fit into their nodes together.
+A PodGroup that is bound in part is harmless only if its missing pods have places: a pod that waits
+has the node that it gets in the end, and a pod that cannot exist yet a place in `reserved`. So at
+every change the bound pods, the waiting pods of such a PodGroup, at the node that they got later,
+and its reserved places must fit into their nodes together.
 
 A pod whose bind the API server did not answer, and that was not bound, may get another node later
 than the one that it had its place on: where it waits cannot be judged.
@@ -34,8 +34,8 @@ class GangCheck(NamedTuple):
     """What a history showed."""
 
     faults: list[str]
-    partly: int  # changes at which some unit was bound in part
-    longest_s: float  # for how long a pod waited in such a unit
+    partly: int  # changes at which some PodGroup was bound in part
+    longest_s: float  # for how long a pod waited in such a PodGroup
 
 
 def check_gangs(history: Sequence[Moment], unanswered: Mapping[str, str] = _NONE) -> GangCheck:
@@ -71,7 +71,7 @@ class _GangObserver:
         self._pods: dict[str, dict[Key, Obj]] = defaultdict(dict)
         self._created: dict[
             str, dict[str, set[str]]
-        ] = {}  # by group and leaf: the pods that it had
+        ] = {}  # by group and PodSet: the pods that it had
         self._requests: dict[str, int] = {}  # of a pod of a group
         self._partly: set[str] = set()
         self._since_s: dict[str, float] = {}
@@ -176,7 +176,7 @@ class _GangObserver:
         return lacks
 
     def _missing_pods(self, name: str) -> dict[str, int]:
-        """Return how many pods each leaf needs that never existed yet."""
+        """Return how many pods each PodSet needs that never existed yet."""
         podsets = self._groups[name]["spec"].get("subGroups", ())
         minima = {it["name"]: it.get("minMember", 0) for it in podsets if "minMember" in it}
         came = self._created.get(name, {})

@@ -49,10 +49,10 @@ async def test_ours_is_paused_while_a_kai_of_its_name_is_ready(
     ) as seen:
         await _until_paused(own_installation)
         await submit(own_installation.cluster, own_namespace, Job("job", "default-queue", 2))
-        report = has_message(
+        is_explained = has_message(
             "SchedulerPaused: scheduler paused: another scheduler is ready as", _NAME
         )
-        await seen.until(report, "it is told that we are paused", _SEEN_S)
+        await seen.until(is_explained, "it is told that we are paused", _SEEN_S)
         assert _waits(seen.state)
         asked = await reason(own_installation.cluster, own_namespace)
         versions = [it["metadata"]["resourceVersion"] for it in groups_in(seen.state)]

@@ -18,7 +18,7 @@ from e2e.fixtures.runtimes import make_runtime
 from e2e.fixtures.trainjobs import let_finish
 
 _WATCHED = (TRAINJOBS, PODGROUPS, PODS)
-_WHOLE_S = 5.0  # so long a unit may be bound in part, and be seen so
+_WHOLE_S = 5.0  # so long a PodGroup may be bound in part, and be seen so
 _OF_JOB = "jobset.sigs.k8s.io/jobset-name"
 
 
@@ -63,7 +63,7 @@ def reasons(state: State) -> set[str]:
 async def test_a_gang_waits_whole_and_starts_whole(
     one_node_installation: Installation, one_node_namespace: str
 ) -> None:
-    """A node is added: what waited, with its verdict, runs, and the verdict goes."""
+    """A node is added: what waited, with its reason, runs, and the reason goes."""
     async with one_node_installation.cluster.timeline(
         *_WATCHED, namespace=one_node_namespace
     ) as seen:
@@ -102,7 +102,7 @@ def longest_s(seen: Timeline, true_of: Callable[[State], bool]) -> float:
 async def test_two_staged_jobs_and_a_greedy_pod(
     one_node_installation: Installation, one_node_namespace: str
 ) -> None:
-    """Two times three workers and a launcher on six slots: never both half, and none is stuck."""
+    """Two times three workers and a launcher on six GPUs: never both half, and none is stuck."""
     slow = pod_annotations({"node": {READY_SECONDS: "5s"}, "launcher": {"run-seconds": "1s"}})
     async with one_node_installation.cluster.timeline(
         *_WATCHED, namespace=one_node_namespace

@@ -98,16 +98,9 @@ async def test_suspended_gated_evicted_and_admitted_elsewhere(
 ) -> None:
     """It goes where Kueue wants it, not before its gates are gone, and keeps its queue."""
     cluster = installation.cluster
-    installed = await cluster.api.get(CLUSTER_RUNTIMES, None, "torch-distributed")
-    patches = finishing_pods(installed, "600s")  # it must not end before it is taken back
-    job = Submission(
-        "job", "torch-distributed", own_namespace, 2, 2, patches, labels=_LABELS
-    ).trainjob()
-    job["spec"]["suspend"] = True
-    async with cluster.timeline(
-        TRAINJOBS, JOBSETS, PODGROUPS, PODS, namespace=own_namespace
-    ) as seen:
-        await cluster.api.create(job)
+    watched = (TRAINJOBS, JOBSETS, PODGROUPS, PODS)
+    async with cluster.timeline(*watched, namespace=own_namespace) as seen:
+        await cluster.api.create(await _suspended_job(cluster, own_namespace))
         await seen.until(lambda _: len(seen.objects(JOBSETS)) == 1, "it is held")
         await admit(cluster, own_namespace, "spot", _GATE)
         await seen.until(lambda state: len(pods_in(state)) == 2, "its pods exist")
@@ -141,6 +134,15 @@ async def test_suspended_gated_evicted_and_admitted_elsewhere(
     assert {it["metadata"]["labels"][QUEUE] for it in pods.values()} == {"default-queue"}
     assert len({it.key for it in history if it.key.resource == PODGROUPS}) == 1
     assert [it["manager"] for it in asked["spec"]["runtimePatches"]][-1] == _MANAGER
+
+
+async def _suspended_job(cluster: Cluster, namespace: str) -> Obj:
+    """Return a TrainJob that does not end before Kueue takes it back."""
+    runtime = "torch-distributed"
+    patches = finishing_pods(await cluster.api.get(CLUSTER_RUNTIMES, None, runtime), "600s")
+    job = Submission("job", runtime, namespace, 2, 2, patches, labels=_LABELS).trainjob()
+    job["spec"]["suspend"] = True
+    return job
 
 
 def _gated(state: State) -> list[Obj]:

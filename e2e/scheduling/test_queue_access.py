@@ -73,7 +73,7 @@ async def closed_queue_namespace(closed_queue_installation: Installation) -> Asy
 async def test_no_way_leads_into_a_closed_queue(
     closed_queue_installation: Installation, closed_queue_namespace: str
 ) -> None:
-    """Each of eight waits, with the verdict that says why; a RoleBinding lets all of them start."""
+    """Each of eight waits, with the reason that says why; a RoleBinding lets all of them start."""
     cluster = closed_queue_installation.cluster
     async with cluster.timeline(PODS, PODGROUPS, JOBSETS, namespace=closed_queue_namespace) as seen:
         await _by_trainjobs(cluster, closed_queue_namespace)
@@ -200,7 +200,7 @@ def _reasons(state: State) -> set[str]:
 
 
 async def until_refused(installation: Installation, count: int) -> None:
-    """Wait until so many units wait because of their queue."""
+    """Wait until so many PodGroups wait because of their queue."""
     url = installation.scheduler.ready_url.replace("/readyz", "/metrics")
     deadline = time.monotonic() + _SOON_S
     async with aiohttp.ClientSession() as session:

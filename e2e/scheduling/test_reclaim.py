@@ -56,10 +56,10 @@ async def test_a_trainjob_reclaimed_five_times_completes(
             if it["manager"] == "trainer-kai-eviction"
             for name in it["fieldsV1"].get("f:spec", {})
         }
-        report = await events_of(cluster, two_teams_namespace, "victim")
-        assert "queue borrower had more than its share" in report["Evicted"]
-        report = await events_of(cluster, two_teams_namespace, "owner-0")
-        assert "victim" in report["Evicting"]
+        events = await events_of(cluster, two_teams_namespace, "victim")
+        assert "queue borrower had more than its share" in events["Evicted"]
+        events = await events_of(cluster, two_teams_namespace, "owner-0")
+        assert "victim" in events["Evicting"]
 
 
 async def test_deleted_pods_fail_the_trainjob_instead(
@@ -111,10 +111,10 @@ async def test_higher_priority_preempts_in_its_own_queue(
         for name in ("urgent", "old", "new"):
             await let_finish(cluster, seen, name, 4)
         history = seen.history()
-        report = await events_of(cluster, two_teams_namespace, "new")
+        events = await events_of(cluster, two_teams_namespace, "new")
 
     assert [suspensions(history, name) for name in ("old", "new", "urgent")] == [0, 1, 0]
-    assert "its priority is 125, and here it is 50" in report["Evicted"]
+    assert "its priority is 125, and here it is 50" in events["Evicted"]
 
 
 async def test_what_kueue_keeps_is_let_alone_and_a_budget_is_passed(
@@ -143,8 +143,8 @@ async def test_what_kueue_keeps_is_let_alone_and_a_budget_is_passed(
         history = seen.history()
 
     marked = [it.obj for it in history if it.key.name == "lodger" and _evicted(it.obj)]
-    report = f"although PodDisruptionBudget {two_teams_namespace}/lodgers allows 0"
-    assert report in _evicted(marked[0])[0]["message"]
+    events = f"although PodDisruptionBudget {two_teams_namespace}/lodgers allows 0"
+    assert events in _evicted(marked[0])[0]["message"]
 
 
 async def test_pods_of_others_are_marked_and_deleted(

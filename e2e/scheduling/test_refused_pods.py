@@ -46,8 +46,8 @@ async def _limit(cluster: Cluster, namespace: str, pods: int) -> None:
 
 async def reason(cluster: Cluster, namespace: str) -> str:
     """Return what a user is told who asks."""
-    report = await sentences_of("why", "job", "-n", namespace, kubeconfig=cluster.kubeconfig)
-    return " ".join(report.out.split())  # without the breaks of lines
+    output = await sentences_of("why", "job", "-n", namespace, kubeconfig=cluster.kubeconfig)
+    return " ".join(output.out.split())  # without the breaks of lines
 
 
 def _failed() -> Obj:
@@ -70,10 +70,10 @@ async def test_a_pod_quota_is_reported_until_the_pods_exist(
         TRAINJOBS, PODGROUPS, PODS, namespace=own_namespace
     ) as seen:
         await submit(installation.cluster, own_namespace, Job("job", "default-queue", 4))
-        report = has_message(
+        is_explained = has_message(
             "PodsMissing: ", "2 of 4 exist", "Job job-node-0 cannot make", "exceeded quota"
         )
-        await seen.until(report, "the quota is told")
+        await seen.until(is_explained, "the quota is told")
         asked = await reason(installation.cluster, own_namespace)
         assert not any(pod["spec"].get("nodeName") for pod in pods_in(seen.state))
 
@@ -118,10 +118,10 @@ async def test_a_policy_that_refuses_all_pods_is_reported(
         TRAINJOBS, PODGROUPS, PODS, namespace=own_namespace
     ) as seen:
         await submit(installation.cluster, own_namespace, Job("job", "default-queue", 2, "1s"))
-        report = has_message(
+        is_explained = has_message(
             "PodsMissing: ", "0 of 2 exist", 'violates PodSecurity "restricted:latest"'
         )
-        await seen.until(report, "the policy is told")
+        await seen.until(is_explained, "the policy is told")
         asked = await reason(installation.cluster, own_namespace)
         labels = {"metadata": {"labels": {_ENFORCE: "privileged"}}}
         await api.merge(NAMESPACES, None, own_namespace, labels)

@@ -142,7 +142,7 @@ def _faults(run: _Run) -> list[str]:
 
 
 def _badly_grouped(run: _Run) -> list[str]:
-    """Return the pods that at some moment did not name a leaf of their group."""
+    """Return the pods that at some moment did not name a PodSet of their group."""
     podsets = {
         (group["metadata"]["name"], one["name"])
         for group in run.of(PODGROUPS)

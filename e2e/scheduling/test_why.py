@@ -138,7 +138,7 @@ async def test_a_trainjob_that_waits_for_room_says_so(
         await seen.until(all_run("first", 8), "the first has its room")
         await api.create(torch(own_namespace, "second", 2, 8))
         await seen.until(has_message("second"), "the second knows why it waits")
-        report = await user.why("second")
+        output = await user.why("second")
         document = await user.why("trainjob/second", "-o", "json")
         of_pod = await user.why("pod/first-node-0-0" + _rest(seen.state, "first-node-0-0"))
         async with asyncio.timeout(_ANSWER_S):  # what queues have is written now and then
@@ -149,10 +149,10 @@ async def test_a_trainjob_that_waits_for_room_says_so(
         later = await user.why("second")
 
     assert queues[2:] == ["default-queue", "default-parent-queue"]
-    assert (report.code, report.err) == (1, "")
-    assert re.search(r"Fragmented \(for \d+s\): 0 of 2 pods have room", report.out), report.out
-    assert "1 unit → 2 pods: 2 wait" in report.out
-    assert "not known" not in report.out
+    assert (output.code, output.err) == (1, "")
+    assert re.search(r"Fragmented \(for \d+s\): 0 of 2 pods have room", output.out), output.out
+    assert "1 unit → 2 pods: 2 wait" in output.out
+    assert "not known" not in output.out
     assert document.code == 1
     (podgroup,) = document.answer["units"]
     assert podgroup["reason"]["title"] == "Fragmented"
@@ -166,8 +166,8 @@ async def test_a_trainjob_that_waits_for_room_says_so(
 
 async def _listed(cluster: Cluster) -> list[Any]:
     """Return what the default queue has and wants, its name and its parent's."""
-    report = await sentences_of("queue", "list", "-o", "json", kubeconfig=cluster.kubeconfig)
-    (queue,) = (it for it in report.answer["queues"] if it["name"] == "default-queue")
+    output = await sentences_of("queue", "list", "-o", "json", kubeconfig=cluster.kubeconfig)
+    (queue,) = (it for it in output.answer["queues"] if it["name"] == "default-queue")
     has = [queue[name]["gpu"] for name in ("allocated", "requested")]
     return [*has, queue["name"], queue["parent"]]
 
@@ -180,7 +180,7 @@ def _rest(state: State, prefix: str) -> str:
 async def test_a_launcher_that_comes_later_is_not_waited_for(
     installation: Installation, own_namespace: str, user: User
 ) -> None:
-    """While the workers become ready the unit runs; the launcher is told to come."""
+    """While the workers become ready the PodGroup runs; the launcher is told to come."""
     api = installation.cluster.api
     installed = await api.get(CLUSTER_RUNTIMES, None, "deepspeed-distributed")
     slow = {READY_SECONDS: "600s"}  # each stage lasts until the one before has been asked about
@@ -215,7 +215,7 @@ def _both(one: Any, other: Any) -> Any:
 
 async def test_what_does_not_exist_cannot_be_answered(user: User) -> None:
     """Exit code 2, and one line."""
-    report = await user.why("nobody")
+    output = await user.why("nobody")
 
-    assert (report.code, report.out) == (2, "")
-    assert re.fullmatch(r"trainer-kai: trainjob/nobody: is not in namespace .+\n", report.err)
+    assert (output.code, output.out) == (2, "")
+    assert re.fullmatch(r"trainer-kai: trainjob/nobody: is not in namespace .+\n", output.err)

@@ -1,7 +1,7 @@
 """A candidate process that writes its name into an object while it leads.
 
-Run by `test_leader_election.py`: `election_candidate.py KUBECONFIG NAMESPACE IDENTITY [FREEZE_AT]`. It stops itself right
-before its write of that number, which is the worst moment there is. No write of it is ever
+Run by `test_leader_election.py`, with KUBECONFIG NAMESPACE IDENTITY [FREEZE_AT]. It stops itself
+right before its write of that number, which is the worst moment there is. No write of it is ever
 cancelled, so that nothing but the fence can keep it from writing too late.
 """
 

@@ -53,7 +53,9 @@ async def upgrade(cluster: Cluster, folder: Path, old: AsyncExitStack) -> None:
             await _run_to_the_end(cluster, seen, reserved_nodes(before))
             doctor_installation = DoctorInstallation(cluster, webhook, podgrouper, scheduler)
             wrong = await doctor_installation.findings()
-            assert {it: report for it, report in wrong.items() if report[0] == "fault"} == {}
+            assert {
+                it: annotations for it, annotations in wrong.items() if annotations[0] == "fault"
+            } == {}
             await _check_objects(cluster, before)
         _check_history(seen)
 
@@ -103,8 +105,8 @@ async def _check_objects(cluster: Cluster, before: list[Obj]) -> None:
     after, _ = await cluster.api.list(PODGROUPS, TRAINJOB_NAMESPACE)
     assert _uids(before) - _uids(after) == set()
     queues, _ = await cluster.api.list(QUEUES)
-    report = {it["metadata"]["name"]: it["metadata"].get("annotations", {}) for it in queues}
-    assert [name for name in QUEUES_GPUS if _ACCESS in report[name]] == []
+    annotations = {it["metadata"]["name"]: it["metadata"].get("annotations", {}) for it in queues}
+    assert [name for name in QUEUES_GPUS if _ACCESS in annotations[name]] == []
 
 
 def _uids(objects: list[Obj]) -> set[str]:

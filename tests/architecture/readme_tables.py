@@ -1,4 +1,4 @@
-"""The tables of a README that are generated from code: `python -m tests.architecture.readme_tables`.
+"""The tables of a README that are generated from code; `make tables` writes them.
 
 They stand between `<!-- NAME:begin -->` and `<!-- NAME:end -->`; a test sees that they are current.
 """

@@ -215,9 +215,11 @@ REFUSED: Mapping[str, Mapping[str, PlantedImports]] = {
 ALLOWED: Mapping[str, PlantedImports] = {
     "nothing is planted": (),
     "the webhook's shell waits and serves, its review decides": (
-        "webhook/__main__.py: import os; from trainer_kai.service import config; from webhook import server",
+        "webhook/__main__.py: import os; from webhook import server",
+        "webhook/__main__.py: from trainer_kai.service import config",
         "webhook/server.py: import asyncio, aiohttp.web; from webhook import reviews, rules",
-        "webhook/tls/self_managed.py: import ssl; from trainer_kai import kube; from webhook.tls import make",
+        "webhook/tls/self_managed.py: import ssl; from trainer_kai import kube",
+        "webhook/tls/self_managed.py: from webhook.tls import make",
         "webhook/tls/make.py: import secrets, cryptography.x509",
         (
             "webhook/admission/review.py: import json, jsonpatch; from trainer_kai "
@@ -228,14 +230,16 @@ ALLOWED: Mapping[str, PlantedImports] = {
     ),
     "the podgrouper's shell waits, its plan decides": (
         "trainer_kai/podgrouper/__main__.py: from trainer_kai.podgrouper import reconcile",
-        "trainer_kai/podgrouper/reconcile.py: import asyncio; from trainer_kai import kube, service",
+        "trainer_kai/podgrouper/reconcile.py: import asyncio",
+        "trainer_kai/podgrouper/reconcile.py: from trainer_kai import kube, service",
         "trainer_kai/podgrouper/reconcile.py: from trainer_kai.podgrouper import plan",
         "trainer_kai/podgrouper/plan.py: import graphlib; from trainer_kai import api, policy",
         "trainer_kai/service/clock.py: import time",
     ),
     "the client speaks HTTP and the library's services do what they are for": (
         "trainer_kai/kube/__init__.py: import aiohttp, kubernetes",
-        "trainer_kai/kube/new.py: import asyncio, aiohttp, kubernetes; from trainer_kai.service import log",
+        "trainer_kai/kube/new.py: import asyncio, aiohttp, kubernetes",
+        "trainer_kai/kube/new.py: from trainer_kai.service import log",
         "trainer_kai/service/health.py: import aiohttp; from trainer_kai.service import metrics",
         "trainer_kai/service/log.py: import logging",
         "trainer_kai/service/metrics.py: import threading",
@@ -244,7 +248,8 @@ ALLOWED: Mapping[str, PlantedImports] = {
         "scheduler/__main__.py: import os; from scheduler import shell",
         "scheduler/shell/__init__.py: import asyncio; from trainer_kai.kube import new",
         "scheduler/shell/new.py: import time; from scheduler.state.nodes import new",
-        "scheduler/state/nodes/new.py: from scheduler.policies import new; from trainer_kai import api",
+        "scheduler/state/nodes/new.py: from scheduler.policies import new",
+        "scheduler/state/nodes/new.py: from trainer_kai import api",
         "scheduler/policies/new.py: from scheduler.core.nodes import new; import numpy as np",
         "scheduler/core/nodes/new.py: from dataclasses import dataclass; import numpy as np",
         "trainer_kai/kube/new.py: import aiohttp, kubernetes",

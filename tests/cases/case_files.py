@@ -69,12 +69,12 @@ def all_cases() -> tuple[SchedulerCase, ...]:
     return tuple(map(read_case, sorted(FOLDER.glob("*.yaml"))))
 
 
-def check_all(judge: Callable[[SchedulerCase], Iterable[str]]) -> None:
-    """Fail with every fault that *judge* finds in some case, a line each."""
+def check_all(faults_of: Callable[[SchedulerCase], Iterable[str]]) -> None:
+    """Fail with every fault that *faults_of* finds in some case, a line each."""
     lines: list[str] = []
     for case in all_cases():
         try:
-            lines += (f"{case.name}: {fault}" for fault in judge(case))
+            lines += (f"{case.name}: {fault}" for fault in faults_of(case))
         except Exception as error:
             error.add_note(f"in the case {case.name}")
             raise
@@ -143,7 +143,7 @@ def _unknown_names(expect: Obj, known: Mapping[str, frozenset[str]]) -> set[str]
 
 
 def rule_fault(rule: str, markdown: str) -> str | None:
-    """Say so if a rule is neither the number of one in the text nor a verdict in its table."""
+    """Say so if a rule is neither the number of one in the text nor a reason in its table."""
     reasons = ", ".join(_REASONS.findall(markdown)).split(", ")
     known = rule in _RULE.findall(markdown) or rule in reasons
     return None if known else f"there is no rule {rule!r}"
@@ -156,13 +156,13 @@ def faults(case: SchedulerCase, document: Obj) -> list[str]:
     expect, cycles = case.expect, document["cycles"]
     found = [*_cycle_faults(case, expect, cycles[0])]
     found += _share_faults(expect.get("fairShare", {}), document["queues"])
-    report = expect.get("then", ())
-    for number, (wanted, cycle) in enumerate(zip(report, cycles[1:], strict=False), 2):
+    later = expect.get("then", ())
+    for number, (wanted, cycle) in enumerate(zip(later, cycles[1:], strict=False), 2):
         found += (f"cycle {number}: {fault}" for fault in _cycle_faults(case, wanted, cycle))
-    if len(report) >= len(cycles):
-        found.append(f"then: there are {len(cycles) - 1} cycles, and should be {len(report)}")
+    if len(later) >= len(cycles):
+        found.append(f"then: there are {len(cycles) - 1} cycles, and should be {len(later)}")
     if "laterCycles" in expect:
-        found += _later_decisions(cycles, 1 + len(report))
+        found += _later_decisions(cycles, 1 + len(later))
     return found
 
 
@@ -224,11 +224,11 @@ def _share_faults(want: Mapping[str, Obj], queues: Sequence[Obj]) -> Iterator[st
                 yield f"fairShare: {name} has {there} of {resource}, and should have {share}"
 
 
-def _later_decisions(cycles: Sequence[Obj], report: int) -> Iterator[str]:
-    """Look at what comes after the cycles of which it is told what they should do."""
-    if len(cycles) <= report:
+def _later_decisions(cycles: Sequence[Obj], checked: int) -> Iterator[str]:
+    """Look at what comes after the cycles with an expectation of their own."""
+    if len(cycles) <= checked:
         yield "laterCycles: there are none"
-    for number, cycle in enumerate(cycles[report:], report + 1):
+    for number, cycle in enumerate(cycles[checked:], checked + 1):
         for what in _DECISIONS:
             if cycle[what]:
                 yield f"laterCycles: {what} in cycle {number}: {cycle[what]}"
@@ -253,7 +253,7 @@ def _bound_by_group(case: SchedulerCase, binds: Sequence[Obj]) -> Counter[str]:
 
 
 def _group_of(pod: Obj) -> str:
-    """Return a pod's group; one that names none is a unit of its own."""
+    """Return a pod's PodGroup; a pod that names none has one of its own."""
     meta = pod["metadata"]
     annotations = meta.get("annotations") or {}
     return _key(meta, annotations.get("pod-group-name") or f"pg-{meta['name']}-{meta['uid']}")

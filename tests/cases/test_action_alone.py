@@ -23,7 +23,7 @@ def first_cycle(case: SchedulerCase, *actions: str) -> dict[str, Any]:
     ("action", "least"), [("reclaim", 140), ("preempt", 30), ("consolidation", 12)]
 )
 def test_an_action_alone_evicts_as_after_allocate(action: str, least: int) -> None:
-    """Where allocate places nothing all else is the same too; a unit that has room is not bound."""
+    """Where allocate places nothing the rest is the same too; a PodGroup with room is not bound."""
     evicting, different = 0, []
     for case in all_cases():
         if action not in str(case.expect.get("evictions", "")):

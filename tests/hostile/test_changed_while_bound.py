@@ -33,35 +33,35 @@ async def test_no_pod_is_bound_in_another_queue_than_it_was_chosen_in() -> None:
         used = house.api.get("Queue", _RED).get("status", {}).get("allocated", {})
         await house.advance(120)
 
-        assert house.api.node_of_pods() == {}
+        assert scheduler.api.node_of_pods() == {}
         assert used == {}
 
 
 async def test_no_pod_begins_a_group_that_it_was_not_chosen_for() -> None:
     """A JobSet in a closed queue waits for its grant, whichever pods come to name its PodGroup."""
-    house = _scheduler_harness()
-    house.api.put(group("g", meta={"ownerReferences": [JOBSET]}, queue=_RED, minMember=3))
-    house.api.put(*(pod(f"g{i}", "g", meta=_JOB_LABELS) for i in range(3)))
-    house.api.put(pod("p", labels=_OWNER_REFERENCE, meta=_JOB_LABELS))
-    async with house.leading():
-        house.api.put(pod("p", "g", labels=_OWNER_REFERENCE, meta=_JOB_LABELS))
-        await house.advance(120)
+    scheduler = _scheduler_harness()
+    scheduler.api.put(group("g", meta={"ownerReferences": [JOBSET]}, queue=_RED, minMember=3))
+    scheduler.api.put(*(pod(f"g{i}", "g", meta=_JOB_LABELS) for i in range(3)))
+    scheduler.api.put(pod("p", labels=_OWNER_REFERENCE, meta=_JOB_LABELS))
+    async with scheduler.leading():
+        scheduler.api.put(pod("p", "g", labels=_OWNER_REFERENCE, meta=_JOB_LABELS))
+        await scheduler.advance(120)
 
-        assert house.api.node_of_pods() == {}
-        (report,) = house.api.get("PodGroup", "g")["status"]["schedulingConditions"]
-        assert report["reasons"][-1]["reason"] == "ForbiddenQueue"
+        assert scheduler.api.node_of_pods() == {}
+        (condition,) = scheduler.api.get("PodGroup", "g")["status"]["schedulingConditions"]
+        assert condition["reasons"][-1]["reason"] == "ForbiddenQueue"
 
 
 async def test_what_nothing_depends_on_may_change_meanwhile() -> None:
     """A pod that gets a condition from another process is bound all the same, and soon."""
-    house = _scheduler_harness()
-    house.api.put(pod("p", labels=_OWNER_REFERENCE))
-    async with house.leading():
+    scheduler = _scheduler_harness()
+    scheduler.api.put(pod("p", labels=_OWNER_REFERENCE))
+    async with scheduler.leading():
         seen = {"conditions": [{"type": "Seen", "status": "True"}]}
-        house.api.put(pod("p", labels=_OWNER_REFERENCE, status=seen))
-        await house.advance(1)
+        scheduler.api.put(pod("p", labels=_OWNER_REFERENCE, status=seen))
+        await scheduler.advance(1)
 
-        assert house.api.node_of_pods() == {"p": "a"}
+        assert scheduler.api.node_of_pods() == {"p": "a"}
 
 
 def _scheduler_harness() -> SchedulerHarness:

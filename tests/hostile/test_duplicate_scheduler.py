@@ -88,12 +88,12 @@ async def paused_s(api: Api, name: str = _KAI, own: Key = _OWN_IDENTITY) -> floa
         api.clock,
         NoRequestObserver(),
     )
-    rival = DuplicateSchedulerGuard(
+    guard = DuplicateSchedulerGuard(
         client,
         duplicate_scheduler_objects(name, (_KAI,), ("default", "team-a"), own),
         logger("test"),
     )
-    while await rival.is_present() and api.clock.monotonic_s() < _SOON_S:
+    while await guard.is_present() and api.clock.monotonic_s() < _SOON_S:
         await api.clock.advance(3)
     return api.clock.monotonic_s()
 

@@ -33,32 +33,32 @@ def job(uid: str, *, succeeded: int) -> dict[str, Any]:
 @pytest_asyncio.fixture
 async def evicted() -> SchedulerHarness:
     """Return a TrainJob that was evicted: one rank is done, and the pod of the other is gone."""
-    house = SchedulerHarness()
-    house.api.put(
+    scheduler = SchedulerHarness()
+    scheduler.api.put(
         queue_with_quota("lender", 2),
         queue_with_quota("borrower", 0),
         node("a", gpu=2),
         *trainjob("x", "a"),
     )
     applied = {"metadata": {"annotations": {EVICTED_BY: "{}"}}, "spec": {"suspend": True}}
-    await house.api.client.apply(TRAINJOBS, Key("ns", "x"), applied, _EVICTION_WRITE)
-    jobset = house.api.get("JobSet", "x")
+    await scheduler.api.client.apply(TRAINJOBS, Key("ns", "x"), applied, _EVICTION_WRITE)
+    jobset = scheduler.api.get("JobSet", "x")
     template = {"spec": {"completions": 2, "parallelism": 2}}
     jobs = [{"name": "n", "replicas": 1, "template": template}]
-    house.api.put({**jobset, "spec": {"replicatedJobs": jobs, "suspend": True}})
-    group = house.api.get("PodGroup", "pg-x")
+    scheduler.api.put({**jobset, "spec": {"replicatedJobs": jobs, "suspend": True}})
+    group = scheduler.api.get("PodGroup", "pg-x")
     record = {EVICTED_BY: json.dumps({"trainJob": "x", "podGroup": "pg-x"})}
-    house.api.put({**group, "metadata": {**group["metadata"], "annotations": record}})
-    done = house.api.get("Pod", "x0")
-    house.api.put({**done, "status": {"phase": "Succeeded"}})
-    house.api.delete("Pod", "x1")
-    house.api.put(job("x-n-0", succeeded=1))
-    return house
+    scheduler.api.put({**group, "metadata": {**group["metadata"], "annotations": record}})
+    done = scheduler.api.get("Pod", "x0")
+    scheduler.api.put({**done, "status": {"phase": "Succeeded"}})
+    scheduler.api.delete("Pod", "x1")
+    scheduler.api.put(job("x-n-0", succeeded=1))
+    return scheduler
 
 
-def is_suspended(house: SchedulerHarness) -> bool:
+def is_suspended(scheduler: SchedulerHarness) -> bool:
     """Say whether the TrainJob is."""
-    return bool(house.api.get("TrainJob", "x")["spec"].get("suspend"))
+    return bool(scheduler.api.get("TrainJob", "x")["spec"].get("suspend"))
 
 
 async def test_its_job_is_made_anew_before_it_is_resumed(evicted: SchedulerHarness) -> None:
@@ -84,14 +84,14 @@ async def test_the_next_leader_goes_on(evicted: SchedulerHarness) -> None:
         await evicted.advance(1)
         assert _DELETE in evicted.api.written()
     evicted.api.put(job("another", succeeded=0))
-    house = evicted.successor()
-    async with house.leading():
-        await house.advance(3)
-        assert is_suspended(house)
-    house.api.delete("Pod", "x0")
-    house = house.successor()
-    async with house.leading():
-        await house.advance(2)
+    scheduler = evicted.successor()
+    async with scheduler.leading():
+        await scheduler.advance(3)
+        assert is_suspended(scheduler)
+    scheduler.api.delete("Pod", "x0")
+    scheduler = scheduler.successor()
+    async with scheduler.leading():
+        await scheduler.advance(2)
 
     assert not is_suspended(house)
     assert house.api.written().count(_DELETE) == 1

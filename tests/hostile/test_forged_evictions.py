@@ -32,12 +32,12 @@ _OWNER = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "co
 
 def forged(job: str, group: str) -> dict[str, str]:
     """Return the best forgery there is: it names the right TrainJob and PodGroup."""
-    report = {"by": "trainer-kai-eviction", "why": "so", "trainJob": job, "podGroup": group}
-    return {_RECORD: json.dumps(report)}
+    record = {"by": "trainer-kai-eviction", "why": "so", "trainJob": job, "podGroup": group}
+    return {_RECORD: json.dumps(record)}
 
 
 def test_a_suspended_trainjob_keeps_no_place_by_a_forged_record(simulate: SimulateFixture) -> None:
-    """It was moved, its user suspended it then: the slots of its return are the victim's."""
+    """It was moved, then its user suspended it: the places of its return are the victim's."""
     like = {"subGroupPrefix": "n-replica-0", "replicas": 1, "count": 1, "requests": {GPU: "8"}}
     held = {"nodes": {"n0": 1}, "cause": "move", "until": "2999-01-01T00:00:00Z", "like": like}
     notes = {"trainer-kai.dev/reserved": json.dumps({"n-replica-0": held})}
@@ -94,17 +94,19 @@ def test_pods_of_a_suspended_trainjob_are_charged_whatever_it_says() -> None:
 
 async def test_a_trainjob_with_a_forged_record_is_evicted_as_any_other() -> None:
     """The owner of the GPUs has them at once: nothing says that it cannot be suspended."""
-    house = SchedulerHarness()
-    house.api.put(queue_with_quota("lender", 2), queue_with_quota("borrower", 0), node("a", gpu=2))
+    scheduler = SchedulerHarness()
+    scheduler.api.put(
+        queue_with_quota("lender", 2), queue_with_quota("borrower", 0), node("a", gpu=2)
+    )
     job, *others = trainjob("x", "a")
     job["metadata"]["annotations"] = forged("x", "pg-x")
-    house.api.put(job, *others)
-    async with house.leading():
-        await house.advance(2)
-        house.api.put(*gang_in("lender", "l", 2))
-        await house.advance(2)
+    scheduler.api.put(job, *others)
+    async with scheduler.leading():
+        await scheduler.advance(2)
+        scheduler.api.put(*gang_in("lender", "l", 2))
+        await scheduler.advance(2)
 
-    assert house.api.get("TrainJob", "x")["spec"].get("suspend") is True
+    assert scheduler.api.get("TrainJob", "x")["spec"].get("suspend") is True
 
 
 def _meta(name: str, uid: str) -> dict[str, Any]:

@@ -98,12 +98,12 @@ def test_a_name_of_a_manager_proves_nothing() -> None:
 
 def groups_of(made: JobSet, *trainjobs: Obj) -> tuple[Any, ...]:
     """Return the PodGroups that a JobSet gets in a cluster with some TrainJobs."""
-    roster = PodgrouperStore(counts=False)
-    roster.jobset_changed(made.metadata.key, made)
+    store = PodgrouperStore(counts=False)
+    store.jobset_changed(made.metadata.key, made)
     for it in trainjobs:
         known = decode(PartialObject, encode({"metadata": it["metadata"]}))
-        roster.trainjob_changed(known.metadata.key, known)
-    has_trainjob = roster.has_trainjob(made)
+        store.trainjob_changed(known.metadata.key, known)
+    has_trainjob = store.has_trainjob(made)
     return plan(made, ObservedState({}, has_trainjob=has_trainjob), (), RULES).apply
 
 

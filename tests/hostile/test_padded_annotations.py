@@ -17,77 +17,77 @@ from trainer_kai.api.names import EVICTED_BY, LAST_APPLIED
 _LIMIT = 256 * 1024
 
 
-def pad(house: SchedulerHarness, name: str = "x", **notes: str) -> None:
+def pad(scheduler: SchedulerHarness, name: str = "x", **notes: str) -> None:
     """Let the annotations of a TrainJob be as large as they may be."""
-    found = house.api.get("TrainJob", name)
+    found = scheduler.api.get("TrainJob", name)
     length = _LIMIT - sum(len(it) + len(text) for it, text in notes.items()) - len("padding")
     notes = {"padding": "x" * length, **notes}
-    house.api.put({**found, "metadata": {**found["metadata"], "annotations": notes}})
+    scheduler.api.put({**found, "metadata": {**found["metadata"], "annotations": notes}})
 
 
-def events_with_reason(house: SchedulerHarness, reason: str) -> list[dict[str, Any]]:
+def events_with_reason(scheduler: SchedulerHarness, reason: str) -> list[dict[str, Any]]:
     """Return the Events of a reason about TrainJobs."""
-    made = [it for it in house.api.events if it.get("reason") == reason]
+    made = [it for it in scheduler.api.events if it.get("reason") == reason]
     return [it for it in made if it["involvedObject"]["kind"] == "TrainJob"]
 
 
 def borrow_with_padding() -> SchedulerHarness:
-    """Return a house in which a padded TrainJob has borrowed what its lender asks for."""
-    house = SchedulerHarness()
-    fill_over_quota(house)
-    pad(house)
-    house.api.put(*gang_in("lender", "l", 2))
-    return house
+    """Return a scheduler in which a padded TrainJob has borrowed what another queue asks for."""
+    scheduler = SchedulerHarness()
+    fill_over_quota(scheduler)
+    pad(scheduler)
+    scheduler.api.put(*gang_in("lender", "l", 2))
+    return scheduler
 
 
 async def test_a_padded_trainjob_gives_back() -> None:
     """It is suspended without the copy, its PodGroup says so, and it is resumed afterwards."""
-    house = borrow_with_padding()
-    async with house.leading():
-        await house.advance(2)
-        assert is_suspended(house)
-        assert eviction_record(house)["copied"] is False
-        assert EVICTED_BY not in house.api.get("TrainJob", "x")["metadata"]["annotations"]
-        follow_suspension(house)
-        await house.advance(3)
-        assert house.api.node_of_pods() == {"l0": "a", "l1": "a"}
-        assert not is_suspended(house)
-        assert eviction_record(house) is None
+    scheduler = borrow_with_padding()
+    async with scheduler.leading():
+        await scheduler.advance(2)
+        assert is_suspended(scheduler)
+        assert eviction_record(scheduler)["copied"] is False
+        assert EVICTED_BY not in scheduler.api.get("TrainJob", "x")["metadata"]["annotations"]
+        follow_suspension(scheduler)
+        await scheduler.advance(3)
+        assert scheduler.api.node_of_pods() == {"l0": "a", "l1": "a"}
+        assert not is_suspended(scheduler)
+        assert eviction_record(scheduler) is None
 
 
 async def test_the_next_leader_resumes_a_padded_trainjob() -> None:
     """The missing copy is no wish of its user, for the PodGroup says that there was none."""
-    house = borrow_with_padding()
-    async with house.leading():
-        await house.advance(2)
-        assert is_suspended(house)
-    follow_suspension(house)
-    async with house.successor().leading():
-        await house.advance(3)
+    scheduler = borrow_with_padding()
+    async with scheduler.leading():
+        await scheduler.advance(2)
+        assert is_suspended(scheduler)
+    follow_suspension(scheduler)
+    async with scheduler.successor().leading():
+        await scheduler.advance(3)
 
-    assert not is_suspended(house)
-    assert eviction_record(house) is None
+    assert not is_suspended(scheduler)
+    assert eviction_record(scheduler) is None
 
 
 async def test_a_suspended_manifest_is_no_wish_of_a_padded_trainjob() -> None:
     """It was applied suspended and started by hand: it is resumed, as with the copy."""
-    house = SchedulerHarness()
-    fill_over_quota(house)
-    pad(house, **{LAST_APPLIED: json.dumps({"spec": {"suspend": True}})})
-    house.api.put(*gang_in("lender", "l", 2))
-    async with house.leading():
-        await house.advance(2)
-        assert is_suspended(house)
-        follow_suspension(house)
-        await house.advance(3)
+    scheduler = SchedulerHarness()
+    fill_over_quota(scheduler)
+    pad(scheduler, **{LAST_APPLIED: json.dumps({"spec": {"suspend": True}})})
+    scheduler.api.put(*gang_in("lender", "l", 2))
+    async with scheduler.leading():
+        await scheduler.advance(2)
+        assert is_suspended(scheduler)
+        follow_suspension(scheduler)
+        await scheduler.advance(3)
 
-    assert not is_suspended(house)
+    assert not is_suspended(scheduler)
 
 
 async def test_where_a_suspension_is_refused_too_another_trainjob_goes() -> None:
     """The refused one is told once, however often it is tried."""
-    house = SchedulerHarness()
-    house.api.put(
+    scheduler = SchedulerHarness()
+    scheduler.api.put(
         queue_with_quota("lender", 2),
         queue_with_quota("borrower", 0),
         node("a", gpu=2),
@@ -101,7 +101,7 @@ async def test_where_a_suspension_is_refused_too_another_trainjob_goes() -> None
         assert "patch trainjobs x" in house.api.written()
         await house.advance(300)
 
-    (event,) = events_with_reason(house, "NotEvicted")
+    (event,) = events_with_reason(scheduler, "NotEvicted")
     assert event["involvedObject"]["name"] == "y"
     assert event["type"] == "Warning"
     assert "it cannot be suspended" in event["message"]

@@ -372,11 +372,11 @@ def test_a_snapshot_holds_the_event_loop_shortly(case: Case[tuple[int, PodFields
 
 def test_what_waits_beyond_the_bound_costs_no_snapshot() -> None:
     """Neither one more of many thousands, nor one of the others."""
-    crowd = _decoded(_tenant(_MANY_PODS, _terms(1, everywhere=False)))
+    pods = _decoded(_tenant(_MANY_PODS, _terms(1, everywhere=False)))
     newest = _decoded(_tenant(_MANY_PODS + 4, _newest)[_MANY_PODS:])
     others = _decoded([pod("red", f"more{n}", 1) for n in range(4)])
     live = _running()
-    _apply_change(live, crowd)
+    _apply_change(live, pods)
     more, other = iter(newest), iter(others)
 
     with without_collection():

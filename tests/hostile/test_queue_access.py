@@ -39,9 +39,9 @@ async def test_a_label_starts_no_pod_in_a_closed_queue() -> None:
     api.put(*(bare_pod(f"f{i}", "foreign") for i in range(2)))
     api.put(bare_pod("alone", labels={QUEUE: _RED}))
     api.put(bare_group("own", minMember=1, queue="owned"), bare_pod("o", "own"))
-    house = SchedulerHarness(api, "open")
-    async with house.leading():
-        await house.advance(30)
+    scheduler = SchedulerHarness(api, "open")
+    async with scheduler.leading():
+        await scheduler.advance(30)
 
         assert api.node_of_pods() == {"o": "a"}
         (report,) = api.get("PodGroup", "foreign")["status"]["schedulingConditions"]

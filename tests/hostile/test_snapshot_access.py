@@ -14,7 +14,7 @@ from trainer_kai.kube.client import Client, NoRequestObserver
 from trainer_kai.kube.process.caller_auth import CallerAuthorizer
 from trainer_kai.service.health import Health, HealthServer
 from trainer_kai.service.metrics import Metrics
-from trainer_kai.service.settings import HealthSettings as Place
+from trainer_kai.service.settings import HealthSettings
 
 _KNOWN: Final = {"status": {"authenticated": True, "user": {"username": "eve", "groups": ["g"]}}}
 _UNKNOWN: Final = {"status": {"authenticated": False, "error": "token is expired"}}
@@ -65,8 +65,10 @@ async def test_no_snapshot_unless_the_settings_enable_it() -> None:
 async def _status_of(
     path: str, headers: Mapping[str, str], wire: ScriptedTransport, *, is_on: bool
 ) -> tuple[int, str]:
-    closed = Place(address="127.0.0.1", port=0, snapshot="authorized", metrics="authorized")
-    place = closed if is_on else Place(address="127.0.0.1", port=0)
+    closed = HealthSettings(
+        address="127.0.0.1", port=0, snapshot="authorized", metrics="authorized"
+    )
+    place = closed if is_on else HealthSettings(address="127.0.0.1", port=0)
     health = Health()
     health.snapshot_source = _pieces
     health.guard = CallerAuthorizer(_client(wire)).denial

@@ -62,8 +62,8 @@ def _live() -> _Watched:
 async def test_others_get_their_turn() -> None:
     """They are looked at in turns, a few at a time."""
     live, unused = _live(), cast("Any", None)
-    warden = StaleGangController(cast("Any", _Client()), live, unused, unused, 60.0, unused)
-    task = asyncio.create_task(warden.run())
+    controller = StaleGangController(cast("Any", _Client()), live, unused, unused, 60.0, unused)
+    task = asyncio.create_task(controller.run())
     longest_s, until_s = 0.0, time.monotonic() + 2.5
     with without_collection():  # the scheduler does not go through what the tests here have made
         while time.monotonic() < until_s:

@@ -14,48 +14,48 @@ _STAY_S = 125  # of passes, after which it is not waited for any more
 _RATE = 64_000  # thousandths of a GPU a minute
 
 
-def borrow_all(house: SchedulerHarness) -> None:
+def borrow_all(scheduler: SchedulerHarness) -> None:
     """Let a TrainJob have what another queue claims."""
-    fill_over_quota(house)
-    house.api.put(*gang_in("lender", "l", 2))
+    fill_over_quota(scheduler)
+    scheduler.api.put(*gang_in("lender", "l", 2))
 
 
-def follow(house: SchedulerHarness) -> None:
+def follow(scheduler: SchedulerHarness) -> None:
     """Let its JobSet follow; its pods stay."""
-    jobset = house.api.get("JobSet", "x")
-    house.api.put({**jobset, "spec": {**jobset["spec"], "suspend": True}})
+    jobset = scheduler.api.get("JobSet", "x")
+    scheduler.api.put({**jobset, "spec": {**jobset["spec"], "suspend": True}})
 
 
 async def test_it_is_let_alone_and_counts_as_unevictable() -> None:
     """So its queue borrows nothing more; it is told, and the GPUs cost no rate of evictions."""
-    house = SchedulerHarness()
-    borrow_all(house)
-    async with house.leading():
-        await house.advance(2)
-        follow(house)
-        await house.advance(_STAY_S)
+    scheduler = SchedulerHarness()
+    borrow_all(scheduler)
+    async with scheduler.leading():
+        await scheduler.advance(2)
+        follow(scheduler)
+        await scheduler.advance(_STAY_S)
 
-        assert not is_suspended(house)
-        assert house.cache.cluster.suspend_refusals == {
+        assert not is_suspended(scheduler)
+        assert scheduler.cache.cluster.suspend_refusals == {
             Key("ns", "x"): "pod x0 and 1 more stayed on its node for 120 s"
         }
-        assert house.cycle._rate_limiter.available(0) == _RATE
-    (event,) = events_with_reason(house, "EvictionUndone")
+        assert scheduler.cycle._rate_limiter.available(0) == _RATE
+    (event,) = events_with_reason(scheduler, "EvictionUndone")
     assert "pod x0 and 1 more stayed" in event["message"]
 
 
 async def test_pods_that_are_going_are_none() -> None:
     """A long grace is theirs: the TrainJob is resumed, and may be chosen again."""
-    house = SchedulerHarness()
-    borrow_all(house)
-    async with house.leading():
-        await house.advance(2)
-        follow(house)
+    scheduler = SchedulerHarness()
+    borrow_all(scheduler)
+    async with scheduler.leading():
+        await scheduler.advance(2)
+        follow(scheduler)
         for name in ("x0", "x1"):
-            found = house.api.get("Pod", name)
+            found = scheduler.api.get("Pod", name)
             meta = {**found["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
-            house.api.put({**found, "metadata": meta})
-        await house.advance(_STAY_S)
+            scheduler.api.put({**found, "metadata": meta})
+        await scheduler.advance(_STAY_S)
 
-        assert not is_suspended(house)
-        assert not house.cache.cluster.suspend_refusals
+        assert not is_suspended(scheduler)
+        assert not scheduler.cache.cluster.suspend_refusals

@@ -15,8 +15,13 @@ from trainer_kai.service.clock import SystemClock
 from trainer_kai.service.config import load
 from trainer_kai.service.health import Health, HealthServer
 from trainer_kai.service.metrics import Metrics
-from trainer_kai.service.settings import PROCESSES, LeaderSettings, Settings, WebhookSettings
-from trainer_kai.service.settings import HealthSettings as Place
+from trainer_kai.service.settings import (
+    PROCESSES,
+    HealthSettings,
+    LeaderSettings,
+    Settings,
+    WebhookSettings,
+)
 
 MODULES: Final = {
     "webhook": "webhook",
@@ -98,7 +103,7 @@ async def test_the_probes_ask_what_is_answered(process: str) -> None:
     container = container_of(process)
     alive, ready = container["livenessProbe"]["httpGet"], container["readinessProbe"]["httpGet"]
     health, clock = Health(), SystemClock()
-    place = Place(address="127.0.0.1", port=0)
+    place = HealthSettings(address="127.0.0.1", port=0)
     async with HealthServer(health, Metrics(), clock, place) as server, ClientSession() as session:
         url = f"http://127.0.0.1:{server.port}"
         async with session.get(url + alive["path"]) as answer:

@@ -1,1 +1,1 @@
-"""The driver of `make mutants`: it breaks the product in small ways and counts what the tests notice."""
+"""The driver of `make mutants`: it breaks the product, and counts what the tests notice."""

@@ -1,12 +1,12 @@
 """Which tests run on the mutants of which folder, and how."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 __all__ = ["DESELECTED", "ENVIRONMENT", "TESTS", "tests_of"]
 
-# A room is tested by its folder below tests/; the scheduler's core also by what plans with it.
+# A folder is tested by its mirror below tests/; the scheduler's core also by what plans with it.
 _REFERENCE: Final = "tests/reference"
 _PLANS: Final = (
     "tests/scheduler/core",
@@ -34,8 +34,16 @@ ENVIRONMENT: Final = {"CI": "1", "PYTHONHASHSEED": "0"}
 
 
 def tests_of(modules: Iterable[str]) -> list[str]:
-    """Return the tests of the rooms of some modules, each once."""
+    """Return the tests of the folders of some modules, each once."""
     tests: dict[str, None] = {}
-    for room in dict.fromkeys(str(Path(module).parent) for module in modules):
-        tests |= dict.fromkeys(TESTS.get(room, (f"tests/{room}",)))
+    for folder in dict.fromkeys(PurePosixPath(module).parent for module in modules):
+        tests |= dict.fromkeys(_tests_of(folder))
     return list(tests)
+
+
+def _tests_of(folder: PurePosixPath) -> Sequence[str]:
+    """Return what is named for a folder or one above it, else the nearest mirror that exists."""
+    around = (folder, *folder.parents)
+    named = [TESTS[name] for name in map(str, around) if name in TESTS]
+    mirrors = (f"tests/{it}" for it in around if Path("tests", it).is_dir())
+    return named[0] if named else (next(mirrors),)

@@ -103,7 +103,7 @@ def read_document(document: Mapping[str, Any], known: Mapping[str, Any]) -> Cycl
 
 
 def as_text(outcome: CycleResult) -> dict[str, dict[str, str]]:
-    """Return each topic of an outcome with its facts; in what order units came is none."""
+    """Return each topic of an outcome with its facts; in what order PodGroups came is none."""
     facts: list[tuple[str, Mapping[Any, Any]]] = [
         ("bind", outcome.binds),
         ("nominate", outcome.nominations),

@@ -59,7 +59,7 @@ def pod(
     scheduler: str = "kai-scheduler",
     **spec: Any,
 ) -> Obj:
-    """Return a pod that waits, or runs at a node; *of* is its group, *leaf* its sub-group."""
+    """Return a pod that waits, or runs at a node; *of* is its group, *podset* its sub-group."""
     requests = {"cpu": str(cpu), **({"nvidia.com/gpu": str(gpu)} if gpu else {})}
     container = {"resources": {"requests": requests}, "ports": spec.pop("ports", [])}
     meta = _meta(name)

@@ -43,7 +43,7 @@ def test_they_agree_on_what_is_more_than_can_be_counted(block: range) -> None:
 
 @pytest.mark.parametrize("block", blocks(150), ids=by_first_seed)
 def test_reference_and_product_agree(block: range) -> None:
-    """Every cluster is decided alike: binds, nominations, reservations, verdicts and shares."""
+    """Every cluster is decided alike: binds, nominations, reservations, reasons and shares."""
     for seed in block:
         objects = random_cluster(Random(seed))
         if difference(objects, play):

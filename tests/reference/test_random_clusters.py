@@ -27,7 +27,7 @@ def test_no_object_is_invalid() -> None:
 
 
 def test_every_outcome_is_frequent() -> None:
-    """Every verdict and every kind of decision is frequent, or the comparison would be idle."""
+    """Every reason and every kind of decision is frequent, or the comparison would be idle."""
     seen: Counter[str] = Counter()
     for seed in range(500):
         outcome = run_cycle(random_cluster(Random(seed)))

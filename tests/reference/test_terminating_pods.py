@@ -34,7 +34,7 @@ def move(objects: Sequence[dict[str, Any]]) -> Mapping[str, Any]:
 
 @pytest.mark.parametrize("block", blocks(150), ids=by_first_seed)
 def test_reference_and_product_let_the_same_podgroups_wait(block: range) -> None:
-    """Binds, nominations, evictions and verdicts are the same."""
+    """Binds, nominations, evictions and reasons are the same."""
     waiting = looked_at = 0
     for seed in block:
         objects = terminating_cluster(Random(seed))

@@ -22,7 +22,7 @@ _POLICIES: Final = build_policies(PolicySelection(actions={"consolidation": Fals
 
 @cache
 def plans() -> list[tuple[int, Snapshot, Plan]]:
-    """Return the plans by which a unit loses something for another one."""
+    """Return the plans by which a PodGroup loses something for another one."""
     found = []
     for seed in seeds(200):
         snapshot = encode(cluster_cache(*drawn(seed)), StateOptions(now=1_767_600_000)).snapshot
@@ -40,7 +40,7 @@ def drawn(seed: int) -> list[dict[str, Any]]:
 
 
 def test_victims_are_whole_and_evictable() -> None:
-    """Whole units and bundles, each once, for somebody who is promised their room."""
+    """Whole PodGroups and JobSets, each once, for a PodGroup that is nominated to their room."""
     for seed, snapshot, answer in plans():
         assert not [*plan_violations(snapshot, answer)], seed
 
@@ -93,7 +93,7 @@ def test_the_order_of_objects_means_nothing_to_victims() -> None:
 
 
 def victim(snapshot: Snapshot, one: Eviction) -> int:
-    """Return whose units go."""
+    """Return whose pods go."""
     return snapshot.podgroups[one.podgroups[0]].queue
 
 

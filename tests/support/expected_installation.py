@@ -1,7 +1,6 @@
 """What the manifests install, as the doctor compares it with a cluster: `expected.json`.
 
-`python -m tests.support.expected_installation` writes it, and what the README shows of the doctor; tests see
-that both are current.
+`make tables` writes it, and what the README shows of the doctor; tests see that both are current.
 """
 
 import re

@@ -226,6 +226,6 @@ def test_a_reader_who_has_enough_is_no_failure() -> None:
 
     with subprocess.Popen(command, stdout=writer, stderr=subprocess.PIPE, text=True) as process:
         os.close(writer)
-        _, report = process.communicate()
+        _, errors = process.communicate()
 
-    assert (process.returncode, report) == (141, "")
+    assert (process.returncode, errors) == (141, "")

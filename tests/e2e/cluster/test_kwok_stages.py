@@ -30,13 +30,13 @@ POD_STAGES = {
 
 def pod(
     phase: str,
-    report: Collection[str] = (),
+    annotated: Collection[str] = (),
     *,
     ready: str | None = None,
     deleting: bool = False,
 ) -> Obj:
     """Return a pod in one situation; *ready* is the status of its condition, if it has one."""
-    metadata: Obj = {"annotations": dict.fromkeys(report, "1s")}
+    metadata: Obj = {"annotations": dict.fromkeys(annotated, "1s")}
     if deleting:
         metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     conditions = [{"type": "Initialized", "status": "True"}]

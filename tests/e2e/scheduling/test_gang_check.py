@@ -28,7 +28,7 @@ def jobset(*, suspend: bool = False) -> Change:
 
 
 def group(members: int, reserved: str = "{}") -> Change:
-    """Return its group, of one leaf."""
+    """Return its PodGroup, of one PodSet."""
     annotations = {_RESERVED: reserved}
     owners = [{"name": "job"}]
     metadata = {"name": "pg", "annotations": annotations, "ownerReferences": owners}
@@ -107,7 +107,7 @@ CASES: list[Case[tuple[Change, ...], list[str]]] = [
 
 @pytest.mark.parametrize("case", CASES, ids=ids)
 def test_faults(case: Case[tuple[Change, ...], list[str]]) -> None:
-    """It tells the moment, the node and the unit, or nothing."""
+    """A fault names the moment, the node and the PodGroup, or nothing."""
     assert check_gangs([_moment(at, it) for at, it in enumerate(case.given, 1)]).faults == case.want
 
 

@@ -15,9 +15,9 @@ _ANNOTATIONS: Final = (
 
 
 def borrowed_cluster(random: Random, owned: float = 0.3) -> list[Obj]:
-    """Return two nodes full of units of a few queues, and a few who claim something.
+    """Return two nodes full of PodGroups of a few queues, and a few PodGroups that claim something.
 
-    A part of the units is *owned* by TrainJobs.
+    A part of the PodGroups is *owned* by TrainJobs.
     """
     objects = [_make_object("Namespace", "a", "01:00:00")]
     nodes = [f"node-{i}" for i in range(2)]
@@ -43,7 +43,7 @@ def borrowed_cluster(random: Random, owned: float = 0.3) -> list[Obj]:
 
 
 def _queues(random: Random) -> tuple[list[str], list[Obj]]:
-    """Return the names of those that take units, and all: some below one above them."""
+    """Return the names of those that take PodGroups, and all: some below one above them."""
     podsets = ["red", "green", "blue"][: random.randint(2, 3)]
     above = random.choice(("", "top", "top", "top"))
     found = []

@@ -1,7 +1,7 @@
 """Small random clusters: few nodes, queues and PodGroups; every rule is reached sometimes.
 
 Numbers are small and times often equal, so that ties are frequent; many clusters are nearly full,
-so that units fail for different reasons. No object is invalid by itself.
+so that PodGroups fail for different reasons. No object is invalid by itself.
 """
 
 from random import Random
@@ -22,8 +22,8 @@ def random_cluster(
 ) -> list[dict[str, Any]]:
     """Return the objects of a cluster, in any order; the same luck gives the same cluster.
 
-    A *crowded* one is taken by units that run, and a few others wait; in a *timed* one it matters
-    since when.
+    A *crowded* one is taken by PodGroups that run, and a few others wait; in a *timed* one it
+    matters since when.
     """
     lot = Sampler(random, crowded=crowded)
     # The newest timestamp of all says what time it is.

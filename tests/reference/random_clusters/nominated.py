@@ -12,9 +12,9 @@ _GPUS: Final = 8  # of a node
 
 
 def nominated_cluster(random: Random, *, as_before: bool = False) -> list[Obj]:
-    """Return nodes, two levels of queues, units that run, and units that wait.
+    """Return nodes, two levels of queues, PodGroups that run, and PodGroups that wait.
 
-    Most of these were promised nodes, unless all is *as before* anybody was.
+    Most of these are nominated to nodes, unless all is *as before* any nomination.
     """
     objects = [_make_object("Namespace", "a", 50)]
     for name, value in _CLASSES.items():
@@ -25,17 +25,21 @@ def nominated_cluster(random: Random, *, as_before: bool = False) -> list[Obj]:
     objects += queues
     free = dict.fromkeys(nodes, _GPUS)
     for i in range(random.choice((4, 6, 8, 10) if as_before else (2, 3, 4, 5))):
-        seats = _free_gpus(
+        nodes_and_gpus = _free_gpus(
             random, free, random.choice((1, 1, 1, 2, 3)), random.choice((1, 2, 3, 4, 8))
         )
-        if seats:
-            objects += _podgroup(random, f"runs-{i}", random.choice(podsets), seats)
+        if nodes_and_gpus:
+            objects += _podgroup(random, f"runs-{i}", random.choice(podsets), nodes_and_gpus)
     for i in range(random.choice((2, 3, 4, 5, 6))):
         count, size = random.choice((1, 1, 2, 3)), random.choice((1, 2, 2, 4, 4, 8))
-        seats = [("", size)] * count
+        nodes_and_gpus = [("", size)] * count
         if not as_before and random.random() < 0.7:
-            seats = _free_gpus(random, free, count, size, random.choice((0, 0, 0, 4))) or seats
-        objects += _podgroup(random, f"waits-{i}", random.choice(podsets), seats, waits=True)
+            nodes_and_gpus = (
+                _free_gpus(random, free, count, size, random.choice((0, 0, 0, 4))) or nodes_and_gpus
+            )
+        objects += _podgroup(
+            random, f"waits-{i}", random.choice(podsets), nodes_and_gpus, waits=True
+        )
     random.shuffle(objects)
     return objects
 
@@ -44,15 +48,15 @@ def _free_gpus(
     random: Random, free: dict[str, int], count: int, size: int, beyond: int = 0
 ) -> list[tuple[str, int]]:
     """Return a node for each of so many pods, or of as many of them as have room; none if none."""
-    seats: list[tuple[str, int]] = []
+    nodes_and_gpus: list[tuple[str, int]] = []
     for _ in range(count):
         found = [node for node in free if free[node] + beyond >= size]
         if not found:
-            return seats
+            return nodes_and_gpus
         node = random.choice(found)
         free[node] -= size
-        seats.append((node, size))
-    return seats
+        nodes_and_gpus.append((node, size))
+    return nodes_and_gpus
 
 
 def _node(name: str) -> Obj:
@@ -63,7 +67,7 @@ def _node(name: str) -> Obj:
 
 
 def _queues(random: Random) -> tuple[list[str], list[Obj]]:
-    """Return the names of those that take units, and all: each below one above it."""
+    """Return the names of those that take PodGroups, and all: each below one above it."""
     podsets, found = [], []
     for top in ("red", "green", "blue")[: random.choice((1, 2, 2, 3))]:
         limit = random.choice((-1, -1, -1, 16))
@@ -87,16 +91,21 @@ def _queue(random: Random, name: str, quota: int, limit: int, parent: str = "") 
 
 
 def _podgroup(
-    random: Random, name: str, queue: str, seats: list[tuple[str, int]], *, waits: bool = False
+    random: Random,
+    name: str,
+    queue: str,
+    nodes_and_gpus: list[tuple[str, int]],
+    *,
+    waits: bool = False,
 ) -> list[Obj]:
-    """Return a group of pods; they are on their nodes, or wait and were promised them."""
+    """Return a group of pods; they are on their nodes, or wait and are nominated to them."""
     group = _make_object("PodGroup", name, random.choice((0, 10, 20, 30, 40)))
-    least = random.choice((len(seats), len(seats), 1))
+    least = random.choice((len(nodes_and_gpus), len(nodes_and_gpus), 1))
     group["spec"] = {"queue": queue, "minMember": least}
     if random.random() < 0.6:
         group["spec"]["priorityClassName"] = random.choice(list(_CLASSES))
     found = [group]
-    for i, (node, size) in enumerate(seats):
+    for i, (node, size) in enumerate(nodes_and_gpus):
         pod = _make_object("Pod", f"{name}-{i}", 40)
         pod["metadata"]["annotations"] = {"pod-group-name": name}
         container = {"resources": {"requests": {"cpu": "1", "nvidia.com/gpu": str(size)}}}

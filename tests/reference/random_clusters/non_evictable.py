@@ -31,7 +31,7 @@ def non_evictable_cluster(random: Random) -> list[Obj]:
             one["spec"]["resources"]["gpu"]["quota"] = random.choice((2, 4, 8))
     owned = [group for group in groups if group["metadata"].get("ownerReferences")]
     if len(owned) > 1 and random.random() < 0.3:
-        one, other = random.sample(owned, 2)  # two units of one JobSet, maybe of different queues
+        one, other = random.sample(owned, 2)  # of one JobSet, maybe of different queues
         other["metadata"]["ownerReferences"] = one["metadata"]["ownerReferences"]
     return [*objects, *_budgets(random, objects)]
 

@@ -52,7 +52,7 @@ def _flat(lot: Sampler, spec: Obj) -> dict[str, int]:
 
 
 def _subgroup_tree(lot: Sampler, spec: Obj) -> dict[str, int]:
-    """Write sub-groups; return how many pods each leaf has."""
+    """Write sub-groups; return how many pods each PodSet has."""
     random = lot.random
     names = random.sample(_LETTERS, len(_LETTERS))
     subgroups: list[Obj] = []
@@ -91,7 +91,7 @@ def _podset(lot: Sampler, subgroups: list[Obj], counts: dict[str, int], name: st
 
 
 def _anticipate(lot: Sampler, group: Obj, counts: dict[str, int]) -> None:
-    """Add leaves whose pods come later; some of them may be there."""
+    """Add PodSets whose pods come later; some of them may be there."""
     random, prefix = lot.random, f"{_letter(lot)}-replica-"
     replicas, count = random.randint(1, 2), random.randint(1, 3)
     later: Obj = {"subGroupPrefix": prefix, "replicas": replicas, "count": count}

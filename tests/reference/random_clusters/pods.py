@@ -77,7 +77,7 @@ def container(lot: Sampler) -> dict[str, Any]:
 
 
 def pod_template(lot: Sampler, app: str) -> dict[str, Any]:
-    """Return what the pods of a leaf have in common: labels, and a spec with wishes."""
+    """Return what the pods of a PodSet have in common: labels, and a spec with wishes."""
     spec: dict[str, Any] = {"containers": [container(lot)], "schedulerName": "kai-scheduler"}
     if lot.happens(0.05):
         spec["initContainers"] = [container(lot) | {"name": "first"}]

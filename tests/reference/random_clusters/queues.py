@@ -10,7 +10,7 @@ _NAMES = ("red", "green", "blue", "amber", "pink", "grey")
 
 
 def queues(lot: Sampler) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return queues, and the names that units may give, few of which cannot be meant."""
+    """Return queues, and the names that PodGroups may give, few of which cannot be meant."""
     random = lot.random
     names = random.sample(_NAMES, random.randint(1, 6))
     if lot.happens(0.3):

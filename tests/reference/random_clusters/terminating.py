@@ -23,7 +23,7 @@ _GRACE_PERIODS: Final = (
 
 
 def terminating_cluster(random: Random) -> list[Obj]:
-    """Return nodes, two levels of queues, units that run or go, and units that wait."""
+    """Return nodes, two levels of queues, PodGroups that run or go, and PodGroups that wait."""
     objects = nominated_cluster(random, as_before=random.random() < 0.5)
     for one in objects:
         if one["kind"] == "Queue":

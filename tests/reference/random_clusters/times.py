@@ -7,7 +7,7 @@ __all__ = ["set_times"]
 
 Obj: TypeAlias = dict[str, Any]
 
-# Around now, which is 01:00:00, less what is promised below.
+# Around now, which is 01:00:00, less the minimum runtimes below.
 _TIMES: Final = ("00:00:00", "00:00:01", "00:10:00", "00:50:00", "00:50:01", "00:59:59", "01:00:00")
 _LENGTHS: Final = ("0s", "10m", "10m", "10m1s", "50m", "1h", "1h1s", "2h")
 
@@ -39,7 +39,7 @@ def _of_group(random: Random, group: Obj) -> None:
 
 
 def _owners(random: Random, group: Obj) -> list[Obj]:
-    """Return the JobSet of a group, and its TrainJob, which somebody else may look after."""
+    """Return the JobSet of a group, and its TrainJob, which another controller may manage."""
     meta = group["metadata"]
     for owner in meta.get("ownerReferences", ()):
         name = owner["name"] = f"{meta['name']}-owner"

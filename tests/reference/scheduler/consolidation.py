@@ -32,7 +32,7 @@ _RETRIABLE = ("Fragmented", "NoCapacity", "ExceedsLimit")
 def consolidate(
     cluster: ClusterInfo, reasons: dict[PodGroupInfo, str]
 ) -> Iterator[tuple[PodGroupInfo, str, list[PodInfo]]]:
-    """Yield who gets room, and the pods that have to go for it; their slots are held by then."""
+    """Yield each PodGroup that gets room, and the pods evicted for it, with new places."""
     left = [
         podgroup
         for podgroup, reason in reasons.items()
@@ -47,61 +47,64 @@ def consolidate(
         if moved and _try_relocate(cluster, podgroup, [], keeps=True):
             yield podgroup, "consolidation", []
             continue
-        line = in_victim_order(cluster, [*_candidates(cluster, podgroup)])
-        if len(line) > MAX_CANDIDATES:
+        candidates = in_victim_order(cluster, [*_candidates(cluster, podgroup)])
+        if len(candidates) > MAX_CANDIDATES:
             raise TooManyCandidates
 
         def does(
             ranks: tuple[int, ...],
-            line: list[EvictionUnit] = line,
+            candidates: list[EvictionUnit] = candidates,
             podgroup: PodGroupInfo = podgroup,
         ) -> bool:
-            return _try_relocate(cluster, podgroup, [line[rank] for rank in ranks])
+            return _try_relocate(cluster, podgroup, [candidates[rank] for rank in ranks])
 
-        some = first_sufficient(len(line), does, does)
+        some = first_sufficient(len(candidates), does, does)
         if some is not None:
-            blocks = [line[rank] for rank in some]
-            assert _try_relocate(cluster, podgroup, blocks, keeps=True)
-            moved |= {one for block in blocks for one in block.podgroups}
-            yield podgroup, "consolidation", [pod for block in blocks for pod in block.pods]
+            units = [candidates[rank] for rank in some]
+            assert _try_relocate(cluster, podgroup, units, keeps=True)
+            moved |= {one for unit in units for one in unit.podgroups}
+            yield podgroup, "consolidation", [pod for unit in units for pod in unit.pods]
 
 
 def _candidates(cluster: ClusterInfo, podgroup: PodGroupInfo) -> Iterator[EvictionUnit]:
-    """Yield who can be moved, each with all it has."""
-    for block in possible_eviction_units(cluster, set()):
-        (one, *others) = block.podgroups
-        is_all = {*block.pods} == {pod for pod in one.pods if pod.state in ("there", "old")}
-        may = not others and not block.is_partly_done
+    """Yield the PodGroups that can be moved, each with all its pods."""
+    for unit in possible_eviction_units(cluster, set()):
+        (one, *others) = unit.podgroups
+        is_all = {*unit.pods} == {pod for pod in one.pods if pod.state in ("there", "old")}
+        may = not others and not unit.is_partly_done
         if one is not podgroup and may and is_all and _can_relocate(one):
-            yield replace(block, freed=_total_requests(block.pods), rank=podgroup_rank(one))
+            yield replace(unit, freed=_total_requests(unit.pods), rank=podgroup_rank(one))
 
 
 def _can_relocate(podgroup: PodGroupInfo) -> bool:
-    """Say whether a unit can be made anew in slots; no test looks at one with several shapes."""
+    """Say whether a PodGroup can be made anew in reserved places.
+
+    No test looks at one with several signatures.
+    """
     is_alone = any(podgroup.name == f"pg-{pod.name}-{pod.uid}" for pod in podgroup.pods)
     return not is_alone and is_satisfied(podgroup.root)
 
 
 def _try_relocate(
-    cluster: ClusterInfo, podgroup: PodGroupInfo, blocks: list[EvictionUnit], *, keeps: bool = False
+    cluster: ClusterInfo, podgroup: PodGroupInfo, units: list[EvictionUnit], *, keeps: bool = False
 ) -> bool:
-    """Say whether a unit and those who are moved all find room; unless it *keeps* it, undo it."""
+    """Say whether a PodGroup and all that are moved find room; undo it unless it *keeps* it."""
     pods = tasks_to_allocate(podgroup.root)
     saved = Checkpoint(cluster)
     anew = [
         (one, podset, replace(pod, state="later", node="", is_expected=True))
-        for block in blocks
-        for one in block.podgroups
+        for unit in units
+        for one in unit.podgroups
         for podset in one.podsets
         for pod in podset.pods
-        if pod in block.pods
+        if pod in unit.pods
     ]
     anew.sort(key=lambda it: [-n for n in (queue_amounts(it[2].requests)[i] for i in (2, 0, 1))])
     may = not capacity_failure(cluster, podgroup, pods) and not awaits_own_release(
         cluster, podgroup, pods
     )
-    waits = bool(blocks) or waits_for_release(cluster, podgroup, pods)
-    evict(cluster, blocks)
+    waits = bool(units) or waits_for_release(cluster, podgroup, pods)
+    evict(cluster, units)
     done = may and not place(cluster, podgroup, pods, waits=waits)
     done = done and all(not place(cluster, one, [pod]) for one, _, pod in anew)
     if done and keeps:

@@ -42,8 +42,9 @@ def run_cycle(
 ) -> CycleResult:
     """Play one cycle at a time in RFC 3339, or at the newest timestamp of the objects.
 
-    *then* are further actions, of reclaim and preempt, or consolidation alone; `TooMany` says that
-    they are too much work. *victims* is who loses something first; *keeps_budgets* is in reclaim.
+    *then* are further actions, of reclaim and preempt, or consolidation alone; they raise
+    `TooManyCandidates` where the search is too large. *victims* is the policy that orders victims;
+    with *keeps_budgets* reclaim keeps to PodDisruptionBudgets.
     """
     cluster = read_cluster(list(objects), now)
     cluster.victim_policy, cluster.respects_budgets = victims, keeps_budgets
@@ -78,7 +79,7 @@ def _allocate_round(
     outcome: CycleResult,
     held: NominatedCapacity,
 ) -> list[PodGroupInfo]:
-    """Give turns until nobody is left; return who failed at last, with the verdict told."""
+    """Give turns until no PodGroup is left; return those that failed, whose reasons are noted."""
     playing, failed = list(podgroups), []
     are_promised = any(is_nominated(cluster, podgroup) for podgroup in podgroups)
     early = partial(nomination_rank, cluster, playing) if are_promised else None
@@ -97,7 +98,7 @@ def _allocate_round(
 
 
 def _allocate_one(cluster: ClusterInfo, podgroup: PodGroupInfo, held: NominatedCapacity) -> str:
-    """Try one chunk; if need be where others of the queue were promised room."""
+    """Try the next tasks; if need be on nodes to which others of the queue are nominated."""
     held.release(podgroup)
     podgroup.awaits_own_release = False
     reason = held.capacity_failure(podgroup, tasks_to_allocate(podgroup.root)) or _attempt(
@@ -117,7 +118,7 @@ def _allocate_one(cluster: ClusterInfo, podgroup: PodGroupInfo, held: NominatedC
 def _run_eviction_actions(
     cluster: ClusterInfo, failed: list[PodGroupInfo], outcome: CycleResult, actions: Sequence[str]
 ) -> None:
-    """Let those who failed take from others; who got something may grow as far as there is room."""
+    """Let PodGroups that failed evict others; one that got something grows as far as it can."""
     reasons = {
         podgroup: outcome.unschedulable[podgroup.namespace, podgroup.name] for podgroup in failed
     }
@@ -144,7 +145,7 @@ def _run_eviction_actions(
 
 
 def _prefilter_reason(cluster: ClusterInfo, podgroup: PodGroupInfo) -> str:
-    """Return the verdict that needs no attempt."""
+    """Return the reason that shows without an attempt, if any."""
     way = cluster.queue_with_ancestors(podgroup.queue)
     if cluster.is_misconfigured(podgroup):
         return "Misconfigured"
@@ -158,7 +159,7 @@ def _prefilter_reason(cluster: ClusterInfo, podgroup: PodGroupInfo) -> str:
 
 
 def _reserves_only_expected(cluster: ClusterInfo, podgroup: PodGroupInfo) -> bool:
-    """Say whether a unit of which nothing is there, or promised, would take slots alone."""
+    """Say whether a PodGroup without running or nominated pods would only reserve places."""
     names = {node_info.name for node_info in cluster.nodes}
     for pod in podgroup.pods:
         if pod.state == "there" or (pod.state == "waiting" and pod.nominated in names):
@@ -168,13 +169,13 @@ def _reserves_only_expected(cluster: ClusterInfo, podgroup: PodGroupInfo) -> boo
 
 
 def _lacks_expected_pods(podgroup: PodGroupInfo) -> bool:
-    """Say whether a unit that runs could have slots for what it lacks."""
+    """Say whether a PodGroup that runs could have reserved places for what it lacks."""
     runs = any(pod.state == "there" for pod in podgroup.pods)
     return runs and not is_satisfied(podgroup.root) and bool(tasks_to_allocate(podgroup.root))
 
 
 def _attempt(cluster: ClusterInfo, podgroup: PodGroupInfo) -> str:
-    """Try one chunk; return the verdict if it fails."""
+    """Try the next tasks; return the reason if that fails."""
     pods = tasks_to_allocate(podgroup.root)
     if not pods:
         return "PodsMissing"

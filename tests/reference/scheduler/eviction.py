@@ -54,7 +54,7 @@ class TooManyCandidates(Exception):
 
 @dataclass(eq=False)
 class EvictionUnit:
-    """What units lose at once, and in line what that is beyond blocks before it."""
+    """What PodGroups lose at once, and what it frees beyond the eviction units before it."""
 
     podgroups: list[PodGroupInfo]
     queue: str
@@ -66,7 +66,7 @@ class EvictionUnit:
 
     @property
     def is_partly_done(self) -> bool:
-        """Say whether pods of one of its units are there, and others of that unit succeeded."""
+        """Say whether a PodGroup of it has running pods, and others that succeeded."""
         return any(
             one.owning_jobset and {"there", "succeeded"} <= {pod.state for pod in one.pods}
             for one in self.podgroups
@@ -76,10 +76,10 @@ class EvictionUnit:
 def reclaim_and_preempt(
     cluster: ClusterInfo, reasons: dict[PodGroupInfo, str], actions: Iterable[str]
 ) -> Iterator[tuple[PodGroupInfo, str, list[PodInfo]]]:
-    """Yield who gets room by which action, and the pods that have to go for it."""
+    """Yield each PodGroup that gets room, by which action, and the pods evicted for it."""
     taken: set[PodGroupInfo] = set()
     losers: set[PodGroupInfo] = set()
-    # What somebody asks for that has lost something since is what it asked for before (rule 32).
+    # What a PodGroup asks for that has lost something since is what it asked before (rule 32).
     before = [
         (
             waiting_rank(cluster, podgroup),
@@ -116,7 +116,7 @@ def reclaim_and_preempt(
 
 
 def _affected(cluster: ClusterInfo, pods: list[PodInfo]) -> Iterator[PodGroupInfo]:
-    """Yield the units that lost something, and those that leave with them."""
+    """Yield the PodGroups that lost something, and those that leave with them."""
     for podgroup in cluster.podgroups:
         if any(pod in pods for pod in podgroup.pods):
             yield from _of_owning_jobset(cluster, podgroup)
@@ -140,7 +140,7 @@ def _evict_for(
     is_later: bool,
     spared: set[PodGroupInfo],
 ) -> list[PodInfo] | None:
-    """Return who goes for a unit, nobody if what is left is enough; None if it gets nothing."""
+    """Return the pods evicted for a PodGroup, which may be none; None if it gets nothing."""
     asked = _total_requests(tasks_to_allocate(podgroup.root))
     known = queue_shares(cluster)
     if action == "reclaim" and not reclaimable.may_reclaim(
@@ -160,8 +160,8 @@ def _evict_for(
         return None
     if len(found) > MAX_CANDIDATES:
         raise TooManyCandidates
-    for blocks, keeps in tries:
-        gone = _find_victims(cluster, podgroup, action, asks, (blocks, keeps))
+    for units, keeps in tries:
+        gone = _find_victims(cluster, podgroup, action, asks, (units, keeps))
         if gone is not None:
             return gone
     return None
@@ -170,7 +170,7 @@ def _evict_for(
 def _candidate_pools(
     cluster: ClusterInfo, action: str, found: list[EvictionUnit]
 ) -> Iterator[tuple[list[EvictionUnit], bool]]:
-    """Yield who might lose something, and whether budgets are kept: the mildest way first."""
+    """Yield the candidates, and whether budgets are kept: the mildest choice first."""
     unbarred = [it for it in found if cluster.may_evict(it.pods)]
     yield [it for it in unbarred if not it.is_partly_done], True
     yield unbarred, True
@@ -185,7 +185,7 @@ def _find_victims(
     asks: list[reclaimable.Requested],
     some: tuple[list[EvictionUnit], bool],
 ) -> list[PodInfo] | None:
-    """Return the pods of some blocks that go for a unit, which then has its room; or None."""
+    """Return pods whose eviction gives a PodGroup its room, by eviction units; or None."""
     found, keeps = some
     known, asked = queue_shares(cluster), asks[0]
     line = by_victim_policy(cluster, in_victim_order(cluster, found), asked)
@@ -195,18 +195,18 @@ def _find_victims(
         return not _failure_after(cluster, podgroup, [line[rank] for rank in some])
 
     def does(some: tuple[int, ...]) -> bool:
-        blocks = [line[rank] for rank in some]
-        if keeps and not cluster.may_evict(pod for block in blocks for pod in block.pods):
+        units = [line[rank] for rank in some]
+        if keeps and not cluster.may_evict(pod for unit in units for pod in unit.pods):
             return False
         if action == "reclaim":
-            lost = [(known[block.queue], amounts) for block, amounts in _freed_amounts(blocks)]
+            lost = [(known[unit.queue], amounts) for unit, amounts in _freed_amounts(units)]
             may, is_fair = reclaimable.check_victims(
                 known[podgroup.queue], asked, lost, Fraction(1)
             )
             if (
                 not all(may)
                 or not is_fair
-                or not _is_before_victims(cluster, podgroup, asks, blocks)
+                or not _is_before_victims(cluster, podgroup, asks, units)
             ):
                 return False
         return leaves_room(some)
@@ -222,20 +222,20 @@ def _find_victims(
 
 
 def _is_candidate(
-    cluster: ClusterInfo, podgroup: PodGroupInfo, action: str, block: EvictionUnit
+    cluster: ClusterInfo, podgroup: PodGroupInfo, action: str, unit: EvictionUnit
 ) -> bool:
-    """Say whether a block comes into question for what a unit asks for next."""
+    """Say whether an eviction unit is a candidate for the next tasks of a PodGroup."""
     pods = tasks_to_allocate(podgroup.root)
-    if any(has_affinity_to(pod, other) for pod in pods for other in block.pods):
+    if any(has_affinity_to(pod, other) for pod in pods for other in unit.pods):
         return False
-    if block.is_whole and any(
-        is_within_min_runtime(cluster, action, podgroup, one) for one in block.podgroups
+    if unit.is_whole and any(
+        is_within_min_runtime(cluster, action, podgroup, one) for one in unit.podgroups
     ):
         return False
     if action == "reclaim":
-        return _may_reclaim_from(queue_shares(cluster), podgroup, _total_requests(pods), block)
-    return block.queue == podgroup.queue and all(
-        one.priority < podgroup.priority for one in block.podgroups
+        return _may_reclaim_from(queue_shares(cluster), podgroup, _total_requests(pods), unit)
+    return unit.queue == podgroup.queue and all(
+        one.priority < podgroup.priority for one in unit.podgroups
     )
 
 
@@ -244,7 +244,7 @@ def first_sufficient(
     does: Callable[[tuple[int, ...]], bool],
     leaves_room: Callable[[tuple[int, ...]], bool],
 ) -> tuple[int, ...] | None:
-    """Return the first set that does and of which everybody is needed for there to be room."""
+    """Return the first set that does and of which every member is needed for there to be room."""
     for some in sorted(set_ for n in range(1, count + 1) for set_ in combinations(range(count), n)):
         if does(some):
             fewer = [tuple(rank for rank in some if rank != one) for one in some]
@@ -257,19 +257,19 @@ def _is_before_victims(
     cluster: ClusterInfo,
     podgroup: PodGroupInfo,
     asks: list[reclaimable.Requested],
-    blocks: list[EvictionUnit],
+    units: list[EvictionUnit],
 ) -> bool:
-    """Say whether who claims would have its turn before anybody who lost something."""
+    """Say whether the claimant would have its turn before every PodGroup that lost something."""
     kept = {queue: [*queue.allocated] for queue in cluster.queues.values()}
     known = queue_shares(cluster)
     added_to = {name: [*map(add, it.allocated, asks[0])] for name, it in known.items()}
-    for block, amounts in _freed_amounts(blocks):
-        for queue in cluster.queue_with_ancestors(block.queue):
+    for unit, amounts in _freed_amounts(units):
+        for queue in cluster.queue_with_ancestors(unit.queue):
             queue.allocated = [has - n for has, n in zip(queue.allocated, amounts, strict=True)]
     ways = [
-        (cluster.queue_with_ancestors(block.queue), asked, bool(block.podgroups[0].owning_jobset))
-        for block in blocks
-        for asked in block.would_request
+        (cluster.queue_with_ancestors(unit.queue), asked, bool(unit.podgroups[0].owning_jobset))
+        for unit in units
+        for asked in unit.would_request
     ]
     ways = [it for it in ways if not any(_exceeds_limit(queue, it[1]) for queue in it[0])]
     answer = all(
@@ -297,11 +297,11 @@ def _may_reclaim_from(
     known: dict[str, reclaimable.QueueShares],
     podgroup: PodGroupInfo,
     asked: reclaimable.Requested,
-    block: EvictionUnit,
+    unit: EvictionUnit,
 ) -> bool:
-    if block.queue == podgroup.queue:
+    if unit.queue == podgroup.queue:
         return False
-    return reclaimable.may_reclaim_from(known[podgroup.queue], asked, known[block.queue])
+    return reclaimable.may_reclaim_from(known[podgroup.queue], asked, known[unit.queue])
 
 
 def queue_shares(cluster: ClusterInfo) -> dict[str, reclaimable.QueueShares]:
@@ -325,7 +325,7 @@ def queue_shares(cluster: ClusterInfo) -> dict[str, reclaimable.QueueShares]:
 def possible_eviction_units(
     cluster: ClusterInfo, spared: set[PodGroupInfo]
 ) -> Iterator[EvictionUnit]:
-    """Yield what units could lose: what comes on top step by step, then all of it."""
+    """Yield what PodGroups could lose: what comes on top step by step, then all of it."""
     seen: set[PodGroupInfo] = set()
     for podgroup in cluster.podgroups:
         podgroups = _of_owning_jobset(cluster, podgroup)
@@ -354,7 +354,7 @@ def possible_eviction_units(
 
 
 def _first_request(podgroup: PodGroupInfo) -> reclaimable.Requested:
-    """Return what a unit would ask for first of what it had; or else what it cannot spare."""
+    """Return what a PodGroup would ask for first of what it had; or else what it cannot spare."""
     kept = [(pod, pod.state) for pod in podgroup.pods]
     for pod, state in kept:
         pod.state = "there" if state == "evicted" else state
@@ -387,9 +387,9 @@ def _running_pods(podgroup: PodGroupInfo) -> list[PodInfo]:
     return [pod for pod in podgroup.pods if pod.state in ("there", "old")]
 
 
-def in_victim_order(cluster: ClusterInfo, blocks: list[EvictionUnit]) -> list[EvictionUnit]:
-    """Return who would lose something first, with everybody before gone."""
-    left, line = list(blocks), []
+def in_victim_order(cluster: ClusterInfo, units: list[EvictionUnit]) -> list[EvictionUnit]:
+    """Return the candidates in the order of eviction, each with all before it gone."""
+    left, line = list(units), []
     kept = {queue: [*queue.allocated] for queue in cluster.queues.values()}
     tops = [queue for queue in cluster.queues.values() if not queue.parent]
     while left:
@@ -410,7 +410,7 @@ def _next_victim(
 ) -> EvictionUnit | None:
     best = []
     for queue in queues:
-        own = [(block.rank, -i, block) for i, block in enumerate(left) if block.queue == queue.name]
+        own = [(unit.rank, -i, unit) for i, unit in enumerate(left) if unit.queue == queue.name]
         one = (
             _next_victim(cluster, queue.children, left)
             if queue.children
@@ -424,42 +424,42 @@ def _next_victim(
 
 
 def _freed_amounts(
-    blocks: list[EvictionUnit],
+    units: list[EvictionUnit],
 ) -> Iterator[tuple[EvictionUnit, reclaimable.Requested]]:
-    """Yield blocks with what each takes that those before it have not."""
+    """Yield eviction units with what each takes that those before it have not."""
     gone: list[PodInfo] = []
-    for block in blocks:
-        yield block, _total_requests([pod for pod in block.pods if pod not in gone])
-        gone += block.pods
+    for unit in units:
+        yield unit, _total_requests([pod for pod in unit.pods if pod not in gone])
+        gone += unit.pods
 
 
-def _failure_after(cluster: ClusterInfo, podgroup: PodGroupInfo, blocks: list[EvictionUnit]) -> str:
-    """Return what would be in the way of a unit with some gone; all stays as it is."""
-    return _try_evict(cluster, podgroup, blocks, keeps=False)
+def _failure_after(cluster: ClusterInfo, podgroup: PodGroupInfo, units: list[EvictionUnit]) -> str:
+    """Return the reason why a PodGroup would fail with some gone; all stays as it is."""
+    return _try_evict(cluster, podgroup, units, keeps=False)
 
 
 def _try_evict(
-    cluster: ClusterInfo, podgroup: PodGroupInfo, blocks: list[EvictionUnit], *, keeps: bool = True
+    cluster: ClusterInfo, podgroup: PodGroupInfo, units: list[EvictionUnit], *, keeps: bool = True
 ) -> str:
     pods = tasks_to_allocate(podgroup.root)
     saved = Checkpoint(cluster)
-    for block, amounts in [*_freed_amounts(blocks)]:
-        charge_eviction(cluster, block.queue, amounts)
-    evict(cluster, blocks)
-    reason = try_allocate(cluster, podgroup, pods, waits=bool(blocks))
+    for unit, amounts in [*_freed_amounts(units)]:
+        charge_eviction(cluster, unit.queue, amounts)
+    evict(cluster, units)
+    reason = try_allocate(cluster, podgroup, pods, waits=bool(units))
     if reason or not keeps:
         saved.restore()
     return reason
 
 
-def evict(cluster: ClusterInfo, blocks: list[EvictionUnit]) -> None:
-    """Let pods go: their room is there for who can wait."""
+def evict(cluster: ClusterInfo, units: list[EvictionUnit]) -> None:
+    """Evict pods: their room is there for a PodGroup that can wait."""
     at = {node_info.name: node_info for node_info in cluster.nodes}
-    for block, amounts in [*_freed_amounts(blocks)]:
-        for queue in cluster.queue_with_ancestors(block.queue):
+    for unit, amounts in [*_freed_amounts(units)]:
+        for queue in cluster.queue_with_ancestors(unit.queue):
             for i in range(3):
                 queue.allocated[i] -= amounts[i]
-        for pod in block.pods:
+        for pod in unit.pods:
             if pod.state in ("there", "old"):
                 pod.state = "evicted"
                 if pod.node in at:

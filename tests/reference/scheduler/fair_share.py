@@ -30,7 +30,7 @@ class ResourceShare:
 
 
 def divide(total: Any, claims: Sequence[ResourceShare]) -> tuple[list[Any], Any]:
-    """Return the share of each claim, and what is left."""
+    """Return the share of each queue, and what is left."""
     got = {
         claim: min(total if claim.quota == -1 else claim.quota, claim.requestable)
         for claim in claims

@@ -60,7 +60,7 @@ def seconds_between(one: str, other: str) -> int:
 def is_within_min_runtime(
     cluster: ClusterInfo, action: str, claimant: PodGroupInfo, loser: PodGroupInfo
 ) -> bool:
-    """Say whether a unit may not lose all it has by an action, for it has not run for long."""
+    """Say whether a PodGroup may not lose all it has by an action, for it has not run for long."""
     if not loser.started_at:
         return False
     ask = cluster.queue_with_ancestors(loser.queue)

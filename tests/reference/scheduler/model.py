@@ -96,9 +96,9 @@ class PodGroupInfo:
     owning_jobset: str = ""  # the JobSet that it is a part of
     in_preemption_delay: bool = False  # it takes nothing from others yet
     is_delayed: bool = False  # that is what keeps it from taking something
-    awaits_own_release: bool = False  # what goes of its queues is in its way
-    is_managed_elsewhere: bool = False  # another controller looks after its TrainJob
-    is_non_evictable: bool = False  # it may be preempted by its word, and cannot be evicted
+    awaits_own_release: bool = False  # the releasing pods of its queues are in its way
+    is_managed_elsewhere: bool = False  # another controller manages its TrainJob
+    is_non_evictable: bool = False  # it says that it may be preempted, and cannot be evicted
     started_at: str = ""  # when it began to run, where that is known
     checkpointed_at: str = ""  # when it saved its work last, where it says so
     has_misplaced_waiting: bool = False  # pods wait that name a sub-group which it does not have
@@ -107,7 +107,7 @@ class PodGroupInfo:
 
     @property
     def podsets(self) -> list[PodSet]:
-        """Return all its leaves."""
+        """Return all its PodSets."""
         return list(_podsets(self.root))
 
     @property
@@ -139,15 +139,17 @@ class QueueInfo:
     non_preemptible: list[int] = field(default_factory=lambda: [0, 0, 0])
     non_evictable: list[int] = field(
         default_factory=lambda: [0, 0, 0]
-    )  # in fixed, of its own units
+    )  # in fixed, of its own PodGroups
     requested: list[int] = field(default_factory=lambda: [0, 0, 0])
     unclaimed_release: list[int] = field(
         default_factory=lambda: [0, 0, 0]
-    )  # that goes, and nobody waits for
+    )  # that is releasing, and no PodGroup waits for
     unclaimed_release_by_node: dict[str, list[int]] = field(
         default_factory=dict
     )  # of that, by node
-    evicted: list[int] = field(default_factory=lambda: [0, 0, 0])  # that goes for somebody
+    evicted: list[int] = field(
+        default_factory=lambda: [0, 0, 0]
+    )  # that is releasing for a claimant
     reclaim_goal: str = ""  # of reclaim among those below it
     preempt_min_runtime: str = ""
     reclaim_min_runtime: str = ""
@@ -166,7 +168,7 @@ class ClusterInfo:
     """All of it."""
 
     nodes: list[NodeInfo]
-    pods: list[PodInfo]  # everybody's, on a node or not; finished ones are left out
+    pods: list[PodInfo]  # of all users, on a node or not; finished ones are left out
     podgroups: list[PodGroupInfo]
     queues: dict[str, QueueInfo]
     total: QueueAmounts
@@ -189,7 +191,7 @@ class ClusterInfo:
         return way
 
     def is_misconfigured(self, podgroup: PodGroupInfo) -> bool:
-        """Say whether a unit or its queue cannot be meant."""
+        """Say whether a PodGroup or its queue cannot be meant."""
         way = self.queue_with_ancestors(podgroup.queue)
         is_inner = podgroup.queue in self.queues and bool(self.queues[podgroup.queue].children)
         is_circle = bool(way) and way[-1].parent in [queue.name for queue in way]

@@ -10,13 +10,13 @@ from tests.reference.scheduler.subgroups import pod_rank, tasks_to_allocate
 
 __all__ = ["NominatedCapacity", "nomination_rank"]
 
-NominatedPlaces = list[tuple[NodeInfo, PodInfo]]  # what is held together
+NominatedPlaces = list[tuple[NodeInfo, PodInfo]]  # what is reserved together
 
 
 def nomination_rank(
     cluster: ClusterInfo, podgroups: list[PodGroupInfo], queue: QueueInfo, best: PodGroupInfo
 ) -> int:
-    """Say whether the best unit below a queue was promised something, or another, or none."""
+    """Say whether the best PodGroup below a queue is nominated, or another one, or none."""
     if is_nominated(cluster, best):
         return 0
     below = [one for one in podgroups if queue in cluster.queue_with_ancestors(one.queue)]
@@ -24,14 +24,14 @@ def nomination_rank(
 
 
 class NominatedCapacity:
-    """What is held for units until their turn: what is released there is less by it."""
+    """Capacity reserved for nominated PodGroups until their turn, taken off what is releasing."""
 
     def __init__(self, cluster: ClusterInfo) -> None:
         self.places_by_podgroup: dict[PodGroupInfo, list[NominatedPlaces]] = {}
         self._cluster = cluster
 
     def reserve(self, podgroups: Iterable[PodGroupInfo]) -> None:
-        """Hold what units were promised: what they take next, then the rest pod by pod."""
+        """Reserve the nominated nodes of PodGroups: for their next tasks, then pod by pod."""
         parts: dict[PodGroupInfo, list[list[PodInfo]]] = {}
         for podgroup in podgroups:
             if is_nominated(self._cluster, podgroup):
@@ -41,7 +41,7 @@ class NominatedCapacity:
         self._reserve_all(parts)
 
     def release(self, podgroup: PodGroupInfo) -> list[list[PodInfo]]:
-        """Hold nothing for a unit; return what was."""
+        """Reserve nothing for a PodGroup any more; return what was reserved."""
         parts = self.places_by_podgroup.pop(podgroup, [])
         for part in parts:
             self._undo(part)
@@ -49,13 +49,13 @@ class NominatedCapacity:
 
     @contextmanager
     def released(self, podgroups: Iterable[PodGroupInfo]) -> Iterator[None]:
-        """Hold nothing for units meanwhile, and then what was held and is still there."""
+        """Reserve nothing for PodGroups meanwhile, and then again what is still there."""
         parts = {podgroup: self.release(podgroup) for podgroup in podgroups}
         yield
         self._reserve_all(parts)
 
     def may_take_from(self, podgroup: PodGroupInfo) -> list[PodGroupInfo]:
-        """Return those whose room a unit may have: it could preempt them at once."""
+        """Return the PodGroups whose capacity one may take: it could preempt them at once."""
         return [
             one
             for one in self.places_by_podgroup
@@ -66,7 +66,7 @@ class NominatedCapacity:
         ]
 
     def capacity_failure(self, podgroup: PodGroupInfo, pods: list[PodInfo]) -> str:
-        """Ask for bounds as if everybody had what is held for him, but for whom it may be had."""
+        """Return the reason of a bound; reserved capacity counts unless it may be taken."""
         others = [
             (one, pod)
             for one, parts in self.places_by_podgroup.items()
@@ -85,13 +85,13 @@ class NominatedCapacity:
         return reason
 
     def _reserve_all(self, parts: Mapping[PodGroupInfo, list[list[PodInfo]]]) -> None:
-        """Hold of each part all or nothing, for the oldest unit first."""
+        """Reserve all or nothing of each part, for the oldest PodGroup first."""
         for podgroup in sorted(parts, key=lambda it: (it.created, it.uid)):
             if some := [part for pods in parts[podgroup] if (part := self._reserve_places(pods))]:
                 self.places_by_podgroup[podgroup] = some
 
     def _reserve_places(self, pods: list[PodInfo]) -> NominatedPlaces:
-        """Hold the room of all of these pods, or of none."""
+        """Reserve capacity for all of these pods, or for none."""
         at = {node_info.name: node_info for node_info in self._cluster.nodes}
         some: NominatedPlaces = []
         for pod in pods:

@@ -12,9 +12,9 @@ __all__ = ["place"]
 def place(
     cluster: ClusterInfo, podgroup: PodGroupInfo, pods: list[PodInfo], *, waits: bool = False
 ) -> str:
-    """Decide a whole chunk; return the verdict if it cannot be, and then nothing has changed.
+    """Place all of these tasks; if that fails return the reason, and nothing has changed.
 
-    If it *waits* for others to go, all of it is nominated.
+    If it *waits* for terminating pods, all tasks are nominated.
     """
     before = [(node_info, node_info.idle, node_info.releasing) for node_info in cluster.nodes]
     states = [(pod, pod.state) for pod in pods]

@@ -39,7 +39,7 @@ def has_affinity_to(pod: PodInfo, other: PodInfo) -> bool:
 
 
 def _pods_on_nodes(cluster: ClusterInfo) -> list[tuple[PodInfo, NodeInfo]]:
-    """Return who is on a node, with the node; who is going still is."""
+    """Return the pods on nodes, each with its node; terminating pods too."""
     at = {node_info.name: node_info for node_info in cluster.nodes}
     return [(pod, at[pod.node]) for pod in cluster.pods if pod.node in at]
 

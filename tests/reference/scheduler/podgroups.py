@@ -19,7 +19,7 @@ _NO_ATTEMPT: Final = (0, 0)
 def read_podgroups(
     groups: list[Obj], pods: list[tuple[Obj, PodInfo]], classes: list[Obj], now: str
 ) -> list[PodGroupInfo]:
-    """Return the units: one for each group, and one for each pod of ours that names no group."""
+    """Return the PodGroups: of the API, and one for each pod of ours that names none."""
     own: dict[tuple[str, str], list[tuple[Obj, PodInfo]]] = {}
     podgroups = []
     for raw, pod in pods:
@@ -45,7 +45,7 @@ def read_podgroups(
 
 
 def _podgroup_of_misplaced(raw: Obj, pod: PodInfo, queue: str, classes: list[Obj]) -> PodGroupInfo:
-    """Return the unit of a pod that runs without a place in the group that it names."""
+    """Return the PodGroup of a pod that runs without a place in the group that it names."""
     podgroup = _podgroup_of_pod(raw, pod, classes)
     podgroup.queue, podgroup.preemptible, podgroup.is_invalid = queue, True, False
     return podgroup
@@ -120,7 +120,7 @@ def _is_owned_by_job(raw: Obj) -> bool:
 
 
 def _subgroup_tree(spec: Mapping[str, Any]) -> tuple[SubGroup, bool]:
-    """Return the tree, and whether it can be meant; if not, it is one leaf."""
+    """Return the tree, and whether it can be meant; if not, it is one PodSet."""
     subgroups: Sequence[Mapping[str, Any]] = spec.get("subGroups") or []
     if not subgroups:
         least = spec.get("minMember")
@@ -160,7 +160,7 @@ def _minimum(spec: Mapping[str, Any], children: list[SubGroup]) -> int:
 
 
 def _exclude_old_attempts(podgroup: PodGroupInfo) -> None:
-    """Let only the newest attempt count: of the whole, and of that the newest of each leaf."""
+    """Let only the newest attempt count: of the whole, and of that the newest of each PodSet."""
     attempts = {pod: _attempt(pod) for podset in podgroup.podsets for pod in podset.pods}
     newest = max(attempts.values(), default=_NO_ATTEMPT)[0]
     for podset in podgroup.podsets:
@@ -177,7 +177,7 @@ def _attempt(pod: PodInfo) -> tuple[int, int]:
 
 
 def _expected_pods(group: Obj, podset: PodSet) -> list[PodInfo]:
-    """Return the pods that a leaf will have and has not yet."""
+    """Return the pods that a PodSet will have and has not yet."""
     meta = group["metadata"]
     text = meta.get("annotations", {}).get("trainer-kai.dev/anticipated", "{}")
     found: list[PodInfo] = []

@@ -27,7 +27,7 @@ NominationRank: TypeAlias = Callable[[QueueInfo, PodGroupInfo], int]
 def next_podgroup(
     cluster: ClusterInfo, podgroups: list[PodGroupInfo], early: NominationRank | None = None
 ) -> PodGroupInfo:
-    """Return whose turn it is; before all else counts how *early* queues are."""
+    """Return the PodGroup whose turn it is; before all else counts how *early* queues are."""
     tops = [queue for queue in cluster.queues.values() if not queue.parent]
     found = _best_below_all(cluster, tops, podgroups, early)
     assert found is not None
@@ -35,7 +35,7 @@ def next_podgroup(
 
 
 def capacity_failure(cluster: ClusterInfo, podgroup: PodGroupInfo, pods: list[PodInfo]) -> str:
-    """Return the verdict if a queue may not take these pods, else nothing."""
+    """Return the reason if a queue may not take these pods, else nothing."""
     more = _total_requests(pods)
     way = cluster.queue_with_ancestors(podgroup.queue)
     for queue in way:
@@ -64,7 +64,7 @@ def _best_below_all(
     podgroups: list[PodGroupInfo],
     early: NominationRank | None,
 ) -> PodGroupInfo | None:
-    """Return the best unit below queues of one level."""
+    """Return the best PodGroup below queues of one level."""
     candidates = []
     for queue in queues:
         podgroup = _best_below_one(cluster, queue, podgroups, early)
@@ -87,7 +87,7 @@ def _best_below_one(
 
 
 def waiting_rank(cluster: ClusterInfo, podgroup: PodGroupInfo) -> tuple[Any, ...]:
-    """Return what orders the units of a queue that wait."""
+    """Return what orders the PodGroups of a queue that wait."""
     priority, *others = podgroup_rank(podgroup)
     return (
         not fits_empty_cluster(cluster, podgroup),
@@ -98,7 +98,7 @@ def waiting_rank(cluster: ClusterInfo, podgroup: PodGroupInfo) -> tuple[Any, ...
 
 
 def fits_empty_cluster(cluster: ClusterInfo, podgroup: PodGroupInfo) -> bool:
-    """Say whether a unit could take what it takes next if nobody else were there."""
+    """Say whether the next tasks of a PodGroup would fit if the cluster were empty."""
     pods = tasks_to_allocate(podgroup.root)
     more = _total_requests(pods)
     for queue in cluster.queue_with_ancestors(podgroup.queue):
@@ -139,14 +139,14 @@ def _pod_capacity(pod: PodInfo, nodes: list[NodeInfo]) -> int:
 
 
 def is_nominated(cluster: ClusterInfo, podgroup: PodGroupInfo) -> bool:
-    """Say whether a unit was promised nodes for all pods that it takes next."""
+    """Say whether all pods that a PodGroup takes next are nominated to nodes."""
     names = {node_info.name for node_info in cluster.nodes}
     pods = [pod for pod in tasks_to_allocate(podgroup.root) if not pod.is_expected]
     return bool(pods) and all(pod.nominated in names for pod in pods)
 
 
 def podgroup_rank(podgroup: PodGroupInfo, stands: int | None = None) -> tuple[Any, ...]:
-    """Return what orders the units of a queue, as it stands or as it would."""
+    """Return what orders the PodGroups of a queue, as it stands or as it would."""
     return (
         -podgroup.priority,
         elasticity_rank(podgroup) if stands is None else stands,

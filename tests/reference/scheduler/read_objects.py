@@ -82,7 +82,7 @@ def read_cluster(objects: Sequence[Obj], now: str) -> ClusterInfo:
 
 
 def _read_trainjobs(cluster: ClusterInfo, by_kind: Mapping[str, Sequence[Obj]]) -> None:
-    """Tell units what the TrainJobs say that they are of."""
+    """Set on PodGroups what their TrainJobs say."""
     trainers = [job for job in by_kind.get("TrainJob", ()) if _is_built_by_trainer(job)]
     names = {_namespaced_name(job) for job in trainers if _is_managed_by_kueue(job)}
     for group in by_kind.get("PodGroup", ()):
@@ -112,7 +112,7 @@ def _budget(raw: Obj, pods: Sequence[tuple[Obj, PodInfo]]) -> DisruptionBudget:
 
 
 def _is_non_evictable(cluster: ClusterInfo, podgroup: PodGroupInfo) -> bool:
-    """Say whether what leaves with a unit cannot be evicted, though it may be preempted itself."""
+    """Say whether what leaves with a preemptible PodGroup cannot be evicted."""
     podgroups = [
         it
         for it in cluster.podgroups
@@ -260,7 +260,7 @@ def _queue(raw: Obj) -> QueueInfo:
 
 
 def _queue_bounds(resources: Mapping[str, Any], name: str) -> tuple[Any, ...]:
-    """Read what is owed or allowed; memory is written in millions of bytes."""
+    """Read a quota or limit; memory is written in millions of bytes."""
     cpu, memory, gpu = (
         Fraction(str(resources.get(axis, {}).get(name, 0))) for axis in ("cpu", "memory", "gpu")
     )
@@ -275,7 +275,7 @@ def _link_queues(cluster: ClusterInfo) -> None:
 
 
 def _charge_queues(cluster: ClusterInfo) -> None:
-    """Count what units have and what they wait for."""
+    """Count what PodGroups have and what they wait for."""
     ready = {node_info.name for node_info in cluster.nodes if node_info.is_ready}
     for podgroup in cluster.podgroups:
         wishes = () if cluster.is_misconfigured(podgroup) else ("waiting", "later")
@@ -295,7 +295,7 @@ def _charge_queues(cluster: ClusterInfo) -> None:
 
 
 def _charge_non_evictable(cluster: ClusterInfo, podgroup: PodGroupInfo, pod: PodInfo) -> None:
-    """Count a pod as fixed of its queue, and of no other."""
+    """Count a pod as not evictable in its queue, and in no other."""
     for queue in cluster.queue_with_ancestors(podgroup.queue)[:1]:
         for i, amount in enumerate(queue_amounts(pod.requests)):
             queue.non_preemptible[i] += amount
@@ -303,7 +303,7 @@ def _charge_non_evictable(cluster: ClusterInfo, podgroup: PodGroupInfo, pod: Pod
 
 
 def _count_releasing(cluster: ClusterInfo, podgroup: PodGroupInfo, pod: PodInfo) -> None:
-    """Count a pod as what goes of its queues."""
+    """Count a pod as releasing in its queues."""
     for queue in cluster.queue_with_ancestors(podgroup.queue):
         for amounts in (
             queue.unclaimed_release,

@@ -82,14 +82,14 @@ def may_reclaim_from(mine: QueueShares, asked: Requested, theirs: QueueShares) -
 def check_victims(
     mine: QueueShares,
     asked: Requested,
-    blocks: Sequence[tuple[QueueShares, Requested]],
+    units: Sequence[tuple[QueueShares, Requested]],
     patience: Fraction,
 ) -> tuple[list[bool], bool]:
-    """Rules 31 and 32: return for each block whether it may be taken, and whether all is fair."""
-    left = {queue: list(queue.allocated) for block, _ in blocks for queue in block.with_ancestors()}
+    """Rules 31 and 32: return whether each eviction unit may be taken, and whether all is fair."""
+    left = {queue: list(queue.allocated) for unit, _ in units for queue in unit.with_ancestors()}
     lost: dict[QueueShares, set[int]] = {queue: set() for queue in left}
     may = []
-    for theirs, amounts in blocks:
+    for theirs, amounts in units:
         one, other = _compared_siblings(mine, theirs)
         is_owed = not one.is_over_quota(_add(one.allocated, asked))
         may.append(

@@ -16,7 +16,7 @@ __all__ = [
 
 
 class Checkpoint:
-    """How everything is, to be so again."""
+    """The state of everything, to be restored."""
 
     def __init__(self, cluster: ClusterInfo) -> None:
         self._nodes = [(one, one.idle, one.releasing) for one in cluster.nodes]
@@ -37,7 +37,7 @@ class Checkpoint:
         ]
 
     def restore(self) -> None:
-        """Let all be as it was."""
+        """Restore everything."""
         for node_info, idle, releasing in self._nodes:
             node_info.idle, node_info.releasing = idle, releasing
         for queue, allocated, fixed, left, lost, left_at in self._queues:
@@ -60,7 +60,7 @@ def _copy(left_at: dict[str, list[int]]) -> dict[str, list[int]]:
 def try_allocate(
     cluster: ClusterInfo, podgroup: PodGroupInfo, pods: list[PodInfo], *, waits: bool = False
 ) -> str:
-    """Decide a whole chunk; return the verdict if it cannot be, and then nothing has changed."""
+    """Place all of these tasks; if that fails return the reason, and nothing has changed."""
     podgroup.awaits_own_release = False
     reason = capacity_failure(cluster, podgroup, pods)
     if reason:
@@ -77,7 +77,7 @@ def try_allocate(
 
 
 def awaits_own_release(cluster: ClusterInfo, podgroup: PodGroupInfo, pods: list[PodInfo]) -> bool:
-    """Say whether what goes of its queues already would be in the way of a unit."""
+    """Say whether the releasing pods of its queues would be in the way of a PodGroup."""
     more = _total_requests(pods)
     return any(
         more[i]
@@ -89,7 +89,7 @@ def awaits_own_release(cluster: ClusterInfo, podgroup: PodGroupInfo, pods: list[
 
 
 def waits_for_release(cluster: ClusterInfo, podgroup: PodGroupInfo, pods: list[PodInfo]) -> bool:
-    """Say whether a unit cannot be there before all that goes of its queues is gone."""
+    """Say whether a PodGroup cannot be bound before all releasing pods of its queues are gone."""
     more = _total_requests(pods)
     return any(
         more[i]
@@ -102,11 +102,11 @@ def waits_for_release(cluster: ClusterInfo, podgroup: PodGroupInfo, pods: list[P
 def claim_release(
     cluster: ClusterInfo, podgroup: PodGroupInfo, pods: list[PodInfo], *, waits: bool
 ) -> bool:
-    """Let what was placed wait for what goes of its queues; say whether it may be there then."""
+    """Let placed pods wait for the releasing pods of their queues; say whether that is enough."""
     way, more = cluster.queue_with_ancestors(podgroup.queue), _total_requests(pods)
-    seats = [pod for pod in pods if pod.state == "nominated" and not pod.is_expected]
-    seats += [pod for pod in pods if pod.is_expected] if waits else []
-    for_its_own = [_claim_from_queue(way[at], seats) for at in range(len(way))]
+    waiting = [pod for pod in pods if pod.state == "nominated" and not pod.is_expected]
+    waiting += [pod for pod in pods if pod.is_expected] if waits else []
+    for_its_own = [_claim_from_queue(way[at], waiting) for at in range(len(way))]
     least = [min(some[i] for some in for_its_own) for i in range(3)]
     return not any(
         more[i] > least[i] and _exceeds_limit(queue, i, queue.unclaimed_release[i])
@@ -115,10 +115,10 @@ def claim_release(
     )
 
 
-def _claim_from_queue(queue: QueueInfo, seats: list[PodInfo]) -> list[int]:
-    """Let pods wait for what goes of a queue; return how much of it."""
+def _claim_from_queue(queue: QueueInfo, waiting: list[PodInfo]) -> list[int]:
+    """Let pods wait for the releasing pods of a queue; return how much of it."""
     found = [0, 0, 0]
-    for pod in seats:
+    for pod in waiting:
         here = queue.unclaimed_release_by_node.get(pod.node, [0, 0, 0])
         for i, amount in enumerate(queue_amounts(pod.requests)):
             is_promised = pod.node == pod.nominated
@@ -139,7 +139,7 @@ def _exceeds_limit(queue: QueueInfo, i: int, more: int) -> bool:
 
 
 def charge_eviction(cluster: ClusterInfo, queue: str, amounts: tuple[int, int, int]) -> None:
-    """Note that pods of a queue go for somebody."""
+    """Note that pods of a queue go for a claimant."""
     for one in cluster.queue_with_ancestors(queue):
         one.evicted = [has + more for has, more in zip(one.evicted, amounts, strict=True)]
 

@@ -72,7 +72,7 @@ def subtracted(some: Mapping[str, int], less: Mapping[str, int]) -> Amounts:
 
 
 def fits(needs: Mapping[str, int], *rooms: Mapping[str, int]) -> bool:
-    """Say whether the needs fit into the rooms together; who needs nothing needs no room."""
+    """Say whether the needs fit into all that is free together; no need needs no room."""
     return all(
         need <= sum(room.get(name, 0) for room in rooms) for name, need in needs.items() if need
     )

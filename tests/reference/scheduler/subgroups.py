@@ -20,13 +20,13 @@ _MEMBER_STATES = ("there", "succeeded", "bound", "nominated", "reserved")
 
 
 def member_count(podset: PodSet, without: tuple[str, ...] = ()) -> int:
-    """Return how many members a leaf has."""
+    """Return how many members a PodSet has."""
     states = [pod.state for pod in [*podset.pods, *podset.expected]]
     return sum(state in _MEMBER_STATES and state not in without for state in states)
 
 
 def is_satisfied(part: SubGroup, without: tuple[str, ...] = ()) -> bool:
-    """Say whether a part of a unit has what it needs; pods of some states may be left out."""
+    """Say whether a part of a PodGroup has what it needs; pods of some states may be left out."""
     return _satisfied_count(part, without) >= part.minimum
 
 
@@ -55,7 +55,7 @@ def tasks_to_allocate(part: SubGroup) -> list[PodInfo]:
 def elasticity_rank(podgroup: PodGroupInfo) -> int:
     """Return 0 below the minimum, 1 exactly at it, 2 above.
 
-    Exactly at it is a unit that could spare nobody.
+    Exactly at it is a PodGroup that could spare no pod.
     """
     if not is_satisfied(podgroup.root):
         return 0
@@ -70,7 +70,7 @@ def elasticity_rank(podgroup: PodGroupInfo) -> int:
 
 
 def _next_tasks(part: SubGroup) -> list[PodInfo]:
-    """Return the chunk of a part, if it leads to anything."""
+    """Return the next tasks of a part, if they lead to anything."""
     return tasks_to_allocate(part) if is_satisfied(part) or can_be_satisfied(part) else []
 
 
@@ -98,7 +98,7 @@ def _waiting(podset: PodSet) -> list[PodInfo]:
 
 
 def pod_rank(pod: PodInfo) -> tuple[object, ...]:
-    """Return what orders the pods of a leaf."""
+    """Return what orders the pods of a PodSet."""
     labels = pod.labels
     leads = labels.get("training.kubeflow.org/job-role") in ("master", "launcher")
     leads = leads or labels.get("ray.io/node-type") == "head"
@@ -108,7 +108,7 @@ def pod_rank(pod: PodInfo) -> tuple[object, ...]:
 
 
 def tasks_to_evict(podgroup: PodGroupInfo) -> list[list[PodInfo]]:
-    """Return what a unit would lose step by step, before it loses all."""
+    """Return what a PodGroup would lose step by step, before it loses all."""
     found: list[list[PodInfo]] = []
     while some := _next_to_evict(podgroup.root):
         found.append(some)

@@ -18,30 +18,30 @@ class _EvictionUnit(Protocol):
 B = TypeVar("B", bound=_EvictionUnit)
 
 
-def by_victim_policy(cluster: ClusterInfo, line: list[B], asked: Sequence[int]) -> list[B]:
-    """Return the blocks of KAI's line in the order that the cluster has."""
+def by_victim_policy(cluster: ClusterInfo, units: list[B], asked: Sequence[int]) -> list[B]:
+    """Return eviction units, given in KAI's order, in the order that the cluster has set."""
     if cluster.victim_policy == "kai":
-        return line
+        return units
     counts: list[int] = []
-    for block in line:
+    for unit in units:
         is_work = cluster.victim_policy == "least-work-lost"
-        count = _lost_work(cluster, block) if is_work else -_requested_amount(block, asked)
+        count = _lost_work(cluster, unit) if is_work else -_requested_amount(unit, asked)
         same = [
-            counts[i] for i, other in enumerate(line[: len(counts)]) if _same_podgroup(other, block)
+            counts[i] for i, other in enumerate(units[: len(counts)]) if _same_podgroup(other, unit)
         ]
         counts.append(max([count, *same]))
-    return [line[i] for _, i in sorted((count, i) for i, count in enumerate(counts))]
+    return [units[i] for _, i in sorted((count, i) for i, count in enumerate(counts))]
 
 
 def _same_podgroup(one: _EvictionUnit, other: _EvictionUnit) -> bool:
     return one.podgroups[0] is other.podgroups[0]
 
 
-def _lost_work(cluster: ClusterInfo, block: _EvictionUnit) -> int:
+def _lost_work(cluster: ClusterInfo, unit: _EvictionUnit) -> int:
     """Return how much work is lost: GPUs times the time since it was begun, or saved."""
     found = 0
-    for pod in block.pods:
-        (podgroup,) = (one for one in block.podgroups if pod in one.pods)
+    for pod in unit.pods:
+        (podgroup,) = (one for one in unit.podgroups if pod in one.pods)
         for moment in [
             max(filter(None, (podgroup.started_at, podgroup.checkpointed_at)), default="")
         ]:
@@ -52,7 +52,7 @@ def _lost_work(cluster: ClusterInfo, block: _EvictionUnit) -> int:
     return found
 
 
-def _requested_amount(block: _EvictionUnit, asked: Sequence[int]) -> int:
-    """Return how much of what is asked for a block gives: GPUs, or else CPU."""
+def _requested_amount(unit: _EvictionUnit, asked: Sequence[int]) -> int:
+    """Return how much of what is asked an eviction unit gives: GPUs, or else CPU."""
     kind = 2 if asked[2] else 0
-    return min(sum(queue_amounts(pod.requests)[kind] for pod in block.pods), asked[kind])
+    return min(sum(queue_amounts(pod.requests)[kind] for pod in unit.pods), asked[kind])

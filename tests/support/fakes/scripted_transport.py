@@ -12,7 +12,7 @@ __all__ = ["ScriptedTransport", "error_answer"]
 
 
 class ScriptedTransport:
-    """A `trainer_kai.kube.rest.transport.Transport` that answers in order, and remembers questions."""
+    """A `Transport` that answers in order, and remembers what it was asked."""
 
     def __init__(self, *answers: ApiResponse | dict[str, Any]) -> None:
         self.requests: list[Request] = []

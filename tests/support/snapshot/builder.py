@@ -72,7 +72,7 @@ class SnapshotQueue:
 def signature(
     *, gpu: float = 0, cpu: float = 1, memory: float = 1, **more: Any
 ) -> SchedulingSignature:
-    """Return the shape of a pod."""
+    """Return the signature of a pod."""
     amounts = (round(cpu * 1000), round(memory * GIB), 1, round(gpu * 1000))
     counted = (amounts[0], amounts[1], amounts[3])
     return SchedulingSignature(request=amounts, queue_request=counted, has_gpu=gpu > 0, **more)
@@ -91,34 +91,34 @@ class Builder:
     _known: dict[SchedulingSignature, int] = field(default_factory=dict)
 
     def signature_row(self, one: SchedulingSignature) -> int:
-        """Return the row of a shape."""
+        """Return the row of a signature."""
         if one not in self._known:
             self._known[one] = len(self.signatures)
             self.signatures.append(one)
         return self._known[one]
 
     def waiting_pods(self, number: int, one: SchedulingSignature) -> tuple[int, ...]:
-        """Add waiting pods of the unit that comes next."""
+        """Add waiting pods of the PodGroup that comes next."""
         row = self.signature_row(one)
         first = len(self._pods)
         self._pods += [(row, NONE, len(self.podgroups), PodState.PENDING)] * number
         return tuple(range(first, first + number))
 
     def uniform_podgroup(self, number: int, one: SchedulingSignature, **more: Any) -> int:
-        """Add a unit of equal pods, all of them needed unless *minimum* says otherwise."""
+        """Add a PodGroup of equal pods, all of them needed unless *minimum* says otherwise."""
         minimum = more.pop("minimum", number)
         there = more.pop("there", 0)
         podset = PodSet("default", minimum, self.waiting_pods(number, one), running=there)
         return self.podgroup(podset, **more)
 
     def pod_on_node(self, node: int, row: int) -> None:
-        """Add a pod on a node, of the unit that comes next."""
+        """Add a pod on a node, of the PodGroup that comes next."""
         self._pods.append((row, node, len(self.podgroups), PodState.RUNNING))
 
     def running_podgroup(
         self, nodes: Sequence[int], one: SchedulingSignature, *, minimum: int = -1, **more: Any
     ) -> int:
-        """Add a unit whose pods are on these nodes, all of them needed unless it says otherwise."""
+        """Add a PodGroup of pods on these nodes, all needed unless *minimum* says otherwise."""
         row, first = self.signature_row(one), len(self._pods)
         for node in nodes:
             self.pod_on_node(node, row)
@@ -140,7 +140,7 @@ class Builder:
         is_kept: bool = False,
         **more: Any,
     ) -> int:
-        """Add a unit; its pods have been added just before."""
+        """Add a PodGroup; its pods have been added just before."""
         row = [it.name for it in self.queues].index(queue) if queue else len(self.queues) - 1
         name = f"unit-{len(self.podgroups)}"
         self.podgroups.append(

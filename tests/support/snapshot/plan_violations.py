@@ -34,15 +34,15 @@ def plan_violations(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
 
 def _disruption_violations(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     """No budget lets more go than it may, but for a queue that takes back, which names it."""
-    budgets, gone = snapshot.budgets, Counter[int]()
+    budgets, evicted = snapshot.budgets, Counter[int]()
     for it in plan.evictions if budgets.names else ():
         rows = [budgets.set_of_pod[pod] for pod in it.pods]
         more = Counter(one for row in rows if row != NONE for one in budgets.sets[row])
-        gone += more
-        passed = tuple(sorted(one for one in more if gone[one] > budgets.allowed[one]))
+        evicted += more
+        passed = tuple(sorted(one for one in more if evicted[one] > budgets.allowed[one]))
         if it.preemptor != NONE and it.budgets != passed:
             for one in sorted({*passed, *it.budgets}):
-                yield f"{gone[one]} pods of {budgets.names[one]} go, not {budgets.allowed[one]}"
+                yield f"{evicted[one]} pods of {budgets.names[one]} go, not {budgets.allowed[one]}"
         if it.budgets and it.action != Action.RECLAIM:
             yield (
                 f"{snapshot.podgroups[it.podgroups[0]].name} goes for its own "
@@ -68,7 +68,7 @@ def _non_evictable_over_quota(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
 
 
 def _relocated_without_place(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
-    """Whoever is moved, and nobody else, has a slot for each pod that it loses."""
+    """Exactly the PodGroups that are moved have a reserved place for each pod that they lose."""
     moved = {
         row for it in plan.evictions for row in it.podgroups if it.action == Action.CONSOLIDATION
     }
@@ -90,7 +90,7 @@ def _relocated_without_place(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
 
 
 def _relocated_places(snapshot: Snapshot, plan: Plan) -> Iterator[tuple[int, int, int, int]]:
-    """Yield unit, node, shape and number of the slots of those who are moved."""
+    """Yield PodGroup, node, signature and number of the places of PodGroups that are moved."""
     for move in plan.relocations:
         pods = _running_pods(snapshot, {move.podgroup})
         shape_of = relocated_signatures(
@@ -106,18 +106,20 @@ def _wrong_evictions(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     awaiting = {it.podgroup for it in plan.allocations if it.nominations or it.reservations} | {
         NONE
     }
-    state, unit_of = snapshot.pods.state, snapshot.pods.podgroup
+    state, podgroup_of = snapshot.pods.state, snapshot.pods.podgroup
     for pod, times in gone.items():
-        name = snapshot.podgroups[unit_of[pod]].name
+        name = snapshot.podgroups[podgroup_of[pod]].name
         if times > 1 or state[pod] != PodState.RUNNING:
             yield f"pod {pod} of {name} cannot go {times} times"
     yield from _protected_evictions(snapshot, plan)
-    bundles = {it.owning_jobset for it in snapshot.podgroups if it.owning_jobset}
+    owning_jobsets = {it.owning_jobset for it in snapshot.podgroups if it.owning_jobset}
     for it in plan.evictions:
         if it.preemptor not in awaiting:
             yield f"{snapshot.podgroups[it.podgroups[0]].name} is evicted for nobody"
         whole = {row for row in it.podgroups if it.is_whole}
-        whole |= {row for row in it.podgroups if snapshot.podgroups[row].owning_jobset in bundles}
+        whole |= {
+            row for row in it.podgroups if snapshot.podgroups[row].owning_jobset in owning_jobsets
+        }
         left = [pod for pod in _running_pods(snapshot, whole) if pod not in gone]
         if left:
             yield f"{snapshot.podgroups[it.podgroups[0]].name} keeps {len(left)} pods"
@@ -193,7 +195,7 @@ def _placed_twice(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
 
 
 def _overcommitted(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
-    """Nobody gets room that is not there; what was overcommitted before gets no worse."""
+    """No pod gets room that is not there; what was overcommitted before gets no worse."""
     idle = snapshot.nodes.idle.copy()
     room = idle + snapshot.nodes.releasing + _released_amounts(snapshot, plan)
     for admission in plan.allocations:
@@ -227,7 +229,7 @@ def _released_amounts(snapshot: Snapshot, plan: Plan) -> Ints:
 
 
 def _freed_places(snapshot: Snapshot, one: Eviction) -> Iterator[tuple[int, int, int]]:
-    """Yield unit, node and shape of what is evicted, the slots of who goes whole included."""
+    """Yield PodGroup, node and signature of what is evicted, places of whole ones included."""
     pods = snapshot.pods
     for pod in one.pods:
         yield int(pods.podgroup[pod]), int(pods.node[pod]), int(pods.signature[pod])
@@ -267,7 +269,7 @@ def _released_places(
 
 
 def _bound_in_part(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
-    """Of a unit of which pods are bound there is all that it needs."""
+    """Of a PodGroup of which pods are bound there is all that it needs."""
     for row in sorted({admission.podgroup for admission in plan.allocations if admission.binds}):
         progress = AssignedTasks()
         for admission in plan.allocations:
@@ -332,7 +334,7 @@ def _over_limit_on_nodes(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
 
 
 def _gained(snapshot: Snapshot, plan: Plan) -> Iterator[tuple[int, int, int]]:
-    """Yield units, and how many pods or slots of which shape they get, less what they give up."""
+    """Yield PodGroup, signature and how many pods and places it gets, less what it gives up."""
     for admission in plan.allocations:
         for pod, _ in (*admission.binds, *admission.nominations):
             yield admission.podgroup, int(snapshot.pods.signature[pod]), 1
@@ -348,7 +350,7 @@ def _gained(snapshot: Snapshot, plan: Plan) -> Iterator[tuple[int, int, int]]:
 
 
 def _charged(snapshot: Snapshot, plan: Plan) -> Iterator[tuple[int, int, int]]:
-    """Yield units, and how many pods or slots of which shape they get, or lose."""
+    """Yield PodGroup, signature and how many pods and reserved places it gets, or loses."""
     yield from _gained(snapshot, plan)
     for row, _, shape, number in _relocated_places(snapshot, plan):
         yield row, shape, number

@@ -12,12 +12,12 @@ from scheduler.core.model.podgroup import (
     PodSet,
     ReservationCause,
     ReservedPlace,
+    SchedulingSignature,
     SpreadConstraint,
     SubGroupSet,
     SubGroupTree,
     podsets_of,
 )
-from scheduler.core.model.podgroup import SchedulingSignature as PodShape
 from scheduler.core.model.resources import NONE, UNBOUND
 from scheduler.core.model.result import Plan, PodGroupAllocation
 from scheduler.core.model.snapshot import PodRelations, PodState, ReleasingAmount, Snapshot
@@ -67,7 +67,7 @@ class SnapshotOptions:
     has_releasing: bool = True
     has_reserved_places: bool = True
     has_mixed_podgroups: bool = True  # their pods differ
-    signatures: tuple[PodShape, ...] = PLAIN_SIGNATURES + CONSTRAINED_SIGNATURES
+    signatures: tuple[SchedulingSignature, ...] = PLAIN_SIGNATURES + CONSTRAINED_SIGNATURES
 
 
 PLAIN: Final = SnapshotOptions(False, False, False, PLAIN_SIGNATURES)
@@ -88,7 +88,7 @@ def no_pod_affinity(nodes: int, **more: Any) -> PodRelations:
 
 @st.composite
 def snapshots(draw: st.DrawFn, options: SnapshotOptions = SnapshotOptions()) -> Snapshot:
-    """Draw a few nodes, queues and units."""
+    """Draw a few nodes, queues and PodGroups."""
     nodes = draw(st.lists(_nodes(options), min_size=2, max_size=5))
     build = Builder(nodes=nodes, queues=draw(_queues()))
     parents = {queue.parent for queue in build.queues}
@@ -170,7 +170,7 @@ def _subgroup_trees(draw: st.DrawFn, build: Builder, options: SnapshotOptions) -
 
 
 def _podset(
-    draw: st.DrawFn, build: Builder, options: SnapshotOptions, of: tuple[str, PodShape]
+    draw: st.DrawFn, build: Builder, options: SnapshotOptions, of: tuple[str, SchedulingSignature]
 ) -> PodSet:
     name, one = of
     waiting = build.waiting_pods(draw(st.sampled_from([2, 1, 3, 4, 0])), one)
@@ -178,7 +178,7 @@ def _podset(
     row = build.signature_row(one)
     is_alone = (
         one.matched_selectors or one.rwo_claims or one.rwop_claims
-    )  # slots might be where pods cannot be
+    )  # reserved places might be where pods cannot be
     most = len(waiting) + later if options.has_reserved_places and not is_alone else 0
     reserved_places = draw(st.lists(st.integers(0, len(build.nodes) - 1), max_size=min(2, most)))
     return PodSet(
@@ -195,7 +195,7 @@ def _podset(
 
 
 def _with_nominated(snapshot: Snapshot) -> Snapshot:
-    """Take the room of slots, and charge their queues."""
+    """Take the capacity of reserved places, and charge their queues."""
     statement = Statement(snapshot)
     queues = _QueueCharges(snapshot)
     for podgroup in snapshot.podgroups:
@@ -299,7 +299,7 @@ def _grown_tree(tree: SubGroupTree, admission: PodGroupAllocation) -> SubGroupTr
 
 
 def _written(snapshot: Snapshot, statement: Statement, charges: _QueueCharges) -> Snapshot:
-    crowd = replace(
+    pod_relations = replace(
         snapshot.pod_relations,
         selector_counts=statement.selector_counts,
         anti_affinity_counts=statement.anti_affinity_counts,
@@ -309,7 +309,7 @@ def _written(snapshot: Snapshot, statement: Statement, charges: _QueueCharges) -
     return replace(
         snapshot,
         nodes=replace(snapshot.nodes, idle=statement.idle, ports=statement.ports),
-        pod_relations=crowd,
+        pod_relations=pod_relations,
         queues=replace(
             snapshot.queues,
             allocated=charges.allocated,

@@ -31,7 +31,7 @@ NODES: Final = [
 
 
 def snapshot(**queue: Any) -> Snapshot:
-    """Return five units of two pods each, of one GPU; the last one has slots for both."""
+    """Return five PodGroups of two pods, of one GPU each; the last one has places reserved."""
     build = Builder(nodes=NODES, queues=[SnapshotQueue("all", **{"quota": UNBOUND, **queue})])
     build.uniform_podgroup(2, ONE)
     build.uniform_podgroup(2, ONE, is_preemptible=False)
@@ -63,13 +63,13 @@ def plan(*decisions: PodGroupAllocation) -> Plan:
 
 
 def binds(podgroup: int, *nodes: int, first: int = 0) -> PodGroupAllocation:
-    """Bind the pods of a unit, from the first one on, to nodes."""
+    """Bind the pods of a PodGroup, from the first one on, to nodes."""
     pods = range(2 * podgroup + first, 2 * podgroup + 2)
     return PodGroupAllocation(podgroup, tuple(map(PodPlacement, pods, nodes)))
 
 
 def nominates(podgroup: int, *nodes: int) -> PodGroupAllocation:
-    """Nominate nodes for the pods of a unit."""
+    """Nominate nodes for the pods of a PodGroup."""
     return replace(binds(podgroup), nominations=binds(podgroup, *nodes).binds)
 
 
@@ -122,12 +122,12 @@ BROKEN: list[Case[tuple[PodGroupAllocation, ...], list[str]]] = [
 
 @pytest.mark.parametrize("case", BROKEN, ids=ids)
 def test_a_broken_plan_is_reported(case: Case[tuple[PodGroupAllocation, ...], list[str]]) -> None:
-    """Nobody twice, no overcommitment, no gang in part."""
+    """No pod twice, no overcommitment, no gang in part."""
     assert list(plan_violations(snapshot(), plan(*case.given))) == case.want
 
 
 def test_placing_a_pod_that_does_not_wait_is_reported() -> None:
-    """It is there already, or gated, or not of the unit's leaves."""
+    """It is there already, or gated, or not of its PodSets."""
     given = snapshot()
     podgroups = (replace(given.podgroups[0], tree=PodSet("default", 0)), *given.podgroups[1:])
     report = list(plan_violations(replace(given, podgroups=podgroups), plan(binds(PODGROUP, 0, 0))))
@@ -212,7 +212,7 @@ def crowded() -> Snapshot:
 
 
 def evicts(podgroup: int, *pods: int, is_whole: bool = False) -> Eviction:
-    """Let a unit lose pods for who waits."""
+    """Let a PodGroup lose pods for one that waits."""
     return Eviction((podgroup,), pods, is_whole, Action.RECLAIM, 0)
 
 
@@ -233,7 +233,7 @@ EVICTED: list[Case[tuple[Eviction, ...], list[str]]] = [
 
 @pytest.mark.parametrize("case", EVICTED, ids=ids)
 def test_what_is_taken(case: Case[tuple[Eviction, ...], list[str]]) -> None:
-    """All of a unit, or what it does not need."""
+    """All of a PodGroup, or what it does not need."""
     given = PodGroupAllocation(0, nominations=(PodPlacement(0, 0),))
     made = replace(plan(given), evictions=case.given)
     assert list(plan_violations(crowded(), made)) == case.want
@@ -284,7 +284,7 @@ def test_a_non_evictable_queue_over_quota_gets_no_more() -> None:
 
 
 def test_what_is_partly_done_does_not_move() -> None:
-    """But it may go for another unit."""
+    """But it may go for another PodGroup."""
     found = crowded()
     podgroups = [
         replace(it, is_partly_succeeded=row == 1) for row, it in enumerate(found.podgroups)

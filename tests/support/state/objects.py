@@ -165,17 +165,17 @@ def encode_objects(*objects: Fields, **terms: Any) -> EncodedSnapshot:
 
 
 def podgroup_of(found: EncodedSnapshot, name: str) -> PodGroupInfo:
-    """Return a unit by the name of its group."""
+    """Return a PodGroup by its name."""
     return found.snapshot.podgroups[found.podgroup_keys.index(Key("ns", name))]
 
 
 def podset_of(found: EncodedSnapshot, name: str, podset: str = "default") -> PodSet:
-    """Return a leaf of a unit."""
+    """Return a PodSet of a PodGroup."""
     return next(one for one in podsets_of(podgroup_of(found, name).tree) if one.name == podset)
 
 
 def prefilter_failure_of(found: EncodedSnapshot, name: str) -> tuple[str, str] | None:
-    """Return the verdict and the message of what is in the way of a unit."""
+    """Return the reason and the message of the PreFilterFailure of a PodGroup."""
     prefilter_failure: PreFilterFailure | None = podgroup_of(found, name).prefilter_failure
     return (
         (prefilter_failure.reason.title, prefilter_failure.message) if prefilter_failure else None
@@ -183,12 +183,12 @@ def prefilter_failure_of(found: EncodedSnapshot, name: str) -> tuple[str, str] |
 
 
 def grouped_pods(found: EncodedSnapshot) -> set[str]:
-    """Return the names of the pods that are in a unit."""
+    """Return the names of the pods that are in a PodGroup."""
     rows = zip(found.pod_keys, found.snapshot.pods.podgroup.tolist(), strict=True)
     return {key.name for key, podgroup in rows if podgroup != NONE}
 
 
 def signature_of(found: EncodedSnapshot, name: str) -> SchedulingSignature:
-    """Return the shape of a pod."""
+    """Return the signature of a pod."""
     row = found.pod_keys.index(Key("ns", name))
     return found.snapshot.signatures[int(found.snapshot.pods.signature[row])]

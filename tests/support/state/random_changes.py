@@ -189,26 +189,24 @@ def _other_objects(draw: st.DrawFn) -> Fields:
         spec = {"suspend": draw(st.booleans())}
         return make_object(kind, draw(st.sampled_from("jk")), meta, spec=spec)
     if kind == "Queue":
-        parents = {"q": ["", "", "top"], "r": ["", "top", "r"], "top": ["", "none"]}
-        name = draw(st.sampled_from("qr") | st.just("top"))
-        few = {"quota": 1, "limit": 4, "overQuotaWeight": 1}
-        more: Fields = draw(
-            st.sampled_from(
-                [
-                    {},
-                    {"resources": {"gpu": few, "cpu": few, "memory": few}},
-                    {"reclaimMinRuntime": "10m"},
-                ]
-            )
-        )
-        offer = draw(st.sampled_from(["", "", "on", "off", "maybe"]))
-        meta = {"annotations": {"trainer-kai.dev/consolidation": offer} if offer else {}}
-        return queue(name, meta=meta, parentQueue=draw(st.sampled_from(parents[name])), **more)
+        return draw(_changed_queues())
     if kind in {"PriorityClass", "ResourceQuota"}:
         return draw(_priorities(kind))
     if kind == "Namespace":
         return make_object(kind, draw(st.sampled_from(["ns", "other"])), {"labels": {"team": "t"}})
     return draw(_volumes())
+
+
+@st.composite
+def _changed_queues(draw: st.DrawFn) -> Fields:
+    parents = {"q": ["", "", "top"], "r": ["", "top", "r"], "top": ["", "none"]}
+    name = draw(st.sampled_from("qr") | st.just("top"))
+    few = {"quota": 1, "limit": 4, "overQuotaWeight": 1}
+    resources = {"resources": {"gpu": few, "cpu": few, "memory": few}}
+    more: Fields = draw(st.sampled_from([{}, resources, {"reclaimMinRuntime": "10m"}]))
+    offer = draw(st.sampled_from(["", "", "on", "off", "maybe"]))
+    meta = {"annotations": {"trainer-kai.dev/consolidation": offer} if offer else {}}
+    return queue(name, meta=meta, parentQueue=draw(st.sampled_from(parents[name])), **more)
 
 
 @st.composite
