@@ -201,8 +201,8 @@ class Cycle:
     def _decide(self, plan_input: _PlanInput) -> tuple[Plan, Commands, PlanReport]:
         encoded, in_flight_evictions, creation_failures, limits = plan_input
         with without_collection():
-            made = plan(encoded.snapshot, self._policies, limits)
-            commands = commands_from_plan(encoded, made)
+            result = plan(encoded.snapshot, self._policies, limits)
+            commands = commands_from_plan(encoded, result)
             return (
                 result,
                 commands,

@@ -123,11 +123,11 @@ class _Leadership(NamedTuple):
         stale_gangs = StaleGangController(
             fenced, cache, evictor.evict, events, self.settings.repair_grace_s, log
         )
-        bound = TerminationGraceLimiter(fenced, cache, self.settings.max_termination_grace_s, log)
-        cache.on_podgroup_change, cache.on_eviction_record_change = (
-            reporter.podgroup_changed,
-            suspender.record_changed,
+        grace_limiter = TerminationGraceLimiter(
+            fenced, cache, self.settings.max_termination_grace_s, log
         )
+        cache.on_podgroup_change = reporter.podgroup_changed
+        cache.on_eviction_record_change = suspender.record_changed
         cache.start_leading()
         async with asyncio.TaskGroup() as group:
             for service in (reporter, suspender, stale_gangs, grace_limiter):

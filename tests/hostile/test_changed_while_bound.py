@@ -24,14 +24,14 @@ _JOB_LABELS: Final[Obj] = {"ownerReferences": [{**_JOB, "controller": True}]}
 
 async def test_no_pod_is_bound_in_another_queue_than_it_was_chosen_in() -> None:
     """A closed one may not be used, and nothing is charged to it for a moment either."""
-    house = _scheduler_harness()
-    house.api.put(pod("p", labels=_OWNER_REFERENCE))
-    async with house.leading():
-        assert "bind p to a" not in house.api.written(), "it is under way"
-        house.api.put(pod("p", labels={QUEUE: _RED}))
-        await house.advance(_BIND_S + 0.1)
-        used = house.api.get("Queue", _RED).get("status", {}).get("allocated", {})
-        await house.advance(120)
+    scheduler = _scheduler_harness()
+    scheduler.api.put(pod("p", labels=_OWNER_REFERENCE))
+    async with scheduler.leading():
+        assert "bind p to a" not in scheduler.api.written(), "it is under way"
+        scheduler.api.put(pod("p", labels={QUEUE: _RED}))
+        await scheduler.advance(_BIND_S + 0.1)
+        used = scheduler.api.get("Queue", _RED).get("status", {}).get("allocated", {})
+        await scheduler.advance(120)
 
         assert scheduler.api.node_of_pods() == {}
         assert used == {}

@@ -26,7 +26,7 @@ def borrow_all(scheduler: SchedulerHarness) -> None:
 
 def evicted(scheduler: SchedulerHarness) -> int:
     """Return how many GPUs were taken."""
-    return _EACH * sum(it.startswith("delete pods b") for it in house.api.written())
+    return _EACH * sum(it.startswith("delete pods b") for it in scheduler.api.written())
 
 
 async def take_all_back(lasting_s: int) -> list[int]:

@@ -93,8 +93,8 @@ async def test_the_next_leader_goes_on(evicted: SchedulerHarness) -> None:
     async with scheduler.leading():
         await scheduler.advance(2)
 
-    assert not is_suspended(house)
-    assert house.api.written().count(_DELETE) == 1
+    assert not is_suspended(scheduler)
+    assert scheduler.api.written().count(_DELETE) == 1
 
 
 async def test_a_job_that_may_not_be_deleted_keeps_nothing_suspended(

@@ -93,13 +93,13 @@ async def test_where_a_suspension_is_refused_too_another_trainjob_goes() -> None
         node("a", gpu=2),
         node("b", gpu=2),
     )
-    house.api.put(*trainjob("x", "a"), *trainjob("y", "b"))
-    house.api.refuse_with = lambda what: 422 if what == "try patch trainjobs y" else None
-    house.api.put(*gang_in("lender", "l", 2))
-    async with house.leading():
-        await house.advance(2)
-        assert "patch trainjobs x" in house.api.written()
-        await house.advance(300)
+    scheduler.api.put(*trainjob("x", "a"), *trainjob("y", "b"))
+    scheduler.api.refuse_with = lambda what: 422 if what == "try patch trainjobs y" else None
+    scheduler.api.put(*gang_in("lender", "l", 2))
+    async with scheduler.leading():
+        await scheduler.advance(2)
+        assert "patch trainjobs x" in scheduler.api.written()
+        await scheduler.advance(300)
 
     (event,) = events_with_reason(scheduler, "NotEvicted")
     assert event["involvedObject"]["name"] == "y"

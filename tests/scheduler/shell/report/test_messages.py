@@ -29,8 +29,8 @@ def test_a_preemption_delay_marks_pods_for_autoscalers(limit: int, marked: int) 
         *(node("a", gpu=2), high, delayed, pod("g0", "g"), pod("g1", "g")),
         *(pod("l0", node="a"), pod("l1", node="a")),
     )
-    made = plan(found.snapshot, build_policies(PolicySelection()))
-    report = plan_report(found, made, commands_from_plan(found, made)).podgroups[Key("ns", "g")]
+    made = plan(encoded.snapshot, build_policies(PolicySelection()))
+    report = plan_report(encoded, made, commands_from_plan(encoded, made)).podgroups[Key("ns", "g")]
 
     assert (report.title, len(report.pods)) == ("PreemptionDelay", marked)
 

@@ -293,11 +293,11 @@ def _preview(jobset: JobSet, context: PreviewContext, queue_sources: RequestedQu
         runtime="",
         mode=context.mode,
         queue=resolve_queue(queue_sources, context.default_queue),
-        podgroups=tuple(_podgroup_previews(jobset, steps.outline, steps.apply))
+        podgroups=tuple(_podgroup_previews(jobset, steps.podgroup_plan, steps.apply))
         if steps.apply
         else (),
         manifests=steps.apply,
-        findings=steps.outline.findings,
+        findings=steps.podgroup_plan.findings,
     )
 
 
