@@ -74,7 +74,7 @@ bench: chain ## figures, each with a lower bound taken in the same run
 	$(PY) -m benchmarks
 
 bench-chain: chain ## from created to bound on the real chain, kube-scheduler beside us
-	$(PY) -m benchmarks scheduled arrive
+	$(PY) -m benchmarks scheduling scheduler_start
 
 fixtures: chain ## record the JobSets that Trainer builds into tests/fixtures
 	$(PY) -m e2e.upstream.record

@@ -1,4 +1,4 @@
-"""Run every benchmark, or those that are named: `python -m benchmarks core decode`."""
+"""Run every benchmark, or those that are named: `python -m benchmarks planning decode`."""
 
 import subprocess
 import sys
@@ -24,29 +24,29 @@ from e2e.cluster.binaries import ensure_built
 from trainer_kai.kube.process import loop
 
 _ALL: Final = {
-    "core": planning,
+    "planning": planning,
     "victims": victims,
     "encode": encode,
-    "state": incremental,
-    "beside": event_loop,
+    "incremental": incremental,
+    "event_loop": event_loop,
     "decode": decode,
-    "start": startup,
+    "startup": startup,
     "watch": watch,
     "webhook": webhook,
-    "groups": podgrouper,
+    "podgrouper": podgrouper,
     "chain": chain,
     "modules": modules,
 }
 _BY_NAME: Final = {
-    "scheduled": scheduling,  # `make bench-chain`: it takes long
-    "arrive": scheduler_start,
+    "scheduling": scheduling,  # `make bench-chain`: it takes long
+    "scheduler_start": scheduler_start,
 }
 _WITHOUT_CHAIN: Final = {
-    "core",
+    "planning",
     "victims",
     "encode",
-    "state",
-    "beside",
+    "incremental",
+    "event_loop",
     "decode",
     "webhook",
     "groups",
