@@ -22,7 +22,6 @@ __all__ = [
     "delete_namespace",
     "is_bound",
     "make_namespace",
-    "pod",
     "podgroup_pod",
     "submit_trainjobs",
 ]
@@ -99,9 +98,9 @@ async def _collect(
                     return
 
 
-def is_bound(found: Obj) -> bool:
+def is_bound(obj: Obj) -> bool:
     """Say whether a pod has a node."""
-    return "nodeName" in found["spec"]
+    return "nodeName" in obj["spec"]
 
 
 async def create_podgroup(cluster: Cluster, namespace: str, name: str, members: int) -> None:

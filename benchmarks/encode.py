@@ -72,9 +72,9 @@ def _check(snapshot: Snapshot) -> None:
 
 def _count(cluster: Cluster) -> tuple[dict[str, int], dict[str, int]]:
     on_node: dict[str, int] = {}
-    in_group: dict[str, int] = {}
+    in_podgroup: dict[str, int] = {}
     for pod in cluster.pods.values():
-        node, group = pod.spec.node_name, pod.metadata.annotations[POD_GROUP]
+        node, podgroup = pod.spec.node_name, pod.metadata.annotations[POD_GROUP]
         on_node[node] = on_node.get(node, 0) + 1
-        in_group[group] = in_group.get(group, 0) + 1
-    return on_node, in_group
+        in_podgroup[podgroup] = in_podgroup.get(podgroup, 0) + 1
+    return on_node, in_podgroup

@@ -41,7 +41,7 @@ _Planner: TypeAlias = Callable[[Snapshot], Awaitable[Plan]]
 class _Measurement(NamedTuple):
     """What was measured in one round."""
 
-    took_s: float
+    plan_s: float
     blocked_s: float
 
 
@@ -54,11 +54,11 @@ async def main() -> None:
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         for waiting in _WAITING:
             snapshot = _snapshot(waiting)
-            threads = await _rounds(snapshot, waiting, _in_a_thread)
-            processes = await _rounds(snapshot, waiting, _in_a_process(pool))
+            threads = await _rounds(snapshot, waiting, _plan_in_thread)
+            processes = await _rounds(snapshot, waiting, _planner_in_process(pool))
             for place, found in (("thread", threads), ("process", processes)):
                 blocked_s = sorted(it.blocked_s for it in found)
-                figures = min(found).took_s, median(blocked_s), blocked_s[-1]
+                figures = min(found).plan_s, median(blocked_s), blocked_s[-1]
                 shown = (f"{1000 * seconds:.1f} ms" for seconds in figures)
                 table.add_row(f"{waiting:,}", place, *shown)
             usual_s = median(it.blocked_s for it in threads)
@@ -79,7 +79,7 @@ async def _rounds(snapshot: Snapshot, waiting: int, planner: _Planner) -> list[_
     found = []
     await planner(snapshot)  # a process has to be started, once
     for _ in range(_ROUNDS):
-        async with _loop_watched() as late_s:
+        async with _measure_lateness() as late_s:
             began = time.perf_counter()
             result = await planner(snapshot)
             took_s = time.perf_counter() - began
@@ -89,7 +89,7 @@ async def _rounds(snapshot: Snapshot, waiting: int, planner: _Planner) -> list[_
 
 
 @asynccontextmanager
-async def _loop_watched() -> AsyncIterator[list[float]]:
+async def _measure_lateness() -> AsyncIterator[list[float]]:
     """Note how late the event loop is, again and again."""
     late_s = [0.0]
 
@@ -107,12 +107,12 @@ async def _loop_watched() -> AsyncIterator[list[float]]:
         watching.cancel()
 
 
-async def _in_a_thread(snapshot: Snapshot) -> Plan:
+async def _plan_in_thread(snapshot: Snapshot) -> Plan:
     with without_collection():
         return await asyncio.to_thread(_plan, snapshot)
 
 
-def _in_a_process(pool: ProcessPoolExecutor) -> _Planner:
+def _planner_in_process(pool: ProcessPoolExecutor) -> _Planner:
     async def planner(snapshot: Snapshot) -> Plan:
         return await asyncio.get_running_loop().run_in_executor(pool, _plan, snapshot)
 

@@ -57,26 +57,26 @@ async def main() -> None:
     pod_bytes_kept = _bytes_per_pod(cluster)
     state.check(_OPTIONS.now)
     gc.unfreeze()
-    many, many_s = _rebuild(large_cluster(PODS - _MANY * PODS_EACH))
+    crowded, crowded_rebuilt_s = _rebuild(large_cluster(PODS - _MANY * PODS_EACH))
     gc.collect()
     gc.freeze()
-    crowded_s, _ = _measure(many, _changed_pods(), is_planned=False)
+    crowded_s, _ = _measure(crowded, _changed_pods(), is_planned=False)
     gc.unfreeze()
     table = Table(title=f"{PODS:,} pods on {NODES:,} nodes, {JOBS:,} groups, this run")
     for heading in ("work", "best", "median", "of a rebuild"):
         table.add_column(heading, justify="left" if heading == "work" else "right")
     both = [one + other for one, other in zip(changed_s, planned_s, strict=True)]
     table.add_row("rebuild", f"{rebuilt_s:.2f} s", "", "")
-    for work, found in (
+    for work, seconds in (
         ("one change, snapshot", changed_s),
         ("plan", planned_s),
         ("both", both),
     ):
-        table.add_row(work, *_shown(found, rebuilt_s))
+        table.add_row(work, *_shown(seconds, rebuilt_s))
     table.add_row("one change of many", f"{each_s * 1e6:.0f} us", "", "")
     table.add_row("memory of a pod", f"{pod_bytes_kept:.0f} bytes", "", "")
-    table.add_row(f"{_MANY:,} gangs wait: rebuild", f"{many_s:.2f} s", "", "")
-    table.add_row("one change, snapshot", *_shown(crowded_s, many_s))
+    table.add_row(f"{_MANY:,} gangs wait: rebuild", f"{crowded_rebuilt_s:.2f} s", "", "")
+    table.add_row("one change, snapshot", *_shown(crowded_s, crowded_rebuilt_s))
     Console(width=115).print(table)
     most_ms, most_us = _MOST_MS * speed.slowdown, _MOST_US * speed.slowdown
     assert min(both) * 1000 <= most_ms, f"{min(both) * 1000:.0f} ms, at most {most_ms:.0f} ms"
@@ -84,10 +84,10 @@ async def main() -> None:
     assert pod_bytes_kept <= _MOST_BYTES, f"{pod_bytes_kept:.0f} bytes, at most {_MOST_BYTES}"
 
 
-def _shown(found: list[float], rebuilt_s: float) -> tuple[str, str, str]:
-    best = min(found)
+def _shown(seconds: list[float], rebuilt_s: float) -> tuple[str, str, str]:
+    best = min(seconds)
     part = f"1/{rebuilt_s / best:.0f}"
-    return f"{best * 1000:.1f} ms", f"{statistics.median(found) * 1000:.1f} ms", part
+    return f"{best * 1000:.1f} ms", f"{statistics.median(seconds) * 1000:.1f} ms", part
 
 
 def _changed_pods(phase: str = "Succeeded") -> Iterator[tuple[Key, Pod]]:

@@ -71,7 +71,7 @@ async def main() -> None:
     faults: list[str] = []
     for row in _ROWS:
         faults += _measure(row, table)
-    faults += _queues(table)
+    faults += _measure_queues(table)
     Console(width=115).print(table)
     assert not faults, faults
 
@@ -151,7 +151,7 @@ def _first_fit(snapshot: Snapshot) -> list[tuple[int, int]]:
     node, placed = 0, []
     while pending and node < len(free):
         _, row = heapq.heappop(pending)
-        for pod in _pods(snapshot.podgroups[row]):
+        for pod in _pending_pods(snapshot.podgroups[row]):
             wanted = signatures[signature_of[pod]].request[column]
             while node < len(free) and free[node] < wanted:
                 node += 1
@@ -161,7 +161,7 @@ def _first_fit(snapshot: Snapshot) -> list[tuple[int, int]]:
     return placed
 
 
-def _pods(podgroup: PodGroupInfo) -> tuple[int, ...]:
+def _pending_pods(podgroup: PodGroupInfo) -> tuple[int, ...]:
     waiting: tuple[int, ...] = getattr(podgroup.tree, "waiting", ())
     return waiting
 
@@ -173,7 +173,7 @@ def _departments(nodes: int) -> list[SnapshotQueue]:
     return [*tops, *teams]
 
 
-def _jobs(nodes: int, jobs: int, pods: int = 1, gpus: int = 1) -> Snapshot:
+def _pending_jobs(nodes: int, jobs: int, pods: int = 1, gpus: int = 1) -> Snapshot:
     builder = Builder([_ROOMY] * nodes, _departments(nodes))
     one = signature(gpu=gpus)
     for i in range(jobs):
@@ -189,7 +189,7 @@ def _full_cluster(nodes: int) -> Snapshot:
     return builder.snapshot()
 
 
-def _queues(table: Table) -> list[str]:
+def _measure_queues(table: Table) -> list[str]:
     """Measure a thousand queues in four levels: the order of 20,000 units, built and taken."""
     builder, leaves = Builder([_ROOMY] * 2_600, _queue_tree()), []
     parents = {queue.parent for queue in builder.queues}
@@ -248,7 +248,7 @@ def _queue_tree() -> list[SnapshotQueue]:
 _ROWS: Final = (
     _Row(
         "allocate: 100 nodes, 500 one-GPU jobs, 4 queues in 2 departments",
-        lambda n: _jobs(n, 5 * n),
+        lambda n: _pending_jobs(n, 5 * n),
         lambda n: 5 * n,
         nodes=100,
         most_s=0.02,
@@ -256,7 +256,7 @@ _ROWS: Final = (
     ),
     _Row(
         "gangs: 50 nodes, 100 jobs of 4",
-        lambda n: _jobs(n, 2 * n, pods=4),
+        lambda n: _pending_jobs(n, 2 * n, pods=4),
         lambda n: 8 * n,
         nodes=50,
         most_s=0.01,
@@ -264,14 +264,14 @@ _ROWS: Final = (
     ),
     _Row(
         "allocate: 1,000 nodes, 8,000 one-GPU jobs",
-        lambda n: _jobs(n, 8 * n),
+        lambda n: _pending_jobs(n, 8 * n),
         lambda n: 8 * n,
         nodes=1_000,
         most_s=0.4,
     ),
     _Row(
         "allocate: 5,000 nodes, 40,000 one-GPU jobs",
-        lambda n: _jobs(n, 8 * n),
+        lambda n: _pending_jobs(n, 8 * n),
         lambda n: 8 * n,
         nodes=5_000,
         most_s=3.0,
@@ -279,7 +279,7 @@ _ROWS: Final = (
     ),
     _Row(
         "gangs: 5,000 nodes, 2,000 of 4 pods of 4 GPUs",
-        lambda n: _jobs(n, 2 * n // 5, pods=4, gpus=4),
+        lambda n: _pending_jobs(n, 2 * n // 5, pods=4, gpus=4),
         lambda n: 8 * n // 5,
         nodes=5_000,
         most_s=8_000 / 4_000,

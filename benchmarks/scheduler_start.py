@@ -69,7 +69,7 @@ async def main() -> None:
                 await _fill(cluster)
                 found = [await _round(cluster, ours, number) for number in range(_ROUNDS)]
                 await ours.start()  # whoever is not there at the end is taken for dead
-    _show(found)
+    _print_table(found)
 
 
 async def _fill(cluster: Cluster) -> None:
@@ -127,7 +127,7 @@ async def _round(cluster: Cluster, ours: ProductProcess, number: int) -> _Measur
     return found
 
 
-def _show(found: list[_Measurement]) -> None:
+def _print_table(found: list[_Measurement]) -> None:
     title = f"the scheduler starts: {_NODES:,} nodes, {_NODES * _PODS_EACH:,} pods, this run"
     table = Table(title=title)
     for heading in ("work", "min / median / max s", "times listing"):

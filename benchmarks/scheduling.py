@@ -47,8 +47,8 @@ __all__ = ["main"]
 _ROUNDS: Final = 5  # who begins takes turns: a machine that slows down does so for both
 _GANGS: Final = 200
 _KEPT_GANGS: Final = 50  # stay for so many more, so that all is said that is said of who runs
-_OURS: Final = SCHEDULER_NAME
-_THEIRS: Final = "default-scheduler"
+_OUR_SCHEDULER: Final = SCHEDULER_NAME
+_KUBE_SCHEDULER: Final = "default-scheduler"
 _QUEUE: Final = "default-queue"
 _OPT_OUT: Final = "trainer-kai.dev__inject"
 _Workload: TypeAlias = Callable[[str], Awaitable[float]]  # with the scheduler that is to do it
@@ -97,7 +97,7 @@ async def main() -> None:
         rows.append(await _row(it, "4,000 pods on 500 nodes", _plain_pods(it, 4_000), 1.0))
         status_s = await _status_delay(it)
         memory_mib = [most_memory_mib(one) for one in it.ours]
-    _show(rows, _Gangs(sorted(gangs_s), writes), status_s, memory_mib)
+    _print_table(rows, _Gangs(sorted(gangs_s), writes), status_s, memory_mib)
 
 
 @asynccontextmanager
@@ -118,11 +118,15 @@ async def _bench(nodes: int) -> AsyncIterator[_Bench]:
 async def _row(it: _Bench, work: str, run_workload: _Workload, limit: float) -> _Row:
     row = _Row(work, [], [], [], limit)
     for number in range(_ROUNDS):
-        for scheduler in (_THEIRS, _OURS) if number % 2 == 0 else (_OURS, _THEIRS):
+        for scheduler in (
+            (_KUBE_SCHEDULER, _OUR_SCHEDULER)
+            if number % 2 == 0
+            else (_OUR_SCHEDULER, _KUBE_SCHEDULER)
+        ):
             before_s = _cpu_s(it)
             took_s = await run_workload(scheduler)
-            (row.ours_s if scheduler == _OURS else row.theirs_s).append(took_s)
-            if scheduler == _OURS:
+            (row.ours_s if scheduler == _OUR_SCHEDULER else row.theirs_s).append(took_s)
+            if scheduler == _OUR_SCHEDULER:
                 row.cpu_s.append(_cpu_s(it) - before_s)
         print(f"{work}: kube-scheduler {row.theirs_s[-1]:.2f} s, ours {row.ours_s[-1]:.2f} s")
     return row
@@ -149,11 +153,11 @@ def _plain_pods(it: _Bench, count: int) -> _Workload:
 def _trainjobs(it: _Bench, count: int) -> _Workload:
     async def run_workload(scheduler: str) -> float:
         namespace = f"trained-{next(_names)}"
-        labels = {_OPT_OUT: "disabled"} if scheduler == _THEIRS else {}
+        labels = {_OPT_OUT: "disabled"} if scheduler == _KUBE_SCHEDULER else {}
         await make_namespace(it.cluster, namespace, **labels)
         began = time.monotonic()
         async with all_pods(it.cluster, namespace, count * 8, is_bound):
-            queue = {"kai.scheduler/queue": _QUEUE} if scheduler == _OURS else None
+            queue = {"kai.scheduler/queue": _QUEUE} if scheduler == _OUR_SCHEDULER else None
             await submit_trainjobs(it.cluster, namespace, count, queue)
         took_s = time.monotonic() - began
         await delete_namespace(it.cluster, namespace)
@@ -177,7 +181,7 @@ async def _gangs(it: _Bench) -> tuple[list[float], float]:
             began = time.monotonic()
         took_s.append(time.monotonic() - began)
         if number >= _KEPT_GANGS:
-            await _end(it.cluster, namespace, f"g{number - _KEPT_GANGS}")
+            await _delete_gang(it.cluster, namespace, f"g{number - _KEPT_GANGS}")
         await asyncio.sleep(0.05)
     await asyncio.sleep(5)  # whatever is still to be said of them is said
     writes = await log.count(mark)
@@ -186,7 +190,7 @@ async def _gangs(it: _Bench) -> tuple[list[float], float]:
     return took_s, ours / (4 * _GANGS)
 
 
-async def _end(cluster: Cluster, namespace: str, group: str) -> None:
+async def _delete_gang(cluster: Cluster, namespace: str, group: str) -> None:
     """Take a gang away, its group first: else it has lost pods, and their places are kept."""
     await cluster.api.delete(PODGROUPS, namespace, group)
     for i in range(4):
@@ -198,7 +202,7 @@ async def _status_delay(it: _Bench) -> float:
     namespace = f"full-{next(_names)}"
     await make_namespace(it.cluster, namespace)
     async with all_pods(it.cluster, namespace, 4_000, is_bound):
-        await create_pods(it.cluster, namespace, 4_000, _THEIRS)
+        await create_pods(it.cluster, namespace, 4_000, _KUBE_SCHEDULER)
     await asyncio.sleep(5)
     await create_podgroup(it.cluster, namespace, "late", 80)
     pods = [podgroup_pod(namespace, "late", i) for i in range(80)]
@@ -220,7 +224,7 @@ def _is_bound_in(group: str) -> Callable[[dict[str, Any]], bool]:
     return lambda it: is_bound(it) and it["metadata"]["name"].startswith(f"{group}-")
 
 
-def _show(rows: list[_Row], gangs: _Gangs, status_s: float, memory_mib: list[int]) -> None:
+def _print_table(rows: list[_Row], gangs: _Gangs, status_s: float, memory_mib: list[int]) -> None:
     table = Table(title="created → all bound, min / median / max, this run")
     for heading in ("work", "kube-scheduler s", "ours s", "times", "our CPU s"):
         table.add_column(heading, justify="left" if heading == "work" else "right")

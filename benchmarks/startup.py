@@ -132,14 +132,14 @@ async def main() -> None:
                     best[name] = min(run, best.get(name, run))
     ours, official = best["ours"], best["kubernetes"]
     assert ours.printed == official.printed == best["kubernetes.aio"].printed != ""
-    _show(best)
+    _print_table(best)
     most_s = _OURS_S * speed.slowdown
     assert ours.request_s < most_s, (
         f"the first request took {ours.request_s:.3f} s, not {most_s:.3f}"
     )
 
 
-def _show(best: dict[str, _Run]) -> None:
+def _print_table(best: dict[str, _Run]) -> None:
     ours = best["ours"]
     table = Table(
         title="from nothing to the first request and to the end, best of several, this run"

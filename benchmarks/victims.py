@@ -103,7 +103,7 @@ def _sum_running(snapshot: Snapshot) -> int:
     return total
 
 
-def _filled(nodes: int, quota_a: float, quota_b: float) -> Builder:
+def _filled_cluster(nodes: int, quota_a: float, quota_b: float) -> Builder:
     """Return nodes that A has taken, GPU by GPU."""
     machines = [SnapshotNode(cpu=640, memory=5120)] * nodes
     builder = Builder(
@@ -117,26 +117,26 @@ def _filled(nodes: int, quota_a: float, quota_b: float) -> Builder:
 _ONE: Final = signature(gpu=1)
 
 
-def _large(nodes: int) -> Snapshot:
-    builder = _filled(nodes, 0, _GPUS * nodes)
+def _large_gang(nodes: int) -> Snapshot:
+    builder = _filled_cluster(nodes, 0, _GPUS * nodes)
     builder.uniform_podgroup(nodes // 2, signature(gpu=8), queue="b")
     return builder.snapshot()
 
 
-def _many(nodes: int) -> Snapshot:
-    builder = _filled(nodes, 0, _GPUS * nodes)
+def _many_jobs(nodes: int) -> Snapshot:
+    builder = _filled_cluster(nodes, 0, _GPUS * nodes)
     for _ in range(_GPUS * nodes):
         builder.uniform_podgroup(1, _ONE, queue="b")
     return builder.snapshot()
 
 
-def _must_fail(nodes: int) -> Snapshot:
-    builder = _filled(nodes, _GPUS * nodes - 79, 80)
+def _one_gpu_too_few(nodes: int) -> Snapshot:
+    builder = _filled_cluster(nodes, _GPUS * nodes - 79, 80)
     builder.uniform_podgroup(10, signature(gpu=8), queue="b")
     return builder.snapshot()
 
 
-def _racks(nodes: int) -> Snapshot:
+def _one_rack_too_few(nodes: int) -> Snapshot:
     """Return a gang of ten that wants ten racks where there are nine."""
     machines = [SnapshotNode(cpu=640, memory=5120, labels=(i % 9,)) for i in range(nodes)]
     builder = Builder(
@@ -154,7 +154,7 @@ def _racks(nodes: int) -> Snapshot:
     )
 
 
-def _busy(nodes: int) -> Snapshot:
+def _busy_cluster(nodes: int) -> Snapshot:
     """Return ten queues on three levels, and jobs of all sizes, of which a fifth wait."""
     random = Random(1)  # noqa: S311 - the same jobs each time
     total = nodes * _GPUS
@@ -189,27 +189,29 @@ def _busy(nodes: int) -> Snapshot:
 _ROWS: Final = (
     _Row(
         "large: one gang takes back half of the cluster",
-        _large,
+        _large_gang,
         lambda nodes: (4 * nodes, nodes // 2),
         {100: (0.75, 0.05), 500: (9.7, 0.3), 1000: (39.7, 0.8)},
     ),
     _Row(
         "many: jobs take back all of it, one by one",
-        _many,
+        _many_jobs,
         lambda nodes: (8 * nodes, 8 * nodes),
         {50: (1.2, 0.05), 100: (4.3, 0.1), 200: (20.7, 0.25), 500: (197.0, 0.8)},
     ),
     _Row(
         "must fail: one GPU too few may be taken",
-        _must_fail,
+        _one_gpu_too_few,
         lambda _: (0, 0),
         {50: (3.9, 0.02), 100: (18.6, 0.02), 200: (121.0, 0.02), 500: (123.0, 0.02)},
     ),
     _Row(
         "must fail: ten racks are wanted, and there are nine",
-        _racks,
+        _one_rack_too_few,
         lambda _: (0, 0),
         {100: (19.4, 0.1)},
     ),
-    _Row("1,000 jobs, ten queues on three levels", _busy, lambda _: None, {100: (None, 0.3)}),
+    _Row(
+        "1,000 jobs, ten queues on three levels", _busy_cluster, lambda _: None, {100: (None, 0.3)}
+    ),
 )

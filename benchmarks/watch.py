@@ -170,7 +170,7 @@ async def _over_the_api_server(cluster: Cluster) -> None:
             for in_flight in (_IN_FLIGHT, 4 * _IN_FLIGHT)
         ]
         task.cancel()
-    _show(runs)
+    _print_table(runs)
     full, queued = runs
     assert full.seconds * _FULL_SPEED <= queued.seconds, "more in flight make it much faster"
     longest_s = full.lags_s[-1]
@@ -244,7 +244,7 @@ async def _run(
     return _Run(in_flight, seconds, answered_s, lags_s, listener.stall_s)
 
 
-def _show(runs: list[_Run]) -> None:
+def _print_table(runs: list[_Run]) -> None:
     """Print how long patches took to be answered, and how much later they were told."""
     table = Table(title=f"{_PODS} pods patched by another process: p50, p99, longest, in ms")
     for heading in (

@@ -37,7 +37,7 @@ from trainer_kai.service.clock import SystemClock
 from trainer_kai.service.garbage_collection import freeze_known_objects
 from trainer_kai.service.log import configure, logger
 from trainer_kai.service.metrics import Metrics
-from trainer_kai.service.settings import WebhookServerSettings as Place
+from trainer_kai.service.settings import WebhookServerSettings
 from webhook.admission.review import AdmissionResponse
 from webhook.cache.admission_cache import AdmissionCache
 from webhook.cache.runtimes import RuntimeSummary, SlimRuntime
@@ -373,7 +373,7 @@ async def _serve(server: str) -> None:
         datetime.now(UTC),
     )
     tls = server_context(issued.pair)
-    server_settings = Place(address=_LOOPBACK, port=0, drain_s=0)
+    server_settings = WebhookServerSettings(address=_LOOPBACK, port=0, drain_s=0)
     async with AsyncExitStack() as stack:
         if server == "ours":
             ours = WebhookServer(_router(), server_settings, tls, SystemClock(), lambda: None)

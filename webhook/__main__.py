@@ -1,4 +1,4 @@
-"""The webhook as a process: `python -m webhook`. Every replica answers; nobody leads."""
+"""The webhook as a process: `python -m webhook`. Every replica answers; none is the leader."""
 
 import asyncio
 import sys
@@ -21,39 +21,36 @@ from webhook.tls.external import CertManagerCertificate, FileCertificate
 from webhook.tls.self_managed import SelfManagedCertificate
 from webhook.tls.serving_certificate import CertificateSource, ServingCertificate
 from webhook.tls.store import CertificateStore
-from webhook.watch import follow, relist_runtimes
+from webhook.watch import relist_runtimes, start_watches
 
-__all__ = [
-    "serving_certificate",
-    "webhook",
-]
+__all__ = ["webhook"]
 
-_LIVE_READS: Final = 16  # objects of 1.5 MB at a time
+_MAX_LIVE_READS: Final = 16  # at a time; each object may have 1.5 MB
 
 
-async def webhook(run: Runner, basis: ProcessContext, settings: WebhookSettings) -> None:
+async def webhook(run: Runner, context: ProcessContext, settings: WebhookSettings) -> None:
     """Wire the process up and start its services."""
-    client, clock, log, health = basis.client, basis.clock, basis.log, basis.health
+    client, clock, log, health = context.client, context.clock, context.log, context.health
     cache = AdmissionCache()
-    follow(run, client, cache, basis.observer, health)
-    _register_metrics(cache, basis.metrics)
-    every_s = settings.server.runtimes_s
-    run.start("read runtimes anew", lambda: relist_runtimes(client, cache, every_s, log))
-    certificate = serving_certificate(basis, settings.tls)
-    health.add_condition("certificate loaded", certificate.not_loaded)
-    health.add_condition("certificate trusted", certificate.not_trusted)
-    health.add_condition("certificate valid", certificate.not_valid)
+    start_watches(run, client, cache, context.observer, health)
+    _register_metrics(cache, context.metrics)
+    interval_s = settings.server.runtimes_s
+    run.start("read runtimes anew", lambda: relist_runtimes(client, cache, interval_s, log))
+    certificate = serving_certificate(context, settings.tls)
+    health.add_condition("certificate loaded", certificate.not_loaded_reason)
+    health.add_condition("certificate trusted", certificate.not_trusted_reason)
+    health.add_condition("certificate valid", certificate.not_valid_reason)
     await certificate.wait_until_loaded()
-    read_limit = asyncio.Semaphore(_LIVE_READS)
+    read_limit = asyncio.Semaphore(_MAX_LIVE_READS)
     rules = GroupingRules(
         settings.mode, settings.scheduler_name, settings.default_queue, kueue=settings.kueue
     )
     router = ReviewRouter(
-        cache, rules, trainjob_reader(client, read_limit), clock, basis.metrics, log
+        cache, rules, trainjob_reader(client, read_limit), clock, context.metrics, log
     )
     admission_policy = _admission_policy(settings, rules)
     trainjob_handler = TrainJobHandler(
-        cache, admission_policy, live_lookups(client, read_limit), clock, basis.metrics, log
+        cache, admission_policy, live_lookups(client, read_limit), clock, context.metrics, log
     )
     router.add_route(
         "/validate/trainjob",
@@ -91,10 +88,10 @@ def _admission_policy(settings: WebhookSettings, rules: GroupingRules) -> Admiss
     return AdmissionPolicy(rules, unannotated, admission.unknown_queue == "deny", lint)
 
 
-def serving_certificate(basis: ProcessContext, settings: TlsSettings) -> ServingCertificate:
-    """Return who keeps the certificate, from where the settings say."""
-    clock, log = basis.clock, basis.log
-    certificate_store = CertificateStore(basis.client, settings)
+def serving_certificate(context: ProcessContext, settings: TlsSettings) -> ServingCertificate:
+    """Return what maintains the certificate, from the source that the settings name."""
+    clock, log = context.clock, context.log
+    certificate_store = CertificateStore(context.client, settings)
     source: CertificateSource
     match settings.source:
         case "self-managed":
@@ -103,7 +100,7 @@ def serving_certificate(basis: ProcessContext, settings: TlsSettings) -> Serving
             source = CertManagerCertificate(certificate_store)
         case "files":
             source = FileCertificate(settings.certificate_file, settings.key_file)
-    return ServingCertificate(source, certificate_store, settings, clock, basis.metrics, log)
+    return ServingCertificate(source, certificate_store, settings, clock, context.metrics, log)
 
 
 if __name__ == "__main__":

@@ -19,18 +19,17 @@ from aiohttp import web
 from webhook.cache.owner_budget import OwnerBudget
 
 __all__ = [
-    "LONGEST_BODY",
-    "MOST_CONNECTIONS",
+    "MAX_BODY_BYTES",
     "BodyMemory",
     "ClientConnection",
     "ConnectionState",
     "Connections",
 ]
 
-LONGEST_BODY: Final = 8 << 20  # the API server takes objects of 3 MiB, and sends the old one along
-MOST_CONNECTIONS: Final = 512  # twice as many as reviews at a time
+MAX_BODY_BYTES: Final = 8 << 20  # objects may have 3 MiB, and the old one comes along
+MAX_CONNECTIONS: Final = 512  # twice as many as reviews at a time
 _BODY_MEMORY_BYTES: Final = 64 << 20
-_MIN_BODY_BYTES: Final = 256 << 10  # that a review counts for: so there are at most 256 at a time
+_MIN_BODY_BYTES: Final = 256 << 10  # each review counts for it, so there are at most 256 at a time
 _BUFFER_BYTES: Final = 64 << 10  # of the kernel and of aiohttp, for each connection
 _REQUEST_S: Final = 30.0  # from its headers to the end of its answer
 _IDLE_S: Final = 100.0  # an API server closes what it does not use after 90 s, and so goes first
@@ -69,40 +68,40 @@ class ClientConnection(web.RequestHandler):
         self._time: Final = loop.time
         self._read_s: Final = read_s
         self._raw_transport: asyncio.Transport | None = None
-        self._request_begun = True  # what will be a request has: it has its time
+        self._request_begun = True  # so that the handshake keeps its deadline
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take note of how to end it: aiohttp forgets that as soon as it is asked to close."""
+        """Keep the transport to abort it: aiohttp forgets it as soon as it is asked to close."""
         self._raw_transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
-        self.went_idle()  # an API server may open one before it has a use for it
+        self.went_idle()  # an API server may open one before it uses it
         super().connection_made(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Make room for another one."""
+        """Make room for another connection."""
         super().connection_lost(exc)
         self.on_lost()
 
     def data_received(self, data: bytes) -> None:
-        """Give what begins to come its time."""
+        """Set the deadline of a request that begins to arrive."""
         if not self._request_begun:
             self._request_begun = True
             self.deadline_s = self._time() + self._read_s
         super().data_received(data)
 
     def headers_received(self) -> None:
-        """Be told that the headers of a request are there."""
+        """Note that the headers of a request arrived."""
         self.state = ConnectionState.READING
         self._request_begun = True
         self.deadline_s = self._time() + _REQUEST_S
 
     def went_idle(self) -> None:
-        """Be told that a request was answered."""
+        """Note that a request was answered."""
         self.state = ConnectionState.WAITING
         self._request_begun = False
         self.deadline_s = self._time() + _IDLE_S
 
     def abort(self) -> None:
-        """End it at once."""
+        """Abort it at once."""
         if self._raw_transport is not None:
             self._raw_transport.abort()
         elif self.handshake is not None:
@@ -110,27 +109,27 @@ class ClientConnection(web.RequestHandler):
 
 
 class BodyMemory:
-    """Memory for bodies; the next turn has the address that holds least."""
+    """Memory for bodies; the address that holds least is served next."""
 
     def __init__(self) -> None:
         self._budget: Final = OwnerBudget[ClientConnection](_BODY_MEMORY_BYTES)
         self._waiting: Final[dict[asyncio.Future[None], tuple[str, int]]] = {}
 
-    async def acquire(self, client: ClientConnection, length: int | None, within_s: float) -> None:
+    async def acquire(self, client: ClientConnection, length: int | None, timeout_s: float) -> None:
         """Wait until there is room for a body; of unknown length it may be the longest.
 
         `TimeoutError` says that there was none in time.
         """
-        amount = max(LONGEST_BODY if length is None else length, _MIN_BODY_BYTES)
+        amount = max(MAX_BODY_BYTES if length is None else length, _MIN_BODY_BYTES)
         if not self._make_room(client.peer, amount):
-            async with asyncio.timeout(within_s):
+            async with asyncio.timeout(timeout_s):
                 await self._wait(client.peer, amount)
         self._budget.put(client.peer, client, amount)
         if self._waiting:
             self._wake()
 
     def release(self, client: ClientConnection) -> None:
-        """Be told that a body is not needed any more."""
+        """Note that a body is not needed any more."""
         self._budget.drop(client.peer, client)
         if self._waiting:
             self._wake()
@@ -143,7 +142,7 @@ class BodyMemory:
                 await waiter
             except asyncio.CancelledError:
                 if waiter.done() and not waiter.cancelled():
-                    self._wake()  # the turn was ours, and is another one's now
+                    self._wake()  # this one was woken, so another one is woken instead
                 raise
             finally:
                 del self._waiting[waiter]
@@ -165,7 +164,7 @@ class BodyMemory:
         return True
 
     def _wake(self) -> None:
-        """Let the next one look; it wakes another when it has its room."""
+        """Wake the next waiter; it wakes another one when it has its room."""
         waiting = sorted(self._waiting.items(), key=lambda it: self._budget.used_by(it[1][0]))
         for waiter, (peer, amount) in waiting:
             is_within = self._budget.used_by(peer) + amount <= _BODY_MEMORY_BYTES // 2
@@ -175,20 +174,20 @@ class BodyMemory:
 
 
 class Connections:
-    """Listens, and lets connections in."""
+    """Listens, and accepts connections."""
 
     def __init__(self, handle: Handle, tls: ssl.SSLContext, read_s: float) -> None:
         self.body_memory: Final = BodyMemory()
         self._tls: Final = tls
         self._read_s: Final = read_s
         self._server: Final = web.Server(handle, request_factory=_make_request)
-        self._budget: Final = OwnerBudget[ClientConnection](MOST_CONNECTIONS)
+        self._budget: Final = OwnerBudget[ClientConnection](MAX_CONNECTIONS)
         self._clients: Final[dict[ClientConnection, None]] = {}
         self._listening_socket: socket.socket | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     def listen(self, address: str, port: int) -> int:
-        """Begin; return the port. `OSError` says why not."""
+        """Begin to listen; return the port. `OSError` says why not."""
         listening = self._listening_socket = _listen(address, port)
         listening.settimeout(0)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
@@ -200,7 +199,7 @@ class Connections:
         return bound
 
     async def close(self) -> None:
-        """Listen no more, and answer what is being answered."""
+        """Stop listening, and finish the reviews that are being answered."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -212,7 +211,7 @@ class Connections:
         await self._server.shutdown(_GRACE_S)
 
     def went_idle(self, client: ClientConnection) -> None:
-        """Be told that a request was answered: its connection is the newest that waits."""
+        """Note that a request was answered: its connection is the newest that waits."""
         client.went_idle()
         if client in self._clients:
             self._budget.put(client.peer, client, 1)
@@ -233,7 +232,7 @@ class Connections:
                 client.handshake = loop.create_task(self._handshake(connection, client))
             else:
                 connection.close()
-            await asyncio.sleep(0)  # connections that are open have a turn
+            await asyncio.sleep(0)  # let open connections run
 
     def _make_room(self) -> bool:
         if self._budget.has_room(1):
@@ -247,7 +246,7 @@ class Connections:
         return evicted is not None
 
     async def _handshake(self, connection: socket.socket, client: ClientConnection) -> None:
-        """Shake hands."""
+        """Do the TLS handshake of a connection."""
         loop = asyncio.get_running_loop()
         try:
             await loop.connect_accepted_socket(
@@ -259,7 +258,7 @@ class Connections:
         client.handshake = None
 
     async def _abort_expired(self) -> None:
-        """End what has had its time."""
+        """Abort connections whose deadline passed."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(_SWEEP_S)
@@ -275,14 +274,14 @@ class Connections:
 def _listen(address: str, port: int) -> socket.socket:
     """Return a socket that listens, on every interface of both families where there are two."""
     if address:
-        found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)
-        family, where = found[0][0], found[0][4]
-        return socket.create_server(where[:2], family=family, backlog=MOST_CONNECTIONS)
+        addresses = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)
+        family, socket_address = addresses[0][0], addresses[0][4]
+        return socket.create_server(socket_address[:2], family=family, backlog=MAX_CONNECTIONS)
     is_dual = socket.has_dualstack_ipv6()
     return socket.create_server(
         ("", port),
         family=socket.AF_INET6 if is_dual else socket.AF_INET,
-        backlog=MOST_CONNECTIONS,
+        backlog=MAX_CONNECTIONS,
         dualstack_ipv6=is_dual,
     )
 
@@ -294,5 +293,5 @@ def _make_request(
     protocol.headers_received()
     loop = asyncio.get_running_loop()
     return web.BaseRequest(
-        message, payload, protocol, writer, task, loop, client_max_size=LONGEST_BODY
+        message, payload, protocol, writer, task, loop, client_max_size=MAX_BODY_BYTES
     )

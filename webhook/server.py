@@ -12,30 +12,26 @@ from aiohttp import web
 
 from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.service.clock import Clock
-from trainer_kai.service.settings import WebhookServerSettings as Place
-from webhook.admission.review import (
-    SERVICE_UNAVAILABLE,
-)
-from webhook.connections import LONGEST_BODY, ClientConnection, Connections, ConnectionState
+from trainer_kai.service.settings import WebhookServerSettings
+from webhook.admission.review import SERVICE_UNAVAILABLE
+from webhook.connections import MAX_BODY_BYTES, ClientConnection, Connections, ConnectionState
 from webhook.reviews.router import HttpReply, ReviewRouter
 
-__all__ = [
-    "WebhookServer",
-]
+__all__ = ["WebhookServer"]
 
 
 class WebhookServer:
-    """Carries reviews to a desk and answers back, inside its `async with`."""
+    """Serves reviews over HTTPS by a `ReviewRouter`, inside its `async with`."""
 
     def __init__(
         self,
         router: ReviewRouter,
-        settings: Place,
+        settings: WebhookServerSettings,
         tls: ssl.SSLContext,
         clock: Clock,
         on_stop: Callable[[], None],
     ) -> None:
-        """Say *stopping* when it begins to stop: from then on nobody should ask any more."""
+        """Call *on_stop* when it begins to stop: no client should send reviews from then on."""
         self.port = 0  # where it listens, once started
         self._router = router
         self._settings = settings
@@ -57,7 +53,7 @@ class WebhookServer:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Answer a while longer, then only who is being answered."""
+        """Serve a while longer, then finish only the reviews that are being answered."""
         self._is_draining = True
         self._on_stop()
         await self._clock.sleep(self._settings.drain_s)
@@ -77,7 +73,7 @@ class WebhookServer:
         if reply.status == SERVICE_UNAVAILABLE:
             response.headers["Retry-After"] = "1"
         if self._is_draining:
-            response.force_close()  # whoever comes again finds somebody else
+            response.force_close()  # so that the client connects to another replica
         return response
 
     async def _reply(self, request: web.BaseRequest, client: ClientConnection) -> HttpReply:
@@ -85,21 +81,21 @@ class WebhookServer:
             return _text_reply(404, f"reviews are answered at {', '.join(self._router.paths)}")
         if request.method != "POST":
             return _text_reply(405, "a review is sent by POST")
-        if (request.content_length or 0) > LONGEST_BODY:
-            return _text_reply(413, f"a review has at most {LONGEST_BODY} bytes")
+        if (request.content_length or 0) > MAX_BODY_BYTES:
+            return _text_reply(413, f"a review has at most {MAX_BODY_BYTES} bytes")
         try:
             body_memory, length = self._connections.body_memory, request.content_length
             await body_memory.acquire(client, length, self._settings.read_s)
         except TimeoutError:
             return _text_reply(SERVICE_UNAVAILABLE, "too many reviews are under way; try again")
         try:
-            is_there = request.content.is_eof()
-            async with asyncio.timeout(None if is_there else self._settings.read_s):
+            is_complete = request.content.is_eof()
+            async with asyncio.timeout(None if is_complete else self._settings.read_s):
                 body = await request.read()
         except TimeoutError:
             return _text_reply(408, f"the body did not arrive within {self._settings.read_s:g} s")
         except web.HTTPRequestEntityTooLarge:
-            return _text_reply(413, f"a review has at most {LONGEST_BODY} bytes")
+            return _text_reply(413, f"a review has at most {MAX_BODY_BYTES} bytes")
         except (web.RequestPayloadError, ConnectionError, ValueError):
             return _text_reply(400, "the body cannot be read")
         client.state = ConnectionState.ANSWERING

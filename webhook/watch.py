@@ -8,7 +8,7 @@ from structlog.typing import FilteringBoundLogger
 from trainer_kai.api.meta import Key, Object
 from trainer_kai.api.names import ACCESS
 from trainer_kai.api.queue import Queue
-from trainer_kai.api.resources import NODES, PRIORITY_CLASSES, QUEUES, TOPOLOGIES
+from trainer_kai.api.resources import NAMESPACES, NODES, PRIORITY_CLASSES, QUEUES, TOPOLOGIES
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.process.client_observer import ClientObserver
 from trainer_kai.kube.process.runner import Runner
@@ -18,26 +18,24 @@ from trainer_kai.kube.watch.delta import Delta, DeltaType
 from trainer_kai.kube.watch.watch import Watch
 from trainer_kai.service.garbage_collection import freeze_known_objects
 from trainer_kai.service.health import Health
-from webhook.cache.admission_cache import NAMESPACES, AdmissionCache
+from webhook.cache.admission_cache import AdmissionCache
 from webhook.cache.cluster import CLUSTER_RUNTIME_TEXTS, RUNTIME_TEXTS, ClusterObjects
 from webhook.cache.queues import QueueTree
 from webhook.cache.runtimes import CLUSTER_RUNTIMES, RUNTIMES
 from webhook.cache.trainjobs import TRAINJOBS
 
-__all__ = [
-    "follow",
-]
+__all__ = ["relist_runtimes", "start_watches"]
 
 T = TypeVar("T", bound=Object)
-_PAGE: Final = 50  # runtimes: each may have 1.5 MB, and one page is read at a time
+_PAGE_SIZE: Final = 50  # of runtimes: each may have 1.5 MB, and one page is read at a time
 
 
 class _Watcher(NamedTuple):
-    """Follows kinds of objects."""
+    """Starts a watch for each kind of object."""
 
     run: Runner
     client: Client
-    seen: ClientObserver
+    observer: ClientObserver
     health: Health
 
     def watch_kind(
@@ -45,41 +43,43 @@ class _Watcher(NamedTuple):
         target: ListTarget[T],
         put: Callable[[T], None],
         drop: Callable[[Key], None],
-        listed: Callable[[], None] | None = None,
+        on_listed: Callable[[], None] | None = None,
     ) -> None:
-        """Tell of one kind from now on; who is told that it was listed is not waited for.
+        """Watch one kind; a kind with *on_listed* is no condition of readiness.
 
-        What is waited for lives on from then: its garbage is gone before the first review.
+        The others are frozen once listed: the garbage collector is done before the first review.
         """
-        watch = Watch(self.client, target, self.seen)
+        watch = Watch(self.client, target, self.observer)
 
-        def change(it: Delta[T]) -> None:
+        def apply_delta(it: Delta[T]) -> None:
             if it.type is not DeltaType.DELETED and it.object is not None:
                 put(it.object)
             else:
                 drop(it.key)
 
-        def read() -> None:
+        def freeze_after_first_list() -> None:
             if not watch.synced:
                 freeze_known_objects()
 
         name = target.resource.plural
-        if listed is None:
+        if on_listed is None:
             self.health.add_condition(
                 f"{name} listed", lambda: None if watch.synced else watch.not_synced_reason()
             )
-        self.run.start(f"watch {name}", lambda: watch.run(change, listed or read))
+        self.run.start(
+            f"watch {name}", lambda: watch.run(apply_delta, on_listed or freeze_after_first_list)
+        )
 
 
-def follow(
-    run: Runner, client: Client, cache: AdmissionCache, seen: ClientObserver, health: Health
+def start_watches(
+    run: Runner, client: Client, cache: AdmissionCache, observer: ClientObserver, health: Health
 ) -> None:
-    """Keep a cache from now on.
+    """Keep a cache up to date.
 
-    Ready means that everything was listed once. Later an API server that is away makes a cache old
-    and not useless, and whoever must know a TrainJob for sure reads it.
+    Ready means that every kind was listed once. Later an API server that is away makes a cache old
+    and not useless; a rule that must know a TrainJob for sure has it read.
     """
-    watcher = _Watcher(run, client, seen, health)
+    watcher = _Watcher(run, client, observer, health)
     watcher.watch_kind(ListTarget(TRAINJOBS), cache.put_trainjob, cache.drop_trainjob)
     watcher.watch_kind(ListTarget(RUNTIMES), cache.put_runtime, cache.drop_runtime)
     watcher.watch_kind(ListTarget(CLUSTER_RUNTIMES), cache.put_runtime, cache.drop_runtime)
@@ -88,11 +88,11 @@ def follow(
         lambda it: cache.put_namespace(it.metadata),
         lambda key: cache.drop_namespace(key.name),
     )
-    _follow_cluster(watcher, cache.queues, cache.cluster)
+    _watch_lint_objects(watcher, cache.queues, cache.cluster)
 
 
-def _follow_cluster(watcher: _Watcher, queues: QueueTree, cluster: ClusterObjects) -> None:
-    """Keep what nothing waits for: without it a TrainJob is only told less."""
+def _watch_lint_objects(watcher: _Watcher, queues: QueueTree, cluster: ClusterObjects) -> None:
+    """Watch what readiness does not wait for: without it a TrainJob gets fewer warnings."""
 
     def put_queue(queue: Queue) -> None:
         meta = queue.metadata
@@ -103,42 +103,49 @@ def _follow_cluster(watcher: _Watcher, queues: QueueTree, cluster: ClusterObject
         queues.drop(key.name)
         cluster.drop_queue(key)
 
-    def all_queues() -> None:
+    def queues_listed() -> None:
         queues.mark_listed()
         cluster.mark_listed(QUEUES.plural)
 
-    def listed(plural: str) -> Callable[[], None]:
+    def on_listed(plural: str) -> Callable[[], None]:
         return lambda: cluster.mark_listed(plural)
 
     watch_kind = watcher.watch_kind
-    watch_kind(ListTarget(QUEUES), put_queue, drop_queue, all_queues)
-    watch_kind(ListTarget(NODES), cluster.put_node, cluster.drop_node, listed(NODES.plural))
-    classes = listed(PRIORITY_CLASSES.plural)
-    watch_kind(ListTarget(PRIORITY_CLASSES), cluster.put_priority, cluster.drop_priority, classes)
+    watch_kind(ListTarget(QUEUES), put_queue, drop_queue, queues_listed)
+    watch_kind(ListTarget(NODES), cluster.put_node, cluster.drop_node, on_listed(NODES.plural))
+    classes = on_listed(PRIORITY_CLASSES.plural)
+    watch_kind(
+        ListTarget(PRIORITY_CLASSES),
+        cluster.put_priority_class,
+        cluster.drop_priority_class,
+        classes,
+    )
     watch_kind(
         ListTarget(TOPOLOGIES),
         cluster.put_topology,
         cluster.drop_topology,
-        listed(TOPOLOGIES.plural),
+        on_listed(TOPOLOGIES.plural),
     )
     for kind in (RUNTIME_TEXTS, CLUSTER_RUNTIME_TEXTS):
-        watch_kind(ListTarget(kind), cluster.put_runtime, cluster.drop_runtime, listed(kind.plural))
+        watch_kind(
+            ListTarget(kind), cluster.put_runtime, cluster.drop_runtime, on_listed(kind.plural)
+        )
 
 
 async def relist_runtimes(
-    client: Client, cache: AdmissionCache, every_s: float, log: FilteringBoundLogger
+    client: Client, cache: AdmissionCache, interval_s: float, log: FilteringBoundLogger
 ) -> None:
-    """Read all runtimes every now and then, although they are followed.
+    """List all runtimes from time to time, although they are watched.
 
-    A watch that was open when their definition was patched goes on as if it had not been: it leaves
-    the new field out, for two minutes, and never tells those runtimes again.
+    A watch that was open when their CRD was patched leaves the new field out, for two minutes, and
+    sends no later event for those runtimes.
     """
     while True:
-        await client.clock.sleep(every_s)
+        await client.clock.sleep(interval_s)
         for resource in (RUNTIMES, CLUSTER_RUNTIMES):
             cache.begin_runtime_list()
             try:
-                async for page in client.pages(ListTarget(resource), limit=_PAGE):
+                async for page in client.pages(ListTarget(resource), limit=_PAGE_SIZE):
                     for runtime in page.items:
                         cache.put_listed_runtime(runtime)
             except ApiError as error:

@@ -13,7 +13,7 @@ from tests.hostile.forged_jobsets import jobset, marked, rjob, trainjob, waiting
 from tests.hostile.objects import TENANT, VICTIMS, cluster, pod, pod_group
 from tests.support.case import Case, ids
 from tests.webhook import objects
-from tests.webhook.objects import OWNER, applied, job, managed, reviewed
+from tests.webhook.objects import OWNER, applied, job, managed, reviewed_jobset
 from trainer_kai.api.decode import decode, encode
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import PartialObject
@@ -57,23 +57,23 @@ NOT_OURS: Final[list[Case[Obj, None]]] = [
 @pytest.mark.parametrize("case", NOT_OURS, ids=ids)
 def test_the_mark_is_taken_from_what_is_not_ours(case: Case[Obj, None]) -> None:
     """Its author is told; asked a second time, admission has nothing more to do."""
-    answer = reviewed(case.given)
+    answer = reviewed_jobset(case.given)
 
     assert answer.denial is None
     [report] = answer.warnings
     assert report.startswith(REFUSALS)
     after = applied(case.given, answer)
     assert ADMITTED not in after["metadata"]["annotations"]
-    assert reviewed(after) == AdmissionResponse()
+    assert reviewed_jobset(after) == AdmissionResponse()
 
 
 def test_the_mark_of_what_is_ours_is_set_again_whatever_was_sent() -> None:
     """Also when admission is asked once more, after another webhook has changed the JobSet."""
     for value in ("v1", "v0", ""):
         given = managed(objects.jobset(annotations={ADMITTED: value}))
-        after = applied(given, reviewed(given))
+        after = applied(given, reviewed_jobset(given))
         assert after["metadata"]["annotations"] == MARK
-        assert applied(after, reviewed(after)) == after
+        assert applied(after, reviewed_jobset(after)) == after
 
 
 def test_what_cannot_be_read_and_says_that_we_saw_it_is_refused() -> None:
@@ -81,9 +81,9 @@ def test_what_cannot_be_read_and_says_that_we_saw_it_is_refused() -> None:
     broken = sent(ownerReferences=[])
     broken["spec"]["replicatedJobs"] = "many"
 
-    assert reviewed(broken).denial is not None
+    assert reviewed_jobset(broken).denial is not None
     assert (
-        reviewed({**broken, "metadata": {**broken["metadata"], "annotations": {}}})
+        reviewed_jobset({**broken, "metadata": {**broken["metadata"], "annotations": {}}})
         == AdmissionResponse()
     )
 
@@ -93,7 +93,7 @@ def test_a_name_of_a_manager_proves_nothing() -> None:
     for manager in ("trainer", "trainer-kai-webhook", "trainer-kai-podgrouper"):
         given = managed(sent(ownerReferences=[]))
         given["metadata"]["managedFields"][0]["manager"] = manager
-        assert ADMITTED not in applied(given, reviewed(given))["metadata"]["annotations"]
+        assert ADMITTED not in applied(given, reviewed_jobset(given))["metadata"]["annotations"]
 
 
 def groups_of(made: JobSet, *trainjobs: Obj) -> tuple[Any, ...]:

@@ -27,7 +27,7 @@ from trainer_kai.service.health import Health
 from trainer_kai.service.log import configure
 from trainer_kai.service.metrics import Metrics
 from webhook.cache.admission_cache import AdmissionCache
-from webhook.watch import follow, relist_runtimes
+from webhook.watch import start_watches, relist_runtimes
 
 _MAX_BYTES: Final = 6 << 30  # a hole must not take the machine with it
 VICTIM: Final = Key("red", "job")  # small, and of a team that did nothing wrong
@@ -45,7 +45,7 @@ async def _follow(url: str) -> None:
     run = Runner(clock, log)
 
     async def program(it: Runner) -> None:
-        follow(it, client, cache, ClientObserver(Metrics()), Health())
+        start_watches(it, client, cache, ClientObserver(Metrics()), Health())
 
     running = asyncio.create_task(run.run(program))
     reading = asyncio.create_task(relist_runtimes(client, cache, 1.0, log))

@@ -18,8 +18,7 @@ from trainer_kai.service.settings import TlsSettings
 from webhook.tls.make import SecretContent
 from webhook.tls.self_managed import SelfManagedCertificate
 from webhook.tls.serving_certificate import CertificateSource, ServingCertificate
-from webhook.tls.store import CertificateStore, host_names, read_content
-from webhook.tls.store import Secret as SecretObject
+from webhook.tls.store import CertificateStore, Secret, host_names, read_content
 from webhook.tls.verify import verify_trust
 
 __all__ = [
@@ -67,7 +66,7 @@ class FakeApiServer:
         """Return what the Secret holds."""
         assert self.secret is not None
         metadata: Any = {}
-        found = read_content(SecretObject(metadata=metadata, data=self.secret["data"]))
+        found = read_content(Secret(metadata=metadata, data=self.secret["data"]))
         assert found is not None
         return found
 
@@ -226,9 +225,9 @@ class Replica:
         """Return why it is not ready."""
         certificate = self.certificate
         why = {
-            "loaded": certificate.not_loaded(),
-            "trusted": certificate.not_trusted(),
-            "valid": certificate.not_valid(),
+            "loaded": certificate.not_loaded_reason(),
+            "trusted": certificate.not_trusted_reason(),
+            "valid": certificate.not_valid_reason(),
         }
         return {name: it for name, it in why.items() if it}
 

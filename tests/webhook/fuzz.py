@@ -39,7 +39,7 @@ from webhook.reviews.live_lookups import LiveLookups
 from webhook.reviews.trainjob import AdmissionPolicy
 from webhook.rules.permission import QueueAccessRequest
 
-__all__ = ["Result", "fuzz"]
+__all__ = ["fuzz"]
 
 _IN_FLIGHT: Final = 8
 _LONGEST: Final = 9 << 20

@@ -26,10 +26,10 @@ __all__ = [
     "POD",
     "QUEUE",
     "REVIEWS",
+    "UID",
     "Obj",
     "WrittenFields",
     "applied",
-    "assigned",
     "job",
     "jobset",
     "jobset_context",
@@ -38,9 +38,10 @@ __all__ = [
     "recorded",
     "request",
     "review",
-    "reviewed",
+    "reviewed_jobset",
+    "reviewed_pod",
     "template",
-    "with_owners",
+    "with_managed_fields_of",
     "written",
 ]
 
@@ -128,7 +129,7 @@ def managed(obj: Obj) -> Obj:
     return {**obj, "metadata": {**obj["metadata"], "managedFields": [entry]}}
 
 
-def with_owners(obj: Obj, like: Obj) -> Obj:
+def with_managed_fields_of(obj: Obj, like: Obj) -> Obj:
     """Return an object with the managedFields of another one."""
     fields = like["metadata"]["managedFields"]
     return {**obj, "metadata": {**obj["metadata"], "managedFields": fields}}
@@ -188,7 +189,7 @@ def request(obj: Any, kind: Mapping[str, str], old: Any = None, **fields: Any) -
     return review_request
 
 
-def reviewed(
+def reviewed_jobset(
     obj: Any,
     context: JobSetContext = CONTEXT,
     rules: GroupingRules = BUNDLED,
@@ -211,7 +212,7 @@ def applied(obj: Obj, answer: AdmissionResponse) -> Obj:
     return patched
 
 
-def assigned(obj: Obj, rules: GroupingRules = BUNDLED) -> AdmissionResponse:
+def reviewed_pod(obj: Obj, rules: GroupingRules = BUNDLED) -> AdmissionResponse:
     """Return the answer to the review of a pod."""
     return mutate_pod(request(obj, POD), rules.mode)
 

@@ -18,7 +18,7 @@ from trainer_kai.policy.podgroups.manifests import GroupingRules
 from trainer_kai.service.clock import SystemClock
 from trainer_kai.service.log import logger
 from trainer_kai.service.metrics import Metrics
-from trainer_kai.service.settings import WebhookServerSettings as Place
+from trainer_kai.service.settings import WebhookServerSettings
 from webhook.cache.admission_cache import AdmissionCache
 from webhook.cache.runtimes import RuntimeSummary
 from webhook.cache.trainjobs import SlimTrainJob, TrainJobSummary
@@ -28,7 +28,7 @@ from webhook.reviews.trainjob import AdmissionPolicy, TrainJobHandler
 from webhook.rules.permission import QueueAccessRequest
 from webhook.server import WebhookServer
 
-__all__ = ["KEY", "NOTHING_FOUND", "ServedWebhook", "serving", "trainjob"]
+__all__ = ["KEY", "ServedWebhook", "client_tls", "serving", "trainjob"]
 
 KEY = Key("team", "job")
 
@@ -121,7 +121,9 @@ async def serving(
         "/validate/trainjob",
         Route("trainjob", trainjob_handler.answer, trainjob_handler.fails_closed),
     )
-    where = Place(**{"address": "127.0.0.1", "port": 0, "drain_s": 0, **server_settings})
+    where = WebhookServerSettings(
+        **{"address": "127.0.0.1", "port": 0, "drain_s": 0, **server_settings}
+    )
     server = WebhookServer(router, where, server_tls(), clock, stopping)
     served = ServedWebhook(server, cache, metrics)
     connector = aiohttp.TCPConnector(ssl=client_tls())

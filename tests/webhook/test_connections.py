@@ -12,7 +12,7 @@ from aiohttp import web
 from tests.webhook.objects import POD, pod, review
 from tests.webhook.served_webhook import ServedWebhook, client_tls, serving
 from webhook import connections
-from webhook.connections import LONGEST_BODY, BodyMemory, ClientConnection, ConnectionState
+from webhook.connections import MAX_BODY_BYTES, BodyMemory, ClientConnection, ConnectionState
 
 PODS = "/mutate/pod"
 HEAD = f"POST {PODS} HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
@@ -102,7 +102,7 @@ async def test_the_oldest_of_the_address_with_most_goes_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What others have open stays."""
-    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 4)
+    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 4)
     body = review(pod(), POD)
     async with serving() as served, opening(served) as connect:
         other, writer = await connect("127.0.0.2")
@@ -131,7 +131,7 @@ class _FakeConnection(ClientConnection):
 
 
 async def waits(
-    memory: BodyMemory, client: ClientConnection, length: int | None = LONGEST_BODY
+    memory: BodyMemory, client: ClientConnection, length: int | None = MAX_BODY_BYTES
 ) -> asyncio.Task[None]:
     """Ask for room; return what is done when it was given."""
     task = asyncio.create_task(memory.acquire(client, length, 5))

@@ -21,12 +21,12 @@ from trainer_kai.kube.auth.rest_config import RestConfig, StaticToken
 from trainer_kai.kube.client import Client, NoRequestObserver
 from trainer_kai.kube.rest.errors import ErrorDetails, Unavailable
 from webhook.cache.trainjobs import TrainJobSummary, summarize_trainjob
-from webhook.connections import LONGEST_BODY
+from webhook.connections import MAX_BODY_BYTES
 from webhook.reviews.live_lookups import trainjob_reader
 
 JOBSETS = "/mutate/jobset"
 PODS = "/mutate/pod"
-LIMIT = f"a review has at most {LONGEST_BODY} bytes"
+LIMIT = f"a review has at most {MAX_BODY_BYTES} bytes"
 
 
 def operations(response: dict[str, Any]) -> list[dict[str, Any]]:
@@ -155,7 +155,7 @@ REFUSED: list[Case[tuple[str, str, bytes], tuple[int, str]]] = [
     Case("no JSON", ("POST", PODS, b"hello"), (400, "no AdmissionReview: must be JSON")),
     Case("nothing", ("POST", JOBSETS, b""), (400, "no AdmissionReview: must be JSON")),
     Case("no review", ("POST", JOBSETS, b"{}"), (400, "must be 'admission.k8s.io/v1'")),
-    Case("too much", ("POST", PODS, b" " * (LONGEST_BODY + 1)), (413, LIMIT)),
+    Case("too much", ("POST", PODS, b" " * (MAX_BODY_BYTES + 1)), (413, LIMIT)),
 ]
 
 
@@ -177,7 +177,7 @@ async def test_a_body_in_pieces_has_the_same_limit() -> None:
     """Nobody says beforehand how much it is."""
 
     async def pieces() -> Any:
-        for _ in range(LONGEST_BODY // (1 << 20) + 1):
+        for _ in range(MAX_BODY_BYTES // (1 << 20) + 1):
             yield b" " * (1 << 20)
 
     async with serving() as served:

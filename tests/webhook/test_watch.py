@@ -14,7 +14,7 @@ from trainer_kai.kube.process.runner import Runner
 from trainer_kai.service.health import Health
 from trainer_kai.service.metrics import Metrics
 from webhook.cache.admission_cache import AdmissionCache
-from webhook.watch import follow
+from webhook.watch import start_watches
 
 
 async def test_what_was_read_is_not_looked_through_for_garbage_again() -> None:
@@ -26,7 +26,7 @@ async def test_what_was_read_is_not_looked_through_for_garbage_again() -> None:
     before = gc.get_freeze_count()
 
     async def program(it: Runner) -> None:
-        follow(it, client, AdmissionCache(), seen, Health())
+        start_watches(it, client, AdmissionCache(), seen, Health())
 
     running = asyncio.create_task(run.run(program))
     try:

@@ -21,26 +21,25 @@ from webhook.rules.trainjob import (
 
 __all__ = [
     "ANN",
-    "OWN",
-    "TORCH",
-    "TRAINJOB",
+    "CLUSTER_RUNTIME",
+    "NAMESPACE_RUNTIME",
     "TrainJobCase",
     "body",
     "messages",
     "patch",
     "pod_patch",
+    "queue_tree",
     "runtime",
     "slim_runtime",
     "submitted",
     "trainjob_context",
-    "tree",
     "validate_case",
-    "validated",
+    "validated_trainjob",
 ]
 
 TRAINJOB: Final = {"group": "trainer.kubeflow.org", "version": "v1alpha1", "kind": "TrainJob"}
-TORCH: Final = Key("", "torch")
-OWN: Final = Key("team", "own")
+CLUSTER_RUNTIME: Final = Key("", "torch")
+NAMESPACE_RUNTIME: Final = Key("team", "own")
 ANN: Final[Obj] = {"username": "ann", "groups": ["people"], "extra": {"from": ["office"]}}
 
 
@@ -66,7 +65,9 @@ def pod_patch(name: str = "node", **metadata: Any) -> Obj:
     return {"name": name, "template": {"spec": {"template": {"metadata": metadata}}}}
 
 
-def slim_runtime(template: Mapping[str, Any], policy: Any = None, key: Key = TORCH) -> SlimRuntime:
+def slim_runtime(
+    template: Mapping[str, Any], policy: Any = None, key: Key = CLUSTER_RUNTIME
+) -> SlimRuntime:
     """Return a runtime as it is read off the wire."""
     spec = msgspec.convert({"podGroupPolicy": policy, "template": template}, SlimRuntimeSpec)
     return SlimRuntime(metadata=Meta(namespace=key.namespace, name=key.name), spec=spec)
@@ -79,7 +80,7 @@ def runtime(*jobs: Obj, policy: Any = None, **metadata: Any) -> RuntimeSummary:
     return summarize_runtime(slim_runtime(template, policy))
 
 
-def tree(*names: str, **below: str) -> QueueTree:
+def queue_tree(*names: str, **below: str) -> QueueTree:
     """Return queues: *names* at the top, and others below them; all there are."""
     found = QueueTree()
     for name in names:
@@ -94,12 +95,12 @@ def trainjob_context(of: RuntimeSummary | None = None, **others: Any) -> TrainJo
     """Return what is known beside a TrainJob; of queues nothing, unless some are given."""
     return TrainJobContext(
         runtime() if of is None else of,
-        others.pop("namespace", {}),
+        others.pop("namespace_labels", {}),
         **{"queues": QueueTree(), **others},
     )
 
 
-def validated(
+def validated_trainjob(
     obj: Obj,
     context: TrainJobContext | None = None,
     old: Obj | None = None,
@@ -137,4 +138,4 @@ class TrainJobCase(NamedTuple):
 
 def validate_case(trainjob_case: TrainJobCase) -> TrainJobValidation:
     """Judge it."""
-    return validated(trainjob_case.obj, trainjob_case.context, trainjob_case.old)
+    return validated_trainjob(trainjob_case.obj, trainjob_case.context, trainjob_case.old)

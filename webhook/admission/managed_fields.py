@@ -16,31 +16,31 @@ __all__ = ["FieldManagers"]
 
 
 class FieldManagers:
-    """The fields of an object that somebody set."""
+    """The fields of an object that a field manager set."""
 
     def __init__(self, metadata: Mapping[str, Any]) -> None:
-        noted = metadata.get("managedFields")
-        entries = noted if isinstance(noted, Sequence) else ()
+        managed_fields = metadata.get("managedFields")
+        entries = managed_fields if isinstance(managed_fields, Sequence) else ()
         self._field_sets = [it["fieldsV1"] for it in entries if _is_entry(it)]
 
     @property
     def is_recorded(self) -> bool:
-        """Say whether anything is noted."""
+        """Say whether any manager is recorded."""
         return bool(self._field_sets)
 
     def sets_label(self, name: str) -> bool:
-        """Say whether somebody set a label of the object."""
+        """Say whether a manager set a label of the object."""
         return self._contains("f:metadata", "f:labels", f"f:{name}")
 
     def sets_annotation(self, name: str) -> bool:
-        """Say whether somebody set an annotation of the object."""
+        """Say whether a manager set an annotation of the object."""
         return self._contains("f:metadata", "f:annotations", f"f:{name}")
 
     def sets_template_label(self, replicated_job: str, name: str) -> bool:
-        """Say whether somebody set a label of a replicatedJob's pod template."""
-        which = f"k:{msgspec.json.encode({'name': replicated_job}).decode()}"
+        """Say whether a manager set a label of a replicatedJob's pod template."""
+        job_key = f"k:{msgspec.json.encode({'name': replicated_job}).decode()}"
         template = ("f:template", "f:spec", "f:template", "f:metadata", "f:labels", f"f:{name}")
-        return self._contains("f:spec", "f:replicatedJobs", which, *template)
+        return self._contains("f:spec", "f:replicatedJobs", job_key, *template)
 
     def _contains(self, *path: str) -> bool:
         return not self._field_sets or any(

@@ -15,20 +15,20 @@ FieldPath: TypeAlias = tuple[str | int, ...]  # keys of maps, indexes of lists
 
 
 class PatchBuilder:
-    """An object on its way to what it shall be; it changes the tree that it is given."""
+    """An object and the operations that changed it; it changes the tree that it is given."""
 
     def __init__(self, tree: Any) -> None:
         self.tree: Final = tree
         self._operations: list[Operation] = []
-        self._created: dict[int, Any] = {}  # these go out whole, with all that is put in later
+        self._created: dict[int, Any] = {}  # sent whole, with all that is set in them later
 
     @property
     def operations(self) -> tuple[Operation, ...]:
-        """Return what leads from the object as it was to the one it is now."""
+        """Return the operations that lead from the object as it was to the one it is now."""
         return tuple(self._operations)
 
     def get(self, field_path: FieldPath) -> Any:
-        """Return what is there, or None."""
+        """Return the value at a path, or None."""
         node = self.tree
         for step in field_path:
             node = _child(node, step)
@@ -36,11 +36,11 @@ class PatchBuilder:
 
     def labels(self, field_path: FieldPath) -> Mapping[str, str]:
         """Return a map of texts; empty where there is none."""
-        found = self.get(field_path) or {}
-        return {name: text for name, text in found.items() if text is not None}
+        values = self.get(field_path) or {}
+        return {name: text for name, text in values.items() if text is not None}
 
     def set(self, field_path: FieldPath, value: Any) -> None:
-        """Let a member of a map be this."""
+        """Set a member of a map, and make the parents that are missing."""
         node = self.tree
         for depth, step in enumerate(field_path[:-1], 1):
             child = _child(node, step)
@@ -53,7 +53,7 @@ class PatchBuilder:
             self._put(node, field_path, value)
 
     def remove(self, field_path: FieldPath) -> None:
-        """Let a member of a map be no more."""
+        """Remove a member of a map, if it is there."""
         node = self.get(field_path[:-1])
         if node is None or field_path[-1] not in node:
             return

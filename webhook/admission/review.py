@@ -15,6 +15,9 @@ from trainer_kai.api.names import ADMISSION
 from webhook.admission.patch import Operation
 
 __all__ = [
+    "FORBIDDEN",
+    "INVALID",
+    "SERVICE_UNAVAILABLE",
     "UNCHANGED",
     "AdmissionDenial",
     "AdmissionRequest",
@@ -27,21 +30,24 @@ __all__ = [
     "unreadable_object",
 ]
 
+FORBIDDEN: Final = 403
+INVALID: Final = 422
+SERVICE_UNAVAILABLE: Final = 503
 _API_VERSION: Final = f"{ADMISSION}/v1"
 _KIND: Final = "AdmissionReview"
-_NOTHING: Final = msgspec.Raw(b"null")
-_WARNINGS: Final = 16  # the API server drops what is more than 4 KiB of them
-_WARNING_CHARACTERS: Final = 256
-_MESSAGE_CHARACTERS: Final = 2048
-_MOST_PARTS: Final = 50_000  # objects and lists; one of 64 replicatedJobs has some 20,000
-_MOST_QUOTES: Final = 250_000
-_MIN_COUNTED_BYTES: Final = 3 * _MOST_PARTS  # of a text with so many parts
-_MOST_USER_BYTES: Final = 256 << 10
+_NULL: Final = msgspec.Raw(b"null")
+_MAX_WARNINGS: Final = 16  # the API server drops what is more than 4 KiB of them
+_MAX_WARNING_CHARACTERS: Final = 256
+_MAX_MESSAGE_CHARACTERS: Final = 2048
+_MAX_PARTS: Final = 50_000  # objects and lists; one of 64 replicatedJobs has some 20,000
+_MAX_QUOTES: Final = 250_000
+_MIN_COUNTED_BYTES: Final = 3 * _MAX_PARTS  # of a text with so many parts
+_MAX_USER_BYTES: Final = 256 << 10
 _REASONS: Final = {
     400: "BadRequest",
-    403: "Forbidden",
-    422: "Invalid",
-    503: "ServiceUnavailable",
+    FORBIDDEN: "Forbidden",
+    INVALID: "Invalid",
+    SERVICE_UNAVAILABLE: "ServiceUnavailable",
 }
 
 
@@ -54,7 +60,7 @@ class ReviewedKind(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class AdmissionRequest(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """What the API server asks; objects and who sent them are text."""
+    """What the API server asks; the objects and the user are raw JSON."""
 
     uid: str
     kind: ReviewedKind = ReviewedKind()
@@ -62,9 +68,9 @@ class AdmissionRequest(msgspec.Struct, frozen=True, rename="camel", kw_only=True
     operation: str = ""
     namespace: str = ""
     dry_run: bool = False
-    user_info: msgspec.Raw = _NOTHING
-    object: msgspec.Raw = _NOTHING
-    old_object: msgspec.Raw = _NOTHING
+    user_info: msgspec.Raw = _NULL
+    object: msgspec.Raw = _NULL
+    old_object: msgspec.Raw = _NULL
 
 
 class _Review(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -80,14 +86,14 @@ class Malformed(NamedTuple):
 
 
 class AdmissionDenial(NamedTuple):
-    """Why something may not be, as a status code and words."""
+    """Why an object is denied: a status code and a message."""
 
     code: int
     message: str
 
 
 class AdmissionResponse(NamedTuple):
-    """What becomes of an object: changed, left as it is, or refused."""
+    """What becomes of an object: patched, allowed as it is, or denied."""
 
     operations: tuple[Operation, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -109,17 +115,17 @@ def read_review(body: bytes) -> AdmissionRequest | Malformed:
     try:
         review = decode(_Review, body)
     except DecodeError as error:
-        return Malformed(_one_line(f"no AdmissionReview: {error}", _MESSAGE_CHARACTERS))
+        return Malformed(_one_line(f"no AdmissionReview: {error}", _MAX_MESSAGE_CHARACTERS))
     if (review.api_version, review.kind) != (_API_VERSION, _KIND):
-        found = f"{review.api_version!r} {review.kind!r}"
-        message = f"must be {_API_VERSION!r} {_KIND!r}, and is {found}"
-        return Malformed(_one_line(message, _MESSAGE_CHARACTERS))
+        actual = f"{review.api_version!r} {review.kind!r}"
+        message = f"must be {_API_VERSION!r} {_KIND!r}, and is {actual}"
+        return Malformed(_one_line(message, _MAX_MESSAGE_CHARACTERS))
     if review.request is None:
         return Malformed("request: is missing")
     if not review.request.uid:
         return Malformed("request.uid: must not be empty")
-    if memoryview(review.request.user_info).nbytes > _MOST_USER_BYTES:
-        return Malformed(f"request.userInfo: has more than {_MOST_USER_BYTES} bytes")
+    if memoryview(review.request.user_info).nbytes > _MAX_USER_BYTES:
+        return Malformed(f"request.userInfo: has more than {_MAX_USER_BYTES} bytes")
     return review.request
 
 
@@ -129,16 +135,16 @@ def size_fault(text: msgspec.Raw) -> str:
         return ""
     data = bytes(text)
     parts, quotes = data.count(b"{") + data.count(b"["), data.count(b'"')
-    if parts <= _MOST_PARTS and quotes <= _MOST_QUOTES:
+    if parts <= _MAX_PARTS and quotes <= _MAX_QUOTES:
         return ""
     return (
-        f"has {parts} objects and lists and {quotes // 2} texts: at most {_MOST_PARTS} and "
-        f"{_MOST_QUOTES // 2} are read"
+        f"has {parts} objects and lists and {quotes // 2} texts: at most {_MAX_PARTS} and "
+        f"{_MAX_QUOTES // 2} are read"
     )
 
 
 def unreadable_object(error: DecodeError) -> AdmissionResponse:
-    """Refuse an object that is not one of its kind."""
+    """Deny an object that cannot be decoded as its kind."""
     path = ".".join(part for part in ("request.object", error.fault.path) if part)
     return AdmissionResponse(denial=AdmissionDenial(400, f"{path}: {error.fault.message}"))
 
@@ -148,7 +154,7 @@ def encode_response(uid: str, answer: AdmissionResponse) -> bytes:
     response: dict[str, object] = {"uid": uid, "allowed": answer.denial is None}
     if answer.denial is not None:
         code, message = answer.denial
-        status = {"code": code, "message": _one_line(message, _MESSAGE_CHARACTERS)}
+        status = {"code": code, "message": _one_line(message, _MAX_MESSAGE_CHARACTERS)}
         response["status"] = {**status, "reason": _REASONS.get(code, "")}
     elif answer.operations:
         text = msgspec.json.encode(answer.operations)
@@ -156,19 +162,16 @@ def encode_response(uid: str, answer: AdmissionResponse) -> bytes:
         response["patch"] = base64.b64encode(text).decode()
     if answer.warnings:
         unique_warnings = dict.fromkeys(
-            _one_line(text, _WARNING_CHARACTERS) for text in answer.warnings
+            _one_line(text, _MAX_WARNING_CHARACTERS) for text in answer.warnings
         )
-        response["warnings"] = list(unique_warnings)[:_WARNINGS]
+        response["warnings"] = list(unique_warnings)[:_MAX_WARNINGS]
     return msgspec.json.encode(
         {"apiVersion": _API_VERSION, "kind": _KIND, "response": response},
     )
 
 
 def _one_line(text: str, characters: int) -> str:
-    """Fold what may come from others into one line: warnings travel in HTTP headers."""
-    text = text[: 4 * characters]  # before it is looked at: it may be as long as a body
+    """Fold a text of users into one line: warnings travel in HTTP headers."""
+    text = text[: 4 * characters]  # first of all: it may be as long as a body
     line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
     return line if len(line) <= characters else f"{line[: characters - 1]}…"
-
-
-SERVICE_UNAVAILABLE: Final = 503

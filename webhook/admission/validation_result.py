@@ -8,15 +8,13 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from trainer_kai.errors import FieldError
-from webhook.admission.review import UNCHANGED, AdmissionDenial, AdmissionResponse
+from webhook.admission.review import INVALID, UNCHANGED, AdmissionDenial, AdmissionResponse
 
-__all__ = ["INVALID", "NO_OBJECTIONS", "ValidationResult", "all_denied", "denied", "warned"]
-
-INVALID: Final = 422
+__all__ = ["NO_OBJECTIONS", "ValidationResult", "all_denied", "denied", "warned"]
 
 
 class ValidationResult(NamedTuple):
-    """Why it may not be, and what is worth telling whatever becomes of it."""
+    """Why an object is denied, and the warnings about it in either case."""
 
     denials: tuple[AdmissionDenial, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -26,7 +24,7 @@ class ValidationResult(NamedTuple):
         return ValidationResult(self.denials + other.denials, self.warnings + other.warnings)
 
     def response(self) -> AdmissionResponse:
-        """Return what a review is answered; the first refusal gives the status."""
+        """Return the response to a review; the first denial gives the status."""
         if not self.denials:
             return AdmissionResponse(warnings=self.warnings) if self.warnings else UNCHANGED
         message = "; ".join(denial.message for denial in self.denials)
@@ -39,15 +37,15 @@ NO_OBJECTIONS: Final = ValidationResult()
 
 
 def denied(fault: FieldError, code: int = INVALID) -> ValidationResult:
-    """Refuse for one fault."""
+    """Return a denial for one fault."""
     return ValidationResult(denials=(AdmissionDenial(code, str(fault)),))
 
 
 def all_denied(faults: Iterable[FieldError]) -> ValidationResult:
-    """Refuse for as many faults as there are."""
+    """Return a denial for each fault."""
     return ValidationResult(denials=tuple(AdmissionDenial(INVALID, str(fault)) for fault in faults))
 
 
 def warned(*faults: FieldError) -> ValidationResult:
-    """Let through what should be known."""
+    """Return a warning for each fault; the object is allowed."""
     return ValidationResult(warnings=tuple(map(str, faults)))

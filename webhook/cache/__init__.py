@@ -1,1 +1,1 @@
-"""What the webhook remembers of the cluster, bounded in bytes."""
+"""What the webhook caches of the cluster, bounded in bytes."""

@@ -11,8 +11,6 @@ from typing import Any, Final
 
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.names import QUEUE
-from trainer_kai.api.resources import NAMESPACES
-from trainer_kai.policy.expand.carried_metadata import CARRIED_ANNOTATIONS, CARRIED_LABELS
 from webhook.cache.bounded_store import BoundedStore
 from webhook.cache.cluster import ClusterObjects
 from webhook.cache.queues import QueueTree
@@ -24,47 +22,44 @@ from webhook.cache.trainjobs import (
     trainjob_bytes,
 )
 
-__all__ = [
-    "CARRIED_ANNOTATIONS",
-    "CARRIED_LABELS",
-    "NAMESPACES",
-    "AdmissionCache",
-]
+__all__ = ["AdmissionCache"]
 
-_TRAINJOBS_BYTES: Final = 48 << 20  # room for 30,000 and more
-_RUNTIMES_BYTES: Final = 32 << 20  # some hundred with 64 replicatedJobs each, or thousands with two
-_TRAINJOB_BYTES: Final = 16 << 10  # of one: names, and durations
-_RUNTIME_BYTES: Final = 128 << 10
-_QUEUE_CHARACTERS: Final = 64  # of which no label value has so many: a longer name is refused alike
+_MAX_TRAINJOBS_BYTES: Final = 48 << 20  # room for 30,000 and more
+_MAX_RUNTIMES_BYTES: Final = 32 << 20  # hundreds with 64 replicatedJobs each, or thousands with two
+_MAX_TRAINJOB_BYTES: Final = 16 << 10  # of one: names, and durations
+_MAX_RUNTIME_BYTES: Final = 128 << 10
+_MAX_QUEUE_CHARACTERS: Final = 64  # no label value has so many: a longer name is denied as well
 
 
 class AdmissionCache:
-    """TrainJobs, runtimes, the queues that namespaces name; what there is in the cluster."""
+    """TrainJobs, runtimes, queues, the queues that namespaces name, and the objects for lint."""
 
     def __init__(self) -> None:
         self.queues = QueueTree()
         self.cluster = ClusterObjects()
-        self._trainjobs: Final = BoundedStore[TrainJobSummary](_TRAINJOBS_BYTES, _TRAINJOB_BYTES)
-        self._runtimes: Final = BoundedStore[RuntimeSummary](_RUNTIMES_BYTES, _RUNTIME_BYTES)
+        self._trainjobs: Final = BoundedStore[TrainJobSummary](
+            _MAX_TRAINJOBS_BYTES, _MAX_TRAINJOB_BYTES
+        )
+        self._runtimes: Final = BoundedStore[RuntimeSummary](
+            _MAX_RUNTIMES_BYTES, _MAX_RUNTIME_BYTES
+        )
         self._runtime_queues: dict[Key, str] = {}
-        self._watched_since_list: set[Key] = (
-            set()
-        )  # runtimes that were followed since a list was begun
+        self._watched_since_list: set[Key] = set()  # runtimes with an event since a list began
         self._namespaces: dict[str, str] = {}
 
-    def put_trainjob(self, found: SlimTrainJob) -> None:
-        """Take a TrainJob as it is now."""
-        job = summarize_trainjob(found)
-        self._trainjobs.put(found.metadata.key, job, trainjob_bytes(job))
+    def put_trainjob(self, trainjob: SlimTrainJob) -> None:
+        """Put a TrainJob as it is now."""
+        summary = summarize_trainjob(trainjob)
+        self._trainjobs.put(trainjob.metadata.key, summary, trainjob_bytes(summary))
 
     def drop_trainjob(self, key: Key) -> None:
         """Forget a TrainJob."""
         self._trainjobs.drop(key)
 
-    def put_runtime(self, found: SlimRuntime) -> None:
-        """Take a runtime as it is now."""
-        self._watched_since_list.add(found.metadata.key)
-        self._put_runtime(found)
+    def put_runtime(self, runtime: SlimRuntime) -> None:
+        """Put a runtime as it is now."""
+        self._watched_since_list.add(runtime.metadata.key)
+        self._put_runtime(runtime)
 
     def drop_runtime(self, key: Key) -> None:
         """Forget a runtime."""
@@ -73,16 +68,16 @@ class AdmissionCache:
         self._runtime_queues.pop(key, None)
 
     def begin_runtime_list(self) -> None:
-        """Begin to note which runtimes are followed: of those a list knows nothing newer."""
+        """Begin to note which runtimes have events: the list is not newer than those."""
         self._watched_since_list.clear()
 
-    def put_listed_runtime(self, found: SlimRuntime) -> None:
-        """Take a runtime from a list, unless it changed or went since that was begun."""
-        if found.metadata.key not in self._watched_since_list:
-            self._put_runtime(found)
+    def put_listed_runtime(self, runtime: SlimRuntime) -> None:
+        """Put a runtime from a list, unless it changed or was deleted since the list began."""
+        if runtime.metadata.key not in self._watched_since_list:
+            self._put_runtime(runtime)
 
     def put_namespace(self, meta: Meta) -> None:
-        """Take a namespace as it is now."""
+        """Put a namespace as it is now."""
         if meta.labels.get(QUEUE):
             self._namespaces[meta.name] = meta.labels[QUEUE]
         else:
@@ -118,10 +113,10 @@ class AdmissionCache:
             "texts": self.cluster.runtime_texts,
         }
 
-    def _put_runtime(self, found: SlimRuntime) -> None:
-        key, runtime = found.metadata.key, summarize_runtime(found)
-        self._runtimes.put(key, runtime, runtime_bytes(runtime))
-        if runtime.queue:
-            self._runtime_queues[key] = runtime.queue[:_QUEUE_CHARACTERS]
+    def _put_runtime(self, runtime: SlimRuntime) -> None:
+        key, summary = runtime.metadata.key, summarize_runtime(runtime)
+        self._runtimes.put(key, summary, runtime_bytes(summary))
+        if summary.queue:
+            self._runtime_queues[key] = summary.queue[:_MAX_QUEUE_CHARACTERS]
         else:
             self._runtime_queues.pop(key, None)

@@ -12,10 +12,12 @@ from trainer_kai.api.meta import Key
 from webhook.cache.owner_budget import OwnerBudget
 
 __all__ = [
+    "OBJECT_BYTES",
     "BoundedStore",
     "text_bytes",
 ]
 
+OBJECT_BYTES: Final = 1_200  # of an entry without its texts, measured; of a replicatedJob, too
 V = TypeVar("V")
 
 
@@ -29,7 +31,7 @@ class BoundedStore(Generic[V]):
         self._left_out: Final[set[Key]] = set()
 
     def put(self, key: Key, value: V, size: int) -> None:
-        """Take a value of so many bytes, if there is room for it."""
+        """Put a value of so many bytes, if there is room for it."""
         self.drop(key)
         if size <= self._max_value_bytes and self._make_room(key.namespace, size):
             self._values[key] = value
@@ -74,6 +76,3 @@ class BoundedStore(Generic[V]):
 def text_bytes(texts: Iterable[str]) -> int:
     """Return how much memory texts take at most."""
     return sum(len(it) * (1 if it.isascii() else 4) for it in texts)
-
-
-OBJECT_BYTES: Final = 1_200  # of an entry without its texts, measured; of a replicatedJob, too

@@ -24,19 +24,19 @@ from webhook.cache.bounded_store import BoundedStore
 
 __all__ = [
     "CLUSTER_RUNTIME_TEXTS",
-    "LONGEST_TEXT",
+    "MAX_TEXT_BYTES",
     "RUNTIME_TEXTS",
     "ClusterObjects",
     "RuntimeText",
 ]
 
-LONGEST_TEXT: Final = 256 * 1024  # bytes of a runtime or a TrainJob that are looked at
-_TEXTS_BYTES: Final = 64 << 20  # thousands as they are shipped, of 5 to 20 KB
+MAX_TEXT_BYTES: Final = 256 * 1024  # of a runtime or a TrainJob that lint looks at
+_MAX_TEXTS_BYTES: Final = 64 << 20  # thousands like those that Trainer ships, of 5 to 20 KB
 _ENTRY_BYTES: Final = 500
 
 
 class RuntimeText(msgspec.Struct, frozen=True, kw_only=True):
-    """A runtime of which nothing was read yet."""
+    """A runtime whose spec is not decoded yet."""
 
     metadata: Meta
     spec: msgspec.Raw = msgspec.Raw(b"{}")
@@ -56,19 +56,21 @@ CLUSTER_RUNTIME_TEXTS: Final = Resource(
 
 
 class ClusterObjects:
-    """All of it, as it was told last."""
+    """The objects that lint compares with, as last watched."""
 
     def __init__(self) -> None:
         self._nodes: Final = NodeIndex()
         self._queues: Final[dict[str, QueueSpec]] = {}
-        self._priorities: Final[dict[str, PriorityClass]] = {}
+        self._priority_classes: Final[dict[str, PriorityClass]] = {}
         self._topologies: Final[dict[str, TopologySpec]] = {}
-        self.runtime_texts: Final = BoundedStore[bytes](_TEXTS_BYTES, LONGEST_TEXT + _ENTRY_BYTES)
+        self.runtime_texts: Final = BoundedStore[bytes](
+            _MAX_TEXTS_BYTES, MAX_TEXT_BYTES + _ENTRY_BYTES
+        )
         """The specs of runtimes."""
         self._listed: Final[set[str]] = set()
 
     def put_node(self, node: Node) -> None:
-        """Take a node as it is now."""
+        """Put a node as it is now."""
         self._nodes.put(node)
 
     def drop_node(self, key: Key) -> None:
@@ -76,24 +78,24 @@ class ClusterObjects:
         self._nodes.drop(key.name)
 
     def put_queue(self, queue: Queue) -> None:
-        """Take a queue as it is now."""
+        """Put a queue as it is now."""
         self._queues[queue.metadata.name] = queue.spec
 
     def drop_queue(self, key: Key) -> None:
         """Forget a queue."""
         self._queues.pop(key.name, None)
 
-    def put_priority(self, priority: PriorityClass) -> None:
-        """Take a priority class as it is now."""
-        self._priorities[priority.metadata.name] = PriorityClass(
-            metadata=Meta(name=priority.metadata.name),
-            value=priority.value,
-            global_default=priority.global_default,
+    def put_priority_class(self, priority_class: PriorityClass) -> None:
+        """Put a priority class as it is now."""
+        self._priority_classes[priority_class.metadata.name] = PriorityClass(
+            metadata=Meta(name=priority_class.metadata.name),
+            value=priority_class.value,
+            global_default=priority_class.global_default,
         )
 
-    def drop_priority(self, key: Key) -> None:
+    def drop_priority_class(self, key: Key) -> None:
         """Forget a priority class."""
-        self._priorities.pop(key.name, None)
+        self._priority_classes.pop(key.name, None)
 
     def put_topology(self, topology: Topology) -> None:
         """Take a topology as it is now."""
@@ -113,7 +115,7 @@ class ClusterObjects:
         self.runtime_texts.drop(key)
 
     def mark_listed(self, plural: str) -> None:
-        """Be told that all of a kind are known."""
+        """Note that all objects of a kind are known."""
         self._listed.add(plural)
 
     def runtime(self, key: Key) -> Runtime | None:
@@ -127,13 +129,13 @@ class ClusterObjects:
             return None
         return Runtime(metadata=Meta(namespace=key.namespace, name=key.name), spec=spec)
 
-    def lint_bounds(self, *, grows: bool) -> KnownCluster:
-        """Return what is known for sure."""
-        known = self._listed
+    def known_cluster(self, *, autoscales: bool) -> KnownCluster:
+        """Return the kinds that were listed completely; None stands for a kind that was not."""
+        listed = self._listed
         return KnownCluster(
-            nodes=self._nodes if NODES.plural in known else None,
-            queues=self._queues if QUEUES.plural in known else None,
-            priorities=self._priorities if PRIORITY_CLASSES.plural in known else None,
-            topologies=self._topologies if TOPOLOGIES.plural in known else None,
-            autoscales=grows,
+            nodes=self._nodes if NODES.plural in listed else None,
+            queues=self._queues if QUEUES.plural in listed else None,
+            priorities=self._priority_classes if PRIORITY_CLASSES.plural in listed else None,
+            topologies=self._topologies if TOPOLOGIES.plural in listed else None,
+            autoscales=autoscales,
         )

@@ -1,7 +1,7 @@
 """An amount that is bounded in sum: when it is used up, the owner that uses most gives way.
 
-So an owner that uses little keeps it, whatever others do. For memory by namespace, and for
-connections and bodies by address.
+So an owner that uses little keeps its items, whatever other owners do. For memory by namespace,
+and for connections and bodies by address.
 """
 
 from collections.abc import Callable, Hashable, Iterable
@@ -30,14 +30,14 @@ class OwnerBudget(Generic[I]):
         return self.total + amount <= self.limit
 
     def put(self, owner: str, item: I, amount: int) -> None:
-        """Take an item, as the newest of its owner."""
+        """Add an item, as the newest of its owner."""
         self.drop(owner, item)
         self._items.setdefault(owner, {})[item] = amount
         self._sums[owner] = self.used_by(owner) + amount
         self.total += amount
 
     def drop(self, owner: str, item: I) -> None:
-        """Take an item away, if it is there."""
+        """Remove an item, if it is there."""
         items = self._items.get(owner, {})
         amount = items.pop(item, 0)
         self.total -= amount
@@ -48,9 +48,9 @@ class OwnerBudget(Generic[I]):
             self._sums.pop(owner, None)
 
     def next_to_evict(self, above: int, may_evict: Callable[[I], bool]) -> tuple[str, I] | None:
-        """Return what is to give way: of the owner that has most, and more than *above*.
+        """Return the item to evict: of the owner that has most, and more than *above*.
 
-        It is the oldest item for which *gives* says so; an owner without one is passed over.
+        It is the oldest item that *may_evict* accepts; an owner without one is passed over.
         """
         for owner in self._largest_first():
             if self._sums[owner] <= above:

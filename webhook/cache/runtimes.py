@@ -1,8 +1,8 @@
 """What is decoded and kept of runtimes: labels, annotations and scheduler names.
 
 Labels that name a queue or mark a group, annotations that place pods, scheduler names. Containers
-are not decoded, so a runtime may be as large as it likes. Of one with more replicatedJobs than are
-planned only the first are kept: its JobSet is denied anyway.
+are not decoded, so a runtime may be of any size. Of one with more replicatedJobs than are planned
+only the first are kept: its JobSet is denied anyway.
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,12 +32,19 @@ __all__ = [
     "CLUSTER_RUNTIMES",
     "RUNTIMES",
     "RuntimeSummary",
+    "SlimJobSetTemplate",
+    "SlimJobTemplate",
     "SlimRuntime",
-    "SlimTemplate",
+    "SlimRuntimeSpec",
+    "overlaid_metadata",
+    "replicated_job",
+    "runtime_bytes",
     "runtime_key",
-    "runtime_summary",
     "summarize_runtime",
 ]
+
+_LABELS: Final = (QUEUE, COSCHEDULING_GROUP)
+_ANNOTATIONS: Final = (EXCLUSIVE_TOPOLOGY, NODE_SELECTOR_STRATEGY, VOLCANO_GROUP)
 
 
 class _SlimPodSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
@@ -54,6 +61,8 @@ class _SlimJobSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class SlimJobTemplate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The Job template of a replicatedJob, or the overlay of a runtime patch."""
+
     metadata: TemplateMeta = TemplateMeta()
     spec: _SlimJobSpec = _SlimJobSpec()
 
@@ -67,12 +76,8 @@ class _SlimJobSetSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True,
     replicated_jobs: tuple[_SlimReplicatedJob, ...] = ()
 
 
-_LABELS: Final = (QUEUE, COSCHEDULING_GROUP)
-_ANNOTATIONS: Final = (EXCLUSIVE_TOPOLOGY, NODE_SELECTOR_STRATEGY, VOLCANO_GROUP)
-
-
-class SlimTemplate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The template of a runtime, or what is laid over one."""
+class SlimJobSetTemplate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The JobSet template of a runtime, or the overlay of a runtime patch."""
 
     metadata: TemplateMeta = TemplateMeta()
     spec: _SlimJobSetSpec = _SlimJobSetSpec()
@@ -83,16 +88,16 @@ class RuntimeSummary(NamedTuple):
 
     queue: str = ""  # by its own field
     other_schedulers: tuple[str, ...] = ()  # schedulers that its policies choose
-    jobset: TemplateMeta = TemplateMeta()
+    jobset_metadata: TemplateMeta = TemplateMeta()
     jobs: tuple[ReplicatedJob, ...] = ()
-    left_out: int = 0  # so many more replicatedJobs than are planned
+    left_out_jobs: int = 0  # replicatedJobs beyond those that are planned
 
 
 class SlimRuntimeSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """Who schedules, and labels and annotations on the way down."""
+    """The scheduler of a runtime, and the labels and annotations of its templates."""
 
     pod_group_policy: PodGroupPolicy | None = None
-    template: SlimTemplate = SlimTemplate()
+    template: SlimJobSetTemplate = SlimJobSetTemplate()
 
 
 class SlimRuntime(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -115,9 +120,21 @@ CLUSTER_RUNTIMES: Final = Resource(
 )
 
 
-def summarize_runtime(found: SlimRuntime) -> RuntimeSummary:
+def summarize_runtime(runtime: SlimRuntime) -> RuntimeSummary:
     """Return what is kept of a runtime."""
-    return runtime_summary(found.spec.pod_group_policy, found.spec.template)
+    policy = runtime.spec.pod_group_policy or PodGroupPolicy()
+    template = runtime.spec.template
+    policies = {"coscheduling": policy.coscheduling, "volcano": policy.volcano}
+    jobs = template.spec.replicated_jobs
+    return RuntimeSummary(
+        queue=policy.kai_scheduler.queue if policy.kai_scheduler else "",
+        other_schedulers=tuple(
+            name for name, policy_options in policies.items() if policy_options is not None
+        ),
+        jobset_metadata=_metadata_summary(template.metadata),
+        jobs=tuple(map(_job_summary, jobs[:MOST_JOBS])),
+        left_out_jobs=max(0, len(jobs) - MOST_JOBS),
+    )
 
 
 def runtime_key(ref: RuntimeRef, namespace: str) -> Key:
@@ -126,39 +143,30 @@ def runtime_key(ref: RuntimeRef, namespace: str) -> Key:
 
 
 def runtime_bytes(runtime: RuntimeSummary) -> int:
-    """Return how much a runtime takes, of which names of labels and annotations are ours."""
-    metas = [runtime.jobset]
+    """Return how much memory a runtime takes; names of labels and annotations are shared."""
+    metadatas = [runtime.jobset_metadata]
     for job in runtime.jobs:
-        metas += job.template.metadata, job.template.spec.template.metadata
-    texts = [text for it in metas for text in (*it.labels.values(), *it.annotations.values())]
+        metadatas += job.template.metadata, job.template.spec.template.metadata
+    texts = [text for it in metadatas for text in (*it.labels.values(), *it.annotations.values())]
     for job in runtime.jobs:
         texts += job.name, job.template.spec.template.spec.scheduler_name
     return OBJECT_BYTES * (1 + len(runtime.jobs)) + text_bytes((runtime.queue, *texts))
 
 
-def runtime_summary(policy: PodGroupPolicy | None, template: SlimTemplate) -> RuntimeSummary:
-    """Return what is kept of a runtime."""
-    policy = policy or PodGroupPolicy()
-    chosen = {"coscheduling": policy.coscheduling, "volcano": policy.volcano}
-    jobs = template.spec.replicated_jobs
-    return RuntimeSummary(
-        queue=policy.kai_scheduler.queue if policy.kai_scheduler else "",
-        other_schedulers=tuple(
-            name for name, policy_options in chosen.items() if policy_options is not None
-        ),
-        jobset=_metadata_summary(template.metadata),
-        jobs=tuple(map(_job_summary, jobs[:MOST_JOBS])),
-        left_out=max(0, len(jobs) - MOST_JOBS),
-    )
-
-
 def overlaid_metadata(base: TemplateMeta, overlays: Iterable[TemplateMeta]) -> TemplateMeta:
-    """Lay labels and annotations over each other; what is said last holds."""
+    """Return labels and annotations with overlays; the last overlay has precedence."""
     labels, annotations = dict(base.labels), dict(base.annotations)
     for overlay in overlays:
         labels |= _select(overlay.labels, _LABELS)
         annotations |= _select(overlay.annotations, _ANNOTATIONS)
     return TemplateMeta(labels=labels, annotations=annotations)
+
+
+def replicated_job(name: str, metadata: TemplateMeta, pods: PodTemplate) -> ReplicatedJob:
+    """Return a replicatedJob of one pod template."""
+    return ReplicatedJob(
+        name=name, template=JobTemplate(metadata=metadata, spec=JobSpec(template=pods))
+    )
 
 
 def _job_summary(job: _SlimReplicatedJob) -> ReplicatedJob:
@@ -168,12 +176,6 @@ def _job_summary(job: _SlimReplicatedJob) -> ReplicatedJob:
         job.name,
         _metadata_summary(job.template.metadata),
         PodTemplate(metadata=_metadata_summary(pods.metadata), spec=spec),
-    )
-
-
-def replicated_job(name: str, metadata: TemplateMeta, pods: PodTemplate) -> ReplicatedJob:
-    return ReplicatedJob(
-        name=name, template=JobTemplate(metadata=metadata, spec=JobSpec(template=pods))
     )
 
 

@@ -16,13 +16,15 @@ from webhook.cache.runtimes import runtime_key
 __all__ = [
     "TRAINJOBS",
     "SlimTrainJob",
+    "SlimTrainJobSpec",
     "TrainJobSummary",
     "summarize_trainjob",
+    "trainjob_bytes",
 ]
 
 
 class SlimTrainJobSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """Which runtime."""
+    """The runtime that a TrainJob names."""
 
     runtime_ref: RuntimeRef = RuntimeRef()
 
@@ -34,32 +36,33 @@ class SlimTrainJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     spec: SlimTrainJobSpec = SlimTrainJobSpec()
 
 
-TRAINJOBS: Final = Resource(
-    TRAINER, "v1alpha1", "trainjobs", "TrainJob", namespaced=True, struct=SlimTrainJob
-)
-
-
 class TrainJobSummary(NamedTuple):
     """What is kept of a TrainJob."""
 
     uid: str
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
-    runtime: Key  # without a namespace it is one of the cluster
+    runtime: Key  # of the cluster where it has no namespace
 
 
-def summarize_trainjob(found: SlimTrainJob) -> TrainJobSummary:
+TRAINJOBS: Final = Resource(
+    TRAINER, "v1alpha1", "trainjobs", "TrainJob", namespaced=True, struct=SlimTrainJob
+)
+
+
+def summarize_trainjob(trainjob: SlimTrainJob) -> TrainJobSummary:
     """Return what is kept of a TrainJob."""
-    meta = found.metadata
+    meta = trainjob.metadata
     return TrainJobSummary(
         uid=meta.uid,
         labels=_select(meta.labels, (QUEUE, *CARRIED_LABELS)),
         annotations=_select(meta.annotations, CARRIED_ANNOTATIONS),
-        runtime=runtime_key(found.spec.runtime_ref, meta.namespace),
+        runtime=runtime_key(trainjob.spec.runtime_ref, meta.namespace),
     )
 
 
 def trainjob_bytes(job: TrainJobSummary) -> int:
+    """Return how much memory a TrainJob takes."""
     texts = (*job.labels.values(), *job.annotations.values(), *job.runtime, job.uid)
     return OBJECT_BYTES + text_bytes(texts)
 

@@ -1,1 +1,1 @@
-"""What answers a review: look up, apply the rules, answer."""
+"""Answers reviews: look up, apply the rules, respond."""

@@ -8,15 +8,11 @@ from trainer_kai.api.meta import Key
 from trainer_kai.api.names import RUN_AI
 from trainer_kai.api.resources import QUEUES
 from trainer_kai.kube.client import AccessRequest, Client, RetryPolicy, review_access
-from trainer_kai.kube.rest.errors import ErrorDetails as Refused
-from trainer_kai.kube.rest.errors import NotFound, Unavailable
+from trainer_kai.kube.rest.errors import ErrorDetails, NotFound, Unavailable
 from trainer_kai.kube.rest.request import ListTarget, Selection
 from webhook.cache.runtimes import CLUSTER_RUNTIMES, RUNTIMES, RuntimeSummary, summarize_runtime
 from webhook.cache.trainjobs import TRAINJOBS, TrainJobSummary, summarize_trainjob
-from webhook.rules.permission import (
-    VERB,
-    QueueAccessRequest,
-)
+from webhook.rules.permission import VERB, QueueAccessRequest
 
 __all__ = [
     "LiveLookups",
@@ -26,58 +22,60 @@ __all__ = [
 ]
 
 ReadTrainJob: TypeAlias = Callable[[Key], Awaitable[TrainJobSummary | None]]  # None: there is none
-_TRAINJOB_PATIENCE: Final = RetryPolicy(timeout_s=1.5, total_s=2.0)  # the API server waits for 5 s
-_TRAINJOB_READ_S: Final = 3.5  # with the wait for its turn
-
-
-def trainjob_reader(client: Client, read_limit: asyncio.Semaphore) -> ReadTrainJob:
-    """Return what reads a TrainJob in bounded time, when it has its turn."""
-    patient = client.with_retry_policy(_TRAINJOB_PATIENCE)
-
-    async def read(key: Key) -> TrainJobSummary | None:
-        try:
-            async with asyncio.timeout(_TRAINJOB_READ_S), read_limit:
-                return summarize_trainjob(await patient.get(TRAINJOBS, key))
-        except NotFound:
-            return None
-        except TimeoutError as error:
-            message = f"no answer within {_TRAINJOB_READ_S:g} s"
-            raise Unavailable(Refused(f"read {key}", 0, "", message)) from error
-
-    return read
-
-
 ReadRuntime: TypeAlias = Callable[[Key], Awaitable[RuntimeSummary | None]]
-MayUse: TypeAlias = Callable[[QueueAccessRequest], Awaitable[bool]]
+MayUseQueue: TypeAlias = Callable[[QueueAccessRequest], Awaitable[bool]]
 HasQueue: TypeAlias = Callable[[str], Awaitable[bool]]
-_LOOKUP_PATIENCE: Final = RetryPolicy(timeout_s=0.8, total_s=0.8)
+_LOOKUP_RETRY_POLICY: Final = RetryPolicy(timeout_s=0.8, total_s=0.8)
+_TRAINJOB_RETRY_POLICY: Final = RetryPolicy(timeout_s=1.5, total_s=2.0)  # the API server waits 5 s
+_TRAINJOB_READ_S: Final = 3.5  # with the wait for the read limit
 
 
 class LiveLookups(NamedTuple):
     """What only the API server knows for sure; each raises `ApiError`."""
 
     runtime: ReadRuntime
-    may_use: MayUse
+    may_use_queue: MayUseQueue
     has_queue: HasQueue
 
 
+def trainjob_reader(client: Client, read_limit: asyncio.Semaphore) -> ReadTrainJob:
+    """Return what reads a TrainJob in bounded time, within the read limit."""
+    bounded_client = client.with_retry_policy(_TRAINJOB_RETRY_POLICY)
+
+    async def read(key: Key) -> TrainJobSummary | None:
+        try:
+            async with asyncio.timeout(_TRAINJOB_READ_S), read_limit:
+                return summarize_trainjob(await bounded_client.get(TRAINJOBS, key))
+        except NotFound:
+            return None
+        except TimeoutError as error:
+            message = f"no answer within {_TRAINJOB_READ_S:g} s"
+            raise Unavailable(ErrorDetails(f"read {key}", 0, "", message)) from error
+
+    return read
+
+
 def live_lookups(client: Client, read_limit: asyncio.Semaphore) -> LiveLookups:
-    """Return what asks the API server in bounded time; a runtime, which may be large, in turn."""
-    patient = client.with_retry_policy(_LOOKUP_PATIENCE)
+    """Return what asks the API server in bounded time; runtimes within the read limit."""
+    bounded_client = client.with_retry_policy(_LOOKUP_RETRY_POLICY)
 
     async def runtime(key: Key) -> RuntimeSummary | None:
         resource = RUNTIMES if key.namespace else CLUSTER_RUNTIMES
-        named = Selection(fields=f"metadata.name={key.name}")  # we may list them in any case
+        named = Selection(
+            fields=f"metadata.name={key.name}"
+        )  # a list, which our role allows anyway
         async with read_limit:
-            found = await patient.list(ListTarget(resource, key.namespace, selection=named))
-        return summarize_runtime(found[0]) if found else None
+            runtimes = await bounded_client.list(
+                ListTarget(resource, key.namespace, selection=named)
+            )
+        return summarize_runtime(runtimes[0]) if runtimes else None
 
     async def has_queue(name: str) -> bool:
         named = Selection(fields=f"metadata.name={name}")
-        return bool(await patient.list(ListTarget(QUEUES, selection=named)))
+        return bool(await bounded_client.list(ListTarget(QUEUES, selection=named)))
 
-    async def may_use(access_request: QueueAccessRequest) -> bool:
-        question = AccessRequest(
+    async def may_use_queue(access_request: QueueAccessRequest) -> bool:
+        subject_access = AccessRequest(
             VERB,
             RUN_AI,
             QUEUES.plural,
@@ -88,6 +86,6 @@ def live_lookups(client: Client, read_limit: asyncio.Semaphore) -> LiveLookups:
             uid=access_request.uid,
             extra=access_request.extra,
         )
-        return (await review_access(patient, question)).allowed
+        return (await review_access(bounded_client, subject_access)).allowed
 
-    return LiveLookups(runtime, may_use, has_queue)
+    return LiveLookups(runtime, may_use_queue, has_queue)

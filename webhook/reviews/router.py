@@ -1,4 +1,4 @@
-"""Routes a review to what answers its kind, counts and times it, and reports internal errors.
+"""Routes a review to the handler of its kind, counts and times it, and reports internal errors.
 
 After an internal error only the creation of an object that would otherwise pass unchecked is denied
 with 503: Trainer retries its JobSet, a user retries the TrainJob. All else is allowed as it is.
@@ -29,7 +29,6 @@ from webhook.rules.jobset_mutate import JobSetContext, JobSetReview, mutate_jobs
 from webhook.rules.pod import mutate_pod
 
 __all__ = [
-    "Decide",
     "HttpReply",
     "ReviewRouter",
     "Route",
@@ -39,7 +38,7 @@ Decide: TypeAlias = Callable[[AdmissionRequest], Awaitable[AdmissionResponse]]
 
 
 class HttpReply(NamedTuple):
-    """What HTTP carries back."""
+    """The HTTP reply to a review."""
 
     status: int
     body: bytes
@@ -47,17 +46,15 @@ class HttpReply(NamedTuple):
 
 
 class Route(NamedTuple):
-    """What answers the reviews of a kind."""
+    """The handler of the reviews of a kind."""
 
     kind: str
     decide: Decide
-    fails_closed: Callable[[], bool] = lambda: (
-        False
-    )  # nothing of that kind is made without an answer
+    fails_closed: Callable[[], bool] = lambda: False  # a creation is denied after an error
 
 
 class ReviewRouter:
-    """Answers reviews."""
+    """Answers the reviews of each path."""
 
     def __init__(
         self,
@@ -80,20 +77,20 @@ class ReviewRouter:
         }
 
     def add_route(self, path: str, route: Route) -> None:
-        """Let somebody else answer the reviews of a kind; here they are counted."""
+        """Add the handler of another kind."""
         self._routes[path] = route
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Return where reviews are answered."""
+        """Return the paths at which reviews are answered."""
         return tuple(self._routes)
 
     def has_route(self, path: str) -> bool:
-        """Say whether anything is answered there."""
+        """Say whether reviews are answered at a path."""
         return path in self._routes
 
     async def answer(self, path: str, body: bytes) -> HttpReply:
-        """Answer a review that was sent to a path that is known."""
+        """Answer a review that was sent to a path with a route."""
         route = self._routes[path]
         began_s = self._clock.monotonic_s()
         reply, outcome = await self._answer(route, body)
@@ -110,7 +107,7 @@ class ReviewRouter:
         try:
             answer = await route.decide(request)
             reply = HttpReply(200, encode_response(request.uid, answer))
-        except Exception as error:  # noqa: BLE001 - the promise is an answer, whatever happens
+        except Exception as error:  # noqa: BLE001 - every review gets a response
             self._log.error("review failed", kind=kind, uid=request.uid, exc_info=error)
             return HttpReply(
                 200, encode_response(request.uid, _internal_error(route, request))
@@ -146,21 +143,21 @@ class ReviewRouter:
 
     async def _owning_trainjob(self, review: JobSetReview) -> TrainJobSummary | None:
         """Return the owner of a JobSet, read anew where the cache may not know it yet."""
-        found = self._cache.trainjob(review.trainjob)
-        if found is None or found.uid != review.owner_reference.uid or not review.is_create:
+        trainjob = self._cache.trainjob(review.trainjob)
+        if trainjob is None or trainjob.uid != review.owner_reference.uid or not review.is_create:
             reads = self._metrics.admission_live_reads
             try:
-                found = await self._read_trainjob(review.trainjob)
+                trainjob = await self._read_trainjob(review.trainjob)
             except ApiError:
                 reads.labels("failed").inc()
                 raise
-            reads.labels("found" if found else "gone").inc()
-        if found is not None and found.uid != review.owner_reference.uid:
-            return None  # a later one of the same name: the owner is no more
-        return found
+            reads.labels("found" if trainjob else "gone").inc()
+        if trainjob is not None and trainjob.uid != review.owner_reference.uid:
+            return None  # a later one of the same name: the owner is gone
+        return trainjob
 
     def _answer_without_trainjob(self, review: JobSetReview, error: ApiError) -> AdmissionResponse:
-        """Answer without knowing: a creation is tried again, what exists stays as it is."""
+        """Answer without the TrainJob: deny a creation, to be retried; else change nothing."""
         key = str(review.trainjob)
         self._log.warning("trainjob not read", trainjob=key, error=str(error))
         message = f"the TrainJob {key} cannot be read: {error}"
@@ -172,7 +169,7 @@ class ReviewRouter:
 
 
 def _internal_error(route: Route, request: AdmissionRequest) -> AdmissionResponse:
-    """Answer what could not be decided by a mistake of ours."""
+    """Answer a review after an internal error."""
     if route.fails_closed() and request.operation == "CREATE":
         message = f"trainer-kai failed to decide about this {request.kind.kind}; its log says why"
         return AdmissionResponse(denial=AdmissionDenial(SERVICE_UNAVAILABLE, message))

@@ -45,13 +45,13 @@ __all__ = [
     "TrainJobHandler",
 ]
 
-_LOOKUP_S: Final = 0.9  # of each read, and of the questions: a person waits for all of them
-_FORBIDDEN: Final = 403
-_SERVICE_UNAVAILABLE: Final = 503
+_LOOKUP_TIMEOUT_S: Final = (
+    0.9  # of each read, and of the access checks: a user waits for all of them
+)
 
 
 class AdmissionPolicy(NamedTuple):
-    """What a site decides, and what it wants to be refused and not only told."""
+    """What a site chooses: its rules, and what is denied instead of warned about."""
 
     rules: GroupingRules
     unannotated: UnannotatedAccess = "open"  # what a queue is that says nothing
@@ -81,25 +81,25 @@ class TrainJobHandler:
         self._locks: WeakValueDictionary[QueueAccessRequest, asyncio.Lock] = WeakValueDictionary()
 
     def fails_closed(self) -> bool:
-        """Say whether no TrainJob may be made unseen, for it could get into a closed queue."""
-        return self._cache.queues.has_closed or self._policy.unannotated == "closed"
+        """Say whether a creation is denied after an error, as it could enter a closed queue."""
+        return self._cache.queues.has_closed_queue or self._policy.unannotated == "closed"
 
     async def answer(self, request: AdmissionRequest) -> AdmissionResponse:
-        """Say what is held against a TrainJob."""
+        """Answer the review of a TrainJob."""
         review = read_trainjob(request)
         if isinstance(review, AdmissionResponse):
             return review
-        runtime, problem = await self._runtime(review)
-        known = TrainJobContext(
+        runtime, problem = await self._find_runtime(review)
+        context = TrainJobContext(
             runtime,
             self._cache.namespace_labels(review.namespace),
             self._cache.queues,
             self._policy.denies_unknown_queues,
         )
-        validation = validate_trainjob(review, known, self._policy.rules)
+        validation = validate_trainjob(review, context, self._policy.rules)
         if validation.missing_queue and await self._queue_exists(validation.missing_queue):
-            known = known._replace(found_live=validation.missing_queue)
-            validation = validate_trainjob(review, known, self._policy.rules)
+            context = context._replace(queue_found_live=validation.missing_queue)
+            validation = validate_trainjob(review, context, self._policy.rules)
         result = validation.result
         if not result.denials:
             result = result.combined_with(
@@ -112,51 +112,51 @@ class TrainJobHandler:
     def _lint(
         self, request: AdmissionRequest, review: TrainJobReview, queue: str
     ) -> ValidationResult:
-        """Say what could never start; a mistake of ours in there lets nobody past the rest."""
+        """Return what lint finds; after an internal error in it the other results still count."""
         admission_policy, cluster = self._policy, self._cache.cluster
         policies = admission_policy.rules, admission_policy.lint
         try:
             return lint_result(request, review.runtime, queue, cluster, policies)
-        except Exception as error:  # noqa: BLE001 - what else is held against it is told anyway
+        except Exception as error:  # noqa: BLE001 - the other results still count
             self._log.error("trainjob not linted", namespace=review.namespace, exc_info=error)
             return NO_OBJECTIONS
 
-    async def _runtime(self, review: TrainJobReview) -> tuple[RuntimeSummary | None, str]:
+    async def _find_runtime(self, review: TrainJobReview) -> tuple[RuntimeSummary | None, str]:
         """Return the runtime, or why it is not known.
 
         What the cache knows will do, except of a runtime that the same user may have changed a
         moment ago, when that decides which queue the user must be allowed to use.
         """
-        found = self._cache.runtime(review.runtime)
+        runtime = self._cache.runtime(review.runtime)
         if not review.may_change_queue:
-            return found, "it is not known yet"
-        if found is not None and not (self.fails_closed() and review.may_hide_queue):
-            return found, ""
+            return runtime, "it is not known yet"
+        if runtime is not None and not (self.fails_closed() and review.may_hide_queue):
+            return runtime, ""
         reads = self._metrics.admission_live_reads
         try:
-            async with asyncio.timeout(_LOOKUP_S):
-                found = await self._live.runtime(review.runtime)
+            async with asyncio.timeout(_LOOKUP_TIMEOUT_S):
+                runtime = await self._live.runtime(review.runtime)
         except (ApiError, TimeoutError) as error:
             reads.labels("failed").inc()
             self._log.warning(
                 "runtime not read", runtime=str(review.runtime), error=_error_text(error)
             )
             return None, _error_text(error)
-        reads.labels("gone" if found is None else "found").inc()
-        return found, "" if found else f"there is no runtime {review.runtime}"
+        reads.labels("gone" if runtime is None else "found").inc()
+        return runtime, "" if runtime else f"there is no runtime {review.runtime}"
 
     async def _queue_exists(self, queue: str) -> bool:
-        """Say whether a queue is there of which we have not heard: made just before its job."""
+        """Say whether a queue exists that is not cached: it may be newer than the watch."""
         reads = self._metrics.admission_live_reads
         try:
-            async with asyncio.timeout(_LOOKUP_S):
-                is_there = await self._live.has_queue(queue)
+            async with asyncio.timeout(_LOOKUP_TIMEOUT_S):
+                exists = await self._live.has_queue(queue)
         except (ApiError, TimeoutError) as error:
             reads.labels("failed").inc()
             self._log.warning("queue not read", queue=queue, error=_error_text(error))
             return False
-        reads.labels("found" if is_there else "gone").inc()
-        return is_there
+        reads.labels("found" if exists else "gone").inc()
+        return exists
 
     async def _check_access(
         self,
@@ -165,34 +165,36 @@ class TrainJobHandler:
         validation: TrainJobValidation,
         problem: str,
     ) -> ValidationResult:
-        """Say of which closed queue user or namespace lack the use."""
+        """Return a denial where the user or the namespace may not use a closed queue."""
         if validation.may_miss_queue and self.fails_closed():
             return _retry_later(
                 RUNTIME_REF_PATH, f"it cannot be read which queue it names: {problem}"
             )
-        wanted = [it for it in validation.requested_queues if self._is_closed(it.queue)]
+        closed_queues = [it for it in validation.requested_queues if self._is_closed(it.queue)]
         user_info = UserInfo()
-        if any(it.is_chosen for it in wanted):
+        if any(it.is_user_choice for it in closed_queues):
             try:
                 user_info = decode(UserInfo, request.user_info)
             except DecodeError as error:
                 return _retry_later("request.userInfo", error.fault.message)
-        deadline_s = asyncio.get_running_loop().time() + _LOOKUP_S
-        for requested in wanted:
+        deadline_s = asyncio.get_running_loop().time() + _LOOKUP_TIMEOUT_S
+        for requested in closed_queues:
             result = await self._check_queue(user_info, review.namespace, requested, deadline_s)
             if result != NO_OBJECTIONS:
-                return result  # of one its author learns what is needed
+                return result  # one denial is enough for the author
         return NO_OBJECTIONS
 
     def _is_closed(self, queue: str) -> bool:
         return is_closed(self._cache.queues.access(queue), self._policy.unannotated)
 
     async def _check_queue(
-        self, user_info: UserInfo, namespace: str, wanted: RequestedQueue, deadline_s: float
+        self, user_info: UserInfo, namespace: str, requested: RequestedQueue, deadline_s: float
     ) -> ValidationResult:
-        queue, denied_requests = wanted.queue, []
+        queue, denied_requests = requested.queue, []
         access_requests = (
-            [QueueAccessRequest.for_user(user_info, namespace, queue)] if wanted.is_chosen else []
+            [QueueAccessRequest.for_user(user_info, namespace, queue)]
+            if requested.is_user_choice
+            else []
         )
         for access_request in (
             *access_requests,
@@ -200,13 +202,13 @@ class TrainJobHandler:
         ):
             try:
                 async with asyncio.timeout_at(deadline_s):
-                    may_use = await self._may_use(access_request)
+                    may_use = await self._may_use_queue(access_request)
             except (ApiError, TimeoutError) as error:
                 self._metrics.admission_permissions.labels("failed").inc()
                 self._log.warning("permission not asked", queue=queue, error=_error_text(error))
                 message = f"it cannot be asked whether {access_request.subject} may use {queue!r}"
                 return _retry_later(
-                    wanted.path or QUEUE_LABEL_PATH, f"{message}: {_error_text(error)}"
+                    requested.path or QUEUE_LABEL_PATH, f"{message}: {_error_text(error)}"
                 )
             self._metrics.admission_permissions.labels("allowed" if may_use else "refused").inc()
             if not may_use:
@@ -215,24 +217,26 @@ class TrainJobHandler:
             return NO_OBJECTIONS
         access = self._cache.queues.access(queue)
         return denied(
-            forbidden_fault(denied_requests, access, wanted.path or QUEUE_LABEL_PATH), _FORBIDDEN
+            forbidden_fault(denied_requests, access, requested.path or QUEUE_LABEL_PATH), FORBIDDEN
         )
 
-    async def _may_use(self, access_request: QueueAccessRequest) -> bool:
-        """Return what was answered lately, or ask; equal wishes meanwhile wait for that answer."""
+    async def _may_use_queue(self, access_request: QueueAccessRequest) -> bool:
+        """Return the cached answer, or ask; equal requests wait for the same answer."""
         lock = self._locks.setdefault(access_request, asyncio.Lock())
         async with lock:
-            known = self._access_cache.get(access_request, self._clock.monotonic_s())
-            if known is None:
-                known = await self._live.may_use(access_request)
-                self._access_cache.put(access_request, self._clock.monotonic_s(), is_allowed=known)
-        return known
+            is_allowed = self._access_cache.get(access_request, self._clock.monotonic_s())
+            if is_allowed is None:
+                is_allowed = await self._live.may_use_queue(access_request)
+                self._access_cache.put(
+                    access_request, self._clock.monotonic_s(), is_allowed=is_allowed
+                )
+        return is_allowed
 
 
 def _retry_later(path: str, message: str) -> ValidationResult:
-    """Let no TrainJob into a closed queue unseen; its author tries again."""
-    return denied(FieldError(path, f"{message}; try again"), _SERVICE_UNAVAILABLE)
+    """Deny a TrainJob that could enter a closed queue unchecked; its author tries again."""
+    return denied(FieldError(path, f"{message}; try again"), SERVICE_UNAVAILABLE)
 
 
 def _error_text(error: Exception) -> str:
-    return str(error) or f"no answer within {_LOOKUP_S:g} s"
+    return str(error) or f"no answer within {_LOOKUP_TIMEOUT_S:g} s"

@@ -7,16 +7,12 @@ import msgspec
 
 from trainer_kai.api.jobset import JobSet, JobSetSpec, ReplicatedJob
 from trainer_kai.api.meta import Meta, TemplateMeta
-from trainer_kai.api.names import (
-    COSCHEDULING_GROUP,
-    QUEUE,
-    VOLCANO_GROUP,
-)
+from trainer_kai.api.names import COSCHEDULING_GROUP, QUEUE, VOLCANO_GROUP
 from trainer_kai.api.pod import PodTemplate
 from webhook.cache.runtimes import (
     RuntimeSummary,
+    SlimJobSetTemplate,
     SlimJobTemplate,
-    SlimTemplate,
     overlaid_metadata,
     replicated_job,
 )
@@ -37,7 +33,7 @@ _SPEC: Final = "trainingRuntimeSpec.template"
 
 
 class _SlimPatchSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    template: SlimTemplate = SlimTemplate()
+    template: SlimJobSetTemplate = SlimJobSetTemplate()
 
 
 class SlimRuntimePatch(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
@@ -47,12 +43,14 @@ class SlimRuntimePatch(msgspec.Struct, frozen=True, rename="camel", kw_only=True
 
 
 def expected_jobset(runtime: RuntimeSummary, patches: Sequence[SlimRuntimePatch]) -> JobSet:
-    """Return the JobSet that will be built, as far as admission looks at it."""
+    """Return the JobSet that will be built, as far as admission reads it."""
     overlays = [patch.training_runtime_spec.template for patch in patches]
     by_name = [
         {job.name: job.template for job in overlay.spec.replicated_jobs} for overlay in overlays
     ]
-    whole = overlaid_metadata(runtime.jobset, [overlay.metadata for overlay in overlays])
+    jobset_metadata = overlaid_metadata(
+        runtime.jobset_metadata, [overlay.metadata for overlay in overlays]
+    )
     jobs = [
         _patched_job(
             job,
@@ -61,7 +59,7 @@ def expected_jobset(runtime: RuntimeSummary, patches: Sequence[SlimRuntimePatch]
         )
         for job in runtime.jobs
     ]
-    meta = Meta(labels=whole.labels, annotations=whole.annotations)
+    meta = Meta(labels=jobset_metadata.labels, annotations=jobset_metadata.annotations)
     return JobSet(metadata=meta, spec=JobSetSpec(replicated_jobs=tuple(jobs)))
 
 
@@ -76,28 +74,28 @@ def jobset_queue_path(patches: Sequence[SlimRuntimePatch]) -> str:
 def pod_queue_path(patches: Sequence[SlimRuntimePatch], name: str) -> str:
     """Return the path of the patch that names the queue of a replicatedJob's pods; "" for none."""
     for number, overlay in _last_first(patches):
-        for at, job in enumerate(overlay.spec.replicated_jobs):
+        for position, job in enumerate(overlay.spec.replicated_jobs):
             if job.name == name and QUEUE in job.template.spec.template.metadata.labels:
-                path = f"{PATCHES}[{number}].{_SPEC}.spec.replicatedJobs[{at}]"
+                path = f"{PATCHES}[{number}].{_SPEC}.spec.replicatedJobs[{position}]"
                 return f"{path}.template.spec.template.metadata.labels[{QUEUE}]"
     return ""
 
 
 def patched_jobset_queue(patches: Sequence[SlimRuntimePatch]) -> str | None:
-    """Return which queue patches name for the JobSet; what is said last holds."""
+    """Return which queue patches name for the JobSet; the last patch has precedence."""
     labels = (overlay.metadata.labels for _, overlay in _last_first(patches))
     return next((it[QUEUE] for it in labels if QUEUE in it), None)
 
 
 def patched_pod_queues(patches: Sequence[SlimRuntimePatch]) -> dict[str, str]:
     """Return which queues patches name for pods, by replicatedJob."""
-    found: dict[str, str] = {}
+    queues: dict[str, str] = {}
     for _, overlay in _last_first(patches):
         for job in overlay.spec.replicated_jobs:
             labels = job.template.spec.template.metadata.labels
             if QUEUE in labels:
-                found.setdefault(job.name, labels[QUEUE])
-    return found
+                queues.setdefault(job.name, labels[QUEUE])
+    return queues
 
 
 def patches_annotation(patches: Sequence[SlimRuntimePatch], name: str) -> bool:
@@ -109,20 +107,20 @@ def patches_annotation(patches: Sequence[SlimRuntimePatch], name: str) -> bool:
     )
 
 
-def _last_first(patches: Sequence[SlimRuntimePatch]) -> Iterator[tuple[int, SlimTemplate]]:
+def _last_first(patches: Sequence[SlimRuntimePatch]) -> Iterator[tuple[int, SlimJobSetTemplate]]:
     for number in reversed(range(len(patches))):
         yield number, patches[number].training_runtime_spec.template
 
 
 def _patched_job(
-    job: ReplicatedJob, overlays: Sequence[SlimJobTemplate], others: Sequence[str]
+    job: ReplicatedJob, overlays: Sequence[SlimJobTemplate], other_schedulers: Sequence[str]
 ) -> ReplicatedJob:
-    """Return a replicatedJob with what patches say, and the mark of another scheduler's group."""
+    """Return a replicatedJob with its patches, and the mark of another scheduler's group."""
     template = job.template
     pods = template.spec.template
     marks = TemplateMeta(
-        labels={COSCHEDULING_GROUP: ""} if "coscheduling" in others else {},
-        annotations={VOLCANO_GROUP: ""} if "volcano" in others else {},
+        labels={COSCHEDULING_GROUP: ""} if "coscheduling" in other_schedulers else {},
+        annotations={VOLCANO_GROUP: ""} if "volcano" in other_schedulers else {},
     )
     metadata = overlaid_metadata(
         pods.metadata, [*(it.spec.template.metadata for it in overlays), marks]

@@ -4,7 +4,6 @@ Without the denial such a gang would wait for ever, or never be created.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Final
 
 from trainer_kai.api.jobset import JobSet, ReplicatedJob
 from trainer_kai.api.names import (
@@ -17,7 +16,7 @@ from trainer_kai.api.names import (
 from trainer_kai.api.syntax import label_value_fault
 from trainer_kai.policy.podgroups.planned import PodGroupPlan, size_fault
 from trainer_kai.policy.queueing.queue_resolution import QueueChoice, RequestedQueues
-from webhook.admission.review import AdmissionDenial
+from webhook.admission.review import INVALID, AdmissionDenial
 
 __all__ = [
     "deny_exclusive_placement",
@@ -28,8 +27,6 @@ __all__ = [
     "other_schedulers",
     "requests_our_scheduler",
 ]
-
-_INVALID: Final = 422
 
 
 def other_schedulers(jobset: JobSet) -> tuple[str, ...]:
@@ -45,8 +42,8 @@ def other_schedulers(jobset: JobSet) -> tuple[str, ...]:
 def requests_our_scheduler(
     jobset: JobSet, sources: RequestedQueues, scheduler_name: str
 ) -> tuple[str, ...]:
-    """Return by what a TrainJob, its runtime or its JobSet asks for our scheduler."""
-    ways = {
+    """Return the places where a TrainJob, its runtime or its JobSet ask for our scheduler."""
+    places = {
         f"the label {QUEUE} of the TrainJob": QUEUE in sources.trainjob,
         "podGroupPolicy.kaiScheduler.queue of the runtime": bool(sources.runtime_queue),
         f"the label {QUEUE} of the JobSet": QUEUE in sources.jobset,
@@ -56,40 +53,40 @@ def requests_our_scheduler(
             for job in jobset.spec.replicated_jobs
         ),
     }
-    return tuple(way for way, is_there in ways.items() if is_there)
+    return tuple(place for place, names_us in places.items() if names_us)
 
 
 def deny_size(jobset: JobSet) -> AdmissionDenial | None:
-    """Refuse what takes long to plan; the owner of a JobSet is whoever its author says."""
+    """Deny what takes long to plan; any user can make a JobSet with a TrainJob as its owner."""
     fault = size_fault(jobset)
-    return AdmissionDenial(_INVALID, f"spec.replicatedJobs: {fault}") if fault else None
+    return AdmissionDenial(INVALID, f"spec.replicatedJobs: {fault}") if fault else None
 
 
 def deny_oversized_podgroup(plan: PodGroupPlan) -> AdmissionDenial | None:
-    """Refuse a JobSet of which a part is too large for a group: its pods would be placed singly."""
+    """Deny a JobSet with a PodGroup that is too large: its pods would be placed one by one."""
     if not plan.too_large:
         return None
-    return AdmissionDenial(_INVALID, "; ".join(str(it) for it in plan.findings if it.blocks))
+    return AdmissionDenial(INVALID, "; ".join(str(it) for it in plan.findings if it.blocks))
 
 
-def deny_two_schedulers(others: tuple[str, ...], ours: tuple[str, ...]) -> AdmissionDenial:
-    """Name both schedulers, and what to remove."""
+def deny_two_schedulers(others: tuple[str, ...], our_places: tuple[str, ...]) -> AdmissionDenial:
+    """Deny by naming both schedulers, and what to remove."""
     their_policies = " and ".join(f"podGroupPolicy.{name}" for name in others)
-    our_reasons = ", ".join(ours)
+    our_reasons = ", ".join(our_places)
     message = (
         f"two schedulers are asked for: one by {their_policies} of the runtime, KAI "
         f"by {our_reasons}. "
         f"Remove {their_policies} from the runtime to have KAI schedule, or "
         f"{our_reasons} to have the other one"
     )
-    return AdmissionDenial(_INVALID, message)
+    return AdmissionDenial(INVALID, message)
 
 
 def deny_exclusive_placement(
-    jobset: JobSet, ours: Mapping[int, ReplicatedJob]
+    jobset: JobSet, our_jobs: Mapping[int, ReplicatedJob]
 ) -> AdmissionDenial | None:
-    """Refuse exclusive placement by leaders: the other pods are made only once one is bound."""
-    path = next(_exclusive_placement_paths(jobset, ours), None)
+    """Deny exclusive placement by leaders: the other pods are made only once one is bound."""
+    path = next(_exclusive_placement_paths(jobset, our_jobs), None)
     if path is None:
         return None
     message = (
@@ -98,25 +95,27 @@ def deny_exclusive_placement(
         "for a topology, or set "
         f"{NODE_SELECTOR_STRATEGY} as well"
     )
-    return AdmissionDenial(_INVALID, message)
+    return AdmissionDenial(INVALID, message)
 
 
-def _exclusive_placement_paths(jobset: JobSet, ours: Mapping[int, ReplicatedJob]) -> Iterator[str]:
-    """Yield where it is said; the strategy counts only beside it, as it does for JobSet."""
-    whole = jobset.metadata.annotations
-    if EXCLUSIVE_TOPOLOGY in whole:
-        if NODE_SELECTOR_STRATEGY not in whole and ours:
+def _exclusive_placement_paths(
+    jobset: JobSet, our_jobs: Mapping[int, ReplicatedJob]
+) -> Iterator[str]:
+    """Yield its paths; the strategy counts only beside it, as it does for JobSet."""
+    annotations = jobset.metadata.annotations
+    if EXCLUSIVE_TOPOLOGY in annotations:
+        if NODE_SELECTOR_STRATEGY not in annotations and our_jobs:
             yield "metadata"
         return
-    for number, job in ours.items():
-        own = job.template.metadata.annotations
-        if EXCLUSIVE_TOPOLOGY in own and NODE_SELECTOR_STRATEGY not in own:
+    for number, job in our_jobs.items():
+        job_annotations = job.template.metadata.annotations
+        if EXCLUSIVE_TOPOLOGY in job_annotations and NODE_SELECTOR_STRATEGY not in job_annotations:
             yield f"spec.replicatedJobs[{number}].template.metadata"
 
 
 def deny_queue_name(choice: QueueChoice) -> AdmissionDenial | None:
-    """Refuse a queue that no label can name; only a runtime's field is not checked before."""
+    """Deny a queue that no label can name; only a runtime's field is not checked before."""
     fault = label_value_fault(choice.queue)
     if fault is None:
         return None
-    return AdmissionDenial(_INVALID, f"the queue comes from {choice.source.value}: {fault}")
+    return AdmissionDenial(INVALID, f"the queue comes from {choice.source.value}: {fault}")

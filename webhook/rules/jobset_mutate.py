@@ -1,7 +1,7 @@
 """What is written into the JobSet of a TrainJob, at its creation and while it is suspended.
 
-`read_jobset` decides whether a review is ours to answer, and for which TrainJob; `mutate_jobset`
-gets what is known of that TrainJob and answers. At creation: scheduler name, queue, marks. Later
+`read_jobset` decides whether a JobSet is ours, and of which TrainJob; `mutate_jobset` gets what is
+known of that TrainJob and answers. At creation: scheduler name, queue, marks. Later
 only a queue and marks that were lost; never a scheduler name, which JobSet would reject. A value of
 a user is left alone, except that a queue with higher precedence overwrites it, and that the mark of
 admission is ours: it is set on our JobSets and removed from all others, whatever was sent.
@@ -27,6 +27,7 @@ from trainer_kai.api.owners import trainjob_owner
 from trainer_kai.api.requested_values import requested_annotation_faults, requested_label_faults
 from trainer_kai.api.resources import JOBSETS
 from trainer_kai.api.syntax import dns_subdomain_fault
+from trainer_kai.policy.expand.carried_metadata import CARRIED_ANNOTATIONS, CARRIED_LABELS
 from trainer_kai.policy.podgroups.manifests import GroupingRules
 from trainer_kai.policy.podgroups.planned import PodGroupPlan, plan_podgroups
 from trainer_kai.policy.queueing.queue_resolution import (
@@ -38,6 +39,7 @@ from trainer_kai.policy.queueing.queue_resolution import (
 from webhook.admission.managed_fields import FieldManagers
 from webhook.admission.patch import FieldPath, PatchBuilder
 from webhook.admission.review import (
+    INVALID,
     UNCHANGED,
     AdmissionDenial,
     AdmissionRequest,
@@ -45,7 +47,6 @@ from webhook.admission.review import (
     size_fault,
     unreadable_object,
 )
-from webhook.cache.admission_cache import CARRIED_ANNOTATIONS, CARRIED_LABELS
 from webhook.cache.trainjobs import TrainJobSummary
 from webhook.rules.jobset_deny import (
     deny_exclusive_placement,
@@ -60,14 +61,13 @@ from webhook.rules.jobset_restore import (
     needs_restore,
     pod_template_path,
     restore_claim_policies,
-    restored,
+    restored_response,
 )
 
 __all__ = ["JobSetContext", "JobSetReview", "mutate_jobset", "read_jobset"]
 
 _CREATE: Final = "CREATE"
 _UPDATE: Final = "UPDATE"
-_INVALID: Final = 422
 _LABELS: Final[FieldPath] = ("metadata", "labels")
 _ANNOTATIONS: Final[FieldPath] = ("metadata", "annotations")
 _TRUE: Final = "true"
@@ -78,11 +78,11 @@ class JobSetContext(NamedTuple):
 
     trainjob: TrainJobSummary | None
     runtime_queue: str = ""
-    namespace: Mapping[str, str] = {}
+    namespace_labels: Mapping[str, str] = {}
 
 
 class JobSetReview(NamedTuple):
-    """A JobSet that is ours to answer for."""
+    """A JobSet that we decide about."""
 
     is_create: bool
     jobset: JobSet
@@ -117,15 +117,15 @@ def read_jobset(
         old is None or not (_is_suspended(jobset, old) or needs_restore(jobset, old))
     ):
         return UNCHANGED
-    ours = {
+    our_jobs = {
         number: job
         for number, job in enumerate(jobset.spec.replicated_jobs)
         if job.template.spec.template.spec.scheduler_name in {"", rules.scheduler_name}
     }
-    if not ours and not (is_create and other_schedulers(jobset)):
+    if not our_jobs and not (is_create and other_schedulers(jobset)):
         return _foreign_response(tree) if is_create else UNCHANGED
     key = Key(request.namespace or jobset.metadata.namespace, owner.name)
-    return JobSetReview(is_create, jobset, old, tree, key, owner, ours)
+    return JobSetReview(is_create, jobset, old, tree, key, owner, our_jobs)
 
 
 def mutate_jobset(
@@ -142,7 +142,7 @@ def mutate_jobset(
     managed_fields = FieldManagers(review.tree["metadata"])
     sources = _queue_sources(review, context, managed_fields)
     if review.old is not None and not _is_suspended(review.jobset, review.old):
-        return restored(review.jobset, review.old, review.tree)
+        return restored_response(review.jobset, review.old, review.tree)
     choice = resolve_queue(sources, rules.default_queue)
     if review.is_create:
         denied = _denied_response(review, sources, choice, rules)
@@ -158,35 +158,37 @@ def _patched_response(
     managed_fields: FieldManagers,
     choice: QueueChoice,
 ) -> AdmissionResponse:
-    """Write all that is ours on a JobSet that is made, or suspended."""
+    """Write all our fields into a JobSet that is created, or suspended."""
     patch = PatchBuilder(review.tree)
     if review.old is not None:
         restore_claim_policies(patch, review.jobset, review.old)
     warnings = list(_write_queue(patch, review, choice, managed_fields))
     if review.is_create:
-        _copy_wishes(patch, context)
-    groups_itself = _groups_itself(review, context, rules, managed_fields)
-    if rules.mode == "external" and not groups_itself:
+        _copy_carried_metadata(patch, context)
+    is_grouped_by_user = _is_grouped_by_user(review, context, rules, managed_fields)
+    if rules.mode == "external" and not is_grouped_by_user:
         _set_if_empty(patch, (*_ANNOTATIONS, SKIP_PODGROUPER), _TRUE)
     patch.set((*_ANNOTATIONS, ADMITTED), ADMITTED_MARK)
-    plan = _outline(review, patch, rules)
+    plan = _plan(review, patch, rules)
     if review.is_create:
-        left_out = deny_oversized_podgroup(plan)
-        if left_out and not groups_itself:
-            return AdmissionResponse(denial=left_out)
+        too_large = deny_oversized_podgroup(plan)
+        if too_large and not is_grouped_by_user:
+            return AdmissionResponse(denial=too_large)
         for number in review.our_jobs:
             _set_if_empty(
                 patch, (*pod_template_path(number), "spec", "schedulerName"), rules.scheduler_name
             )
     for number, job in enumerate(review.jobset.spec.replicated_jobs):
         field_path = (*pod_template_path(number), *_LABELS, GANG)
-        unit = (
-            plan.podgroup_of(job.name) if number in review.our_jobs and not groups_itself else None
+        podgroup = (
+            plan.podgroup_of(job.name)
+            if number in review.our_jobs and not is_grouped_by_user
+            else None
         )
-        if unit is None:
-            patch.remove(field_path)  # whoever wrote it: only what is in a group of ours has one
+        if podgroup is None:
+            patch.remove(field_path)  # only templates of our PodGroups have it
         else:
-            patch.set(field_path, unit.suffix)
+            patch.set(field_path, podgroup.suffix)
     return AdmissionResponse(patch.operations, (*warnings, *_warnings(patch, review, plan)))
 
 
@@ -200,7 +202,7 @@ def _is_jobset_write(request: AdmissionRequest) -> bool:
 
 
 def _is_foreign_jobset(request: AdmissionRequest) -> bool:
-    """Say whether a JobSet that cannot be read is no care of ours: no TrainJob's, not marked."""
+    """Say whether a JobSet that cannot be read is not ours: of no TrainJob, and not marked."""
     try:
         meta = decode(PartialObject, request.object).metadata
     except DecodeError:
@@ -215,11 +217,11 @@ def _too_large_response(request: AdmissionRequest, fault: str) -> AdmissionRespo
     meta = decode(PartialObject, request.object).metadata
     if _trainjob_reference(meta) is None:
         return _foreign_response({"metadata": {"annotations": dict(meta.annotations)}})
-    return AdmissionResponse(denial=AdmissionDenial(_INVALID, f"the JobSet {fault}"))
+    return AdmissionResponse(denial=AdmissionDenial(INVALID, f"the JobSet {fault}"))
 
 
 def _foreign_response(tree: Any) -> AdmissionResponse:
-    """Answer for a JobSet that is made and left alone: nothing but admission marks one as ours."""
+    """Answer for a created JobSet that is not ours: remove a mark that only admission sets."""
     patch = PatchBuilder(tree)
     patch.remove((*_ANNOTATIONS, ADMITTED))
     if not patch.operations:
@@ -231,7 +233,7 @@ def _foreign_response(tree: Any) -> AdmissionResponse:
 def _trainjob_reference(meta: Meta) -> OwnerReference | None:
     owner = trainjob_owner(meta)
     if owner is None or dns_subdomain_fault(owner.name):
-        return None  # the API server looks at names only afterwards: no TrainJob is called so
+        return None  # the API server validates names only afterwards: no TrainJob has this one
     return owner
 
 
@@ -245,14 +247,14 @@ def _admitted_before(request: AdmissionRequest) -> JobSet | None:
 
 
 def _is_suspended(jobset: JobSet, old: JobSet) -> bool:
-    """Say whether it is so before or after: then its labels may change, and its queue follows."""
+    """Say whether it is suspended before or after: then its queue may change."""
     return jobset.spec.suspend or old.spec.suspend
 
 
 def _queue_sources(
     review: JobSetReview, context: JobSetContext, managed_fields: FieldManagers
 ) -> RequestedQueues:
-    """Return what each place says of the queue, without what admission filled in."""
+    """Return the queue that each place names, without what admission filled in."""
     jobs = review.jobset.spec.replicated_jobs
     return RequestedQueues(
         trainjob=context.trainjob.labels if context.trainjob else {},
@@ -264,14 +266,14 @@ def _queue_sources(
             else {}
             for job in jobs
         ),
-        namespace=context.namespace,
+        namespace=context.namespace_labels,
     )
 
 
 def _denied_response(
     review: JobSetReview, sources: RequestedQueues, choice: QueueChoice, rules: GroupingRules
 ) -> AdmissionResponse | None:
-    """Answer for a JobSet that is left to another scheduler, or that cannot be."""
+    """Answer for a JobSet that is left to another scheduler, or denied."""
     others = other_schedulers(review.jobset)
     if others:
         reasons = requests_our_scheduler(review.jobset, sources, rules.scheduler_name)
@@ -287,34 +289,34 @@ def _denied_response(
 def _write_queue(
     patch: PatchBuilder, review: JobSetReview, choice: QueueChoice, managed_fields: FieldManagers
 ) -> Iterator[str]:
-    """Write the queue; yield what is worth telling about it."""
+    """Write the queue; yield warnings about it."""
     denial = deny_queue_name(choice)
-    if denial:  # only while suspended: at creation it is no warning
+    if denial:  # only while suspended: a creation is denied
         yield f"the queue stays as it is: {denial.message}"
         return
     patch.set((*_LABELS, QUEUE), choice.queue)
     for number, job in review.our_jobs.items():
         given = job.template.spec.template.metadata.labels.get(QUEUE)
-        named_above = choice.source in {QueueSource.TRAINJOB, QueueSource.RUNTIME}
-        outranked = named_above or not managed_fields.sets_template_label(job.name, QUEUE)
-        if not given or outranked:
+        has_higher_source = choice.source in {QueueSource.TRAINJOB, QueueSource.RUNTIME}
+        is_outranked = has_higher_source or not managed_fields.sets_template_label(job.name, QUEUE)
+        if not given or is_outranked:
             patch.set((*pod_template_path(number), *_LABELS, QUEUE), choice.queue)
     if choice.others:
         names = ", ".join(choice.others)
         yield f"pod templates name {names}; the whole goes to {choice.queue}: {choice.source.value}"
 
 
-def _copy_wishes(patch: PatchBuilder, context: JobSetContext) -> None:
-    """Write down what the TrainJob asks for, where the JobSet says nothing."""
+def _copy_carried_metadata(patch: PatchBuilder, context: JobSetContext) -> None:
+    """Copy labels and annotations of the TrainJob that the JobSet does not have."""
     if context.trainjob is None:
         return
-    for at, names, given in (
+    for parent, names, given in (
         (_LABELS, CARRIED_LABELS, context.trainjob.labels),
         (_ANNOTATIONS, CARRIED_ANNOTATIONS, context.trainjob.annotations),
     ):
         for name in names:
-            if name in given and patch.get((*at, name)) is None:
-                patch.set((*at, name), given[name])
+            if name in given and patch.get((*parent, name)) is None:
+                patch.set((*parent, name), given[name])
 
 
 def _set_if_empty(patch: PatchBuilder, field_path: FieldPath, value: str) -> None:
@@ -322,19 +324,21 @@ def _set_if_empty(patch: PatchBuilder, field_path: FieldPath, value: str) -> Non
         patch.set(field_path, value)
 
 
-def _groups_itself(
+def _is_grouped_by_user(
     review: JobSetReview,
     context: JobSetContext,
     rules: GroupingRules,
     managed_fields: FieldManagers,
 ) -> bool:
-    """Say whether the user, and not we, has the pods grouped; that is settled at creation.
+    """Say whether the user groups the pods instead of us; the creation decides it.
 
     Beside an external KAI the annotation may be ours, and "false" asks for KAI's own grouping.
     """
     if review.old is not None:
         requested = (
-            None if _has_gangs(review.old) else review.old.metadata.annotations.get(SKIP_PODGROUPER)
+            None
+            if _has_gang_labels(review.old)
+            else review.old.metadata.annotations.get(SKIP_PODGROUPER)
         )
     else:
         requested = context.trainjob.annotations.get(SKIP_PODGROUPER) if context.trainjob else None
@@ -347,27 +351,27 @@ def _groups_itself(
 
 
 def _is_set_by_user(review: JobSetReview, managed_fields: FieldManagers) -> bool:
-    """Tell the user's annotation from ours, when a creation comes a second time."""
+    """Say whether the annotation is the user's, and not ours of an earlier review."""
     if managed_fields.is_recorded:
         return managed_fields.sets_annotation(SKIP_PODGROUPER)
     is_marked = review.jobset.metadata.annotations.get(ADMITTED) == ADMITTED_MARK
-    return not (is_marked and _has_gangs(review.jobset))
+    return not (is_marked and _has_gang_labels(review.jobset))
 
 
-def _has_gangs(jobset: JobSet) -> bool:
+def _has_gang_labels(jobset: JobSet) -> bool:
     jobs = jobset.spec.replicated_jobs
     return any(GANG in job.template.spec.template.metadata.labels for job in jobs)
 
 
-def _outline(review: JobSetReview, patch: PatchBuilder, rules: GroupingRules) -> PodGroupPlan:
-    """Plan the JobSet as it will be; a scheduler name that is filled in changes no unit."""
+def _plan(review: JobSetReview, patch: PatchBuilder, rules: GroupingRules) -> PodGroupPlan:
+    """Plan the JobSet as it will be; a filled-in scheduler name changes no PodGroup."""
     meta = replace(review.jobset.metadata, annotations=patch.labels(_ANNOTATIONS))
     jobset = replace(review.jobset, metadata=meta)
     return plan_podgroups(jobset, rules.scheduler_name, staged=rules.mode == "external")
 
 
 def _warnings(patch: PatchBuilder, review: JobSetReview, plan: PodGroupPlan) -> Iterator[str]:
-    """Yield what a person should know, each place once."""
+    """Yield warnings, one for each path."""
     messages = {finding.path: str(finding) for finding in plan.findings}
     faults = [
         *requested_label_faults(patch.labels(_LABELS), "metadata.labels"),

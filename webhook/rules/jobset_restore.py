@@ -16,29 +16,33 @@ from trainer_kai.api.names import GANG, QUEUE
 from webhook.admission.patch import FieldPath, PatchBuilder
 from webhook.admission.review import AdmissionResponse
 
-__all__ = ["needs_restore", "pod_template_path", "restore_claim_policies", "restored"]
+__all__ = ["needs_restore", "pod_template_path", "restore_claim_policies", "restored_response"]
 
 _LABELS: Final[FieldPath] = ("metadata", "labels")
 
 
 def pod_template_path(number: int) -> FieldPath:
-    """Return where a replicatedJob has its pod template."""
+    """Return the path of a replicatedJob's pod template."""
     return ("spec", "replicatedJobs", number, "template", "spec", "template")
 
 
 def needs_restore(jobset: JobSet, old: JobSet) -> bool:
-    """Say whether something that we may have written is another one now."""
+    """Say whether an update changed something that we may have written."""
     is_moved = jobset.metadata.labels.get(QUEUE) != old.metadata.labels.get(QUEUE)
-    return is_moved or any(_changed_labels(jobset, old)) or any(_lost_claim_policies(jobset, old))
+    return (
+        is_moved
+        or any(_changed_template_labels(jobset, old))
+        or any(_lost_claim_policies(jobset, old))
+    )
 
 
-def restored(jobset: JobSet, old: JobSet, tree: Any) -> AdmissionResponse:
-    """Write what was there: the queue and the marks."""
+def restored_response(jobset: JobSet, old: JobSet, tree: Any) -> AdmissionResponse:
+    """Write the old values: the queue and the marks."""
     patch = PatchBuilder(tree)
     queue = old.metadata.labels.get(QUEUE)
     if queue:
         patch.set((*_LABELS, QUEUE), queue)
-    for number, name, value in _changed_labels(jobset, old):
+    for number, name, value in _changed_template_labels(jobset, old):
         field_path = (*pod_template_path(number), *_LABELS, name)
         if value is None:
             patch.remove(field_path)
@@ -49,21 +53,21 @@ def restored(jobset: JobSet, old: JobSet, tree: Any) -> AdmissionResponse:
 
 
 def restore_claim_policies(patch: PatchBuilder, jobset: JobSet, old: JobSet) -> None:
-    """Write what becomes of the volume claims, as it was filled in."""
+    """Write the retention of the volume claims, as JobSet defaulted it."""
     for number, value in _lost_claim_policies(jobset, old):
         patch.set(("spec", "volumeClaimPolicies", number, "retentionPolicy"), value)
 
 
 def _lost_claim_policies(jobset: JobSet, old: JobSet) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield which policies say nothing now, and what they said."""
+    """Yield the policies that lost their retention, and its old value."""
     pairs = zip(jobset.spec.volume_claim_policies, old.spec.volume_claim_policies, strict=False)
     for number, (now, before) in enumerate(pairs):
         if now.retention_policy is None and before.retention_policy is not None:
             yield number, before.retention_policy
 
 
-def _changed_labels(jobset: JobSet, old: JobSet) -> Iterator[tuple[int, str, str | None]]:
-    """Yield the labels of pod templates that differ: where, which one, and what it was."""
+def _changed_template_labels(jobset: JobSet, old: JobSet) -> Iterator[tuple[int, str, str | None]]:
+    """Yield the labels of pod templates that differ: replicatedJob, name and old value."""
     before = {job.name: job.template.spec.template.metadata for job in old.spec.replicated_jobs}
     for number, job in enumerate(jobset.spec.replicated_jobs):
         if job.name not in before:

@@ -15,7 +15,7 @@ from trainer_kai.policy.lint import is_refusable, lint_trainjob
 from trainer_kai.policy.podgroups.manifests import GroupingRules
 from webhook.admission.review import AdmissionRequest
 from webhook.admission.validation_result import NO_OBJECTIONS, ValidationResult, all_denied, warned
-from webhook.cache.cluster import LONGEST_TEXT, ClusterObjects
+from webhook.cache.cluster import MAX_TEXT_BYTES, ClusterObjects
 
 __all__ = ["LintPolicy", "lint_result"]
 
@@ -23,33 +23,33 @@ _CREATE: Final = "CREATE"
 
 
 class LintPolicy(NamedTuple):
-    """What a site wants of lint."""
+    """What a site chooses for lint."""
 
-    is_on: bool = True
+    is_enabled: bool = True
     denies: bool = False
-    grows: bool = False  # nodes come when there is too little room
+    autoscales: bool = False  # nodes are added when there is too little room
 
 
 def lint_result(
     request: AdmissionRequest,
-    runtime: Key,
+    runtime_key: Key,
     queue: str,
     cluster: ClusterObjects,
     policies: tuple[GroupingRules, LintPolicy],
 ) -> ValidationResult:
-    """Judge a TrainJob that will go to a queue; what cannot be read is judged by others."""
+    """Lint a TrainJob for its queue; what cannot be decoded is reported elsewhere."""
     rules, lint_policy = policies
-    found = cluster.runtime(runtime)
-    if not lint_policy.is_on or found is None or len(bytes(request.object)) > LONGEST_TEXT:
+    runtime = cluster.runtime(runtime_key)
+    if not lint_policy.is_enabled or runtime is None or len(bytes(request.object)) > MAX_TEXT_BYTES:
         return NO_OBJECTIONS
     try:
         job = decode(TrainJob, request.object)
     except DecodeError:
         return NO_OBJECTIONS
-    bounds = cluster.lint_bounds(grows=lint_policy.grows)
+    known_cluster = cluster.known_cluster(autoscales=lint_policy.autoscales)
     findings = [
         it
-        for it in lint_trainjob(job, found, queue, rules, bounds)
+        for it in lint_trainjob(job, runtime, queue, rules, known_cluster)
         if not _is_reported_elsewhere(it)
     ]
     denies = lint_policy.denies and request.operation == _CREATE
@@ -59,7 +59,7 @@ def lint_result(
 
 
 def _is_reported_elsewhere(finding: Finding) -> bool:
-    """Say whether others tell it: what a TrainJob itself says that cannot be meant."""
+    """Say whether another rule reports it: an invalid value in the TrainJob's own metadata."""
     return finding.code == FindingCode.INVALID_VALUE and finding.path.startswith("metadata.")
 
 

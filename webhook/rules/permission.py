@@ -24,13 +24,13 @@ from trainer_kai.policy.queueing.queue_access import (
 __all__ = ["VERB", "AccessCache", "QueueAccessRequest", "UserInfo", "forbidden_fault"]
 
 VERB: Final = "use"
-_ALLOWED_S: Final = 60.0
-_DENIED_S: Final = 5.0  # who has just been granted a queue tries again soon
+_ALLOWED_TTL_S: Final = 60.0
+_DENIED_TTL_S: Final = 5.0  # a user who was just granted a queue retries soon
 _MAX_ENTRIES: Final = 4096
 
 
 class UserInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """Who sent a request, as the API server knows him."""
+    """The user of a request, as the API server sends it."""
 
     username: str = ""
     uid: str = ""
@@ -39,7 +39,7 @@ class UserInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueAccessRequest(NamedTuple):
-    """A user, or a namespace, wants a queue for a workload; equal ones have one answer."""
+    """A user or a namespace that wants a queue; equal requests have the same answer."""
 
     user: str
     uid: str
@@ -50,53 +50,48 @@ class QueueAccessRequest(NamedTuple):
 
     @classmethod
     def for_user(cls, user_info: UserInfo, namespace: str, queue: str) -> "QueueAccessRequest":
-        """Return what a user wants."""
+        """Return the request of a user."""
         extra = tuple(sorted(user_info.extra.items()))
         return cls(user_info.username, user_info.uid, user_info.groups, extra, namespace, queue)
 
     @classmethod
     def for_namespace(cls, namespace: str, queue: str) -> "QueueAccessRequest":
-        """Return what a namespace wants: all of its service accounts."""
+        """Return the request of a namespace: the group of its service accounts."""
         return cls("", "", (service_accounts_group(namespace),), (), namespace, queue)
 
     @property
     def subject(self) -> str:
-        """Return whose wish it is, as it is told."""
+        """Return the user or the namespace, as messages name it."""
         return f"user {self.user!r}" if self.user else f"namespace {self.namespace!r}"
 
 
 class AccessCache:
-    """What was answered lately, as much as there is room for: a yes for longer than a no."""
+    """Recent answers, bounded in number: allowed is cached longer than denied."""
 
     def __init__(self) -> None:
-        self._until: OrderedDict[bytes, tuple[bool, float]] = OrderedDict()
+        self._entries: OrderedDict[bytes, tuple[bool, float]] = OrderedDict()
 
     def get(self, access_request: QueueAccessRequest, now_s: float) -> bool | None:
-        """Return an answer that still holds."""
-        is_allowed, until_s = self._until.get(_digest(access_request), (False, 0.0))
+        """Return an answer that has not expired."""
+        is_allowed, until_s = self._entries.get(_digest(access_request), (False, 0.0))
         return is_allowed if now_s < until_s else None
 
     def put(self, access_request: QueueAccessRequest, now_s: float, *, is_allowed: bool) -> None:
-        """Take an answer; the oldest one makes room."""
+        """Put an answer; the oldest one makes room."""
         key = _digest(access_request)
-        self._until.pop(key, None)
-        self._until[key] = (is_allowed, now_s + (_ALLOWED_S if is_allowed else _DENIED_S))
-        if len(self._until) > _MAX_ENTRIES:
-            self._until.popitem(last=False)
+        self._entries.pop(key, None)
+        self._entries[key] = (is_allowed, now_s + (_ALLOWED_TTL_S if is_allowed else _DENIED_TTL_S))
+        if len(self._entries) > _MAX_ENTRIES:
+            self._entries.popitem(last=False)
 
     def __len__(self) -> int:
-        return len(self._until)
-
-
-def _digest(access_request: QueueAccessRequest) -> bytes:
-    """Return what tells a wish from others; itself it may be as long as its user has groups."""
-    return hashlib.sha256(msgspec.json.encode(access_request)).digest()
+        return len(self._entries)
 
 
 def forbidden_fault(
     denied: Sequence[QueueAccessRequest], access: EffectiveQueueAccess, path: str
 ) -> FieldError:
-    """Say which of user and namespace may not use a closed queue, and what grants it to them."""
+    """Say which of user and namespace may not use a closed queue, and what grants it."""
     names, first = " and ".join(it.subject for it in denied), denied[0]
     user = next((it.user for it in denied if it.user), "")
     grant = grant_command(first.queue, first.namespace, user=user)
@@ -106,3 +101,8 @@ def forbidden_fault(
         f"name another queue, or have it granted by: {grant}"
     )
     return FieldError(path, message)
+
+
+def _digest(access_request: QueueAccessRequest) -> bytes:
+    """Return a short key of a request, which may be long where a user has many groups."""
+    return hashlib.sha256(msgspec.json.encode(access_request)).digest()

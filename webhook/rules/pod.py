@@ -1,7 +1,7 @@
 """What is written on a pod at its creation: its PodGroup and PodSet, from its own labels alone.
 
 JobSet stamps the name and uid of its JobSet on every pod, and we stamped on the template which
-PodGroup of that JobSet it belongs to. So nothing is read.
+PodGroup of that JobSet it belongs to. So nothing is read from the API server.
 """
 
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ from webhook.admission.review import (
 __all__ = ["mutate_pod"]
 
 _JOBSET_LABELS: Final = (JOBSET_NAME, JOBSET_UID)
-_POSITION_LABELS: Final = (REPLICATED_JOB, JOB_INDEX)
+_PODSET_LABELS: Final = (REPLICATED_JOB, JOB_INDEX)
 
 
 class _Metadata(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
@@ -50,7 +50,7 @@ class _Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def mutate_pod(request: AdmissionRequest, mode: GroupingMode) -> AdmissionResponse:
-    """Name the group of a pod whose template we marked, and for our scheduler its place in it."""
+    """Set the PodGroup of a pod whose template we marked, and for our scheduler its PodSet."""
     kind = request.kind
     is_pod = (kind.group, kind.version, kind.kind) == (PODS.group, PODS.version, PODS.kind)
     if not is_pod or request.operation != "CREATE" or request.sub_resource:
@@ -75,7 +75,7 @@ def _fault(meta: _Metadata, labels: Mapping[str, str], mode: GroupingMode) -> st
     owner = next((it for it in meta.owner_references or () if it.controller), None)
     if owner is None or (owner.api_version, owner.kind) != (JOBS.api_version, JOBS.kind):
         return "its controller is no Job"
-    needed = _JOBSET_LABELS if mode == "external" else (*_JOBSET_LABELS, *_POSITION_LABELS)
+    needed = _JOBSET_LABELS if mode == "external" else (*_JOBSET_LABELS, *_PODSET_LABELS)
     missing = [name for name in needed if not labels.get(name)]
     return f"it has no label {' and no label '.join(missing)}" if missing else ""
 
@@ -83,12 +83,12 @@ def _fault(meta: _Metadata, labels: Mapping[str, str], mode: GroupingMode) -> st
 def _podgroup_response(
     meta: _Metadata, labels: Mapping[str, str], mode: GroupingMode
 ) -> AdmissionResponse:
-    group = podgroup_name(labels[JOBSET_NAME], labels[JOBSET_UID], labels[GANG])
+    podgroup = podgroup_name(labels[JOBSET_NAME], labels[JOBSET_UID], labels[GANG])
     patch = PatchBuilder({"metadata": {"labels": meta.labels, "annotations": meta.annotations}})
-    given = (meta.annotations or {}).get(POD_GROUP)
-    if given not in {None, group}:
-        return UNCHANGED  # it is in a group that somebody chose, and there our places mean nothing
-    patch.set(("metadata", "annotations", POD_GROUP), group)
+    current = (meta.annotations or {}).get(POD_GROUP)
+    if current not in {None, podgroup}:
+        return UNCHANGED  # a user chose another PodGroup, which has no PodSets of ours
+    patch.set(("metadata", "annotations", POD_GROUP), podgroup)
     if mode == "bundled" and SUBGROUP not in labels:
         podset = podset_name(labels[REPLICATED_JOB], labels[JOB_INDEX])
         patch.set(("metadata", "labels", SUBGROUP), podset)

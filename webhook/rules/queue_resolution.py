@@ -1,6 +1,6 @@
 """Which queue a TrainJob will use, known before its JobSet exists, and which field names it.
 
-The precedence is that of `trainer_kai.policy`; here are the places as fields of a TrainJob, for its
+The precedence is that of `trainer_kai.policy`; messages name fields of the TrainJob, because its
 author reads no other object.
 """
 
@@ -24,7 +24,13 @@ from webhook.rules.expected_jobset import (
     pod_queue_path,
 )
 
-__all__ = ["QUEUE_LABEL_PATH", "RUNTIME_REF_PATH", "RequestedQueue", "TrainJobQueues", "resolve"]
+__all__ = [
+    "QUEUE_LABEL_PATH",
+    "RUNTIME_REF_PATH",
+    "RequestedQueue",
+    "TrainJobQueues",
+    "resolve_trainjob_queues",
+]
 
 QUEUE_LABEL_PATH: Final = f"metadata.labels[{QUEUE}]"
 RUNTIME_REF_PATH: Final = "spec.runtimeRef"
@@ -32,26 +38,26 @@ _NOT_NAMED_BY_JOB: Final = frozenset({QueueSource.NAMESPACE, QueueSource.DEFAULT
 
 
 class RequestedQueue(NamedTuple):
-    """A queue, and the field of the TrainJob that names it, or the runtime that does."""
+    """A queue, and the field of the TrainJob that names it, or that names its runtime."""
 
     queue: str
     path: str  # "" where namespace or settings name it
-    is_chosen: bool = False  # by a user who writes in the namespace
+    is_user_choice: bool = False  # named by a user who can write in the namespace
 
 
 class TrainJobQueues(NamedTuple):
-    """The JobSet that will be built, what each place says, and what wins."""
+    """The JobSet that will be built, the queue that each place names, and the one that wins."""
 
     runtime: RuntimeSummary
     jobset: JobSet
     sources: RequestedQueues
     choice: QueueChoice
     path: str  # of the TrainJob's field that names the queue, or where one could be named
-    pod_queues: tuple[RequestedQueue, ...] = ()  # queues that pods name otherwise
+    pod_queues: tuple[RequestedQueue, ...] = ()  # other queues that pod templates name
 
     @property
     def is_named(self) -> bool:
-        """Say whether TrainJob or runtime name the queue at all."""
+        """Say whether the TrainJob or its runtime names the queue."""
         return self.choice.source not in _NOT_NAMED_BY_JOB
 
     @property
@@ -62,14 +68,14 @@ class TrainJobQueues(NamedTuple):
         ), *self.pod_queues
 
 
-def resolve(
+def resolve_trainjob_queues(
     labels: Mapping[str, str],
     patches: Sequence[SlimRuntimePatch],
     runtime: RuntimeSummary | None,
     namespace: Mapping[str, str],
     default: str,
 ) -> TrainJobQueues:
-    """Return which queue it will be; of a runtime that is not known only the patches speak."""
+    """Return which queue it will be; with an unknown runtime only the patches count."""
     jobset = expected_jobset(runtime or RuntimeSummary(), patches)
     pods = patched_pod_queues(patches) if runtime is None else _queues_of_templates(jobset)
     sources = RequestedQueues(
@@ -80,30 +86,32 @@ def resolve(
         namespace=namespace,
     )
     choice = resolve_queue(sources, default)
-    path = _path(choice, pods, patches)
-    pod_queues = tuple(RequestedQueue(it, _path_of_pods(it, pods, patches)) for it in choice.others)
+    path = _choice_path(choice, pods, patches)
+    pod_queues = tuple(RequestedQueue(it, _pods_path(it, pods, patches)) for it in choice.others)
     return TrainJobQueues(runtime or RuntimeSummary(), jobset, sources, choice, path, pod_queues)
 
 
 def _queues_of_templates(jobset: JobSet) -> dict[str, str]:
-    """Return which queues pods name, by replicatedJob."""
+    """Return which queues pod templates name, by replicatedJob."""
     jobs = jobset.spec.replicated_jobs
     labels = {it.name: it.template.spec.template.metadata.labels for it in jobs}
     return {name: value[QUEUE] for name, value in labels.items() if QUEUE in value}
 
 
-def _path(choice: QueueChoice, pods: Mapping[str, str], patches: Sequence[SlimRuntimePatch]) -> str:
+def _choice_path(
+    choice: QueueChoice, pods: Mapping[str, str], patches: Sequence[SlimRuntimePatch]
+) -> str:
     match choice.source:
         case QueueSource.RUNTIME:
             return RUNTIME_REF_PATH
         case QueueSource.JOBSET:
             return jobset_queue_path(patches) or RUNTIME_REF_PATH
         case QueueSource.POD_TEMPLATE:
-            return _path_of_pods(choice.queue, pods, patches)
+            return _pods_path(choice.queue, pods, patches)
         case _:
             return QUEUE_LABEL_PATH
 
 
-def _path_of_pods(queue: str, pods: Mapping[str, str], patches: Sequence[SlimRuntimePatch]) -> str:
+def _pods_path(queue: str, pods: Mapping[str, str], patches: Sequence[SlimRuntimePatch]) -> str:
     first = next(name for name, value in pods.items() if value == queue)
     return pod_queue_path(patches, first) or RUNTIME_REF_PATH

@@ -1,7 +1,7 @@
 """Validates a TrainJob while its author can still correct it.
 
-`read_trainjob` decides whether a review is ours to answer; `validate_trainjob` gets what is known
-of runtime, namespace and queues. Of an update only the changes are validated, so a user who
+`read_trainjob` decides whether a TrainJob is ours; `validate_trainjob` gets what is known of
+runtime, namespace and queues. Of an update only the changes are validated, so a user who
 suspends, resumes or annotates a TrainJob does not answer for its author. Access to queues is
 checked by the caller: `TrainJobValidation.requested_queues` names them.
 """
@@ -21,12 +21,12 @@ from trainer_kai.api.runtime import PresenceOnly
 from trainer_kai.api.syntax import dns_subdomain_fault, label_value_fault
 from trainer_kai.api.trainjob import RuntimeRef
 from trainer_kai.errors import FieldError
-from trainer_kai.policy.misspelled_keys import TRAINJOB_KEYS as READ
-from trainer_kai.policy.misspelled_keys import misspelled_keys
+from trainer_kai.policy.misspelled_keys import TRAINJOB_KEYS, misspelled_keys
 from trainer_kai.policy.podgroups.manifests import GroupingRules
 from trainer_kai.policy.podgroups.planned import MOST_JOBS
 from trainer_kai.policy.queueing.queue_resolution import QueueSource
 from webhook.admission.review import (
+    INVALID,
     UNCHANGED,
     AdmissionDenial,
     AdmissionRequest,
@@ -56,7 +56,12 @@ from webhook.rules.jobset_deny import (
     other_schedulers,
     requests_our_scheduler,
 )
-from webhook.rules.queue_resolution import RUNTIME_REF_PATH, RequestedQueue, TrainJobQueues, resolve
+from webhook.rules.queue_resolution import (
+    RUNTIME_REF_PATH,
+    RequestedQueue,
+    TrainJobQueues,
+    resolve_trainjob_queues,
+)
 
 __all__ = [
     "TrainJobContext",
@@ -68,11 +73,10 @@ __all__ = [
 
 _CREATE: Final = "CREATE"
 _UPDATE: Final = "UPDATE"
-_INVALID: Final = 422
 
 
-class _Spec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """What a rule reads of it."""
+class _TrainJobSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """What a rule reads of a TrainJob."""
 
     runtime_ref: RuntimeRef = RuntimeRef()
     trainer: PresenceOnly | None = None
@@ -84,7 +88,7 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False)
 
 class _TrainJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     metadata: Meta
-    spec: _Spec = _Spec()
+    spec: _TrainJobSpec = _TrainJobSpec()
 
 
 class _ManagedBySpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
@@ -96,15 +100,15 @@ class _ManagedByTrainJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class TrainJobReview(NamedTuple):
-    """A TrainJob that may be ours to judge, as it shall be and as it was."""
+    """A TrainJob that may be ours, as it will be and as it was."""
 
     job: _TrainJob
-    old: _TrainJob | None  # None: it is made
+    old: _TrainJob | None  # None at its creation
     namespace: str
 
     @property
     def runtime(self) -> Key:
-        """Return which runtime it names; no update changes that."""
+        """Return the runtime that it names; no update changes that."""
         return runtime_key(self.job.spec.runtime_ref, self.namespace)
 
     @property
@@ -116,10 +120,10 @@ class TrainJobReview(NamedTuple):
 
     @property
     def may_hide_queue(self) -> bool:
-        """Say whether its runtime could name a queue that nobody was asked about.
+        """Say whether its runtime could name a queue whose access would go unchecked.
 
-        In the runtimes of a cluster none can be hidden that somebody may not use; and beside a
-        label only the pods of a TrainJob that is made may name another.
+        Not a runtime of the cluster, which administrators write; and where a label names the queue,
+        only at creation, when pod templates may name another one.
         """
         is_hidden = self.old is None or not self.job.metadata.labels.get(QUEUE)
         return bool(self.runtime.namespace) and self.may_change_queue and is_hidden
@@ -129,23 +133,23 @@ class TrainJobContext(NamedTuple):
     """What else is known: the runtime, unless it cannot be read; what its namespace says."""
 
     runtime: RuntimeSummary | None
-    namespace: Mapping[str, str]
+    namespace_labels: Mapping[str, str]
     queues: QueueTree
-    denies_unknown_queues: bool = False  # a queue that is not there
-    found_live: str = ""  # a queue that is there all the same
+    denies_unknown_queues: bool = False  # a queue that does not exist
+    queue_found_live: str = ""  # a queue that exists, though it is not cached
 
 
 class TrainJobValidation(NamedTuple):
-    """What is held against it; the queues that are new, which its namespace must be allowed to use.
+    """The result, and the new queues, which the namespace must be allowed to use.
 
-    A chosen one its author must be allowed to use as well.
+    Where a queue is the choice of the user, the user must be allowed to use it as well.
     """
 
     result: ValidationResult
     requested_queues: tuple[RequestedQueue, ...] = ()
-    may_miss_queue: bool = False  # the runtime might name a queue, and cannot be read
-    queue: str = ""  # it goes to, if that is new
-    missing_queue: str = ""  # a queue that it is refused for, as far as we have heard
+    may_miss_queue: bool = False  # the runtime may name a queue, and is not known
+    queue: str = ""  # the queue that it goes to, if that is new
+    missing_queue: str = ""  # denied because the cache does not have this queue
 
 
 _NO_KUEUE: Final = (
@@ -156,16 +160,16 @@ _NOT_VALIDATED: Final = TrainJobValidation(NO_OBJECTIONS)
 
 
 def read_trainjob(request: AdmissionRequest) -> TrainJobReview | AdmissionResponse:
-    """Read the TrainJob of a review; an answer where there is nothing to judge."""
+    """Read the TrainJob of a review; an answer where there is nothing to validate."""
     kind = request.kind
     is_trainjob = (kind.group, kind.kind) == (TRAINJOBS.group, TRAINJOBS.kind)
     if not is_trainjob or request.operation not in {_CREATE, _UPDATE} or request.sub_resource:
         return UNCHANGED
     too_large = size_fault(request.object)
-    if too_large:  # what grew so large before we looked stays as it is
+    if too_large:  # a TrainJob that was so large before stays as it is
         if request.operation == _UPDATE and size_fault(request.old_object):
             return UNCHANGED
-        return AdmissionResponse(denial=AdmissionDenial(_INVALID, f"the TrainJob {too_large}"))
+        return AdmissionResponse(denial=AdmissionDenial(INVALID, f"the TrainJob {too_large}"))
     old = _old_trainjob(request)
     try:
         job = decode(_TrainJob, request.object)
@@ -180,28 +184,28 @@ def read_trainjob(request: AdmissionRequest) -> TrainJobReview | AdmissionRespon
 def validate_trainjob(
     review: TrainJobReview, context: TrainJobContext, rules: GroupingRules
 ) -> TrainJobValidation:
-    """Judge what is new in a TrainJob; one that is left to another scheduler is not judged."""
-    now = _resolved(review.job, context, rules)
+    """Validate what is new in a TrainJob; one of another scheduler is not validated."""
+    now = _resolve_queues(review.job, context, rules)
     if context.runtime is not None and not _is_ours(now, rules):
         return _NOT_VALIDATED
-    before = _resolved(review.old, context, rules) if review.old else None
+    before = _resolve_queues(review.old, context, rules) if review.old else None
     result = _new_contradictions(review, now, before, rules).combined_with(_late_changes(review))
     result = result.combined_with(_new_warnings(review, rules))
     if not review.may_change_queue:
         return TrainJobValidation(result)
     is_unsure = context.runtime is None and review.may_hide_queue
-    wanted = _new_queues(review, now, before, is_known=context.runtime is not None)
+    requested = _new_queues(review, now, before, is_known=context.runtime is not None)
     if before is not None and before.choice.queue == now.choice.queue and not is_unsure:
-        return TrainJobValidation(result, wanted)
-    found = _validate_queue(review, now, context)
+        return TrainJobValidation(result, requested)
+    result = result.combined_with(_validate_queue(review, now, context))
     queue = now.choice.queue
     is_missing = context.denies_unknown_queues and context.queues.is_unknown(queue)
     missing = queue if is_missing and not dns_subdomain_fault(queue) else ""
-    return TrainJobValidation(result.combined_with(found), wanted, is_unsure, queue, missing)
+    return TrainJobValidation(result, requested, is_unsure, queue, missing)
 
 
 def _old_trainjob(request: AdmissionRequest) -> _TrainJob | None:
-    """Return what it was; what cannot be read settles nothing, as if it had not been."""
+    """Return the TrainJob before an update; None where it cannot be read."""
     if request.operation == _CREATE:
         return None
     try:
@@ -211,7 +215,7 @@ def _old_trainjob(request: AdmissionRequest) -> _TrainJob | None:
 
 
 def _named_queues(job: _TrainJob) -> tuple[str | None, str | None, dict[str, str]]:
-    """Return what a TrainJob says of queues, in all the places where it can."""
+    """Return the queues that a TrainJob names, in all the places where it can."""
     patches = job.spec.runtime_patches
     return (
         job.metadata.labels.get(QUEUE),
@@ -222,26 +226,30 @@ def _named_queues(job: _TrainJob) -> tuple[str | None, str | None, dict[str, str
 
 def _is_foreign(request: AdmissionRequest) -> bool:
     try:
-        found = decode(_ManagedByTrainJob, request.object)
+        trainjob = decode(_ManagedByTrainJob, request.object)
     except DecodeError:
         return False
-    return not _is_managed_here(found.spec.managed_by)
+    return not _is_managed_here(trainjob.spec.managed_by)
 
 
 def _is_managed_here(managed_by: str) -> bool:
     return managed_by in {"", TRAINJOB_CONTROLLER}
 
 
-def _resolved(job: _TrainJob, context: TrainJobContext, rules: GroupingRules) -> TrainJobQueues:
+def _resolve_queues(
+    job: _TrainJob, context: TrainJobContext, rules: GroupingRules
+) -> TrainJobQueues:
     labels, patches = job.metadata.labels, job.spec.runtime_patches
-    return resolve(labels, patches, context.runtime, context.namespace, rules.default_queue)
+    return resolve_trainjob_queues(
+        labels, patches, context.runtime, context.namespace_labels, rules.default_queue
+    )
 
 
-def _is_ours(found: TrainJobQueues, rules: GroupingRules) -> bool:
-    """Say whether admission will take the JobSet for ours, or refuse it for asking both."""
-    if other_schedulers(found.jobset):
-        return bool(requests_our_scheduler(found.jobset, found.sources, rules.scheduler_name))
-    names = {it.template.spec.template.spec.scheduler_name for it in _jobs(found.jobset)}
+def _is_ours(queues: TrainJobQueues, rules: GroupingRules) -> bool:
+    """Say whether admission will take the JobSet as ours, or deny it for asking for both."""
+    if other_schedulers(queues.jobset):
+        return bool(requests_our_scheduler(queues.jobset, queues.sources, rules.scheduler_name))
+    names = {it.template.spec.template.spec.scheduler_name for it in _jobs(queues.jobset)}
     return not names or bool(names & {"", rules.scheduler_name})
 
 
@@ -252,30 +260,30 @@ def _jobs(jobset: JobSet) -> tuple[ReplicatedJob, ...]:
 def _new_contradictions(
     review: TrainJobReview, now: TrainJobQueues, before: TrainJobQueues | None, rules: GroupingRules
 ) -> ValidationResult:
-    """Refuse what cannot go together, unless it was let in like that."""
-    had = dict(_contradictions(review.old, before, rules)) if review.old and before else {}
+    """Deny contradictions, unless the TrainJob had them before."""
+    old_faults = dict(_contradictions(review.old, before, rules)) if review.old and before else {}
     faults = dict(_contradictions(review.job, now, rules))
-    return all_denied(fault for what, fault in faults.items() if what not in had)
+    return all_denied(fault for what, fault in faults.items() if what not in old_faults)
 
 
 def _contradictions(
-    job: _TrainJob, found: TrainJobQueues, rules: GroupingRules
+    job: _TrainJob, queues: TrainJobQueues, rules: GroupingRules
 ) -> Iterator[tuple[str, FieldError]]:
-    """Yield what the JobSet would be refused for, as a fault of the TrainJob."""
-    others = other_schedulers(found.jobset)
-    reasons = requests_our_scheduler(found.jobset, found.sources, rules.scheduler_name)
+    """Yield why the JobSet would be denied, as a fault of the TrainJob."""
+    others = other_schedulers(queues.jobset)
+    reasons = requests_our_scheduler(queues.jobset, queues.sources, rules.scheduler_name)
     if others and reasons:
         yield "both", FieldError(RUNTIME_REF_PATH, deny_two_schedulers(others, reasons).message)
     ours = {
         number: it
-        for number, it in enumerate(_jobs(found.jobset))
+        for number, it in enumerate(_jobs(queues.jobset))
         if it.template.spec.template.spec.scheduler_name in {"", rules.scheduler_name}
     }
-    if found.runtime.left_out:
-        jobs = len(_jobs(found.jobset)) + found.runtime.left_out
+    if queues.runtime.left_out_jobs:
+        jobs = len(_jobs(queues.jobset)) + queues.runtime.left_out_jobs
         message = f"{jobs} replicatedJobs are more than the {MOST_JOBS} that are planned"
         yield "size", FieldError(RUNTIME_REF_PATH, message)
-    exclusive = deny_exclusive_placement(found.jobset, ours)
+    exclusive = deny_exclusive_placement(queues.jobset, ours)
     if exclusive:
         is_patched = patches_annotation(job.spec.runtime_patches, EXCLUSIVE_TOPOLOGY)
         path = PATCHES if is_patched else RUNTIME_REF_PATH
@@ -283,11 +291,11 @@ def _contradictions(
 
 
 def _late_changes(review: TrainJobReview) -> ValidationResult:
-    """Refuse a part that comes or goes later; the API server only compares what is there twice."""
+    """Deny parts added or removed later; the API server compares only parts that stay."""
     return all_denied(_late_faults(review.old.spec, review.job.spec) if review.old else ())
 
 
-def _late_faults(old: _Spec, new: _Spec) -> Iterator[FieldError]:
+def _late_faults(old: _TrainJobSpec, new: _TrainJobSpec) -> Iterator[FieldError]:
     for name, before, after in (
         ("trainer", old.trainer, new.trainer),
         ("initializer", old.initializer, new.initializer),
@@ -303,19 +311,23 @@ def _late_faults(old: _Spec, new: _Spec) -> Iterator[FieldError]:
 
 
 def _new_warnings(review: TrainJobReview, rules: GroupingRules) -> ValidationResult:
-    """Warn of what labels and annotations ask for that cannot be meant, or that nobody reads."""
-    had = set(_annotation_faults(review.old.metadata, rules)) if review.old else set()
+    """Warn of invalid labels and annotations, and of misspelled ones."""
+    old_faults = set(_annotation_faults(review.old.metadata, rules)) if review.old else set()
     return warned(
-        *(fault for fault in _annotation_faults(review.job.metadata, rules) if fault not in had)
+        *(
+            fault
+            for fault in _annotation_faults(review.job.metadata, rules)
+            if fault not in old_faults
+        )
     )
 
 
 def _annotation_faults(meta: Meta, rules: GroupingRules) -> Iterator[FieldError]:
     if KUEUE_QUEUE in meta.labels and not rules.kueue:
         yield FieldError(f"metadata.labels[{KUEUE_QUEUE}]", _NO_KUEUE)
-    labels = {name: meta.labels[name] for name in READ.labels if name in meta.labels}
-    labels.pop(QUEUE, None)  # that is a rule of its own
-    annotation_names = (name for name in READ.annotations if name in meta.annotations)
+    labels = {name: meta.labels[name] for name in TRAINJOB_KEYS.labels if name in meta.labels}
+    labels.pop(QUEUE, None)  # `_validate_queue` checks it
+    annotation_names = (name for name in TRAINJOB_KEYS.annotations if name in meta.annotations)
     annotations = {name: meta.annotations[name] for name in annotation_names}
     yield from requested_label_faults(labels, "metadata.labels")
     yield from requested_annotation_faults(annotations, "metadata.annotations")
@@ -325,7 +337,7 @@ def _annotation_faults(meta: Meta, rules: GroupingRules) -> Iterator[FieldError]
 def _validate_queue(
     review: TrainJobReview, now: TrainJobQueues, context: TrainJobContext
 ) -> ValidationResult:
-    """Judge a queue that is new: that it can be, that it may change now, that it is there."""
+    """Validate a new queue: its name, that it may change now, that it exists."""
     queue, source = now.choice.queue, now.choice.source
     result = NO_OBJECTIONS
     old = review.old
@@ -340,7 +352,7 @@ def _validate_queue(
         what = "" if source is QueueSource.TRAINJOB else f"{source.value}: "
         return result.combined_with(denied(FieldError(now.path, f"{what}{fault}")))
     reason = context.queues.unusable_reason(queue)
-    if reason is None or queue == context.found_live:
+    if reason is None or queue == context.queue_found_live:
         return result
     missing = FieldError(now.path, f"{source.value} is {queue!r}, and {reason}")
     return result.combined_with(
@@ -351,11 +363,11 @@ def _validate_queue(
 def _new_queues(
     review: TrainJobReview, now: TrainJobQueues, before: TrainJobQueues | None, *, is_known: bool
 ) -> tuple[RequestedQueue, ...]:
-    """Return the queues that are new; while the runtime is not known, only what is named."""
-    had = {before.choice.queue, *before.choice.others} if before else set()
-    is_own = bool(review.runtime.namespace)
+    """Return the queues that are new; while the runtime is not known, only named ones."""
+    old_faults = {before.choice.queue, *before.choice.others} if before else set()
+    is_namespaced = bool(review.runtime.namespace)
     return tuple(
-        it._replace(is_chosen=bool(it.path) and (is_own or it.path != RUNTIME_REF_PATH))
+        it._replace(is_user_choice=bool(it.path) and (is_namespaced or it.path != RUNTIME_REF_PATH))
         for it in now.queues
-        if it.queue not in had and (is_known or it.path)
+        if it.queue not in old_faults and (is_known or it.path)
     )

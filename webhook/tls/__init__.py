@@ -1,1 +1,1 @@
-"""The certificate that the webhook serves with: made, kept, rotated."""
+"""The certificate that the webhook serves with: made, stored, rotated."""

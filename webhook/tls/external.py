@@ -1,4 +1,4 @@
-"""Certificates made by others: by cert-manager, or mounted as files. Nothing is written here."""
+"""Certificates from cert-manager or from mounted files. Nothing is written here."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,20 +19,20 @@ class CertManagerCertificate:
 
     async def reconcile(
         self,
-        configurations: Sequence[RegisteredConfiguration] | None,  # noqa: ARG002 - none of our business
+        configurations: Sequence[RegisteredConfiguration] | None,  # noqa: ARG002 - it writes none
     ) -> CertificateOffer:
         """Read the Secret."""
-        found = await self._store.secret()
+        secret = await self._store.secret()
         what = f"Secret {self._store.secret_key}"
-        if found is None:
+        if secret is None:
             return CertificateOffer(
                 None, f"{what} is not there; is there a Certificate that names it?"
             )
-        return _offer(read_pair(found), what)
+        return _offer(read_pair(secret), what)
 
 
 class FileCertificate:
-    """A certificate in files, read each time: what is mounted is exchanged under its name."""
+    """A certificate in files, read each time: a mounted file is replaced under its name."""
 
     def __init__(self, certificate: str, key: str) -> None:
         self._certificate = Path(certificate)
@@ -40,7 +40,7 @@ class FileCertificate:
 
     async def reconcile(
         self,
-        configurations: Sequence[RegisteredConfiguration] | None,  # noqa: ARG002 - none of our business
+        configurations: Sequence[RegisteredConfiguration] | None,  # noqa: ARG002 - it writes none
     ) -> CertificateOffer:
         """Read the files."""
         try:
@@ -51,7 +51,7 @@ class FileCertificate:
 
 
 def _offer(pair: TlsKeyPair, what: str) -> CertificateOffer:
-    """Offer what can be shown."""
+    """Offer a certificate, unless it cannot be shown."""
     fault = certificate_validity(pair).fault
     return (
         CertificateOffer(None, f"{what} cannot be shown: {fault}")

@@ -27,25 +27,23 @@ __all__ = [
     "signing_keys",
 ]
 
-CertificateHost: TypeAlias = (
-    str | IPv4Address | IPv6Address
-)  # compared by value, however it was spelt
+CertificateHost: TypeAlias = str | IPv4Address | IPv6Address  # compared by value
 _Key: TypeAlias = ec.EllipticCurvePrivateKey
-_Span: TypeAlias = tuple[datetime, datetime]
+_ValidityPeriod: TypeAlias = tuple[datetime, datetime]
 
 _BACKDATING: Final = timedelta(minutes=5)  # for clocks that are behind
 _MIN_KEY_BITS: Final = 256
 
 
 class TlsKeyPair(NamedTuple):
-    """What a server shows, and its key, as PEM."""
+    """The certificate that a server shows, and its key, as PEM."""
 
     certificate: bytes
     key: bytes
 
 
 class SecretContent(NamedTuple):
-    """What the Secret holds, as PEM: what is shown, whom to trust, and the keys of those."""
+    """What the Secret holds, as PEM: the key pair, the authorities, and their keys."""
 
     certificate: bytes
     key: bytes
@@ -55,12 +53,12 @@ class SecretContent(NamedTuple):
 
     @property
     def pair(self) -> TlsKeyPair:
-        """Return what a server shows."""
+        """Return the key pair that a server shows."""
         return TlsKeyPair(self.certificate, self.key)
 
 
 def parse_host(name: str) -> CertificateHost:
-    """Return what a name or an address means."""
+    """Return a host name or an address in one form."""
     try:
         return ip_address(name)
     except ValueError:
@@ -68,7 +66,7 @@ def parse_host(name: str) -> CertificateHost:
 
 
 def fingerprint(certificate: x509.Certificate) -> str:
-    """Return what tells one certificate from every other."""
+    """Return the fingerprint of a certificate, as hexadecimal digits."""
     return certificate.fingerprint(hashes.SHA256()).hex()
 
 
@@ -87,7 +85,7 @@ def hosts_in(certificate: bytes) -> set[CertificateHost]:
 def signing_keys(
     content: SecretContent, authorities: Iterable[x509.Certificate]
 ) -> dict[str, ec.EllipticCurvePrivateKey]:
-    """Return the keys of those authorities that can sign with what a Secret holds."""
+    """Return the keys of the authorities for which the Secret has one, by fingerprint."""
     keys = [key for pem in (content.authority_key, content.next_key) if (key := _read_key(pem))]
     return {
         fingerprint(authority): key
@@ -105,12 +103,12 @@ def apply_step(
     now: datetime,
 ) -> SecretContent:
     """Return what the Secret is to hold after a step that changes it."""
-    there = (
+    authorities = (
         x509.load_pem_x509_certificates(content.authorities)
         if step.kept_authorities and content
         else []
     )
-    kept = [it for it in there if fingerprint(it) in step.kept_authorities]
+    kept = [it for it in authorities if fingerprint(it) in step.kept_authorities]
     keys = signing_keys(content, kept) if content else {}
     if step.action is RotationAction.REMAKE:
         authority, key = _new_authority(lifetimes, now)
@@ -120,16 +118,16 @@ def apply_step(
     if step.action is RotationAction.ADD:
         [signer] = step.kept_authorities
         authority, key = _new_authority(lifetimes, now)
-        own = _private_pem(keys[signer]) if signer in keys else b""
-        return SecretContent(*content.pair, _pem([*kept, authority]), own, _private_pem(key))
+        signer_key = _private_pem(keys[signer]) if signer in keys else b""
+        return SecretContent(*content.pair, _pem([*kept, authority]), signer_key, _private_pem(key))
     if step.action is RotationAction.DROP:
         return content._replace(authorities=_pem(kept), next_key=b"")
     assert step.action is RotationAction.SIGN, step
     issuer = next(it for it in kept if fingerprint(it) == step.signer)
     pair = _sign_certificate(hosts, (issuer, keys[step.signer]), lifetimes, now)
-    own = _private_pem(keys[step.signer])
-    is_renewal = own == content.authority_key
-    return SecretContent(*pair, _pem(kept), own, content.next_key if is_renewal else b"")
+    signer_key = _private_pem(keys[step.signer])
+    is_renewal = signer_key == content.authority_key
+    return SecretContent(*pair, _pem(kept), signer_key, content.next_key if is_renewal else b"")
 
 
 def _new_authority(lifetimes: CertificateLifetimes, now: datetime) -> tuple[x509.Certificate, _Key]:
@@ -139,7 +137,7 @@ def _new_authority(lifetimes: CertificateLifetimes, now: datetime) -> tuple[x509
     certificate = (
         _builder(name, name, key.public_key(), valid)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs=True), critical=True)
+        .add_extension(_key_usage(signs=True), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
@@ -162,7 +160,7 @@ def _sign_certificate(
             x509.SubjectAlternativeName([_general_name(host) for host in hosts]), critical=False
         )
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs=False), critical=True)
+        .add_extension(_key_usage(signs=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(_authority_key_identifier(signing_key), critical=False)
         .sign(signing_key, hashes.SHA256())
@@ -175,7 +173,10 @@ def _backdating(life: timedelta) -> timedelta:
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, public_key: ec.EllipticCurvePublicKey, valid: _Span
+    subject: x509.Name,
+    issuer: x509.Name,
+    public_key: ec.EllipticCurvePublicKey,
+    valid: _ValidityPeriod,
 ) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
@@ -196,7 +197,7 @@ def _authority_key_identifier(key: _Key) -> x509.AuthorityKeyIdentifier:
     return x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key())
 
 
-def _usage(*, signs: bool) -> x509.KeyUsage:
+def _key_usage(*, signs: bool) -> x509.KeyUsage:
     return x509.KeyUsage(
         digital_signature=True,
         content_commitment=False,

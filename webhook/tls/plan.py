@@ -32,14 +32,12 @@ __all__ = [
 ]
 
 NEVER: Final = datetime.min.replace(tzinfo=UTC)
-_RENEW_BEFORE: Final = timedelta(
-    days=30
-)  # so long before its end a certificate is made anew, at most
+_RENEW_BEFORE: Final = timedelta(days=30)  # before the end of a certificate, at most
 _MAX_AUTHORITIES: Final = 4  # authorities that are kept side by side
 
 
 class CertificateLifetimes(NamedTuple):
-    """How long what we make lasts."""
+    """How long certificates and authorities are valid."""
 
     certificate: timedelta
     authority: timedelta
@@ -71,7 +69,7 @@ class SecretState(NamedTuple):
     begins: datetime = NEVER
     ends: datetime = NEVER
     fault: str = ""  # why the certificate cannot be shown at any time
-    missing: str = ""  # the hosts that it should name and does not
+    missing: str = ""  # hosts that it should name and does not
 
     def authority_by_id(self, name: str) -> Authority | None:
         """Return the authority of this id."""
@@ -100,11 +98,11 @@ class PublicationState(NamedTuple):
     """How far the authorities of the Secret have come."""
 
     everywhere: bool  # every webhook configuration has exactly them
-    settled: bool  # and has had them, beside this certificate, for as long as others need
+    settled: bool  # and has had them, beside this certificate, for the overlap
 
 
 class RotationAction(Enum):
-    """What can be done, one at a time."""
+    """The actions of a step."""
 
     NOTHING = "nothing"
     WAIT = "wait"  # for what is published to settle
@@ -116,12 +114,12 @@ class RotationAction(Enum):
 
 
 class RotationStep(NamedTuple):
-    """What is next."""
+    """The next action, its reason, and the authorities that it is about."""
 
     action: RotationAction
     reason: str = ""
     kept_authorities: tuple[str, ...] = ()  # the authorities that stay in the Secret
-    signer: str = ""  # who signs
+    signer: str = ""  # the authority that signs
 
 
 def next_step(
@@ -159,7 +157,7 @@ def next_step(
 
 
 def _immediate_step(state: SecretState, why: str, now: datetime) -> RotationStep:
-    """Have a certificate that can be shown, by an authority that is trusted if there is one."""
+    """Make a certificate that can be shown, by an authority that is trusted if there is one."""
     valid_authorities = [it for it in state.authorities if it.is_valid_at(now)]
     signing = sorted(
         (it for it in valid_authorities if it.can_sign), key=lambda it: it.id != state.signer
@@ -168,7 +166,7 @@ def _immediate_step(state: SecretState, why: str, now: datetime) -> RotationStep
         return RotationStep(RotationAction.SIGN, why, _ids(valid_authorities), signing[0].id)
     return RotationStep(
         RotationAction.REMAKE, why, _ids(valid_authorities[-_MAX_AUTHORITIES + 1 :])
-    )  # others may still show what those signed
+    )  # other replicas may still show what those signed
 
 
 def _successor(

@@ -38,14 +38,14 @@ from webhook.tls.verify import inspect_content
 
 __all__ = ["SelfManagedCertificate"]
 
-_MAX_OVERWRITES: Final = 3  # so often what somebody else wrote is replaced,
-_OVERWRITE_WINDOW_S: Final = 3600.0  # within such a time: who has stopped since is no contestant
+_MAX_OVERWRITES: Final = 3  # times that we replace what another client wrote,
+_OVERWRITE_WINDOW_S: Final = 3600.0  # within this time
 
 
 class _PublishedSince(NamedTuple):
-    """What has been published everywhere, beside which certificate, and since when."""
+    """Authorities and certificate that are published everywhere, and since when."""
 
-    what: tuple[bytes, bytes]
+    published: tuple[bytes, bytes]
     at_s: float
 
 
@@ -71,25 +71,21 @@ class SelfManagedCertificate:
         self._written: SecretContent | None = None
         self._contested: SecretContent | None = None
         self._published_since: _PublishedSince | None = None
-        self._published_authorities: dict[
-            str, bytes
-        ] = {}  # what each configuration was told or seen to have
-        self._overwritten_at: dict[
-            str, list[float]
-        ] = {}  # when somebody else replaced what we wrote
+        self._published_authorities: dict[str, bytes] = {}  # by configuration, as last seen
+        self._overwritten_at: dict[str, list[float]] = {}  # when another client did
 
     async def reconcile(
         self, configurations: Sequence[RegisteredConfiguration] | None
     ) -> CertificateOffer:
         """Take one step, and return the certificate of the Secret."""
-        found = await self._store.secret()
-        foreign = foreign_reason(found) if found else ""
+        secret = await self._store.secret()
+        foreign = foreign_reason(secret) if secret else ""
         if foreign:
             advice = "name another one by tls.secret_name, or say by tls.source whose it is"
             return CertificateOffer(
                 None, f"Secret {self._store.secret_key} is not ours: {foreign}; {advice}"
             )
-        content = read_content(found) if found else None
+        content = read_content(secret) if secret else None
         state = inspect_content(content, self._hosts) if content else NO_SECRET
         now = self._clock.now()
         if content and not state.unusable_reason(now):
@@ -111,12 +107,12 @@ class SelfManagedCertificate:
             return CertificateOffer(
                 None, f"{what}, and what he wrote will not do: {step.reason}; {advice}"
             )
-        return await self._write(step, self._next_content(step, content, state), found)
+        return await self._write(step, self._next_content(step, content, state), secret)
 
     def _next_content(
         self, step: RotationStep, content: SecretContent | None, state: SecretState
     ) -> SecretContent:
-        """Return what the Secret is to hold: what all show, where it was lost, or something new."""
+        """Return what the Secret is to hold: what replicas show, or new content."""
         now, hosts = self._clock.now(), self._hosts
         if self._last_usable and state.unusable_reason(now):
             last_usable_state = inspect_content(self._last_usable, hosts)
@@ -125,17 +121,17 @@ class SelfManagedCertificate:
                 and state.authority_by_id(last_usable_state.signer) is None
             ):
                 return self._last_usable
-        if content and state.missing:  # whoever needs the other names would write them back
+        if content and state.missing:  # a replica that needs the other names would write them back
             also = hosts_in(content.certificate)
             hosts = (*hosts, *sorted(also - set(hosts), key=str))
         return apply_step(step, content, hosts, self._lifetimes, now)
 
     async def _write(
-        self, step: RotationStep, content: SecretContent, found: Secret | None
+        self, step: RotationStep, content: SecretContent, secret: Secret | None
     ) -> CertificateOffer:
-        """Write it; it is shown when it is read again, whoever wrote it in the end."""
+        """Write the Secret; its certificate is shown once it is read again."""
         try:
-            await self._store.write(content, found)
+            await self._store.write(content, secret)
         except Conflict:
             return CertificateOffer(None, retry_soon=True)
         self._written, self._contested = content, None
@@ -146,7 +142,7 @@ class SelfManagedCertificate:
     async def _publish(
         self, content: SecretContent, configurations: Sequence[RegisteredConfiguration]
     ) -> CertificateOffer:
-        """Tell the configurations whom to trust."""
+        """Write the authorities into the configurations."""
         problem = ""
         for configuration in configurations:
             operations = ca_bundle_patch(configuration, content.authorities, self._hosts)
@@ -164,33 +160,33 @@ class SelfManagedCertificate:
         content: SecretContent | None,
         configurations: Sequence[RegisteredConfiguration] | None,
     ) -> PublicationState:
-        """Say how far the authorities have come, and note who replaced them."""
+        """Return how far the authorities are published, and note overwrites of them."""
         if content is None or not configurations:
             self._published_since = None
             return PublicationState(everywhere=False, settled=False)
-        lacking = [
+        unpublished = [
             it for it in configurations if ca_bundle_patch(it, content.authorities, self._hosts)
         ]
         for configuration in configurations:
             name = str(configuration)
-            if configuration not in lacking:
+            if configuration not in unpublished:
                 self._published_authorities[name] = content.authorities
             elif (
                 self._published_authorities.pop(name, b"") == content.authorities
                 and configuration.has_ca_bundle
             ):
                 self._note_overwrite(name)
-        what = content.authorities, content.certificate
+        published = content.authorities, content.certificate
         now_s = self._clock.monotonic_s()
-        if lacking:
+        if unpublished:
             self._published_since = None
-        elif self._published_since is None or self._published_since.what != what:
-            self._published_since = _PublishedSince(what, now_s)
+        elif self._published_since is None or self._published_since.published != published:
+            self._published_since = _PublishedSince(published, now_s)
         since_s = self._published_since.at_s if self._published_since else now_s
-        return PublicationState(not lacking, now_s - since_s >= self._overlap_s)
+        return PublicationState(not unpublished, now_s - since_s >= self._overlap_s)
 
     def _is_contested(self, content: SecretContent) -> bool:
-        """Say whether what we wrote was replaced too often by what will not do."""
+        """Say whether the Secret that we wrote was too often replaced by an unusable one."""
         if self._written is not None and content not in (self._written, self._contested):
             self._note_overwrite("Secret")
             self._contested = content

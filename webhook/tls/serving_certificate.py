@@ -29,42 +29,42 @@ from webhook.tls.verify import (
 
 __all__ = ["CertificateOffer", "CertificateSource", "ServingCertificate"]
 
-_SOON_S: Final = 1.0
+_RETRY_S: Final = 1.0
 _JITTER: Final = 0.2
 _DATE: Final = "%Y-%m-%d %H:%M:%S"
-_CLOCK_SKEW: Final = timedelta(minutes=5)  # clocks may be apart by so much
+_CLOCK_SKEW: Final = timedelta(minutes=5)  # by which clocks may differ
 
 
 class CertificateOffer(NamedTuple):
-    """What a source has."""
+    """The certificate that a source has, or why it has none."""
 
     pair: TlsKeyPair | None
-    problem: str = ""  # why there is none, or why it cannot be kept up
-    retry_soon: bool = False  # something was changed: look again soon
+    problem: str = ""  # why there is none, or why it cannot be renewed
+    retry_soon: bool = False  # something changed: reconcile again soon
 
 
 class CertificateSource(Protocol):
-    """Where a certificate comes from."""
+    """The source of a certificate."""
 
     async def reconcile(
         self, configurations: Sequence[RegisteredConfiguration] | None
     ) -> CertificateOffer:
-        """Do what is next, and return what there is.
+        """Take the next step, and return the certificate.
 
-        *asked* are the configurations as they were before; None where they cannot be read.
+        *configurations* were read before; None where they cannot be read.
         """
         ...
 
 
 class _TrustState(NamedTuple):
-    """What API servers make of a certificate."""
+    """Whether API servers trust a certificate."""
 
     why_not: str
-    until: datetime | None = None  # None: nobody here knows
+    until: datetime | None = None  # None where it is not known
 
 
 class ServingCertificate:
-    """Sees to it that a server shows what API servers trust."""
+    """Keeps the server on a certificate that API servers trust."""
 
     def __init__(
         self,
@@ -89,16 +89,16 @@ class ServingCertificate:
         self._valid = CertificateValidity()
         self._measured_configurations: set[str] = set()
 
-    def not_loaded(self) -> str:
-        """Say why there is no certificate; for `Health.needs`."""
+    def not_loaded_reason(self) -> str:
+        """Say why there is no certificate; for `Health.add_condition`."""
         return "" if self.tls.pair else self._problem
 
-    def not_trusted(self) -> str:
-        """Say why API servers do not trust it; for `Health.needs`."""
+    def not_trusted_reason(self) -> str:
+        """Say why API servers do not trust it; for `Health.add_condition`."""
         return self._trusted.why_not
 
-    def not_valid(self) -> str:
-        """Say that it has ended, or will before an API server asks whose clock is ahead."""
+    def not_valid_reason(self) -> str:
+        """Say that it has ended, or has for an API server whose clock is ahead."""
         if self.tls.pair is None:
             return ""
         begins, ends, _ = self._valid
@@ -113,30 +113,32 @@ class ServingCertificate:
             await self._reconcile()
             if self.tls.pair is not None:
                 return
-            await self._clock.sleep(_SOON_S)
+            await self._clock.sleep(_RETRY_S)
 
     async def run(self) -> None:
-        """Keep it up from now on."""
-        every_s = self._settings.check_s
+        """Reconcile it again and again."""
+        interval_s = self._settings.check_s
         while True:
-            is_soon = await self._reconcile()
-            spread = 1 + _JITTER * (random.random() - 0.5)  # noqa: S311 - so that replicas do not ask together
-            await self._clock.sleep(min(_SOON_S, every_s) if is_soon else every_s * spread)
+            retry_soon = await self._reconcile()
+            spread = 1 + _JITTER * (random.random() - 0.5)  # noqa: S311 - jitter between replicas
+            await self._clock.sleep(
+                min(_RETRY_S, interval_s) if retry_soon else interval_s * spread
+            )
 
     async def _reconcile(self) -> bool:
-        """Look at everything once; say whether to do so again soon."""
+        """Reconcile once; say whether to do so again soon."""
         configurations, read_error = await self._read_configurations()
         offer = await self._read_source(configurations)
         fault = self._read_clients()
         knows_clients = bool(self._client_authorities) or not fault
-        waits = knows_clients and self._show_if_due(offer.pair, configurations)
+        awaits_trust = knows_clients and self._show_if_due(offer.pair, configurations)
         self._trusted = self._trust_state(configurations, read_error)
         self._set_metrics(configurations)
         self._log_problems(fault or offer.problem)
-        return offer.retry_soon or waits or bool(self._trusted.why_not)
+        return offer.retry_soon or awaits_trust or bool(self._trusted.why_not)
 
     async def _read_configurations(self) -> tuple[list[RegisteredConfiguration] | None, str]:
-        """Read them before the Secret is read: so what is published is never newer than that."""
+        """Read them before the Secret, so that what is published is never newer than it."""
         try:
             return await self._store.configurations(), ""
         except Unauthorized:
@@ -155,9 +157,9 @@ class ServingCertificate:
             return CertificateOffer(None, str(error))
 
     def _read_clients(self) -> str:
-        """Let only those in whom a file names, if one is set; say what is wrong with it.
+        """Read the authorities of client certificates, if a file is set; return a fault.
 
-        Until it was read once nothing is shown, and later what was read last holds.
+        Until it was read once no certificate is shown; later the last good content counts.
         """
         path = self._settings.client_ca_file
         if not path:
@@ -196,7 +198,7 @@ class ServingCertificate:
         if self.tls.pair is None:
             return _TrustState("there is no certificate yet")
         is_trust_known = self._settings.source != "files"
-        if configurations is None:  # an outage makes nobody trust us less
+        if configurations is None:  # an outage does not change trust
             known = self._trusted.until is not None or not is_trust_known
             return self._trusted._replace(why_not="") if known else _TrustState(read_error)
         if not configurations and is_trust_known:
@@ -211,7 +213,7 @@ class ServingCertificate:
             return
         expires = self._metrics.admission_certificate_expires_timestamp_seconds
         expires.labels("certificate").set(self._valid.ends.timestamp())
-        if configurations is None:  # what was known goes on, as for readiness
+        if configurations is None:  # what was known stays, as for readiness
             return
         until = self._trusted.until
         if until is not None or self._trusted.why_not:
@@ -223,11 +225,11 @@ class ServingCertificate:
             str(it): not self._trust_of(self.tls.pair, [it]).why_not for it in configurations
         }
         self._measured_configurations |= trusted.keys()
-        for name in self._measured_configurations:  # who was deleted trusts nobody
+        for name in self._measured_configurations:  # a deleted configuration trusts no certificate
             self._metrics.admission_certificate_trusted.labels(name).set(trusted.get(name, False))
 
     def _log_problems(self, problem: str) -> None:
-        """Write down what is wrong, once."""
+        """Log each problem once."""
         if problem and problem != self._problem:
             self._log.warning("certificate not kept up", error=problem)
         self._problem = problem
@@ -246,13 +248,13 @@ class ServingCertificate:
                 client_config = webhook.client_config
                 where = f"webhook {webhook.name} of {configuration}"
                 if not client_config.ca_bundle and self._settings.source == "files":
-                    continue  # then the authorities of the machine count, which nobody here knows
+                    continue  # then the API server trusts the authorities of its machine
                 if not client_config.ca_bundle:
                     return _TrustState(f"{where} names no authority yet")
-                found = verify_trust(client_config.ca_bundle, pair, client_config.host)
-                if found.until is None:
-                    return _TrustState(f"{where} calls {client_config.host}: {found.why_not}")
-                if found.until <= self._clock.now():
+                trust = verify_trust(client_config.ca_bundle, pair, client_config.host)
+                if trust.until is None:
+                    return _TrustState(f"{where} calls {client_config.host}: {trust.why_not}")
+                if trust.until <= self._clock.now():
                     return _TrustState(f"{where} trusts an authority that has ended")
-                until = min(until, found.until) if until else found.until
+                until = min(until, trust.until) if until else trust.until
         return _TrustState("", until)

@@ -18,12 +18,9 @@ from trainer_kai.service.settings import TlsSettings
 from webhook.tls.make import CertificateHost, SecretContent, TlsKeyPair, parse_host
 
 __all__ = [
-    "CONFIGURATIONS",
-    "SECRETS",
     "CertificateStore",
     "RegisteredConfiguration",
     "Secret",
-    "WebhookConfiguration",
     "ca_bundle_patch",
     "foreign_reason",
     "host_names",
@@ -31,15 +28,15 @@ __all__ = [
     "read_pair",
 ]
 
-_MANAGER: Final = "trainer-kai-webhook"
-_FILES: Final = {
+_FIELD_MANAGER: Final = "trainer-kai-webhook"
+_DATA_KEYS: Final = {
     "certificate": "tls.crt",
     "key": "tls.key",
     "authorities": "ca.crt",
     "authority_key": "ca.key",
     "next_key": "next.key",
 }
-_OPTIONAL: Final = {"authority_key", "next_key"}
+_OPTIONAL_FIELDS: Final = {"authority_key", "next_key"}
 
 
 class Secret(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -58,7 +55,7 @@ class Service(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ClientConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """How a webhook is called, and whom the API server trusts for it."""
+    """How a webhook is called, and the authorities that the API server trusts for it."""
 
     ca_bundle: str = ""
     service: Service | None = None
@@ -101,7 +98,7 @@ CONFIGURATIONS: Final = tuple(
 
 
 class RegisteredConfiguration(NamedTuple):
-    """A configuration by which API servers ask somebody."""
+    """A webhook configuration, and its resource."""
 
     resource: Resource[WebhookConfiguration]
     configuration: WebhookConfiguration
@@ -128,33 +125,33 @@ def host_names(settings: TlsSettings, namespace: str) -> tuple[CertificateHost, 
     return tuple(dict.fromkeys(map(parse_host, (*names, *filter(None, extra)))))
 
 
-def read_content(found: Secret) -> SecretContent | None:
+def read_content(secret: Secret) -> SecretContent | None:
     """Read what a Secret holds; None where something is missing or garbled."""
-    data = found.data
+    data = secret.data
     try:
         parts = {
-            part: base64.b64decode(data.get(file, "") if part in _OPTIONAL else data[file])
-            for part, file in _FILES.items()
+            part: base64.b64decode(data.get(file, "") if part in _OPTIONAL_FIELDS else data[file])
+            for part, file in _DATA_KEYS.items()
         }
     except (KeyError, binascii.Error):
         return None
     return SecretContent(**parts) if parts["certificate"] else None
 
 
-def read_pair(found: Secret) -> TlsKeyPair:
-    """Read the certificate of a Secret, whoever wrote it."""
+def read_pair(secret: Secret) -> TlsKeyPair:
+    """Read the key pair of a Secret of any source."""
     return TlsKeyPair(
-        *(base64.b64decode(found.data.get(name, "")) for name in ("tls.crt", "tls.key"))
+        *(base64.b64decode(secret.data.get(name, "")) for name in ("tls.crt", "tls.key"))
     )
 
 
-def foreign_reason(found: Secret) -> str:
-    """Say why a Secret is taken for somebody else's, or nothing: what is not ours is left alone."""
-    data = found.data
-    foreign = sorted(data.keys() - _FILES.values())
+def foreign_reason(secret: Secret) -> str:
+    """Say why a Secret is not ours, and is left alone; "" where it is ours."""
+    data = secret.data
+    foreign = sorted(data.keys() - _DATA_KEYS.values())
     if foreign:
         return f"it holds {', '.join(foreign)}"
-    if any(name.startswith(CERT_MANAGER_PREFIX) for name in found.metadata.annotations):
+    if any(name.startswith(CERT_MANAGER_PREFIX) for name in secret.metadata.annotations):
         return "cert-manager writes it"
     if data.get("tls.crt") and "ca.key" not in data:
         return "it holds a certificate without ca.key"
@@ -164,10 +161,10 @@ def foreign_reason(found: Secret) -> str:
 def ca_bundle_patch(
     configuration: RegisteredConfiguration, authorities: bytes, hosts: Collection[CertificateHost]
 ) -> list[dict[str, Any]]:
-    """Return the operations that tell the webhooks of ours whom to trust.
+    """Return the operations that write the authorities into our webhooks.
 
-    They hold for the configuration that was read and for no other: a replica that is slow does not
-    bring back what another one has replaced.
+    They fail on any other version of the configuration: a slow replica does not bring back what
+    another one has replaced.
     """
     wanted = base64.b64encode(authorities).decode()
     writes = [
@@ -182,7 +179,7 @@ def ca_bundle_patch(
 
 
 class CertificateStore:
-    """Reads and writes them."""
+    """Reads and writes the Secret and the configurations."""
 
     def __init__(self, client: Client, settings: TlsSettings) -> None:
         self.namespace = settings.namespace or client.rest_config.namespace
@@ -191,15 +188,15 @@ class CertificateStore:
         self._name = settings.configuration_name
 
     async def configurations(self) -> list[RegisteredConfiguration]:
-        """Read the configurations that are there."""
-        found = []
+        """Read the configurations that exist."""
+        configurations = []
         for resource in CONFIGURATIONS:
             try:
-                found_configuration = await self._client.get(resource, Key("", self._name))
+                configuration = await self._client.get(resource, Key("", self._name))
             except NotFound:
                 continue
-            found.append(RegisteredConfiguration(resource, found_configuration))
-        return found
+            configurations.append(RegisteredConfiguration(resource, configuration))
+        return configurations
 
     async def secret(self) -> Secret | None:
         """Read the Secret; None where there is none."""
@@ -208,35 +205,35 @@ class CertificateStore:
         except NotFound:
             return None
 
-    async def write(self, content: SecretContent, found: Secret | None) -> None:
-        """Write the Secret; a `Conflict` says that somebody was faster."""
-        files = {file: getattr(content, part) for part, file in _FILES.items()}
+    async def write(self, content: SecretContent, old: Secret | None) -> None:
+        """Write the Secret; a `Conflict` says that another client was faster."""
+        files = {file: getattr(content, part) for part, file in _DATA_KEYS.items()}
         if not content.next_key:
-            del files[_FILES["next_key"]]
+            del files[_DATA_KEYS["next_key"]]
         body: dict[str, Any] = {
             "apiVersion": "v1",
             "kind": "Secret",
-            "type": found.type if found else TLS_SECRET,  # it cannot change
+            "type": old.type if old else TLS_SECRET,  # it cannot change
             "metadata": {"name": self.secret_key.name, "namespace": self.secret_key.namespace},
             "data": {name: base64.b64encode(pem).decode() for name, pem in files.items()},
         }
-        write = WriteOptions(field_manager=_MANAGER)
-        if found is None:
+        write = WriteOptions(field_manager=_FIELD_MANAGER)
+        if old is None:
             await self._client.create(SECRETS, self.secret_key.namespace, body, write)
             return
         body["metadata"] |= {
-            "resourceVersion": found.metadata.resource_version,
-            "labels": dict(found.metadata.labels),
-            "annotations": dict(found.metadata.annotations),
-            "ownerReferences": msgspec.to_builtins(found.metadata.owner_references),
-            "finalizers": list(found.metadata.finalizers),
+            "resourceVersion": old.metadata.resource_version,
+            "labels": dict(old.metadata.labels),
+            "annotations": dict(old.metadata.annotations),
+            "ownerReferences": msgspec.to_builtins(old.metadata.owner_references),
+            "finalizers": list(old.metadata.finalizers),
         }
         await self._client.replace(SECRETS, self.secret_key, body, write)
 
     async def publish(
         self, configuration: RegisteredConfiguration, operations: Sequence[Mapping[str, Any]]
     ) -> None:
-        """Write into a configuration."""
+        """Write the authorities into a configuration."""
         key = Key("", configuration.configuration.metadata.name)
-        write = WriteOptions(field_manager=_MANAGER)
+        write = WriteOptions(field_manager=_FIELD_MANAGER)
         await self._client.json_patch(configuration.resource, key, operations, write)

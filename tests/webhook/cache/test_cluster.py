@@ -12,7 +12,7 @@ from trainer_kai.api.queue import Queue
 from trainer_kai.api.resources import NODES, PRIORITY_CLASSES, QUEUES, TOPOLOGIES
 from trainer_kai.api.topology import Topology
 from trainer_kai.policy.lint import KnownCluster
-from webhook.cache.cluster import LONGEST_TEXT, ClusterObjects, RuntimeText
+from webhook.cache.cluster import MAX_TEXT_BYTES, ClusterObjects, RuntimeText
 
 KEY = Key("", "a")
 A = Meta(name="a", annotations={"some": "note"})
@@ -23,7 +23,7 @@ def listed_objects() -> ClusterObjects:
     cluster = ClusterObjects()
     cluster.put_node(Node(metadata=A))
     cluster.put_queue(Queue(metadata=A))
-    cluster.put_priority(PriorityClass(metadata=A, value=7))
+    cluster.put_priority_class(PriorityClass(metadata=A, value=7))
     cluster.put_topology(Topology(metadata=A))
     return cluster
 
@@ -39,13 +39,13 @@ def test_what_was_not_listed_is_not_known() -> None:
     """One kind after the other is."""
     cluster, seen = listed_objects(), []
     for kind in (NODES, QUEUES, PRIORITY_CLASSES, TOPOLOGIES):
-        seen.append(counts(cluster.lint_bounds(grows=False)))
+        seen.append(counts(cluster.known_cluster(autoscales=False)))
         cluster.mark_listed(kind.plural)
 
     assert seen[0] == [None] * 4
     assert seen[3] == [1, 1, 1, None]
-    assert counts(cluster.lint_bounds(grows=False)) == [1] * 4
-    assert cluster.lint_bounds(grows=True).autoscales
+    assert counts(cluster.known_cluster(autoscales=False)) == [1] * 4
+    assert cluster.known_cluster(autoscales=True).autoscales
 
 
 def test_what_is_gone_is_forgotten() -> None:
@@ -56,10 +56,10 @@ def test_what_is_gone_is_forgotten() -> None:
     for _ in range(2):
         cluster.drop_node(KEY)
         cluster.drop_queue(KEY)
-        cluster.drop_priority(KEY)
+        cluster.drop_priority_class(KEY)
         cluster.drop_topology(KEY)
 
-    assert counts(cluster.lint_bounds(grows=False)) == [0] * 4
+    assert counts(cluster.known_cluster(autoscales=False)) == [0] * 4
 
 
 def test_of_a_class_only_what_a_rule_reads_is_kept() -> None:
@@ -67,7 +67,7 @@ def test_of_a_class_only_what_a_rule_reads_is_kept() -> None:
     cluster = listed_objects()
     cluster.mark_listed(PRIORITY_CLASSES.plural)
 
-    found = cluster.lint_bounds(grows=False).priorities
+    found = cluster.known_cluster(autoscales=False).priorities
 
     assert found == {"a": PriorityClass(metadata=Meta(name="a"), value=7)}
 
@@ -78,7 +78,7 @@ def text(spec: object) -> RuntimeText:
     return decode(RuntimeText, encode({"metadata": metadata, "spec": spec}))
 
 
-LONG = {"template": {"metadata": {"annotations": {"a": "x" * LONGEST_TEXT}}}}
+LONG = {"template": {"metadata": {"annotations": {"a": "x" * MAX_TEXT_BYTES}}}}
 TEXTS: list[Case[list[RuntimeText], int | None]] = [
     Case("one", [text({"mlPolicy": {"numNodes": 3, "torch": None}})], 3),
     Case(

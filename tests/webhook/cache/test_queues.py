@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.case import Case, ids
-from tests.webhook.trainjobs import tree
+from tests.webhook.trainjobs import queue_tree
 from trainer_kai.policy.queueing.queue_access import EffectiveQueueAccess, QueueAccessMode
 from webhook.cache.queues import QueueTree
 
@@ -13,7 +13,7 @@ BELOW = "that queue has others below it: name one of those"
 
 def changed() -> QueueTree:
     """Return queues that were moved, lost a child, and lost their parent."""
-    found = tree("old", "new", "parent", moved="old", leaving="parent", orphan="gone")
+    found = queue_tree("old", "new", "parent", moved="old", leaving="parent", orphan="gone")
     found.put("moved", "new")
     found.drop("leaving")
     found.drop("leaving")
@@ -21,13 +21,13 @@ def changed() -> QueueTree:
 
 
 LACKS = [
-    Case("one at the top", (tree("a"), "a"), None),
-    Case("one below another", (tree("a", b="a"), "b"), None),
-    Case("none", (tree("a"), "b"), ABSENT),
-    Case("one above another", (tree("a", b="a"), "a"), f"{BELOW} (b)"),
+    Case("one at the top", (queue_tree("a"), "a"), None),
+    Case("one below another", (queue_tree("a", b="a"), "b"), None),
+    Case("none", (queue_tree("a"), "b"), ABSENT),
+    Case("one above another", (queue_tree("a", b="a"), "a"), f"{BELOW} (b)"),
     Case(
         "one above many",
-        (tree("a", **dict.fromkeys("fdbce", "a")), "a"),
+        (queue_tree("a", **dict.fromkeys("fdbce", "a")), "a"),
         f"{BELOW} (b, c, d, …)",
     ),
     Case("one whose child went elsewhere", (changed(), "old"), None),
@@ -62,10 +62,10 @@ def test_who_may_use_a_queue() -> None:
         EffectiveQueueAccess(QueueAccessMode.OPEN, "open"),
         EffectiveQueueAccess(None),
     ]
-    assert found.has_closed
+    assert found.has_closed_queue
     found.put("top", "")
-    assert (found.access("team"), found.has_closed) == (EffectiveQueueAccess(None), False)
+    assert (found.access("team"), found.has_closed_queue) == (EffectiveQueueAccess(None), False)
     found.put("team", "top", "what")
-    assert found.has_closed
+    assert found.has_closed_queue
     found.drop("team")
-    assert (found.access("team"), found.has_closed) == (EffectiveQueueAccess(None), False)
+    assert (found.access("team"), found.has_closed_queue) == (EffectiveQueueAccess(None), False)

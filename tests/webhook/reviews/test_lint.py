@@ -9,14 +9,14 @@ from tests.support.case import Case, ids
 from tests.webhook.objects import BUNDLED, EXTERNAL, QUEUE, Obj
 from tests.webhook.served_webhook import ServedWebhook, serving
 from tests.webhook.trainjob_reviews import ReviewResult, ask
-from tests.webhook.trainjobs import TORCH, patch, slim_runtime, submitted
+from tests.webhook.trainjobs import CLUSTER_RUNTIME, patch, slim_runtime, submitted
 from trainer_kai.api.decode import decode, encode
 from trainer_kai.api.meta import Key
 from trainer_kai.api.node import Node
 from trainer_kai.api.resources import NODES, PRIORITY_CLASSES
 from trainer_kai.api.runtime import Runtime
 from trainer_kai.policy.podgroups.manifests import GroupingRules
-from webhook.cache.cluster import LONGEST_TEXT, ClusterObjects, RuntimeText
+from webhook.cache.cluster import MAX_TEXT_BYTES, ClusterObjects, RuntimeText
 from webhook.reviews.trainjob import AdmissionPolicy
 from webhook.rules.lint import LintPolicy
 
@@ -30,7 +30,7 @@ NODE: Obj = {
     },
 }
 WARN, DENY = LintPolicy(), LintPolicy(denies=True)
-GROWS = LintPolicy(denies=True, grows=True)
+GROWS = LintPolicy(denies=True, autoscales=True)
 LARGE = (
     f"spec.trainer.resourcesPerNode.limits[{GPU}]: each pod of node asks for 16 {GPU}, and the one "
     "node for it has 8; ask for that or less"
@@ -46,7 +46,7 @@ def known_to(served: ServedWebhook) -> None:
     """Tell a webhook of a runtime, one node with 8 GPUs, and that there is no priority class."""
     template = {"spec": {"replicatedJobs": [NODE]}}
     served.cache.put_runtime(slim_runtime(template))
-    metadata = {"name": TORCH.name}
+    metadata = {"name": CLUSTER_RUNTIME.name}
     whole = {"metadata": metadata, "spec": {"mlPolicy": {"numNodes": 1}, "template": template}}
     cluster = served.cache.cluster
     cluster.put_runtime(decode(RuntimeText, encode(whole)))
@@ -78,7 +78,7 @@ REVIEWS: list[Case[tuple[LintPolicy, Obj, Obj | None], ReviewResult]] = [
     Case("nothing is wrong", (WARN, job(8), None), ReviewResult(0, "", [])),
     Case("what could never start is told", (WARN, job(16), None), ReviewResult(0, "", [LARGE])),
     Case("or refused", (DENY, job(16), None), ReviewResult(422, LARGE, [])),
-    Case("or neither", (LintPolicy(is_on=False), job(16), None), ReviewResult(0, "", [])),
+    Case("or neither", (LintPolicy(is_enabled=False), job(16), None), ReviewResult(0, "", [])),
     Case(
         "on a cluster that grows it is told only",
         (GROWS, job(16), None),
@@ -135,7 +135,7 @@ REVIEWS: list[Case[tuple[LintPolicy, Obj, Obj | None], ReviewResult]] = [
     ),
     Case(
         "a TrainJob that is too long is not looked at",
-        (DENY, job(16, initializer={"x": "y" * LONGEST_TEXT}), None),
+        (DENY, job(16, initializer={"x": "y" * MAX_TEXT_BYTES}), None),
         ReviewResult(0, "", []),
     ),
 ]

@@ -13,8 +13,8 @@ from tests.webhook.objects import QUEUE, Obj
 from tests.webhook.served_webhook import serving
 from tests.webhook.trainjob_reviews import PATH, FakeLookups, ReviewResult, ask, reviewing_webhook
 from tests.webhook.trainjobs import (
-    OWN,
-    TORCH,
+    CLUSTER_RUNTIME,
+    NAMESPACE_RUNTIME,
     body,
     patch,
     runtime,
@@ -230,20 +230,22 @@ async def test_a_user_does_not_answer_for_the_choice_of_another(
 async def test_a_runtime_of_ones_own_names_a_queue() -> None:
     """It is read as it is now: the cache may be a moment behind whoever changed it."""
     lookups = FakeLookups()
-    lookups.runtimes[OWN] = runtime(labels={QUEUE: "b"})
+    lookups.runtimes[NAMESPACE_RUNTIME] = runtime(labels={QUEUE: "b"})
     async with reviewing_webhook(lookups) as (served, _):
-        served.cache.put_runtime(slim_runtime({"metadata": {"labels": {QUEUE: "a"}}}, key=OWN))
+        served.cache.put_runtime(
+            slim_runtime({"metadata": {"labels": {QUEUE: "a"}}}, key=NAMESPACE_RUNTIME)
+        )
         result = await ask(served, submitted(own=True))
 
         assert result == ReviewResult(403, f"spec.runtimeRef: {FORBIDDEN}", [])
-        assert lookups.reads == [OWN]
+        assert lookups.reads == [NAMESPACE_RUNTIME]
         assert served.count("admission_live_reads_total", outcome="found") == 1
 
 
 async def test_what_the_cache_knows_is_not_read() -> None:
     """A runtime of the cluster, or any where what the TrainJob says of queues stays the same."""
     async with reviewing_webhook() as (served, lookups):
-        served.cache.put_runtime(slim_runtime({}, key=OWN))
+        served.cache.put_runtime(slim_runtime({}, key=NAMESPACE_RUNTIME))
         await ask(served, submitted())
         await ask(
             served,
@@ -280,11 +282,11 @@ async def test_a_runtime_that_cannot_be_read_lets_no_queue_pass(
 async def test_a_runtime_missing_from_the_cache_is_read() -> None:
     """Whichever the switch: it may ask for two schedulers."""
     lookups = FakeLookups()
-    lookups.runtimes[TORCH] = runtime(policy={"volcano": {}})
+    lookups.runtimes[CLUSTER_RUNTIME] = runtime(policy={"volcano": {}})
     async with serving(live=lookups.live) as served:
         result = await ask(served, submitted({QUEUE: "a"}))
 
-        assert (result.code, lookups.reads) == (422, [TORCH])
+        assert (result.code, lookups.reads) == (422, [CLUSTER_RUNTIME])
         assert result.message.startswith("spec.runtimeRef: two schedulers are asked for")
 
 
@@ -368,7 +370,7 @@ async def test_what_is_asked_of_the_api_server() -> None:
     run = ClientRun(json_answer({"status": {"allowed": True}}))
     user_info = UserInfo(username="ann", uid="u", groups=("people",), extra={"from": ("office",)})
 
-    assert await live_lookups(run.client, asyncio.Semaphore(1)).may_use(
+    assert await live_lookups(run.client, asyncio.Semaphore(1)).may_use_queue(
         QueueAccessRequest.for_user(user_info, "team", "a")
     )
     assert run.request_lines == ["POST /apis/authorization.k8s.io/v1/subjectaccessreviews"]
@@ -394,7 +396,7 @@ async def test_which_runtime_is_read() -> None:
     run = ClientRun(json_answer({"metadata": {}, "items": [found]}))
     read = live_lookups(run.client, asyncio.Semaphore(1)).runtime
 
-    runtimes = [await read(key) for key in (OWN, TORCH)]
+    runtimes = [await read(key) for key in (NAMESPACE_RUNTIME, CLUSTER_RUNTIME)]
 
     assert [it.queue for it in runtimes if it] == ["r", "r"]
     prefix, suffix = "GET /apis/trainer.kubeflow.org/v1alpha1", "&limit=500"

@@ -9,7 +9,14 @@ from tests.support.case import Case, ids
 from tests.webhook.objects import BUNDLED, QUEUE, Obj
 from tests.webhook.served_webhook import serving
 from tests.webhook.trainjob_reviews import FakeLookups, ask, reviewing_webhook
-from tests.webhook.trainjobs import OWN, patch, pod_patch, runtime, slim_runtime, submitted
+from tests.webhook.trainjobs import (
+    NAMESPACE_RUNTIME,
+    patch,
+    pod_patch,
+    runtime,
+    slim_runtime,
+    submitted,
+)
 from webhook.reviews.trainjob import AdmissionPolicy
 
 
@@ -25,7 +32,9 @@ async def test_all_queues_are_asked_about() -> None:
         assert [it.queue for it in lookups.access_requests] == ["a", "a", "b", "b"]
 
         served.cache.queues.put("c", "", "closed")
-        lookups.runtimes[OWN] = runtime({"name": "node", **pod_patch(labels={QUEUE: "c"})})
+        lookups.runtimes[NAMESPACE_RUNTIME] = runtime(
+            {"name": "node", **pod_patch(labels={QUEUE: "c"})}
+        )
         result = await ask(served, submitted({QUEUE: "a"}, own=True))
         assert (result.code, result.message[:17]) == (403, "spec.runtimeRef: ")
 
@@ -37,7 +46,7 @@ async def test_many_queues_have_no_more_time_than_one() -> None:
     jobs = [pod_patch(f"p{i}", labels={QUEUE: f"q{i}"}) for i in range(60)]
     lookups.allowed = lookups.granted = {f"q{i}" for i in range(60)}
     async with reviewing_webhook(lookups, unannotated="closed") as (served, _):
-        lookups.runtimes[OWN] = runtime(*jobs)
+        lookups.runtimes[NAMESPACE_RUNTIME] = runtime(*jobs)
         began_s = time.monotonic()
         result = await ask(served, submitted(own=True))
 

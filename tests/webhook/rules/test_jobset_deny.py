@@ -15,7 +15,7 @@ from tests.webhook.objects import (
     jobset,
     jobset_context,
     managed,
-    reviewed,
+    reviewed_jobset,
 )
 from trainer_kai.policy.podgroups.manifests import GroupingRules
 from trainer_kai.policy.podgroups.planned import MOST_JOBS
@@ -43,7 +43,7 @@ LEFT = [
     Case("both of them", JobSetCase(jobset(job("node", **COSCHEDULED, **VOLCANO))), None),
     Case(
         "although the namespace has a queue",
-        JobSetCase(jobset(job("node", **VOLCANO)), jobset_context(namespace={QUEUE: "n"})),
+        JobSetCase(jobset(job("node", **VOLCANO)), jobset_context(namespace_labels={QUEUE: "n"})),
         None,
     ),
     Case(
@@ -57,7 +57,7 @@ LEFT = [
 @pytest.mark.parametrize("case", LEFT, ids=ids)
 def test_a_jobset_for_another_scheduler_gets_that(case: Case[JobSetCase, None]) -> None:
     """Nothing is injected, no mark, no warning."""
-    assert reviewed(case.given.obj, case.given.context) == UNCHANGED
+    assert reviewed_jobset(case.given.obj, case.given.context) == UNCHANGED
 
 
 NODE = job("node", **VOLCANO)
@@ -98,7 +98,7 @@ BOTH = [
 @pytest.mark.parametrize("case", BOTH, ids=ids)
 def test_two_schedulers_are_refused(case: Case[JobSetCase, str]) -> None:
     """Both are named, and what to remove."""
-    denial = reviewed(case.given.obj, case.given.context).denial
+    denial = reviewed_jobset(case.given.obj, case.given.context).denial
 
     assert denial is not None
     assert denial.code == 422
@@ -137,7 +137,7 @@ PODS_ALONE = [
 @pytest.mark.parametrize("case", PODS_ALONE, ids=ids)
 def test_exclusive_placement(case: Case[Obj, str | None]) -> None:
     """Without node selectors the leaders start alone, which a gang never does."""
-    denial = reviewed(case.given).denial
+    denial = reviewed_jobset(case.given).denial
 
     if case.want is None:
         assert denial is None
@@ -149,7 +149,9 @@ def test_exclusive_placement(case: Case[Obj, str | None]) -> None:
 
 def test_a_queue_that_no_label_can_name_is_refused() -> None:
     """The API server would refuse the JobSet, and not know where the name comes from."""
-    assert reviewed(jobset(), jobset_context(runtime_queue="Team A")).denial == AdmissionDenial(
+    assert reviewed_jobset(
+        jobset(), jobset_context(runtime_queue="Team A")
+    ).denial == AdmissionDenial(
         422,
         "the queue comes from the runtime's podGroupPolicy.kaiScheduler.queue: 'Team A' must be "
         "at most 63 letters, digits, '-', '_' and '.', and begin and end with a letter or digit",
@@ -175,7 +177,7 @@ MANY: list[Case[Obj, str | None]] = [
 @pytest.mark.parametrize("case", MANY, ids=ids)
 def test_what_takes_long_to_plan_is_refused(case: Case[Obj, str | None]) -> None:
     """Everybody else's pods would wait for it. What exists already stays as it is."""
-    denial = reviewed(case.given).denial
+    denial = reviewed_jobset(case.given).denial
 
     if case.want is None:
         assert denial is None
@@ -185,7 +187,7 @@ def test_what_takes_long_to_plan_is_refused(case: Case[Obj, str | None]) -> None
         assert case.want in denial.message
         case.given["metadata"]["annotations"] = {"trainer-kai.dev/admitted": "v1"}
         case.given["spec"]["suspend"] = True
-        later = reviewed(case.given, old=case.given)
+        later = reviewed_jobset(case.given, old=case.given)
         assert (later.denial, later.operations) == (None, ())
         assert case.want in later.warnings[0]
 
@@ -244,7 +246,7 @@ LARGE: list[Case[JobSetCase, str | None]] = [
 @pytest.mark.parametrize("case", LARGE, ids=ids)
 def test_what_no_group_can_hold_is_refused(case: Case[JobSetCase, str | None]) -> None:
     """Its pods would be of our scheduler and of no group, and be placed one by one."""
-    denial = reviewed(*case.given).denial
+    denial = reviewed_jobset(*case.given).denial
 
     if case.want is None:
         assert denial is None

@@ -23,7 +23,7 @@ from tests.webhook.objects import (
     managed,
     recorded,
     request,
-    reviewed,
+    reviewed_jobset,
     template,
     written,
 )
@@ -58,13 +58,13 @@ QUEUES = [
     ),
     Case(
         "the namespace says it",
-        JobSetCase(jobset(), jobset_context(namespace={QUEUE: "n"})),
+        JobSetCase(jobset(), jobset_context(namespace_labels={QUEUE: "n"})),
         WrittenFields("n", MARKED, {"node": (KAI, "n", "Main")}),
     ),
     Case(
         "a pod template outranks the namespace, and the other gets its queue",
         JobSetCase(
-            managed(jobset(job("a"), labelled("p"))), jobset_context(namespace={QUEUE: "n"})
+            managed(jobset(job("a"), labelled("p"))), jobset_context(namespace_labels={QUEUE: "n"})
         ),
         WrittenFields("p", MARKED, {"a": (KAI, "p", "Main"), "node": (KAI, "p", "Main")}),
     ),
@@ -84,7 +84,7 @@ QUEUES = [
         "the TrainJob's label is written over all of them",
         JobSetCase(
             managed(jobset(labelled("p"), job("a"), labels={QUEUE: "j"})),
-            jobset_context({QUEUE: "t"}, runtime_queue="r", namespace={QUEUE: "n"}),
+            jobset_context({QUEUE: "t"}, runtime_queue="r", namespace_labels={QUEUE: "n"}),
         ),
         WrittenFields("t", MARKED, {"node": (KAI, "t", "Main"), "a": (KAI, "t", "Main")}),
     ),
@@ -203,12 +203,12 @@ UNITS = [
 @pytest.mark.parametrize("case", [*QUEUES, *UNITS], ids=ids)
 def test_what_is_written(case: Case[JobSetCase, WrittenFields]) -> None:
     """The patch says it, applies, and is not needed a second time."""
-    answer = reviewed(case.given.obj, case.given.context, case.given.rules)
+    answer = reviewed_jobset(case.given.obj, case.given.context, case.given.rules)
     patched = applied(case.given.obj, answer)
 
     assert answer.denial is None
     assert written(patched) == case.want
-    assert reviewed(patched, case.given.context, case.given.rules).operations == ()
+    assert reviewed_jobset(patched, case.given.context, case.given.rules).operations == ()
 
 
 WISHES = {
@@ -228,7 +228,7 @@ LABELS = {
 
 def test_wishes_of_the_trainjob_are_carried() -> None:
     """All of them, and no others."""
-    patched = applied(obj := jobset(), reviewed(obj, jobset_context(LABELS, WISHES)))
+    patched = applied(obj := jobset(), reviewed_jobset(obj, jobset_context(LABELS, WISHES)))
 
     assert patched["metadata"]["labels"] == {**LABELS, QUEUE: "default-queue"}
     assert patched["metadata"]["annotations"] == {**WISHES, **MARKED}
@@ -240,7 +240,7 @@ def test_a_wish_of_the_jobset_stays() -> None:
         jobset(labels={"priorityClassName": "train"}, annotations=dict.fromkeys(WISHES, ""))
     )
 
-    patched = applied(obj, reviewed(obj, jobset_context(LABELS, WISHES)))
+    patched = applied(obj, reviewed_jobset(obj, jobset_context(LABELS, WISHES)))
 
     assert patched["metadata"]["labels"]["priorityClassName"] == "train"
     assert patched["metadata"]["labels"]["kai.scheduler/node-pool"] == "a"
@@ -277,7 +277,7 @@ LEFT: list[Case[Obj, None]] = [
 @pytest.mark.parametrize("case", LEFT, ids=ids)
 def test_what_is_left_alone(case: Case[Obj, None]) -> None:
     """Not even a warning."""
-    assert reviewed(case.given, jobset_context({QUEUE: "t"})) == UNCHANGED
+    assert reviewed_jobset(case.given, jobset_context({QUEUE: "t"})) == UNCHANGED
 
 
 @pytest.mark.parametrize(
@@ -300,7 +300,7 @@ def test_the_controllers_own_name_is_no_other_controller() -> None:
     """It may be written out."""
     obj = jobset(managedBy="jobset.sigs.k8s.io/jobset-controller")
 
-    assert reviewed(obj).operations
+    assert reviewed_jobset(obj).operations
 
 
 def test_what_cannot_be_read_is_refused_if_it_may_be_ours() -> None:
@@ -308,20 +308,20 @@ def test_what_cannot_be_read_is_refused_if_it_may_be_ours() -> None:
     broken: Obj = {**jobset(), "spec": {"replicatedJobs": "many"}}
     foreign = {**broken, "metadata": {"name": "job"}}
 
-    denial = reviewed(broken).denial
+    denial = reviewed_jobset(broken).denial
 
     assert denial is not None
     assert denial.code == 400
     assert denial.message.startswith("request.object.spec.replicatedJobs: must be a list")
-    assert reviewed(foreign) == UNCHANGED
-    assert reviewed([1]).denial is not None
+    assert reviewed_jobset(foreign) == UNCHANGED
+    assert reviewed_jobset([1]).denial is not None
 
 
 def test_a_null_among_labels_is_no_label() -> None:
     """Also where a rule looks at its text."""
     access_requests = {"priorityClassName": None, "kai.scheduler/preemptibility": None}
     given = jobset(labels=access_requests, annotations={"kai.scheduler/batch-min-member": None})
-    answer = reviewed(given)
+    answer = reviewed_jobset(given)
 
     assert answer.denial is None
     assert written(applied(given, answer)).queue == "default-queue"
@@ -337,7 +337,7 @@ def test_nulls_and_missing_parts_mean_the_same() -> None:
     ):
         obj["spec"]["replicatedJobs"].append(bare)
 
-    patched = applied(obj, reviewed(obj))
+    patched = applied(obj, reviewed_jobset(obj))
 
     assert {template(it)["labels"][QUEUE] for it in patched["spec"]["replicatedJobs"]} == {
         "default-queue"
@@ -389,7 +389,7 @@ WARNINGS = [
 @pytest.mark.parametrize("case", WARNINGS, ids=ids)
 def test_warnings(case: Case[JobSetCase, list[str]]) -> None:
     """Nothing is refused for them."""
-    answer = reviewed(case.given.obj, case.given.context)
+    answer = reviewed_jobset(case.given.obj, case.given.context)
 
     assert len(answer.warnings) == len(case.want), answer.warnings
     for warning, piece in zip(answer.warnings, case.want, strict=True):
@@ -401,7 +401,7 @@ def test_a_real_jobset_is_mutated() -> None:
     obj = json.loads(recorded("jobset-create-staged"))["request"]["object"]
     known = jobset_context({QUEUE: "team-b"})
 
-    patched = applied(obj, reviewed(obj, known))
+    patched = applied(obj, reviewed_jobset(obj, known))
 
     assert written(patched) == WrittenFields(
         "team-b",
@@ -412,4 +412,4 @@ def test_a_real_jobset_is_mutated() -> None:
             "node": (KAI, "team-b", "node"),
         },
     )
-    assert reviewed(patched, known).operations == ()
+    assert reviewed_jobset(patched, known).operations == ()

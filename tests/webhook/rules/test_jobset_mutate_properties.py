@@ -22,11 +22,11 @@ from tests.webhook.objects import (
     Obj,
     applied,
     managed,
-    reviewed,
+    reviewed_jobset,
 )
 from trainer_kai.api.meta import Key
+from trainer_kai.policy.expand.carried_metadata import CARRIED_ANNOTATIONS, CARRIED_LABELS
 from trainer_kai.policy.podgroups.manifests import GroupingRules
-from webhook.cache.admission_cache import CARRIED_ANNOTATIONS, CARRIED_LABELS
 from webhook.cache.trainjobs import TrainJobSummary
 from webhook.rules.jobset_mutate import JobSetContext
 
@@ -123,10 +123,10 @@ many: Final = settings(max_examples=examples(40))
 @given(jobsets(), jobset_contexts(), rules)
 def test_made_twice_is_made_once(obj: Obj, context: JobSetContext, rules: GroupingRules) -> None:
     """A patched JobSet needs no patch, and is not refused."""
-    first = reviewed(obj, context, rules)
+    first = reviewed_jobset(obj, context, rules)
     patched = applied(obj, first)
 
-    second = reviewed(patched, context, rules)
+    second = reviewed_jobset(patched, context, rules)
 
     assert second.operations == ()
     if first.denial is None:
@@ -137,7 +137,7 @@ def test_made_twice_is_made_once(obj: Obj, context: JobSetContext, rules: Groupi
 @given(jobsets(), jobset_contexts(), rules)
 def test_nothing_else_is_touched(obj: Obj, context: JobSetContext, rules: GroupingRules) -> None:
     """Only the paths that are listed; a scheduler name and a wish are only ever filled in."""
-    patched = applied(obj, reviewed(obj, context, rules))
+    patched = applied(obj, reviewed_jobset(obj, context, rules))
 
     for path, before, after in differences(obj, patched):
         if path[-1] == "schedulerName":
@@ -156,17 +156,17 @@ def test_updated_twice_is_updated_once(
     obj: Obj, context: JobSetContext, later: JobSetContext, rules: GroupingRules, lost: bool
 ) -> None:
     """While it is suspended nothing but labels and our annotations changes, and it settles."""
-    old = applied(obj, reviewed(obj, context, rules))
+    old = applied(obj, reviewed_jobset(obj, context, rules))
     old["spec"]["suspend"] = True
     new = copy.deepcopy(old)
     if lost:
         (new["metadata"].get("annotations") or {}).pop(ADMITTED, None)
 
-    answer = reviewed(new, later, rules, old)
+    answer = reviewed_jobset(new, later, rules, old)
     patched = applied(new, answer)
 
     assert answer.denial is None
-    assert reviewed(patched, later, rules, old).operations == ()
+    assert reviewed_jobset(patched, later, rules, old).operations == ()
     for path, _, _ in differences(new, patched):
         assert path[-1] != "schedulerName"
         if path[0] == "spec":
@@ -180,7 +180,7 @@ def test_updated_twice_is_updated_once(
 @given(jobsets(), jobset_contexts(), rules)
 def test_a_gang_is_on_our_pods_only(obj: Obj, context: JobSetContext, rules: GroupingRules) -> None:
     """Whoever is marked has our scheduler's name and a queue, and the whole is admitted."""
-    answer = reviewed(obj, context, rules)
+    answer = reviewed_jobset(obj, context, rules)
     patched = applied(obj, answer)
     if not answer.operations:
         return

@@ -22,8 +22,8 @@ from tests.webhook.objects import (
     jobset_context,
     managed,
     recorded,
-    reviewed,
-    with_owners,
+    reviewed_jobset,
+    with_managed_fields_of,
     written,
 )
 from trainer_kai.policy.podgroups.manifests import GroupingRules
@@ -41,9 +41,9 @@ SKIP = "kai.scheduler/skip-podgrouper"
 def admitted(obj: Obj, known: JobSetContext = CONTEXT, rules: GroupingRules = BUNDLED) -> Obj:
     """Return a JobSet as it is after its creation, suspended."""
     obj = managed(obj)
-    made = applied(obj, reviewed(obj, known, rules))
+    made = applied(obj, reviewed_jobset(obj, known, rules))
     made["spec"]["suspend"] = True
-    return with_owners(made, obj)
+    return with_managed_fields_of(made, obj)
 
 
 def changed(obj: Obj, annotations: Changes, labels: Changes | None = None) -> Obj:
@@ -119,7 +119,7 @@ UPDATES = [
     ),
     Case(
         "its label was taken away: what we wrote is nobody's wish",
-        Update(TEAM_T, TEAM_T, jobset_context(namespace={QUEUE: "n"})),
+        Update(TEAM_T, TEAM_T, jobset_context(namespace_labels={QUEUE: "n"})),
         WrittenFields("n", MARKED, {"node": (KAI, "n", "Main")}),
     ),
     Case(
@@ -185,12 +185,12 @@ def test_what_is_written(case: Case[Update, WrittenFields]) -> None:
     """The patch says it, applies, and is not needed a second time."""
     old, new, known, rules = case.given
 
-    answer = reviewed(new, known, rules, old)
+    answer = reviewed_jobset(new, known, rules, old)
     patched = applied(new, answer)
 
     assert answer.denial is None
     assert written(patched) == case.want
-    assert reviewed(patched, known, rules, old).operations == ()
+    assert reviewed_jobset(patched, known, rules, old).operations == ()
 
 
 def test_a_scheduler_name_is_never_added() -> None:
@@ -198,7 +198,7 @@ def test_a_scheduler_name_is_never_added() -> None:
     bare = copy.deepcopy(PLAIN)
     del bare["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["schedulerName"]
 
-    answer = reviewed(bare, jobset_context({QUEUE: "t"}), BUNDLED, bare)
+    answer = reviewed_jobset(bare, jobset_context({QUEUE: "t"}), BUNDLED, bare)
 
     assert written(applied(bare, answer)).jobs == {"node": (None, "t", "Main")}
 
@@ -284,12 +284,12 @@ def test_what_runs_keeps_its_queue(case: Case[Update, WrittenFields]) -> None:
     """Trainer may apply a JobSet once more before it sees that there is one."""
     old, new, known, rules = case.given
 
-    answer = reviewed(new, known, rules, old)
+    answer = reviewed_jobset(new, known, rules, old)
     patched = applied(new, answer)
 
     assert (answer.denial, answer.warnings) == (None, ())
     assert written(patched) == case.want
-    assert reviewed(patched, known, rules, old).operations == ()
+    assert reviewed_jobset(patched, known, rules, old).operations == ()
 
 
 LEFT: list[Case[tuple[Any, Obj], None]] = [
@@ -322,7 +322,7 @@ def test_what_is_left_alone(case: Case[tuple[Any, Obj], None]) -> None:
     """Although the TrainJob names another queue."""
     old, new = case.given
 
-    assert reviewed(new, jobset_context({QUEUE: "t"}), BUNDLED, old) == UNCHANGED
+    assert reviewed_jobset(new, jobset_context({QUEUE: "t"}), BUNDLED, old) == UNCHANGED
 
 
 @pytest.mark.parametrize(("old", "new"), [(True, False), (False, True), (True, True)])
@@ -331,7 +331,7 @@ def test_suspended_before_or_after_is_suspended(old: bool, new: bool) -> None:
     before, after = copy.deepcopy(PLAIN), copy.deepcopy(PLAIN)
     before["spec"]["suspend"], after["spec"]["suspend"] = old, new
 
-    answer = reviewed(after, jobset_context({QUEUE: "t"}), BUNDLED, before)
+    answer = reviewed_jobset(after, jobset_context({QUEUE: "t"}), BUNDLED, before)
 
     assert written(applied(after, answer)).queue == "t"
 
@@ -343,7 +343,7 @@ def test_nothing_is_refused_any_more() -> None:
     labels = both["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["metadata"]["labels"]
     labels["scheduling.x-k8s.io/pod-group"] = "job"
 
-    answer = reviewed(both, jobset_context(runtime_queue="Team A"), BUNDLED, both)
+    answer = reviewed_jobset(both, jobset_context(runtime_queue="Team A"), BUNDLED, both)
 
     assert answer.denial is None
     assert "the queue stays as it is" in answer.warnings[0]
@@ -377,9 +377,9 @@ def test_claims(
     old, new = claiming(before, *case.given[0]), claiming(after, *case.given[1])
 
     for one, other in ((old, new), (running(old), running(new))):
-        patched = applied(other, reviewed(other, CONTEXT, BUNDLED, one))
+        patched = applied(other, reviewed_jobset(other, CONTEXT, BUNDLED, one))
         assert patched["spec"]["volumeClaimPolicies"] == case.want
-        assert reviewed(patched, CONTEXT, BUNDLED, one).operations == ()
+        assert reviewed_jobset(patched, CONTEXT, BUNDLED, one).operations == ()
 
 
 def test_a_real_update_follows_the_label() -> None:
@@ -387,8 +387,8 @@ def test_a_real_update_follows_the_label() -> None:
     asked = json.loads(recorded("jobset-update"))["request"]
     old, new = asked["oldObject"], asked["object"]
 
-    stays = reviewed(new, jobset_context({QUEUE: "team-b"}), BUNDLED, old)
-    falls_back = applied(new, reviewed(new, CONTEXT, BUNDLED, old))
+    stays = reviewed_jobset(new, jobset_context({QUEUE: "team-b"}), BUNDLED, old)
+    falls_back = applied(new, reviewed_jobset(new, CONTEXT, BUNDLED, old))
 
     assert stays.operations == ()
     assert written(falls_back).queue == "default-queue"

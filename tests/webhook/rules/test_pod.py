@@ -7,7 +7,16 @@ import msgspec
 import pytest
 
 from tests.support.case import Case, ids
-from tests.webhook.objects import BUNDLED, EXTERNAL, POD, applied, assigned, pod, recorded, request
+from tests.webhook.objects import (
+    BUNDLED,
+    EXTERNAL,
+    POD,
+    applied,
+    pod,
+    recorded,
+    request,
+    reviewed_pod,
+)
 from webhook.admission.review import UNCHANGED
 from webhook.rules.pod import mutate_pod
 
@@ -68,11 +77,11 @@ def test_pods_are_assigned(case: Case[dict[str, Any], list[dict[str, object]]]) 
     """By their own labels; who asks a second time hears nothing new."""
     given = pod(**case.given)
 
-    answer = assigned(given)
+    answer = reviewed_pod(given)
 
     assert list(answer.operations) == case.want
     assert (answer.warnings, answer.denial) == ((), None)
-    assert assigned(applied(given, answer)).operations == ()
+    assert reviewed_pod(applied(given, answer)).operations == ()
 
 
 # metadata -> why it joins no group
@@ -108,7 +117,7 @@ FORGED: list[Case[dict[str, Any], str]] = [
 @pytest.mark.parametrize("case", FORGED, ids=ids)
 def test_forged_pods_join_no_group(case: Case[dict[str, Any], str]) -> None:
     """They are let through as they are, with a warning."""
-    answer = assigned(pod(**case.given))
+    answer = reviewed_pod(pod(**case.given))
 
     assert answer.operations == ()
     assert answer.denial is None
@@ -121,7 +130,7 @@ def test_an_external_scheduler_gets_the_group_only() -> None:
     """Its groups are flat; the labels of a place in a tree are not needed."""
     labels = {"labels": without("jobset.sigs.k8s.io/job-index")}
 
-    answer = assigned(pod(**labels), EXTERNAL)
+    answer = reviewed_pod(pod(**labels), EXTERNAL)
 
     assert answer.operations == (add("/metadata/annotations", {GROUP: "pg-job-1-2-3"}),)
 
@@ -145,7 +154,7 @@ def test_what_is_no_new_pod_is_left_alone(fields: dict[str, Any]) -> None:
 
 def test_a_pod_that_cannot_be_read_is_refused() -> None:
     """It says where the fault is."""
-    answer = assigned(pod(labels=["x"]))
+    answer = reviewed_pod(pod(labels=["x"]))
 
     assert answer.denial is not None
     assert answer.denial.code == 400

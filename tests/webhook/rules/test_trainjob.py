@@ -10,12 +10,12 @@ from tests.webhook.trainjobs import (
     TrainJobCase,
     messages,
     patch,
+    queue_tree,
     runtime,
     submitted,
     trainjob_context,
-    tree,
     validate_case,
-    validated,
+    validated_trainjob,
 )
 from trainer_kai.policy.podgroups.planned import MOST_JOBS
 from webhook.admission.validation_result import NO_OBJECTIONS
@@ -29,7 +29,7 @@ LATE = (
     " a TrainJob that is there: its JobSet keeps the pods that it was made with, so from the next "
     "suspension on Trainer would fail to apply it, for good. Make a new TrainJob"
 )
-QUEUES = tree("a", "b")
+QUEUES = queue_tree("a", "b")
 DENIED = trainjob_context(queues=QUEUES, denies_unknown_queues=True)
 TWO = (
     "spec.runtimeRef: two schedulers are asked for: one by podGroupPolicy.volcano of the runtime, "
@@ -173,7 +173,7 @@ def test_parts_come_with_the_trainjob_or_not_at_all(case: Case[Any, list[str]]) 
     """The API server lets them come later, and the next suspension never ends."""
     old, new = case.given
 
-    assert messages(validated(new, old=old))[0] == case.want
+    assert messages(validated_trainjob(new, old=old))[0] == case.want
 
 
 OLD_ODD = submitted({QUEUE: "Team_A"}, annotations=ODD, own=True)
@@ -190,8 +190,8 @@ HAD = [
 @pytest.mark.parametrize("case", HAD, ids=ids)
 def test_what_exists_keeps_what_it_has(case: Case[Obj, None]) -> None:
     """Whatever of it would be refused today, and whoever touches it."""
-    assert validated(OLD_ODD, STRICT).result.denials
-    assert validated(case.given, STRICT, OLD_ODD) == TrainJobValidation(NO_OBJECTIONS)
+    assert validated_trainjob(OLD_ODD, STRICT).result.denials
+    assert validated_trainjob(case.given, STRICT, OLD_ODD) == TrainJobValidation(NO_OBJECTIONS)
 
 
 WISHES = [
@@ -237,7 +237,7 @@ WISHES = [
 @pytest.mark.parametrize("case", WISHES, ids=ids)
 def test_ineffective_annotations_give_warnings(case: Case[Obj, list[str]]) -> None:
     """Each by its place; nothing is refused for them."""
-    denials, warnings = messages(validated(case.given))
+    denials, warnings = messages(validated_trainjob(case.given))
 
     assert denials == []
     assert [it.partition(": ")[0] for it in warnings] == case.want
@@ -249,7 +249,7 @@ def test_only_new_faults_give_warnings() -> None:
     later = {**delay, "trainer-kai.dev/last-checkpoint": "now"}
 
     _, warnings = messages(
-        validated(submitted(annotations=later), old=submitted(annotations=delay))
+        validated_trainjob(submitted(annotations=later), old=submitted(annotations=delay))
     )
 
     assert [it.partition(": ")[0] for it in warnings] == [
@@ -264,12 +264,12 @@ def test_the_label_of_a_kueue_that_does_not_run_gives_a_warning_when_it_is_new()
     """It keeps nothing, and its user hears of the setting; where Kueue runs nothing is said."""
     there = BUNDLED._replace(kueue=True)
 
-    (warning,) = messages(validated(submitted(KUEUE)))[1]
+    (warning,) = messages(validated_trainjob(submitted(KUEUE)))[1]
     assert warning.startswith("metadata.labels[kueue.x-k8s.io/queue-name]: this site does not run")
     assert "setting kueue" in warning
-    assert messages(validated(submitted(KUEUE), old=submitted()))[1] == [warning]
-    assert messages(validated(submitted(KUEUE), old=submitted(KUEUE)))[1] == []
-    assert messages(validated(submitted(KUEUE), rules=there))[1] == []
+    assert messages(validated_trainjob(submitted(KUEUE), old=submitted()))[1] == [warning]
+    assert messages(validated_trainjob(submitted(KUEUE), old=submitted(KUEUE)))[1] == []
+    assert messages(validated_trainjob(submitted(KUEUE), rules=there))[1] == []
 
 
 UNREADABLE = {**submitted(), "spec": {"runtimePatches": "none"}}
@@ -277,13 +277,13 @@ UNREADABLE = {**submitted(), "spec": {"runtimePatches": "none"}}
 
 def test_what_cannot_be_read_is_refused_where_it_is_new() -> None:
     """What was let in like that stays."""
-    denials = validated(UNREADABLE).result.denials
+    denials = validated_trainjob(UNREADABLE).result.denials
 
     assert [(it.code, it.message.partition(":")[0]) for it in denials] == [
         (400, "request.object.spec.runtimePatches")
     ]
-    assert validated(UNREADABLE, old=submitted()).result.denials == denials
-    assert validated(UNREADABLE, old=UNREADABLE) == TrainJobValidation(NO_OBJECTIONS)
+    assert validated_trainjob(UNREADABLE, old=submitted()).result.denials == denials
+    assert validated_trainjob(UNREADABLE, old=UNREADABLE) == TrainJobValidation(NO_OBJECTIONS)
 
 
 def test_a_huge_runtime_is_kept_small() -> None:
@@ -293,5 +293,9 @@ def test_a_huge_runtime_is_kept_small() -> None:
     wide = job("node")
     wide["template"]["spec"]["template"]["spec"]["containers"] = [{"name": "node", "ports": ports}]
 
-    assert (len(huge.jobs), huge.left_out, huge.jobset.labels) == (MOST_JOBS, 2_000 - MOST_JOBS, {})
+    assert (len(huge.jobs), huge.left_out_jobs, huge.jobset_metadata.labels) == (
+        MOST_JOBS,
+        2_000 - MOST_JOBS,
+        {},
+    )
     assert runtime(wide) == runtime(job("node"))

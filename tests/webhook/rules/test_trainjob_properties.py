@@ -6,7 +6,13 @@ from hypothesis import strategies as st
 
 from tests.support.size import examples
 from tests.webhook.objects import BUNDLED, QUEUE, Obj
-from tests.webhook.trainjobs import patch, pod_patch, submitted, trainjob_context, validated
+from tests.webhook.trainjobs import (
+    patch,
+    pod_patch,
+    submitted,
+    trainjob_context,
+    validated_trainjob,
+)
 from trainer_kai.api.names import EXCLUSIVE_TOPOLOGY, NODE_SELECTOR_STRATEGY
 from trainer_kai.api.runtime import Runtime as WholeRuntime
 from trainer_kai.api.trainjob import TrainJob
@@ -16,7 +22,7 @@ from webhook.admission.validation_result import NO_OBJECTIONS
 from webhook.cache.runtimes import SlimRuntime, summarize_runtime
 from webhook.rules.expected_jobset import SlimRuntimePatch
 from webhook.rules.jobset_deny import deny_exclusive_placement, other_schedulers
-from webhook.rules.queue_resolution import resolve
+from webhook.rules.queue_resolution import resolve_trainjob_queues
 from webhook.rules.trainjob import TrainJobValidation
 
 QUEUES = st.sampled_from(["", "a", "b", "Team_C", "x" * 64])
@@ -85,7 +91,7 @@ def test_it_foresees_the_jobset_that_is_built(job: Obj, runtime: Obj, namespace:
         job["metadata"]["labels"], "", built.metadata.labels, templates, namespace
     )
 
-    found = resolve(
+    found = resolve_trainjob_queues(
         job["metadata"]["labels"],
         msgspec.convert(job["spec"]["runtimePatches"], tuple[SlimRuntimePatch, ...]),
         summarize_runtime(msgspec.convert(runtime, SlimRuntime)),
@@ -107,7 +113,7 @@ def test_suspending_or_resuming_is_not_validated(job: Obj, runtime: Obj, suspend
     kept = summarize_runtime(msgspec.convert(runtime, SlimRuntime))
     later = {**job, "spec": {**job["spec"], "suspend": suspend}}
 
-    assert validated(
+    assert validated_trainjob(
         later, trainjob_context(kept, denies_unknown_queues=True), job
     ) == TrainJobValidation(NO_OBJECTIONS)
 
@@ -117,8 +123,10 @@ def test_suspending_or_resuming_is_not_validated(job: Obj, runtime: Obj, suspend
 def test_it_is_validated_alike_each_time(job: Obj, runtime: Obj) -> None:
     """The same TrainJob gets the same answer, and a refusal is never without words."""
     context = trainjob_context(summarize_runtime(msgspec.convert(runtime, SlimRuntime)))
-    first = validated(job, context)
+    first = validated_trainjob(job, context)
 
-    assert validated(job, context) == first
+    assert validated_trainjob(job, context) == first
     assert all(it.message and it.code == 422 for it in first.result.denials)
-    assert BUNDLED.default_queue not in {it.queue for it in first.requested_queues if it.is_chosen}
+    assert BUNDLED.default_queue not in {
+        it.queue for it in first.requested_queues if it.is_user_choice
+    }

@@ -11,12 +11,12 @@ from tests.webhook.trainjobs import (
     messages,
     patch,
     pod_patch,
+    queue_tree,
     runtime,
     submitted,
     trainjob_context,
-    tree,
     validate_case,
-    validated,
+    validated_trainjob,
 )
 from webhook.rules.queue_resolution import RequestedQueue
 from webhook.rules.trainjob import TrainJobContext, TrainJobValidation
@@ -38,7 +38,7 @@ BELOW = "that queue has others below it: name one of those (below)"
 OF_JOBSET = f"{PATCH}.metadata.labels[{QUEUE}]"
 OF_FIELD = "spec.runtimeRef: the runtime's podGroupPolicy.kaiScheduler.queue"
 
-QUEUES = tree("a", "b", "top", below="top")
+QUEUES = queue_tree("a", "b", "top", below="top")
 DENIED = trainjob_context(queues=QUEUES, denies_unknown_queues=True)
 TOLD = trainjob_context(queues=QUEUES)
 MISSING = "there is no such queue: make it, or name one that is there"
@@ -71,7 +71,9 @@ NAMED = [
     ),
     Case(
         "the namespace's",
-        TrainJobCase(submitted(), trainjob_context(queues=QUEUES, namespace={QUEUE: "No_Queue"})),
+        TrainJobCase(
+            submitted(), trainjob_context(queues=QUEUES, namespace_labels={QUEUE: "No_Queue"})
+        ),
         ([], [f"{LABEL}: the namespace's label is 'No_Queue', and {MISSING}"]),
     ),
     Case("before queues were listed", TrainJobCase(submitted({QUEUE: "c"})), UNSAID),
@@ -124,7 +126,9 @@ WHOSE = [
     ),
     Case("nobody's", TrainJobCase(submitted()), []),
     Case(
-        "the namespace's", TrainJobCase(submitted(), trainjob_context(namespace={QUEUE: "n"})), []
+        "the namespace's",
+        TrainJobCase(submitted(), trainjob_context(namespace_labels={QUEUE: "n"})),
+        [],
     ),
     Case(
         "the field of a runtime of the cluster",
@@ -210,7 +214,7 @@ WHOSE = [
 
 def chosen(found: TrainJobValidation) -> list[RequestedQueue]:
     """Return the queues that its author must be allowed to use."""
-    return [it._replace(is_chosen=False) for it in found.requested_queues if it.is_chosen]
+    return [it._replace(is_user_choice=False) for it in found.requested_queues if it.is_user_choice]
 
 
 @pytest.mark.parametrize("case", WHOSE, ids=ids)
@@ -225,7 +229,7 @@ NAMED_BY_OTHERS = [
     Case("the default", TrainJobCase(submitted()), [RequestedQueue("default-queue", "")]),
     Case(
         "the namespace's",
-        TrainJobCase(submitted(), trainjob_context(namespace={QUEUE: "n"})),
+        TrainJobCase(submitted(), trainjob_context(namespace_labels={QUEUE: "n"})),
         [RequestedQueue("n", "")],
     ),
     Case(
@@ -236,7 +240,7 @@ NAMED_BY_OTHERS = [
     Case(
         "pods of a runtime of the cluster beside a label",
         TrainJobCase(submitted({QUEUE: "a"}), trainjob_context(runtime(_POD_X))),
-        [RequestedQueue("a", LABEL, is_chosen=True), RequestedQueue("x", "spec.runtimeRef")],
+        [RequestedQueue("a", LABEL, is_user_choice=True), RequestedQueue("x", "spec.runtimeRef")],
     ),
     Case(
         "a queue that it had",
@@ -252,7 +256,7 @@ def test_all_new_queues_are_returned(case: Case[TrainJobCase, list[RequestedQueu
     assert list(validate_case(case.given).requested_queues) == case.want
 
 
-UNREAD = TrainJobContext(None, {}, tree())
+UNREAD = TrainJobContext(None, {}, queue_tree())
 ASLEEP_OWN = submitted({QUEUE: "a"}, own=True, suspend=True)
 UNSURE = [
     Case("a runtime of his own", submitted(own=True), True),
@@ -265,14 +269,16 @@ UNSURE = [
 @pytest.mark.parametrize("case", UNSURE, ids=ids)
 def test_a_runtime_that_cannot_be_read(case: Case[Obj, bool]) -> None:
     """It may name a queue: beside a label of the TrainJob, for pods."""
-    assert validated(case.given, UNREAD).may_miss_queue == case.want
+    assert validated_trainjob(case.given, UNREAD).may_miss_queue == case.want
 
 
 def test_what_a_patch_says_of_pods_counts_without_the_runtime() -> None:
     """Whether they will be made is not known; that they would be in that queue is."""
-    found = validated(submitted(runtimePatches=[patch(pod_patch(labels={QUEUE: "x"}))]), UNREAD)
+    found = validated_trainjob(
+        submitted(runtimePatches=[patch(pod_patch(labels={QUEUE: "x"}))]), UNREAD
+    )
 
-    assert found.requested_queues == (RequestedQueue("x", OF_PODS, is_chosen=True),)
+    assert found.requested_queues == (RequestedQueue("x", OF_PODS, is_user_choice=True),)
     assert not found.may_miss_queue
 
 
@@ -300,14 +306,14 @@ def test_a_missing_runtime_stops_no_other_user(case: Case[tuple[Obj, Obj], bool]
     """Kueue suspends with a patch; that says nothing of queues."""
     obj, old = case.given
 
-    assert validated(obj, UNREAD, old).may_miss_queue == case.want
+    assert validated_trainjob(obj, UNREAD, old).may_miss_queue == case.want
 
 
 def test_an_unread_runtime_is_not_taken_for_one_that_names_nothing() -> None:
     """Taking the label away leads to whatever it says."""
     old = submitted({QUEUE: "default-queue"}, own=True, suspend=True)
 
-    assert validated(submitted(own=True, suspend=True), UNREAD, old).may_miss_queue
+    assert validated_trainjob(submitted(own=True, suspend=True), UNREAD, old).may_miss_queue
 
 
 ASLEEP_A = submitted({QUEUE: "a"}, suspend=True)

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.trainer_kai.cli.commands.doctor.installation import check_results, healthy_installation
-from tests.webhook.objects import BUNDLED, EXTERNAL, applied, assigned, reviewed
+from tests.webhook.objects import BUNDLED, EXTERNAL, applied, reviewed_pod, reviewed_jobset
 from trainer_kai.cli.commands.doctor.checks.dry_runs import binding_mode
 from trainer_kai.cli.commands.doctor.facts import DryRun
 from trainer_kai.cli.commands.doctor.read import dry_run_objects
@@ -16,10 +16,10 @@ from webhook.rules.jobset_mutate import JobSetContext
 def test_our_webhook_injects_what_is_tried(rules: GroupingRules) -> None:
     """Though its TrainJob does not exist; and it shows the mode."""
     jobset, pod = dry_run_objects.jobset("default"), dry_run_objects.gang_pod("default")
-    answer = reviewed(jobset, JobSetContext(None), rules)
+    answer = reviewed_jobset(jobset, JobSetContext(None), rules)
     facts = healthy_installation()._replace(
         jobset=DryRun(jobset, applied(jobset, answer)),
-        gang_pod=DryRun(pod, applied(pod, assigned(pod, rules))),
+        gang_pod=DryRun(pod, applied(pod, reviewed_pod(pod, rules))),
     )
 
     assert check_results(facts, "a TrainJob") == [
@@ -31,4 +31,4 @@ def test_our_webhook_injects_what_is_tried(rules: GroupingRules) -> None:
 
 def test_our_webhook_lets_others_be() -> None:
     """A pod without our mark."""
-    assert assigned(dry_run_objects.foreign_pod("default")) == UNCHANGED
+    assert reviewed_pod(dry_run_objects.foreign_pod("default")) == UNCHANGED
