@@ -1,4 +1,4 @@
-"""The ground the product is measured on: how fast the chain is with nothing of ours in it."""
+"""How fast the chain is by itself, without our processes: what the product is compared with."""
 
 import time
 from collections.abc import Awaitable
@@ -43,7 +43,7 @@ async def main() -> None:
         await delete_namespace(cluster, "trained")
         await cluster.process("kube-scheduler").kill()
         exist_s = await _seconds(_submit(cluster, "existing"))
-    floor_s = max(create_s, bind_s)  # whoever schedules can do both at once
+    floor_s = max(create_s, bind_s)  # a scheduler can do both at once
     table = Table(title="the chain alone, this machine, this run")
     for heading in ("work", "seconds", "per second", "times the floor"):
         table.add_column(heading, justify="left" if heading == "work" else "right")

@@ -82,7 +82,7 @@ async def _collect(
     is_met: Callable[[Obj], bool],
     arrived: set[str],
 ) -> None:
-    """Add the names of the pods that something is true of, until they are all."""
+    """Collect the names of the pods that meet a condition, until all do."""
     while True:
         pods, version = await cluster.api.list(PODS, namespace)
         arrived.update(it["metadata"]["name"] for it in pods if is_met(it))
@@ -105,25 +105,25 @@ def is_bound(obj: Obj) -> bool:
 
 async def create_podgroup(cluster: Cluster, namespace: str, name: str, members: int) -> None:
     """Make a PodGroup of the default queue."""
-    group = {
+    podgroup = {
         "apiVersion": PODGROUPS.api_version,
         "kind": PODGROUPS.kind,
         "metadata": {"namespace": namespace, "name": name},
         "spec": {"queue": "default-queue", "minMember": members},
     }
-    await cluster.api.request("POST", PODGROUPS.path(namespace), group)
+    await cluster.api.request("POST", PODGROUPS.path(namespace), podgroup)
 
 
-def podgroup_pod(namespace: str, group: str, number: int) -> Obj:
-    """Return a pod of a group, for our scheduler."""
-    annotations = {"pod-group-name": group}
-    return pod(namespace, f"{group}-{number}", SCHEDULER_NAME, annotations=annotations)
+def podgroup_pod(namespace: str, podgroup: str, number: int) -> Obj:
+    """Return a pod of a PodGroup, for our scheduler."""
+    annotations = {"pod-group-name": podgroup}
+    return pod(namespace, f"{podgroup}-{number}", SCHEDULER_NAME, annotations=annotations)
 
 
 async def delete_namespace(cluster: Cluster, namespace: str) -> None:
-    """Free the GPUs, and wait until nobody is busy with what was there.
+    """Free the GPUs: delete a namespace, and wait until its objects are gone.
 
-    Bound pods would go one by one, as KWOK sees them; so they are taken away by force.
+    KWOK would end bound pods one by one; so they are deleted by force.
     """
     api = cluster.api
     await api.delete(NAMESPACES, None, namespace)

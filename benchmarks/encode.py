@@ -1,7 +1,7 @@
 """How long it takes to turn the objects of a large cluster into a snapshot: one core, no cluster.
 
 The pods are those of 17,500 jobs of 8, decoded as a list of the API server would be, no two jobs
-alike. The floor is a loop that only counts the pods of each node and of each group. KAI's figure is
+alike. The floor is a loop that only counts the pods of each node and PodGroup. KAI's figure is
 published: taking its snapshot of a cluster of this size.
 """
 
@@ -33,7 +33,7 @@ async def main() -> None:
     """Encode a cluster several times; keep the best."""
     cluster = large_cluster(_RUNNING)
     gc.collect()
-    gc.freeze()  # the garbage collector need not go through what lives on anyway
+    gc.freeze()  # the garbage collector skips these objects
     best = floor = math.inf
     speed = MachineSpeed()
     for _ in range(_ROUNDS):

@@ -2,8 +2,8 @@
 
 The cluster is that of `incremental`. Measured is the time from a snapshot to its plan, and how long
 at a stretch the event loop, which must read watches and renew the lease, is blocked meanwhile: the
-median of the rounds, and the worst, which tells of the machine as much as of us. A process gets the
-snapshot sent, and sends the plan back.
+median of the rounds, and the worst, which depends on the machine as much as on us. The snapshot is
+sent to the process, and the plan is sent back.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ _OPTIONS: Final = StateOptions(now=1_800_000_000)
 _WAITING: Final = (10, 10_000)  # gangs
 _ROUNDS: Final = 7
 _TICK_S: Final = 0.001
-_MOST_S: Final = 0.1  # that a watch, the lease or a health answer may have to wait
+_MOST_S: Final = 0.1  # that a watch, the lease or a health check may have to wait
 _Planner: TypeAlias = Callable[[Snapshot], Awaitable[Plan]]
 
 
@@ -46,7 +46,7 @@ class _Measurement(NamedTuple):
 
 
 async def main() -> None:
-    """Plan for few and for many, in either place."""
+    """Plan for few and for many waiting gangs, in a thread and in a process."""
     table = Table(title=f"from a snapshot to its plan, {PODS:,} pods on {NODES:,} nodes, this run")
     blocked = "event loop held up", "at most"
     for heading in ("gangs that wait", "where", "best", *blocked):
@@ -56,9 +56,9 @@ async def main() -> None:
             snapshot = _snapshot(waiting)
             threads = await _rounds(snapshot, waiting, _plan_in_thread)
             processes = await _rounds(snapshot, waiting, _planner_in_process(pool))
-            for place, found in (("thread", threads), ("process", processes)):
-                blocked_s = sorted(it.blocked_s for it in found)
-                figures = min(found).plan_s, median(blocked_s), blocked_s[-1]
+            for place, measurements in (("thread", threads), ("process", processes)):
+                blocked_s = sorted(it.blocked_s for it in measurements)
+                figures = min(measurements).plan_s, median(blocked_s), blocked_s[-1]
                 shown = (f"{1000 * seconds:.1f} ms" for seconds in figures)
                 table.add_row(f"{waiting:,}", place, *shown)
             usual_s = median(it.blocked_s for it in threads)
@@ -76,7 +76,7 @@ def _snapshot(waiting: int) -> Snapshot:
 
 
 async def _rounds(snapshot: Snapshot, waiting: int, planner: _Planner) -> list[_Measurement]:
-    found = []
+    measurements = []
     await planner(snapshot)  # a process has to be started, once
     for _ in range(_ROUNDS):
         async with _measure_lateness() as late_s:
@@ -84,13 +84,13 @@ async def _rounds(snapshot: Snapshot, waiting: int, planner: _Planner) -> list[_
             result = await planner(snapshot)
             took_s = time.perf_counter() - began
         assert len(result.allocations) == waiting
-        found.append(_Measurement(took_s, max(late_s)))
-    return found
+        measurements.append(_Measurement(took_s, max(late_s)))
+    return measurements
 
 
 @asynccontextmanager
 async def _measure_lateness() -> AsyncIterator[list[float]]:
-    """Note how late the event loop is, again and again."""
+    """Measure how late the event loop is, again and again."""
     late_s = [0.0]
 
     async def watch() -> None:
@@ -102,7 +102,7 @@ async def _measure_lateness() -> AsyncIterator[list[float]]:
     watching = asyncio.create_task(watch())
     try:
         yield late_s
-        await asyncio.sleep(2 * _TICK_S)  # it has to be able to say how late it was
+        await asyncio.sleep(2 * _TICK_S)  # so that it can record how late it was
     finally:
         watching.cancel()
 

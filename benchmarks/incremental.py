@@ -2,8 +2,8 @@
 
 The cluster is that of `encode`; ten jobs wait and the rest run. What changes is a pod that is
 decoded anew, as a watch would bring it. The floor is what it costs to begin with nothing, in the
-same run. Memory is what `tracemalloc` finds more than before the state was there: the objects
-themselves were decoded earlier and are not in it.
+same run. Memory is what `tracemalloc` counts from the start of the state on: the objects themselves
+were decoded earlier and are not in it.
 """
 
 import gc
@@ -49,7 +49,7 @@ async def main() -> None:
     """Change one pod at a time."""
     cluster = large_cluster(PODS - _FEW * PODS_EACH)
     gc.collect()
-    gc.freeze()  # the garbage collector need not go through what lives on anyway
+    gc.freeze()  # the garbage collector skips these objects
     state, rebuilt_s = _rebuild(cluster)
     changed_s, planned_s = _measure(state, _changed_pods())
     speed = MachineSpeed()
@@ -91,7 +91,7 @@ def _shown(seconds: list[float], rebuilt_s: float) -> tuple[str, str, str]:
 
 
 def _changed_pods(phase: str = "Succeeded") -> Iterator[tuple[Key, Pod]]:
-    """Yield pods that have come so far, each of another job."""
+    """Yield pods that have reached a phase, each of another job."""
     for job in range(JOBS - _MANY):
         pod = decode(Pod, pod_bytes(job * PODS_EACH, phase))
         yield pod.metadata.key, pod

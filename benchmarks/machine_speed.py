@@ -1,9 +1,9 @@
 """How many times slower this machine is than the one on which the bounds in seconds were set.
 
 Machines of one kind differ by a factor of two, and one machine does from hour to hour. So a
-benchmark with a bound in seconds also measures, in the same run, what is not ours and stays as it
-is: the official package, of the version that is locked, making a pod out of its JSON. By the factor
-that it is slower the bound is longer. Where it is faster the bound stays.
+benchmark with a bound in seconds also measures, in the same run, the official package, whose
+version is locked, making a pod out of its JSON. By the factor that this is slower the bound is
+longer. Where it is faster the bound stays.
 """
 
 import math
@@ -22,7 +22,7 @@ _TIMES: Final = 5
 
 
 class MachineSpeed:
-    """The best of several looks, as what is measured beside it is the best of several."""
+    """The best of several measurements, like the benchmark beside it."""
 
     def __init__(self) -> None:
         self._best_s = math.inf

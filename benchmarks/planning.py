@@ -54,7 +54,7 @@ class _Row(NamedTuple):
 
 
 async def main() -> None:
-    """Measure each row at its size and at twice the size; then what stands by itself."""
+    """Measure each row at its size and at twice the size; then the order of queues."""
     table = Table(title="plans from a snapshot, best of several, this run")
     for heading in (
         "work",
@@ -101,8 +101,8 @@ def _measure(row: _Row, table: Table) -> list[str]:
 def _seconds(row: _Row) -> tuple[float, float, float, float]:
     """Return the time of a plan, how it grows with its size, the floor's time and the machine's.
 
-    Their outcomes are right. They are measured in turns: a machine that is slower for a while is so
-    for both sizes. The ratio of the best of each and the median of the ratios err for different
+    Each plan is checked. The sizes are measured in turns: a machine that is slower for a while is
+    slower for both. The ratio of the best of each and the median of the ratios err for different
     reasons, so what both of them say counts, which is the smaller.
     """
     sizes = row.nodes, 2 * row.nodes
@@ -110,7 +110,7 @@ def _seconds(row: _Row) -> tuple[float, float, float, float]:
     took: dict[int, list[float]] = {nodes: [] for nodes in sizes}
     floor, speed = math.inf, MachineSpeed()
     gc.collect()
-    gc.disable()  # a plan leaves no circles: whoever makes one need not look for any meanwhile
+    gc.disable()  # a plan leaves no reference cycles
     once, twice = took.values()
 
     def growth() -> float:
@@ -190,8 +190,8 @@ def _full_cluster(nodes: int) -> Snapshot:
 
 
 def _measure_queues(table: Table) -> list[str]:
-    """Measure a thousand queues in four levels: the order of 20,000 units, built and taken."""
-    builder, leaves = Builder([_ROOMY] * 2_600, _queue_tree()), []
+    """Measure a thousand queues in four levels: order of 20,000 PodGroups, built and popped."""
+    builder = Builder([_ROOMY] * 2_600, _queue_tree())
     parents = {queue.parent for queue in builder.queues}
     leaves = [queue.name for queue in builder.queues if queue.name not in parents]
     one = signature(gpu=1)

@@ -48,7 +48,7 @@ _PODS_EACH: Final = 8
 _PODS: Final = _JOBSETS * _PODS_EACH
 _PODS_PER_S: Final = 2_000
 _ROUNDS: Final = 3
-_FIRST: Final = 1_000  # the version of the lists
+_LIST_VERSION: Final = 1_000
 
 
 class _FakeTransport:
@@ -78,13 +78,13 @@ class _FakeTransport:
     async def stream(
         self, request: Request, silence_s: float
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Follow, and see nothing happen."""
+        """Watch, without any event."""
         assert silence_s > 0
         assert ("watch", "true") in request.query
         yield self._silence()
 
     async def close(self) -> None:
-        """Have nothing to close."""
+        """Close nothing."""
 
     async def _silence(self) -> AsyncIterator[bytes]:
         await asyncio.Event().wait()
@@ -164,7 +164,9 @@ def _lists(*, is_assigned: bool) -> dict[str, bytes]:
         "priorityclasses": [],
     }
     return {
-        kind: json.dumps({"metadata": {"resourceVersion": str(_FIRST)}, "items": items}).encode()
+        kind: json.dumps(
+            {"metadata": {"resourceVersion": str(_LIST_VERSION)}, "items": items}
+        ).encode()
         for kind, items in lists.items()
     }
 

@@ -41,8 +41,8 @@ _PODGROUPS: Final = 5_000
 _ROUNDS: Final = 3
 _GANG: Final = 4
 _FULL_NAMESPACE: Final = "crowd"
-_GANG_NAMESPACE: Final = "room"  # of those that wait
-_SETTLED_S: Final = 5.0  # until its Lease has a past; without, it is not given back
+_GANG_NAMESPACE: Final = "room"  # of the gangs that wait
+_SETTLED_S: Final = 5.0  # until its Lease is a while old; else it is not released
 _MOST_S: Final = 20.0
 _MOST_MIB: Final = 600
 
@@ -67,9 +67,9 @@ async def main() -> None:
                 await asyncio.sleep(_SETTLED_S)
                 await ours.stop()
                 await _fill(cluster)
-                found = [await _round(cluster, ours, number) for number in range(_ROUNDS)]
-                await ours.start()  # whoever is not there at the end is taken for dead
-    _print_table(found)
+                measurements = [await _round(cluster, ours, number) for number in range(_ROUNDS)]
+                await ours.start()  # a process that is missing at the end counts as crashed
+    _print_table(measurements)
 
 
 async def _fill(cluster: Cluster) -> None:
@@ -120,30 +120,30 @@ async def _round(cluster: Cluster, ours: ProductProcess, number: int) -> _Measur
     async with all_pods(cluster, _GANG_NAMESPACE, _GANG, is_bound):
         await ours.start()
         ready_s = time.monotonic() - began
-    found = _Measurement(listed_s, ready_s, time.monotonic() - began, most_memory_mib(ours))
+    measurement = _Measurement(listed_s, ready_s, time.monotonic() - began, most_memory_mib(ours))
     await ours.stop()
     for i in range(_GANG):
         await cluster.api.delete(PODS, _GANG_NAMESPACE, f"{name}-{i}", gracePeriodSeconds=0)
-    return found
+    return measurement
 
 
-def _print_table(found: list[_Measurement]) -> None:
+def _print_table(measurements: list[_Measurement]) -> None:
     title = f"the scheduler starts: {_NODES:,} nodes, {_NODES * _PODS_EACH:,} pods, this run"
     table = Table(title=title)
     for heading in ("work", "min / median / max s", "times listing"):
         table.add_column(heading, justify="left" if heading == "work" else "right")
-    listed_s = [it.listed_s for it in found]
+    listed_s = [it.listed_s for it in measurements]
     for work, took_s in (
         ("list it all and parse it", listed_s),
-        ("start → ready", [it.ready_s for it in found]),
-        ("start → a gang that waits is bound", [it.bound_s for it in found]),
+        ("start → ready", [it.ready_s for it in measurements]),
+        ("start → a gang that waits is bound", [it.bound_s for it in measurements]),
     ):
         times = statistics.median(took_s) / statistics.median(listed_s)
         spread = f"{min(took_s):.1f} / {statistics.median(took_s):.1f} / {max(took_s):.1f}"
         table.add_row(work, spread, f"{times:.1f}")
-    memory = max(it.memory_mib for it in found)
+    memory = max(it.memory_mib for it in measurements)
     table.add_row("most memory of the process", f"{memory} MiB", "")
     Console(width=105).print(table)
-    ready_s = statistics.median(it.ready_s for it in found)
+    ready_s = statistics.median(it.ready_s for it in measurements)
     assert ready_s <= _MOST_S, f"ready after {ready_s:.1f} s, at most {_MOST_S:g} s"
     assert memory <= _MOST_MIB, f"{memory} MiB, at most {_MOST_MIB}"

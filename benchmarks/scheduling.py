@@ -1,7 +1,7 @@
 """From created to bound on a real chain, by our processes and by kube-scheduler, in turns.
 
 kube-scheduler knows no gangs and no queues: it is how fast one scheduler may be here. Both run all
-the time, each for pods that name it; what is measured is what a watch of the pods sees.
+the time, each for pods that name it; the times are those of a watch of the pods.
 """
 
 import asyncio
@@ -44,14 +44,14 @@ from e2e.fixtures.processes import (
 
 __all__ = ["main"]
 
-_ROUNDS: Final = 5  # who begins takes turns: a machine that slows down does so for both
+_ROUNDS: Final = 5  # the first scheduler alternates: a slower machine slows both
 _GANGS: Final = 200
-_KEPT_GANGS: Final = 50  # stay for so many more, so that all is said that is said of who runs
+_KEPT_GANGS: Final = 50  # gangs that run at the same time, so that their status is written
 _OUR_SCHEDULER: Final = SCHEDULER_NAME
 _KUBE_SCHEDULER: Final = "default-scheduler"
 _QUEUE: Final = "default-queue"
 _OPT_OUT: Final = "trainer-kai.dev__inject"
-_Workload: TypeAlias = Callable[[str], Awaitable[float]]  # with the scheduler that is to do it
+_Workload: TypeAlias = Callable[[str], Awaitable[float]]  # given the scheduler to use
 _names = iter(range(1_000_000))
 
 
@@ -61,13 +61,13 @@ class _Bench(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """One line of the table: what was done, how long it took us and them, at most so many times."""
+    """One row of the table: the work, our times, those of kube-scheduler, and the limit."""
 
     work: str
     ours_s: list[float]
     theirs_s: list[float]
-    cpu_s: list[float]  # of all our processes, while it was done
-    limit: float  # times theirs
+    cpu_s: list[float]  # of all our processes during the work
+    limit: float  # as a multiple of kube-scheduler's time
 
     @property
     def times(self) -> float:
@@ -79,10 +79,10 @@ class _Gangs(NamedTuple):
     """Many gangs, one after the other."""
 
     took_s: list[float]  # from the shortest to the longest
-    writes: float  # of the scheduler, for each pod
+    writes: float  # of the scheduler, per pod
 
     def percentile(self, hundredths: int) -> float:
-        """Return in what time so many of a hundred were done."""
+        """Return a percentile of the times."""
         return self.took_s[len(self.took_s) * hundredths // 100]
 
 
@@ -183,7 +183,7 @@ async def _gangs(it: _Bench) -> tuple[list[float], float]:
         if number >= _KEPT_GANGS:
             await _delete_gang(it.cluster, namespace, f"g{number - _KEPT_GANGS}")
         await asyncio.sleep(0.05)
-    await asyncio.sleep(5)  # whatever is still to be said of them is said
+    await asyncio.sleep(5)  # until their last status is written
     writes = await log.count(mark)
     ours = sum(n for (user, _), n in writes.items() if user.endswith("trainer-kai-scheduler"))
     await delete_namespace(it.cluster, namespace)
@@ -191,14 +191,14 @@ async def _gangs(it: _Bench) -> tuple[list[float], float]:
 
 
 async def _delete_gang(cluster: Cluster, namespace: str, group: str) -> None:
-    """Take a gang away, its group first: else it has lost pods, and their places are kept."""
+    """Delete a gang, its PodGroup first: else places are reserved for its lost pods."""
     await cluster.api.delete(PODGROUPS, namespace, group)
     for i in range(4):
         await cluster.api.delete(PODS, namespace, f"{group}-{i}")
 
 
 async def _status_delay(it: _Bench) -> float:
-    """Return how long it takes until a gang on a full cluster is told why it waits."""
+    """Return how long it takes until the status of a gang on a full cluster has its reason."""
     namespace = f"full-{next(_names)}"
     await make_namespace(it.cluster, namespace)
     async with all_pods(it.cluster, namespace, 4_000, is_bound):

@@ -62,21 +62,21 @@ asyncio.run(main())
 """
 
 
-# What the kernel tells a parent begins with the memory of the parent itself.
+# The kernel's figure for a child begins with the memory of its parent.
 _MEMORY: Final = """
 print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
 """
 
 
 class _Run(NamedTuple):
-    request_s: float  # none is sent by what does nothing: infinite
+    request_s: float  # infinite for the program that sends none
     answer_s: float
     mebibytes: float
     printed: str
 
 
 class _Proxy:
-    """Passes on what comes to an API server; remembers when the last one came."""
+    """Forwards connections to an API server; records when the last one was opened."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -85,7 +85,7 @@ class _Proxy:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """Stand open."""
+        """Accept connections."""
         async with await asyncio.start_server(self._forward, "127.0.0.1", 0) as server:
             self.port = server.sockets[0].getsockname()[1]
             yield
@@ -101,7 +101,7 @@ async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
         while piece := await reader.read(65536):
             writer.write(piece)
     except ConnectionError:
-        pass  # a process that ends does not say goodbye
+        pass  # a process ended without closing its connection
     writer.close()
 
 

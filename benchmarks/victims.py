@@ -36,11 +36,11 @@ _POLICIES: Final = build_policies(PolicySelection())
 
 
 class _Row(NamedTuple):
-    """One measurement: what is to come out of it, and how long it may take."""
+    """One measurement: its expected outcome, and how long it may take."""
 
     work: str
     build: Callable[[int], Snapshot]
-    outcome: Callable[[int], tuple[int, int] | None]  # pods that go, and that get their room
+    outcome: Callable[[int], tuple[int, int] | None]  # evicted pods, and nominated pods
     limits: dict[int, tuple[float | None, float]]  # by nodes: KAI's seconds, and the most of ours
 
 
@@ -62,7 +62,7 @@ def _measure(row: _Row, nodes: int, table: Table) -> list[str]:
     took: list[float] = []
     floor, result, speed = math.inf, Plan((), (), snapshot.queues.quota), MachineSpeed()
     gc.collect()
-    gc.disable()  # a plan leaves no circles: whoever makes one need not look for any meanwhile
+    gc.disable()  # a plan leaves no reference cycles
     for _ in rounds(_ROUNDS, _LEAST_S, lambda: min(took) <= most_s * speed.slowdown):
         speed.measure()
         began = time.perf_counter()
@@ -92,7 +92,7 @@ def _outcome(result: Plan) -> tuple[int, int]:
 
 
 def _sum_running(snapshot: Snapshot) -> int:
-    """Take everybody who runs, the newest first."""
+    """Add up the GPUs of all running pods, the newest first."""
     pods, total = snapshot.pods, 0
     running = [-row for row, state in enumerate(pods.state.tolist()) if state == PodState.RUNNING]
     heapq.heapify(running)
@@ -104,7 +104,7 @@ def _sum_running(snapshot: Snapshot) -> int:
 
 
 def _filled_cluster(nodes: int, quota_a: float, quota_b: float) -> Builder:
-    """Return nodes that A has taken, GPU by GPU."""
+    """Return nodes that pods of queue a fill, GPU by GPU."""
     machines = [SnapshotNode(cpu=640, memory=5120)] * nodes
     builder = Builder(
         machines, [SnapshotQueue("a", quota=quota_a), SnapshotQueue("b", quota=quota_b)]
@@ -137,7 +137,7 @@ def _one_gpu_too_few(nodes: int) -> Snapshot:
 
 
 def _one_rack_too_few(nodes: int) -> Snapshot:
-    """Return a gang of ten that wants ten racks where there are nine."""
+    """Return a gang of ten that needs ten racks where there are nine."""
     machines = [SnapshotNode(cpu=640, memory=5120, labels=(i % 9,)) for i in range(nodes)]
     builder = Builder(
         machines, [SnapshotQueue("a", quota=_GPUS * nodes - 80), SnapshotQueue("b", quota=80)]

@@ -69,13 +69,13 @@ class _RecordedTransport:
     async def stream(
         self, request: Request, silence_s: float
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Play."""
+        """Play the recording."""
         assert silence_s > 0
         assert ("watch", "true") in request.query
         yield self._play()
 
     async def close(self) -> None:
-        """Have nothing to close."""
+        """Close nothing."""
 
     async def _play(self) -> AsyncIterator[bytes]:
         for start in range(0, len(self._recording), _PIECE_BYTES):
@@ -154,7 +154,7 @@ async def _over_the_api_server(cluster: Cluster) -> None:
     are late. In neither may our loop ever be away for long.
     """
     await cluster.until_found(resources.SERVICE_ACCOUNTS, "default", "default")
-    for name in _BYSTANDERS:  # they follow pods as well, on the same cores
+    for name in _BYSTANDERS:  # they watch pods as well, on the same cores
         await cluster.process(name).kill()
     await cluster.api.create_all([_pod(number) for number in range(_PODS)])
     clock = SystemClock()
@@ -186,13 +186,13 @@ class _Listener:
         self.begin()
 
     def begin(self) -> None:
-        """Forget what was heard before."""
+        """Forget what was received before."""
         self.received_ns: dict[str, int] = {}
         self.done = asyncio.Event()
         self.stall_s = 0.0
 
     def note(self, change: Delta[Pod]) -> None:
-        """Hear of one pod."""
+        """Note the event of one pod."""
         if change.type is not DeltaType.MODIFIED or change.object is None:
             return
         self.received_ns[change.key.name] = time.monotonic_ns()
@@ -220,7 +220,7 @@ class _Run(NamedTuple):
 async def _run(
     cluster: Cluster, listener: _Listener, watching: asyncio.Task[None], in_flight: int
 ) -> _Run:
-    """Have every pod patched, and compare when that was answered and when we were told."""
+    """Have every pod patched; compare the time of the answer with that of our event."""
     listener.begin()
     measuring = asyncio.create_task(listener.measure_stalls())
     program = [sys.executable, "-m", "benchmarks.patcher"]
@@ -245,7 +245,7 @@ async def _run(
 
 
 def _print_table(runs: list[_Run]) -> None:
-    """Print how long patches took to be answered, and how much later they were told."""
+    """Print how long patches took to be answered, and how much later their events came."""
     table = Table(title=f"{_PODS} pods patched by another process: p50, p99, longest, in ms")
     for heading in (
         "in flight",
