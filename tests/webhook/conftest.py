@@ -1,4 +1,4 @@
-"""An API server in memory that keeps a certificate, and a clock."""
+"""A fake API server with a certificate, and a clock."""
 
 from collections.abc import AsyncIterator
 
@@ -17,9 +17,9 @@ def clock() -> VirtualClock:
 
 @pytest_asyncio.fixture
 async def api_server() -> AsyncIterator[FakeApiServer]:
-    """Return an API server with a configuration that trusts nobody yet."""
-    made = FakeApiServer()
-    made.configure("", "")
-    yield made
-    for replica in made.replicas:
+    """Return an API server with a configuration that trusts no authority yet."""
+    server = FakeApiServer()
+    server.configure("", "")
+    yield server
+    for replica in server.replicas:
         await replica.kill()

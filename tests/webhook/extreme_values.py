@@ -1,6 +1,6 @@
 """Makes numbers in a review extreme: counts, sums, quantities, and how much there is of a thing.
 
-The sizes are those by which a tenant could stop a plan, and those at the bounds of ours: just
+The sizes are those by which a user could stop a plan, and those at the bounds of ours: just
 below, on and above them.
 """
 
@@ -36,7 +36,7 @@ def extreme(tree: Any, chance: random.Random) -> None:
 
 
 def _counts(obj: Any, chance: random.Random) -> None:
-    """Let all numbers that are there be others."""
+    """Change all counts."""
     for holder, key in [*_places(obj)]:
         holder[key] = chance.choice(_COUNTS)
     trainer = obj.get("spec", {}).get("trainer")
@@ -45,7 +45,7 @@ def _counts(obj: Any, chance: random.Random) -> None:
 
 
 def _sums(obj: Any, chance: random.Random) -> None:
-    """Let pods of a JobSet come later, as many as are just expected, or too many."""
+    """Add expected pods to a JobSet, as many as are allowed, or too many."""
     jobs = obj.get("spec", {}).get("replicatedJobs")
     if not jobs:
         _counts(obj, chance)
@@ -98,8 +98,8 @@ def _terms(spec: Any, size: int) -> None:
 
 
 def _expressions(spec: Any, size: int) -> None:
-    found = [{"key": f"key-{it}", "operator": "In", "values": ["x"]} for it in range(size)]
-    terms = {"nodeSelectorTerms": [{"matchExpressions": found}]}
+    expressions = [{"key": f"key-{it}", "operator": "In", "values": ["x"]} for it in range(size)]
+    terms = {"nodeSelectorTerms": [{"matchExpressions": expressions}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
     spec["affinity"] = {"nodeAffinity": required}
 
@@ -108,7 +108,7 @@ _FILLS: Final[tuple[Callable[[Any, int], None], ...]] = (_resources, _ports, _te
 
 
 def _places(node: Any) -> Iterator[tuple[Any, str]]:
-    """Yield where a number stands that counts something."""
+    """Yield the places of counts."""
     if isinstance(node, list):
         for child in node:
             yield from _places(child)
@@ -120,7 +120,7 @@ def _places(node: Any) -> Iterator[tuple[Any, str]]:
 
 
 def _pod_specs(node: Any) -> Iterator[Any]:
-    """Yield what asks for containers."""
+    """Yield the pod specs."""
     if isinstance(node, list):
         for child in node:
             yield from _pod_specs(child)

@@ -1,4 +1,4 @@
-"""An API server with one Secret and two webhook configurations, and replicas that keep them."""
+"""A fake API server with a Secret and webhook configurations, and replicas of the webhook."""
 
 import asyncio
 import base64
@@ -93,7 +93,7 @@ class FakeApiServer:
         self.configurations[path] = {"metadata": metadata, "webhooks": webhooks}
 
     def bundles(self, path: str = MUTATING) -> set[str]:
-        """Return whom the API server trusts."""
+        """Return the authorities that the API server trusts."""
         webhooks = self.configurations[path]["webhooks"]
         return {webhook["clientConfig"]["caBundle"] for webhook in webhooks}
 
@@ -131,11 +131,11 @@ class FakeApiServer:
     def stream(
         self, request: Request, silence_s: float
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """Have nothing to follow."""
+        """Refuse: nothing is watched."""
         raise NotImplementedError(request, silence_s)
 
     async def close(self) -> None:
-        """Have nothing to close."""
+        """Close nothing."""
 
     def _configuration_answer(self, request: Request, body: Any) -> ApiResponse:
         found = self.configurations.get(request.path)
@@ -158,7 +158,7 @@ class FakeApiServer:
 
 
 class Replica:
-    """A process that keeps the certificate, as far as that goes."""
+    """A replica of the webhook, as far as its certificate goes."""
 
     def __init__(
         self,

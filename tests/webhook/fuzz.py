@@ -52,7 +52,7 @@ _PATHS: Final = {
     "pod": "/mutate/pod",
     "trainjob": "/validate/trainjob",
 }
-_GOOD: Final = {"patched", "allowed", "denied with 503", "denied with 403"}  # 503: nobody can tell
+_GOOD: Final = {"patched", "allowed", "denied with 503", "denied with 403"}  # 503: a lookup failed
 _STRANGE: Final[tuple[Any, ...]] = (
     *(None, True, 0, -1, 2**63, 2**200, 1e308, "", "x" * 20_000, [], {}, [[]], {"": ""}),
     *("\x00", "\u202e\U0001f600", "a\r\nb: c", "../..", "~1/~0", "{{}}", "\u017f", "true", "v1"),
@@ -69,7 +69,7 @@ class Result(NamedTuple):
     mebibytes: tuple[float, float, float]  # of the server: warm, at the end, and the most it had
 
     def check(self) -> None:
-        """Raise for whatever must not be."""
+        """Raise for every outcome that must not be."""
         bad = [it for it in self.answers if it[0] == "5" or it == "failed" or "no answer" in it]
         assert not bad, self.answers
         assert self.longest_s < _ANSWER_S, f"an answer took {self.longest_s:.1f} s"
@@ -155,7 +155,7 @@ async def _server() -> AsyncIterator[tuple[str, int, aiohttp.ClientSession]]:
 async def _serve() -> None:
     """Answer until standard input ends; live reads succeed, find nothing or fail, by turns.
 
-    So does what is asked of TrainJobs: who may use a queue, and which one a runtime names.
+    So do the lookups for TrainJobs: access to a queue, and the queue that a runtime names.
     """
     configure(SystemClock(), layout="console", level="error")
     turns = itertools.count()

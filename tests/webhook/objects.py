@@ -114,7 +114,7 @@ def jobset(*jobs: Obj, **parts: Any) -> Obj:
 
 
 def managed(obj: Obj) -> Obj:
-    """Return an object of which somebody applied all there is: labels and annotations."""
+    """Return an object whose labels and annotations all have a field manager."""
     jobs = {
         f'k:{{"name":"{it["name"]}"}}': {
             "f:template": {"f:spec": {"f:template": {"f:metadata": _fields(template(it))}}}

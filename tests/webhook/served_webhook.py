@@ -53,12 +53,12 @@ async def _no_queue(_: str) -> bool:
     return False
 
 
-# Nothing is found live, and everybody may anything.
+# No object is found live, and every access is allowed.
 NOTHING_FOUND = LiveLookups(_no_runtime, _allow_all, _no_queue)
 
 
 class ServedWebhook:
-    """A server, and whoever asks it."""
+    """A server, and a client of it."""
 
     def __init__(self, server: WebhookServer, cache: AdmissionCache, metrics: Metrics) -> None:
         self.server = server
@@ -91,7 +91,7 @@ class ServedWebhook:
 
 
 def client_tls() -> ssl.SSLContext:
-    """Return who trusts the server."""
+    """Return the TLS context of a client that trusts the server."""
     return ssl.create_default_context(cadata=authority_pem())
 
 

@@ -174,7 +174,7 @@ async def test_what_is_no_review(case: Case[tuple[str, str, bytes], tuple[int, s
 
 
 async def test_a_body_in_pieces_has_the_same_limit() -> None:
-    """Nobody says beforehand how much it is."""
+    """Its length is not known beforehand."""
 
     async def pieces() -> Any:
         for _ in range(MAX_BODY_BYTES // (1 << 20) + 1):
@@ -193,7 +193,7 @@ async def test_a_long_review_is_read() -> None:
 
 
 async def test_a_body_that_does_not_come_is_not_waited_for() -> None:
-    """Whoever sends half of one is told."""
+    """A client that sends half of one gets a status."""
     head = b"POST /mutate/pod HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"
     async with serving(read_s=0.1) as served:
         reply = await asyncio.wait_for(_talk(served, head), 5)
@@ -267,7 +267,7 @@ async def test_the_body_of_a_real_review() -> None:
 
 
 async def test_every_review_is_answered_when_it_stops() -> None:
-    """Who is being answered gets it, who comes meanwhile too, and then they find somebody else."""
+    """Open and new clients are answered for a while, then they find another replica."""
     waits, goes_on = asyncio.Event(), asyncio.Event()
 
     async def slow(_: Key) -> TrainJobSummary | None:

@@ -1,4 +1,4 @@
-"""A webhook that judges TrainJobs, and the API server that it asks: it can be away, or slow."""
+"""A webhook that reviews TrainJobs, and fake lookups, which can fail or be slow."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""TrainJobs and runtimes as they are reviewed, and what is held against them."""
+"""TrainJobs and runtimes as they are reviewed, and their validation."""
 
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
@@ -82,13 +82,13 @@ def runtime(*jobs: Obj, policy: Any = None, **metadata: Any) -> RuntimeSummary:
 
 def queue_tree(*names: str, **below: str) -> QueueTree:
     """Return queues: *names* at the top, and others below them; all there are."""
-    found = QueueTree()
+    queues = QueueTree()
     for name in names:
-        found.put(name, "")
+        queues.put(name, "")
     for name, parent in below.items():
-        found.put(name, parent)
-    found.mark_listed()
-    return found
+        queues.put(name, parent)
+    queues.mark_listed()
+    return queues
 
 
 def trainjob_context(of: RuntimeSummary | None = None, **others: Any) -> TrainJobContext:
@@ -106,7 +106,7 @@ def validated_trainjob(
     old: Obj | None = None,
     rules: GroupingRules = BUNDLED,
 ) -> TrainJobValidation:
-    """Return what is held against a TrainJob; nothing where the review is not ours."""
+    """Return the validation of a TrainJob; no objections where it is not ours."""
     trainjob_review = read_trainjob(request(obj, TRAINJOB, old))
     if isinstance(trainjob_review, AdmissionResponse):
         return TrainJobValidation(
@@ -117,9 +117,9 @@ def validated_trainjob(
     return validate_trainjob(trainjob_review, context or trainjob_context(), rules)
 
 
-def messages(found: TrainJobValidation) -> tuple[list[str], list[str]]:
-    """Return refusals and warnings."""
-    result = found.result
+def messages(validation: TrainJobValidation) -> tuple[list[str], list[str]]:
+    """Return denials and warnings."""
+    result = validation.result
     return [it.message for it in result.denials], list(result.warnings)
 
 
@@ -137,5 +137,5 @@ class TrainJobCase(NamedTuple):
 
 
 def validate_case(trainjob_case: TrainJobCase) -> TrainJobValidation:
-    """Judge it."""
+    """Validate the TrainJob of a case."""
     return validated_trainjob(trainjob_case.obj, trainjob_case.context, trainjob_case.old)

@@ -1,4 +1,4 @@
-"""Who set a label: read off the fields that managers own."""
+"""Which labels a field manager set."""
 
 import msgspec
 import pytest
@@ -11,7 +11,7 @@ QUEUE = "kai.scheduler/queue"
 LABELLED = managed(jobset(job("node", labels={QUEUE: "a"}), job("launcher"), labels={QUEUE: "a"}))
 PLAIN = managed(jobset(job("node"), job("launcher")))
 
-# managedFields -> (the JobSet's label, that of node, that of launcher) are somebody's
+# managedFields -> whether a manager set (the JobSet's label, that of node, that of launcher)
 CASES = [
     Case("what was applied is somebody's", LABELLED["metadata"], (True, True, False)),
     Case("what nobody applied came with admission", PLAIN["metadata"], (False, False, False)),
@@ -66,10 +66,10 @@ def test_annotations_have_owners_too() -> None:
 
 def test_on_the_real_chain_what_we_wrote_has_no_manager() -> None:
     """Trainer applied the JobSet; our labels are on it, and are not Trainer's."""
-    asked = msgspec.json.decode(recorded("jobset-update"))["request"]["object"]
-    managed_fields = FieldManagers(asked["metadata"])
+    requested = msgspec.json.decode(recorded("jobset-update"))["request"]["object"]
+    managed_fields = FieldManagers(requested["metadata"])
 
-    assert asked["metadata"]["labels"][QUEUE] == "team-b"
+    assert requested["metadata"]["labels"][QUEUE] == "team-b"
     assert managed_fields.is_recorded
     assert not managed_fields.sets_label(QUEUE)
     assert not managed_fields.sets_template_label("node", QUEUE)

@@ -82,18 +82,18 @@ CASES: list[Case[tuple[Any, Changes], list[dict[str, Any]]]] = [
 
 @pytest.mark.parametrize("case", CASES, ids=ids)
 def test_operations(case: Case[tuple[Any, Changes], list[dict[str, Any]]]) -> None:
-    """They are those that are wanted, and lead where the draft is."""
+    """They are the expected ones, and lead to the object of the builder."""
     before, changes = case.given
-    draft = PatchBuilder(copy.deepcopy(before))
+    patch = PatchBuilder(copy.deepcopy(before))
 
     for field_path, value in changes:
         if value is None:
-            draft.remove(field_path)
+            patch.remove(field_path)
         else:
-            draft.set(field_path, value)
+            patch.set(field_path, value)
 
-    assert list(draft.operations) == case.want
-    assert jsonpatch.JsonPatch(case.want).apply(before) == draft.tree
+    assert list(patch.operations) == case.want
+    assert jsonpatch.JsonPatch(case.want).apply(before) == patch.tree
 
 
 def test_the_tilde_is_escaped_first() -> None:

@@ -1,4 +1,4 @@
-"""Bodies of reviews: what is read of them, what is said to those that are none."""
+"""Bodies of reviews: what is read of them, and the reason for malformed ones."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""What is kept where there is too much: nothing is lost to what another namespace stores."""
+"""What is kept when the store is full: no object is lost to another namespace."""
 
 from trainer_kai.api.meta import Key
 from webhook.cache.bounded_store import BoundedStore, text_bytes

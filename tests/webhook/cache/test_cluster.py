@@ -1,4 +1,4 @@
-"""What lint is told: nothing of a kind that was not listed, and nothing that is gone."""
+"""What lint compares with: no kind that was not listed, and no object that is gone."""
 
 import msgspec
 import pytest
@@ -19,7 +19,7 @@ A = Meta(name="a", annotations={"some": "note"})
 
 
 def listed_objects() -> ClusterObjects:
-    """Return what was told one object of each kind."""
+    """Return a cache with one object of each kind."""
     cluster = ClusterObjects()
     cluster.put_node(Node(metadata=A))
     cluster.put_queue(Queue(metadata=A))
@@ -29,7 +29,7 @@ def listed_objects() -> ClusterObjects:
 
 
 def counts(found: KnownCluster) -> list[int | None]:
-    """Return how many nodes, queues, classes and topologies are known; None: nobody knows."""
+    """Return how many nodes, queues, classes and topologies are known; None: unknown."""
     nodes = None if found.nodes is None else found.nodes.all.bit_count()
     others = (found.queues, found.priorities, found.topologies)
     return [nodes, *(None if one is None else len(one) for one in others)]
@@ -49,7 +49,7 @@ def test_what_was_not_listed_is_not_known() -> None:
 
 
 def test_what_is_gone_is_forgotten() -> None:
-    """And being told so twice does no harm."""
+    """And a second deletion does no harm."""
     cluster = listed_objects()
     for kind in (NODES, QUEUES, PRIORITY_CLASSES, TOPOLOGIES):
         cluster.mark_listed(kind.plural)

@@ -48,7 +48,7 @@ def test_why_a_queue_is_unusable(case: Case[tuple[QueueTree, str], str | None]) 
 
 
 def test_who_may_use_a_queue() -> None:
-    """As the nearest queue says that it has heard of; what has gone says nothing."""
+    """As the nearest queue with an annotation says; a deleted queue has none."""
     found = QueueTree()
     found.put("top", "", "closed")
     found.put("team", "top")

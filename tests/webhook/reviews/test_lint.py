@@ -1,4 +1,4 @@
-"""What lint says in a review: warnings, or refusals of what is made where a site wants them."""
+"""What lint finds in a review: warnings, or denials of creations where a site wants them."""
 
 from typing import Any
 
@@ -143,7 +143,7 @@ REVIEWS: list[Case[tuple[LintPolicy, Obj, Obj | None], ReviewResult]] = [
 
 @pytest.mark.parametrize("case", REVIEWS, ids=ids)
 async def test_lint_messages(case: Case[tuple[LintPolicy, Obj, Obj | None], ReviewResult]) -> None:
-    """A switch says what comes of it, and only for who makes a TrainJob."""
+    """A setting decides what comes of it; only creations are denied."""
     lint_policy, obj, old = case.given
     async with serving(admission_policy=AdmissionPolicy(BUNDLED, lint=lint_policy)) as served:
         known_to(served)
@@ -191,7 +191,7 @@ class Broken(ClusterObjects):
 
 
 async def test_a_mistake_in_lint_skips_no_other_rule() -> None:
-    """What else is held against a TrainJob is told, and the log has the mistake."""
+    """The other results for a TrainJob are returned, and the log has the error."""
     async with serving(admission_policy=AdmissionPolicy(BUNDLED, lint=DENY)) as served:
         known_to(served)
         served.cache.cluster = Broken()

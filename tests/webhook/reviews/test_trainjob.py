@@ -1,4 +1,4 @@
-"""Reviews of TrainJobs over real TLS: who may use a queue, and what becomes of doubt."""
+"""Reviews of TrainJobs over real TLS: access to queues, and lookups that fail."""
 
 import asyncio
 import time
@@ -40,12 +40,12 @@ FREE = ReviewResult(0, "", [])
 
 
 def of_ann(queue: str, namespace: str = "team") -> QueueAccessRequest:
-    """Return what ann wants."""
+    """Return the access request of ann."""
     return QueueAccessRequest("ann", "", ("people",), EXTRA, namespace, queue)
 
 
 def of_all(queue: str, namespace: str = "team") -> QueueAccessRequest:
-    """Return what a namespace wants."""
+    """Return the access request of a namespace."""
     return QueueAccessRequest(
         "", "", (f"system:serviceaccounts:{namespace}",), (), namespace, queue
     )
@@ -77,7 +77,7 @@ async def test_a_closed_queue_is_used_with_a_grant(
         assert lookups.access_requests == [of_ann("b"), of_all("b")]
 
 
-# annotation of both queues, what one without is -> whether it is refused
+# annotation of both queues, access without one -> whether it is denied
 OPEN: list[Case[tuple[str | None, Any], bool]] = [
     Case("not annotated", (None, "open"), False),
     Case("annotated open", ("open", "open"), False),
@@ -106,7 +106,7 @@ async def test_of_an_open_queue_nothing_is_asked(
 
 
 async def test_a_queue_that_others_name_is_asked_of_the_namespace() -> None:
-    """Its pods would wait for ever; who submits did not choose it."""
+    """Its pods would wait for ever; the user who submits did not choose it."""
     async with reviewing_webhook() as (served, lookups):
         served.cache.queues.put("default-queue", "", "closed")
         result = await ask(served, submitted())
@@ -174,7 +174,7 @@ async def test_a_slow_review_delays_no_other() -> None:
 
 
 async def test_it_is_asked_once_for_many() -> None:
-    """Who submits two hundred at once is asked about once; another person is another question."""
+    """A user who submits two hundred at once is asked about once; another user again."""
     lookups = FakeLookups()
     lookups.takes_s = 0.05
     async with reviewing_webhook(lookups) as (served, _):
@@ -219,7 +219,7 @@ UPDATES = [
 async def test_a_user_does_not_answer_for_the_choice_of_another(
     case: Case[tuple[Obj, Obj], int],
 ) -> None:
-    """Only who changes the queue is asked about, and only about the new one."""
+    """Only the user who changes the queue is asked about, and only about the new one."""
     obj, old = case.given
     async with reviewing_webhook() as (served, lookups):
         user_info = {"username": "system:serviceaccount:kueue-system:kueue"}
@@ -228,7 +228,7 @@ async def test_a_user_does_not_answer_for_the_choice_of_another(
 
 
 async def test_a_runtime_of_ones_own_names_a_queue() -> None:
-    """It is read as it is now: the cache may be a moment behind whoever changed it."""
+    """It is read as it is now: the cache may be a moment behind the user's change."""
     lookups = FakeLookups()
     lookups.runtimes[NAMESPACE_RUNTIME] = runtime(labels={QUEUE: "b"})
     async with reviewing_webhook(lookups) as (served, _):
@@ -341,7 +341,7 @@ async def test_a_dry_run_is_answered_alike() -> None:
 
 
 def test_a_yes_holds_for_a_minute_and_a_no_for_a_moment() -> None:
-    """Who has just been granted a queue need not wait for long."""
+    """A user who was just granted a queue need not wait for long."""
     answers, user_info = AccessCache(), UserInfo(username="ann")
     yes, no = (QueueAccessRequest.for_user(user_info, "team", queue) for queue in "ab")
     answers.put(yes, 100.0, is_allowed=True)
@@ -353,7 +353,7 @@ def test_a_yes_holds_for_a_minute_and_a_no_for_a_moment() -> None:
 
 
 def test_there_is_room_for_so_many_answers() -> None:
-    """The oldest goes; memory does not grow with what people ask for."""
+    """The oldest goes; memory does not grow with the number of users."""
     answers, user_info = AccessCache(), UserInfo(username="ann")
     for number in range(5000):
         answers.put(
@@ -366,7 +366,7 @@ def test_there_is_room_for_so_many_answers() -> None:
 
 
 async def test_what_is_asked_of_the_api_server() -> None:
-    """The verb, the queue, the namespace, and all that it is known by who asks; once, in time."""
+    """The verb, the queue, the namespace, and all that is known of the user; once, in time."""
     run = ClientRun(json_answer({"status": {"allowed": True}}))
     user_info = UserInfo(username="ann", uid="u", groups=("people",), extra={"from": ("office",)})
 

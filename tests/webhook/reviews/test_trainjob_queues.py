@@ -1,4 +1,4 @@
-"""Reviews of TrainJobs that name several queues, or one that is quite new."""
+"""Reviews of TrainJobs that name several queues, or one that is not cached yet."""
 
 import time
 from typing import Any
@@ -65,8 +65,8 @@ QUEUES_MADE = [
 
 
 @pytest.mark.parametrize("case", QUEUES_MADE, ids=ids)
-async def test_a_queue_of_which_we_have_not_heard(case: Case[tuple[bool, str], int]) -> None:
-    """It is looked for once more before anybody is refused for it."""
+async def test_a_queue_that_is_not_cached(case: Case[tuple[bool, str], int]) -> None:
+    """It is looked up before a TrainJob is denied for it."""
     lookups = FakeLookups()
     lookups.is_away, queue = case.given
     admission_policy = AdmissionPolicy(BUNDLED, denies_unknown_queues=True)

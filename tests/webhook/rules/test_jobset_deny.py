@@ -1,4 +1,4 @@
-"""JobSets that are refused when they are made, and those that are left to another scheduler."""
+"""JobSets that are denied at creation, and those that are left to another scheduler."""
 
 from typing import NamedTuple
 
@@ -176,7 +176,7 @@ MANY: list[Case[Obj, str | None]] = [
 
 @pytest.mark.parametrize("case", MANY, ids=ids)
 def test_what_takes_long_to_plan_is_refused(case: Case[Obj, str | None]) -> None:
-    """Everybody else's pods would wait for it. What exists already stays as it is."""
+    """The pods of all other users would wait for it. What exists already stays as it is."""
     denial = reviewed_jobset(case.given).denial
 
     if case.want is None:
@@ -245,7 +245,7 @@ LARGE: list[Case[JobSetCase, str | None]] = [
 
 @pytest.mark.parametrize("case", LARGE, ids=ids)
 def test_what_no_group_can_hold_is_refused(case: Case[JobSetCase, str | None]) -> None:
-    """Its pods would be of our scheduler and of no group, and be placed one by one."""
+    """Its pods would be of our scheduler and of no PodGroup, and be placed one by one."""
     denial = reviewed_jobset(*case.given).denial
 
     if case.want is None:

@@ -226,7 +226,7 @@ LABELS = {
 }
 
 
-def test_wishes_of_the_trainjob_are_carried() -> None:
+def test_metadata_of_the_trainjob_is_carried() -> None:
     """All of them, and no others."""
     patched = applied(obj := jobset(), reviewed_jobset(obj, jobset_context(LABELS, WISHES)))
 
@@ -234,7 +234,7 @@ def test_wishes_of_the_trainjob_are_carried() -> None:
     assert patched["metadata"]["annotations"] == {**WISHES, **MARKED}
 
 
-def test_a_wish_of_the_jobset_stays() -> None:
+def test_metadata_of_the_jobset_stays() -> None:
     """Each for itself."""
     obj = managed(
         jobset(labels={"priorityClassName": "train"}, annotations=dict.fromkeys(WISHES, ""))
@@ -247,7 +247,7 @@ def test_a_wish_of_the_jobset_stays() -> None:
     assert patched["metadata"]["annotations"] == {**dict.fromkeys(WISHES, ""), **MARKED}
 
 
-# what is nobody's business
+# JobSets that are not ours
 LEFT: list[Case[Obj, None]] = [
     Case("a JobSet by hand", jobset(ownerReferences=None), None),
     Case("of another owner", jobset(ownerReferences=[{**OWNER, "kind": "Workflow"}]), None),

@@ -136,7 +136,7 @@ def test_made_twice_is_made_once(obj: Obj, context: JobSetContext, rules: Groupi
 @many
 @given(jobsets(), jobset_contexts(), rules)
 def test_nothing_else_is_touched(obj: Obj, context: JobSetContext, rules: GroupingRules) -> None:
-    """Only the paths that are listed; a scheduler name and a wish are only ever filled in."""
+    """Only the paths that are listed; scheduler name and carried metadata are only filled in."""
     patched = applied(obj, reviewed_jobset(obj, context, rules))
 
     for path, before, after in differences(obj, patched):
@@ -179,7 +179,7 @@ def test_updated_twice_is_updated_once(
 @many
 @given(jobsets(), jobset_contexts(), rules)
 def test_a_gang_is_on_our_pods_only(obj: Obj, context: JobSetContext, rules: GroupingRules) -> None:
-    """Whoever is marked has our scheduler's name and a queue, and the whole is admitted."""
+    """A marked template has our scheduler's name and a queue, and its JobSet is admitted."""
     answer = reviewed_jobset(obj, context, rules)
     patched = applied(obj, answer)
     if not answer.operations:

@@ -373,7 +373,7 @@ CLAIMS: list[Case[tuple[list[Obj], list[Obj]], list[Obj]]] = [
 def test_claims(
     case: Case[tuple[list[Obj], list[Obj]], list[Obj]], before: Obj, after: Obj
 ) -> None:
-    """JobSet lets nobody change them, and Trainer applies them without what JobSet filled in."""
+    """JobSet allows no change of them, and Trainer applies them without what JobSet filled in."""
     old, new = claiming(before, *case.given[0]), claiming(after, *case.given[1])
 
     for one, other in ((old, new), (running(old), running(new))):

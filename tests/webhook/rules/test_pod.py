@@ -1,4 +1,4 @@
-"""Pods: who is given a group, who is not, and why."""
+"""Pods: which get a PodGroup, which do not, and why."""
 
 import json
 from typing import Any
@@ -74,7 +74,7 @@ PATCHED: list[Case[dict[str, Any], list[dict[str, object]]]] = [
 
 @pytest.mark.parametrize("case", PATCHED, ids=ids)
 def test_pods_are_assigned(case: Case[dict[str, Any], list[dict[str, object]]]) -> None:
-    """By their own labels; who asks a second time hears nothing new."""
+    """By their own labels; a second review changes nothing."""
     given = pod(**case.given)
 
     answer = reviewed_pod(given)
@@ -127,7 +127,7 @@ def test_forged_pods_join_no_group(case: Case[dict[str, Any], str]) -> None:
 
 
 def test_an_external_scheduler_gets_the_group_only() -> None:
-    """Its groups are flat; the labels of a place in a tree are not needed."""
+    """Its groups are flat; the labels of a PodSet are not needed."""
     labels = {"labels": without("jobset.sigs.k8s.io/job-index")}
 
     answer = reviewed_pod(pod(**labels), EXTERNAL)

@@ -1,4 +1,4 @@
-"""TrainJobs while their author is there: refused, told, or let alone; and what exists is kept."""
+"""TrainJobs while their author is there: denied, warned about, or left alone."""
 
 from typing import Any
 
@@ -116,7 +116,7 @@ CONTRADICTIONS = [
 
 @pytest.mark.parametrize("case", CONTRADICTIONS, ids=ids)
 def test_what_cannot_go_together(case: Case[TrainJobCase, list[str]]) -> None:
-    """It is said at once, where a JobSet would be refused where nobody looks."""
+    """It is said at once; the denial of the JobSet would be seen by few users."""
     denials, _ = messages(validate_case(case.given))
 
     assert [text[: len(want)] for text, want in zip(denials, case.want, strict=True)] == case.want
@@ -189,7 +189,7 @@ HAD = [
 
 @pytest.mark.parametrize("case", HAD, ids=ids)
 def test_what_exists_keeps_what_it_has(case: Case[Obj, None]) -> None:
-    """Whatever of it would be refused today, and whoever touches it."""
+    """Whatever of it would be denied today, and whichever user changes it."""
     assert validated_trainjob(OLD_ODD, STRICT).result.denials
     assert validated_trainjob(case.given, STRICT, OLD_ODD) == TrainJobValidation(NO_OBJECTIONS)
 
@@ -244,7 +244,7 @@ def test_ineffective_annotations_give_warnings(case: Case[Obj, list[str]]) -> No
 
 
 def test_only_new_faults_give_warnings() -> None:
-    """Whoever notes a checkpoint does not hear of the delay each time."""
+    """A user who writes a checkpoint is not warned of the delay each time."""
     delay = {"kai.scheduler/preemption-delay": "soon"}
     later = {**delay, "trainer-kai.dev/last-checkpoint": "now"}
 
@@ -287,7 +287,7 @@ def test_what_cannot_be_read_is_refused_where_it_is_new() -> None:
 
 
 def test_a_huge_runtime_is_kept_small() -> None:
-    """However many ports or jobs somebody gives his own: what is looked at stays as small."""
+    """However many ports or jobs a user gives it: what is kept stays as small."""
     ports = [{"containerPort": i} for i in range(12_000)]
     huge = runtime(*(job(f"j{i}", labels={"x": "y"}) for i in range(2_000)), labels={"x": "y"})
     wide = job("node")

@@ -1,4 +1,4 @@
-"""What holds for every TrainJob: admission foresees its JobSet, and no update is judged twice."""
+"""What holds for every TrainJob: its JobSet is foreseen, and no update is validated twice."""
 
 import msgspec
 from hypothesis import given, settings

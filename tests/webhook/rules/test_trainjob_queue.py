@@ -108,7 +108,7 @@ NAMED = [
 
 @pytest.mark.parametrize("case", NAMED, ids=ids)
 def test_the_queue_that_is_named(case: Case[TrainJobCase, Any]) -> None:
-    """What it is, who named it, where, and what would be right."""
+    """What it is, which place names it, where, and what would be right."""
     assert messages(validate_case(case.given)) == case.want
 
 
@@ -367,7 +367,7 @@ LATER = [
 
 @pytest.mark.parametrize("case", LATER, ids=ids)
 def test_a_queue_changes_only_while_suspended(case: Case[TrainJobCase, Any]) -> None:
-    """And only who changes it answers for it."""
+    """And only the user who changes it answers for it."""
     found = validate_case(case.given)
 
     assert (messages(found)[0], chosen(found)) == case.want

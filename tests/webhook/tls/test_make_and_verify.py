@@ -114,7 +114,7 @@ def test_a_key_with_a_password_does_not_prompt() -> None:
 
 
 def test_what_is_known_of_a_good_one() -> None:
-    """Who signed it, and from when until when; a little before now, for clocks that are behind."""
+    """Its signer, and from when until when; a little before now, for clocks that are behind."""
     found = inspect_content(GOOD, HOSTS)
 
     assert (found.signer,) == ids_in(GOOD)
@@ -193,7 +193,7 @@ def test_a_certificate_does_not_outlive_its_authority() -> None:
 
 
 def test_others_are_kept_beside_a_new_authority() -> None:
-    """Somebody may still show what they signed."""
+    """Another replica may still show what they signed."""
     (old,) = ids_in(GOOD)
     again = apply_step(
         RotationStep(RotationAction.REMAKE, kept_authorities=(old,)), GOOD, HOSTS, LIVES, NOW
@@ -253,7 +253,7 @@ async def test_a_client_that_trusts_the_authority_trusts_the_server() -> None:
 
 
 async def test_another_one_is_shown_without_a_restart() -> None:
-    """Also of another kind of key; who is connected stays so; a name need not be sent."""
+    """Also of another kind of key; open connections stay; a host name need not be sent."""
     first, second = made(datetime.now(UTC)), made(datetime.now(UTC))
     dynamic_context = DynamicTlsContext()
     dynamic_context.set_pair(_with_rsa(first))
@@ -345,7 +345,7 @@ async def _listening(dynamic_context: DynamicTlsContext) -> AsyncIterator[int]:
 async def _connect(
     port: int, content: SecretContent | None, host: str
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Connect as whoever trusts the authorities of a Secret, or anybody."""
+    """Connect as a client that trusts the authorities of a Secret, or any authority."""
     if content is None:
         trusting = ssl._create_unverified_context()
     else:

@@ -49,7 +49,7 @@ SHORT = "it is valid until 2026-01-30 00:00"
 
 
 class RotationCase(NamedTuple):
-    """What is looked at."""
+    """The state of a Secret and of its publication."""
 
     state: SecretState
     published: PublicationState = SETTLED
@@ -239,7 +239,7 @@ def test_what_is_next(case: Case[RotationCase, RotationStep]) -> None:
 
 
 def test_of_many_authorities_few_are_kept() -> None:
-    """However often somebody breaks it."""
+    """However often it is broken."""
     many = tuple(authority(f"a{number}", signs=False) for number in range(9))
 
     step = next_step(SecretState(many, fault="broken"), NOWHERE, NOW, LIVES)

@@ -1,4 +1,4 @@
-"""The Secret and the webhook configurations: whoever is first, all end with the same."""
+"""The Secret and the webhook configurations: all replicas end with the same."""
 
 from typing import Any
 
@@ -104,7 +104,7 @@ async def test_an_expired_one_is_replaced(api_server: FakeApiServer, clock: Virt
 async def test_both_are_rotated_again_and_again(
     api_server: FakeApiServer, clock: VirtualClock
 ) -> None:
-    """An authority of 50 minutes, for three hours: nobody is shown what he does not trust."""
+    """An authority of 50 minutes, for three hours: no client is shown what it does not trust."""
     api_server.configure("", path=VALIDATING)
     settings = short_lived(check_s=15.0)
     replicas = [await Replica(api_server, clock, settings).start() for _ in range(2)]
@@ -123,7 +123,7 @@ async def test_both_are_rotated_again_and_again(
 async def test_a_secret_that_is_lost_is_put_back(
     api_server: FakeApiServer, clock: VirtualClock, damage: dict[str, Any] | None
 ) -> None:
-    """As often as it is: whoever starts next finds the certificate that the others show."""
+    """As often as it is: the next replica finds the certificate that the others show."""
     replica = await Replica(api_server, clock).start()
     await clock.advance(30)
     before = api_server.content
@@ -142,7 +142,7 @@ async def test_a_secret_that_is_lost_is_put_back(
 async def test_what_is_garbled_is_made_good(
     api_server: FakeApiServer, clock: VirtualClock, file: str
 ) -> None:
-    """Whatever it is, nobody who shows the old one is left untrusted meanwhile."""
+    """Whatever it is, no replica with the old one is untrusted meanwhile."""
     replica = await Replica(api_server, clock, short_lived()).start()
     await clock.advance(30)
     assert api_server.secret is not None
@@ -214,7 +214,7 @@ async def test_credentials_that_are_refused_end_the_process(
 async def test_the_authority_is_published_and_kept(
     api_server: FakeApiServer, clock: VirtualClock
 ) -> None:
-    """Not before the configuration is there, and again when somebody takes it away."""
+    """Not before the configuration is there, and again when it was removed."""
     api_server.configurations.clear()
     replica = await Replica(api_server, clock).start()
     await clock.advance(3)

@@ -1,4 +1,4 @@
-"""Somebody else writes what we keep: how long that is put right, and when it ends."""
+"""Another client overwrites what we write: for how long we restore it."""
 
 from datetime import datetime
 
@@ -32,7 +32,7 @@ async def test_of_two_installations_one_gives_way(clock: VirtualClock) -> None:
 async def test_an_occasional_overwrite_is_no_contest(
     api_server: FakeApiServer, clock: VirtualClock
 ) -> None:
-    """Somebody's old manifest is applied once a week; each time it is put right."""
+    """An old manifest is applied once a week; each time our authority is restored."""
     api_server.configure("")
     replica = await Replica(api_server, clock).start()
     for _ in range(6):
@@ -49,7 +49,7 @@ async def test_an_occasional_overwrite_is_no_contest(
 async def test_an_overwrite_that_stopped_is_no_contest(
     api_server: FakeApiServer, clock: VirtualClock
 ) -> None:
-    """At once where his authority is gone, and within an hour where it is still there."""
+    """At once where the other authority is gone, and within an hour where it is there."""
     api_server.configure("")
     replica = await Replica(api_server, clock).start()
     for _ in range(6):
@@ -70,7 +70,7 @@ async def test_an_overwrite_that_stopped_is_no_contest(
 async def test_two_clocks_do_not_write_for_ever(
     api_server: FakeApiServer, clock: VirtualClock
 ) -> None:
-    """To one whose year is another all that is made here has ended: he says so and stops."""
+    """To one whose year is another all that is made here has ended: it says so and stops."""
     ahead = _Ahead(clock)
     replicas = [await Replica(api_server, it).start() for it in (clock, ahead)]
     with capture_logs() as logs:

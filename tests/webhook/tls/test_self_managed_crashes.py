@@ -35,7 +35,7 @@ def crash_at(write: int, *, is_done: bool) -> Callable[[Request], None]:
 
 
 async def until(clock: VirtualClock, seconds: float, replicas: list[Replica]) -> None:
-    """Let time pass; whoever shows something is trusted all the time."""
+    """Let time pass; each shown certificate is trusted all the time."""
     end_s = clock.monotonic_s() + seconds
     while clock.monotonic_s() < end_s:
         await clock.advance(5)
@@ -74,7 +74,7 @@ async def test_a_killed_replica_is_continued(write: int, *, is_done: bool) -> No
     first = Replica(api_server, clock, QUICKLY).run()
     while not first.task.done():
         await clock.advance(5)
-        assert write <= 2 or first.is_trusted()  # nobody is, before anything is published
+        assert write <= 2 or first.is_trusted()  # no replica is, before the authority is published
     await clock.advance(30)
     second = await Replica(api_server, clock, QUICKLY).start()
     await clock.advance(2)

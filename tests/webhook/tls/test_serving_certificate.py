@@ -1,4 +1,4 @@
-"""What is shown and when, whoever makes it; what readiness and metrics say of it."""
+"""What is shown and when, for each source; what readiness and metrics say of it."""
 
 import ssl
 from datetime import UTC, datetime, timedelta
@@ -33,7 +33,7 @@ BY_CERT_MANAGER = SETTINGS.model_copy(update={"source": "cert-manager"})
 
 
 def made(host: str = HOST, now: datetime = START) -> SecretContent:
-    """Return what somebody else made."""
+    """Return a certificate of another source."""
     return apply_step(RotationStep(RotationAction.REMAKE), None, (parse_host(host),), LIVES, now)
 
 
@@ -63,7 +63,7 @@ def clock() -> VirtualClock:
 async def test_what_cert_manager_writes_is_shown_and_nothing_is_written(
     api_server: FakeApiServer, clock: VirtualClock
 ) -> None:
-    """Not even whom to trust: that is cainjector's."""
+    """Not even the authorities: cainjector writes those."""
     replica = await Replica(api_server, clock, BY_CERT_MANAGER, CertManagerCertificate).start()
     await clock.advance(5)
     absent = replica.unready
@@ -84,7 +84,7 @@ async def test_what_cert_manager_writes_is_shown_and_nothing_is_written(
 async def test_the_way_back_from_cert_manager(
     api_server: FakeApiServer, clock: VirtualClock
 ) -> None:
-    """Its Secret has to go, which ends nobody; who runs finds ours in its place."""
+    """Its Secret has to go, which ends no replica; running ones make ours in its place."""
     content = made()
     issue(api_server, content)
     api_server.publish(encoded(content.authorities))
@@ -149,7 +149,7 @@ async def test_a_new_one_is_shown_when_it_is_trusted(
 async def test_what_cannot_be_shown_is_reported(
     api_server: FakeApiServer, clock: VirtualClock, fields: dict[str, bytes], why: str
 ) -> None:
-    """It replaces nothing that can, and ends nobody."""
+    """It replaces nothing that can, and ends no replica."""
     first = made()
     issue(api_server, first)
     api_server.publish(encoded(first.authorities))
@@ -196,14 +196,16 @@ async def test_files_are_read_again(
     assert "data/tls.crt cannot be read: No such file or directory" in absent["loaded"]
     assert shown_certificate == first.certificate
     assert replica.shown_certificate == second.certificate
-    assert replica.unready == {}  # without a caBundle nobody here knows whom API servers trust
+    assert (
+        replica.unready == {}
+    )  # without a caBundle it is not known which authorities API servers trust
     assert api_server.writes() == []
 
 
 async def test_files_that_are_not_trusted_are_reported(
     api_server: FakeApiServer, clock: VirtualClock, tmp_path: Path
 ) -> None:
-    """If the configurations may be read; else nobody knows, and it is ready."""
+    """If the configurations may be read; else it is not known, and it is ready."""
     content = made()
     crt, key = tmp_path / "a", tmp_path / "b"
     crt.write_bytes(content.certificate)
@@ -259,24 +261,24 @@ async def test_metrics_tell_of_the_end_from_the_start(
     replica = await Replica(api_server, clock).start()
     await clock.advance(30)
     which = "certificate_expires_timestamp_seconds"
-    whose = "MutatingWebhookConfiguration kai-trainer"
+    name = "MutatingWebhookConfiguration kai-trainer"
     left_s = [
         (replica.metric(which, part=part) or 0) - START.timestamp()
         for part in ("certificate", "authority")
     ]
 
     assert left_s == [365 * DAY_S, 3650 * DAY_S]
-    assert replica.metric("certificate_trusted", configuration=whose) == 1
+    assert replica.metric("certificate_trusted", configuration=name) == 1
     api_server.fail_writes_status = 403
     api_server.publish("eA==")
     await clock.advance(30)
-    assert replica.metric("certificate_trusted", configuration=whose) == 0
+    assert replica.metric("certificate_trusted", configuration=name) == 0
 
 
 async def test_metrics_keep_nothing_that_was_good_before(
     api_server: FakeApiServer, clock: VirtualClock
 ) -> None:
-    """Whoever is not trusted any more, or is not asked any more, shows neither as before."""
+    """A replica that is not trusted, or not called any more, shows neither as before."""
     content = made()
     issue(api_server, content)
     for path in (MUTATING, VALIDATING):
