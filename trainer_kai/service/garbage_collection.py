@@ -2,8 +2,9 @@
 
 What is known of a large cluster are millions of objects that live on, and a plan for thousands of
 gangs makes a million more that are gone when it is carried out. To go through them takes 0.1 s and
-more each time, and finds nothing (`python -m benchmarks event_loop`). The same goes for 5,000 TrainJobs
-that the webhook has read: 0.03 s, in which reviews pile up (`python -m benchmarks webhook`).
+more each time, and finds nothing (`python -m benchmarks event_loop`). The same goes for 5,000
+TrainJobs that the webhook has read: 0.03 s, in which reviews pile up (`python -m benchmarks
+webhook`).
 """
 
 import gc
