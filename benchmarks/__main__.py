@@ -49,7 +49,7 @@ _WITHOUT_CHAIN: Final = {
     "event_loop",
     "decode",
     "webhook",
-    "groups",
+    "podgrouper",
     "modules",
 }
 

@@ -29,11 +29,12 @@ _EvictionAction: TypeAlias = (
     type[ConsolidateAction] | type[ReclaimAction] | type[PreemptAction] | type[StaleGangAction]
 )
 
+_STALE: Final = "stalegangeviction"
 _EVICTION_ACTIONS: Final[Mapping[str, _EvictionAction]] = {
     "consolidation": ConsolidateAction,
     "reclaim": ReclaimAction,
     "preempt": PreemptAction,
-    "stalegangeviction": StaleGangAction,
+    _STALE: StaleGangAction,
 }
 
 
@@ -59,7 +60,7 @@ def plan(
     for action in policies.actions:
         if action == "allocate":
             session.allocate()
-        else:
+        elif session.rejections or action == _STALE:  # pods are evicted for PodGroups that wait
             _EVICTION_ACTIONS[action](eviction_session).run()
         passed(action)
     return Plan(

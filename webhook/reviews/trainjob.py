@@ -19,7 +19,12 @@ from trainer_kai.policy.queueing.queue_access import is_closed
 from trainer_kai.service.clock import Clock
 from trainer_kai.service.metrics import Metrics
 from trainer_kai.service.settings import UnannotatedAccess
-from webhook.admission.review import AdmissionRequest, AdmissionResponse
+from webhook.admission.review import (
+    FORBIDDEN,
+    SERVICE_UNAVAILABLE,
+    AdmissionRequest,
+    AdmissionResponse,
+)
 from webhook.admission.validation_result import NO_OBJECTIONS, ValidationResult, denied
 from webhook.cache.admission_cache import AdmissionCache
 from webhook.cache.runtimes import RuntimeSummary
@@ -54,7 +59,7 @@ class AdmissionPolicy(NamedTuple):
     """What a site chooses: its rules, and what is denied instead of warned about."""
 
     rules: GroupingRules
-    unannotated: UnannotatedAccess = "open"  # what a queue is that says nothing
+    unannotated: UnannotatedAccess = "open"  # of queues without an access annotation
     denies_unknown_queues: bool = False
     lint: LintPolicy = LintPolicy()
 

@@ -193,7 +193,7 @@ def _build_jobset(job: TrainJob, runtime: Runtime, context: PreviewContext) -> _
     queue = policy.kai_scheduler.queue if policy and policy.kai_scheduler else ""
     faults = tuple(Finding(fault.path, fault.message, blocks=True) for fault in built.faults)
     jobset_context = JobSetContext(_trainjob_summary(job), queue, context.namespace_labels or {})
-    if jobset_context.namespace.get(INJECT) == _DISABLED:
+    if jobset_context.namespace_labels.get(INJECT) == _DISABLED:
         finding = Finding("metadata.namespace", f"is taken out by its label {INJECT}")
         return _BuiltJobSet(built.jobset, _without_pods(built.jobset), queue, faults, [finding])
     jobset, reported = _admit(built.jobset, jobset_context, context)
