@@ -426,6 +426,19 @@ def trees(draw: Any) -> list[tuple[int, Amounts, Amounts, Amounts, Amounts, Amou
     return rows
 
 
+def plain_queues(rows: list[Row], quota_only_queues: list[bool]) -> list[reference.QueueShares]:
+    """Return the queues as the reference has them."""
+    plain: list[reference.QueueShares] = []
+    for (above, quota, limit, fair_shares, has, non_preemptible), is_only in zip(
+        rows, quota_only_queues, strict=True
+    ):
+        up = None if above == NONE else plain[above]
+        goal = "quota-only" if is_only else "fair-share"
+        amounts = list(has), list(non_preemptible)
+        plain.append(reference.QueueShares(up, quota, limit, fair_shares, *amounts, goal))
+    return plain
+
+
 @given(st.data())
 @settings(max_examples=examples(200))
 def test_it_agrees_with_plain_loops(data: st.DataObject) -> None:
@@ -442,17 +455,8 @@ def test_it_agrees_with_plain_loops(data: st.DataObject) -> None:
     )
     requested, is_non_preemptible = data.draw(ASKED), data.draw(st.booleans())
     tolerance = data.draw(st.sampled_from([Fraction(1), Fraction(3, 2)]))
-    plain: list[reference.QueueShares] = []
     quota_only_queues = data.draw(st.lists(st.booleans(), min_size=len(rows), max_size=len(rows)))
-    for (above, quota, limit, fair_shares, has, fixed), is_only in zip(
-        rows, quota_only_queues, strict=True
-    ):
-        up = None if above == NONE else plain[above]
-        goal = "quota-only" if is_only else "fair-share"
-        plain.append(
-            reference.QueueShares(up, quota, limit, fair_shares, list(has), list(fixed), goal)
-        )
-
+    plain = plain_queues(rows, quota_only_queues)
     reclaimable = reclaimable_of(
         rows, Reclaimer(reclaimer_queue, requested, is_non_preemptible), quota_only_queues
     )
