@@ -100,7 +100,7 @@ class ReclaimAction:
     ) -> EvictionFailure:
         """Return why nothing was reclaimed from queues for a PodGroup.
 
-        Where no victim is protected and there is a *shortfall*, with the queues above their shares.
+        If no victim is protected, name the *shortfall* and the queues above their shares.
         """
         session, own_queue = self._eviction_session, reclaimable.reclaimer.queue
         reclaimable_queues = session.reclaimable_totals.all.keys()

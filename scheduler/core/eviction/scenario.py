@@ -25,9 +25,12 @@ from scheduler.core.session import Session
 
 __all__ = [
     "CandidateVictims",
+    "ConsolidationValidator",
     "EvictionScenario",
+    "PreemptValidator",
     "PreemptorRequest",
     "QueueHeadroom",
+    "ReclaimValidator",
     "ScenarioValidator",
 ]
 
@@ -334,8 +337,9 @@ class ReclaimValidator:
         """Return the queue that lost resources and would come before the one that requests them.
 
         A JobSet does not count where the reclaimer stays within its quota: the room is reserved for
-        the reclaimer (10b), and afterwards nothing is reclaimed from it. Otherwise a queue could
-        keep all that it borrowed in a TrainJob, which cannot shrink, that first requests little.
+        the reclaimer (rule 10b in scheduler/core/README.md), and afterwards nothing is reclaimed
+        from it. Otherwise a queue could keep all that it borrowed in a TrainJob, which cannot
+        shrink, that first requests little.
         """
         is_own_request = requested == self._reclaimable.reclaimer.amounts
         for (queue, amounts, is_jobset), count in self._evicted_requests.items():

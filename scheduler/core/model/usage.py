@@ -11,6 +11,7 @@ from scheduler.core.model.resources import NONE, Amounts, exact
 from scheduler.core.model.snapshot import PodState, Snapshot, SnapshotQueues
 
 __all__ = [
+    "AmountList",
     "UnevictableUsage",
     "Usage",
     "allocated_by_podgroup",
@@ -19,7 +20,7 @@ __all__ = [
 ]
 
 
-AmountList: TypeAlias = list[int]  # by Kind
+AmountList: TypeAlias = list[int]  # by ResourceKind
 
 
 class UnevictableUsage(NamedTuple):

@@ -22,6 +22,7 @@ from scheduler.core.nodes.statement import Statement
 __all__ = [
     "NominatedCapacity",
     "NominatedPodGroups",
+    "NominationAccess",
 ]
 
 
@@ -49,7 +50,7 @@ class NominatedPodGroups:
     def all_nominated(self, tasks: Tasks) -> bool:
         """Say whether each of these pods has a nominated node; there must be some."""
         signature = self._snapshot.pods.signature
-        pods = [pod for attempt_index in tasks for pod in attempt_index.pods]
+        pods = [pod for podset_tasks in tasks for pod in podset_tasks.pods]
         return bool(pods) and all(self.is_nominated(int(signature[pod])) for pod in pods)
 
     def is_nominated(self, signature: int) -> bool:
@@ -107,8 +108,8 @@ class NominatedCapacity:
         self._reserve(
             [
                 self._nomination(row, attempt_index, signatures)
-                for row, tasks in podgroups
-                for attempt_index, signatures in enumerate(tasks)
+                for row, attempts in podgroups
+                for attempt_index, signatures in enumerate(attempts)
             ]
         )
 

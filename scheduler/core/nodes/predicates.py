@@ -90,7 +90,8 @@ def has_value(labels: LabelCodes, requirement: LabelRequirement) -> Bools:
     if not (requirement.codes and len(labels)):  # there may be no column
         return np.full(len(labels), requirement.is_negated)
     values = labels[:, requirement.key]
-    # By code; the last is that of no value. So this is three times as fast as `isin`.
+    # Indexed by label code, the last entry for nodes without the label: three times as fast as
+    # `isin`.
     is_meant = np.full(max(int(values.max()), *requirement.codes) + 2, requirement.is_negated)
     is_meant[list(requirement.codes)] = not requirement.is_negated
     return is_meant[values]
@@ -183,7 +184,7 @@ def _evenly_spread(statement: Statement, signature: SchedulingSignature) -> Bool
 
 
 def pods_until_skewed(statement: Statement, signature: SchedulingSignature, node: int) -> float:
-    """Return how many more pods a node takes for sure before their spread opens or closes any.
+    """Return how many more pods a node takes before their topology spread changes any node.
 
     As long as no domain has too many, more pods only raise what is the least.
     """

@@ -126,7 +126,7 @@ class Statement:
         self._apply(entry)
 
     def _apply(self, entry: StatementEntry) -> None:
-        node, signature, count, on_idle, is_leaving = entry
+        node, signature, count, on_idle, is_eviction = entry
         request = self._requests[signature][0]
         change = np.subtract if count > 0 else np.add
         if count not in (1, -1):  # of most there is one
@@ -137,7 +137,7 @@ class Statement:
             idle = self.idle[node]
             change(idle, request, idle)
         self.changed_nodes.append(node)
-        if self._has_relations[signature] and not is_leaving:
+        if self._has_relations[signature] and not is_eviction:
             self._update_relations(node, self.snapshot.signatures[signature], count)
 
     def _update_relations(self, node: int, signature: SchedulingSignature, count: int) -> None:

@@ -61,7 +61,8 @@ class QueueOrder:
     def key(self, queue: int, requested: Amounts) -> QueueKey:
         """Return the key of a queue whose best PodGroup requests so much.
 
-        Its parts are those of rule 18, in order; `messages` names each of them by its number.
+        Its parts are those of rule 18 in scheduler/core/README.md, in order; `messages` names each
+        of them by its number.
         """
         cpu, memory, gpu = self.allocated[queue]
         more_cpu, more_memory, more_gpu = requested

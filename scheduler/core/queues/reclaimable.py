@@ -274,10 +274,10 @@ def _within(amounts: Sequence[float], shares: Sequence[float]) -> bool:
     return cpu <= most_cpu and memory <= most_memory and gpu <= most_gpu
 
 
-def _share_ratio(amount: float, fair_shares: float) -> float:
+def _share_ratio(amount: float, fair_share: float) -> float:
     """Return an amount as a part of the fair share."""
-    if fair_shares > 0:
-        return amount / fair_shares
+    if fair_share > 0:
+        return amount / fair_share
     return math.inf if amount > 0 else 0.0
 
 
