@@ -1,8 +1,10 @@
 """The commands of the README, given by hand to the real kubectl."""
 
+from collections.abc import AsyncIterator
 from typing import Final
 
 import pytest
+import pytest_asyncio
 
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import (
@@ -55,6 +57,24 @@ _CERTIFICATE: Final = {
 }
 
 
+# What stands between other tests of the same cluster and its API server.
+_ADMISSION: Final = (
+    "mutatingwebhookconfigurations,validatingwebhookconfigurations,"
+    "validatingadmissionpolicybindings"
+)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def admission_removed(_damaged_cluster: Cluster) -> AsyncIterator[None]:
+    """Take our admission out of the cluster afterwards: no webhook of ours runs there."""
+    yield
+    kubeconfig = ("--kubeconfig", str(_damaged_cluster.kubeconfig))
+    ours = ("-l", "app.kubernetes.io/part-of=trainer-kai")
+    removed = await run_kubectl(*kubeconfig, "delete", _ADMISSION, *ours)
+    assert removed.status == 0, removed.err
+
+
+@pytest.mark.usefixtures("admission_removed")
 @pytest.mark.parametrize("overlay", OVERLAYS)
 async def test_applying_an_overlay_twice_is_applying_it_once(
     overlay: str, damaged_cluster: Cluster
@@ -82,6 +102,7 @@ async def test_applying_an_overlay_twice_is_applying_it_once(
     assert compared == (0, "", "")
 
 
+@pytest.mark.usefixtures("admission_removed")
 async def test_what_the_process_wrote_stays(damaged_cluster: Cluster) -> None:
     """Whom to trust is no part of what is applied."""
     cluster = damaged_cluster
