@@ -1,6 +1,7 @@
 """Every simulation here has a bound on time and memory; the run prints the largest figures."""
 
 import pickle
+import select
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -51,20 +52,47 @@ class Measured(NamedTuple):
 SimulateFixture = Callable[..., Measured]
 
 
+class _Simulator:
+    """The program that forks for each simulation; one for all tests of a worker."""
+
+    def __init__(self) -> None:
+        argv = [sys.executable, "-m", "tests.hostile.simulation_process"]
+        pipe = subprocess.PIPE
+        self._program = subprocess.Popen(argv, stdin=pipe, stdout=pipe, cwd=ROOT)
+
+    def ask(self, question: bytes) -> bytes:
+        """Return the answer; end the program if there is none in time."""
+        assert self._program.stdin is not None
+        assert self._program.stdout is not None
+        self._program.stdin.write(len(question).to_bytes(8, "big") + question)
+        self._program.stdin.flush()
+        if not select.select([self._program.stdout], [], [], _TIMEOUT_S)[0]:
+            self.stop()
+            pytest.fail(f"a simulation took more than {_TIMEOUT_S:g} s")
+        length = int.from_bytes(self._program.stdout.read(8), "big")
+        assert length, "a simulation failed: its error is on standard error"
+        return self._program.stdout.read(length)
+
+    def stop(self) -> None:
+        """End it, and what it simulates."""
+        self._program.kill()
+        self._program.communicate()
+
+
+@pytest.fixture(scope="session")
+def simulator() -> Iterator[_Simulator]:
+    """Return the program, started."""
+    simulator = _Simulator()
+    yield simulator
+    simulator.stop()
+
+
 @pytest.fixture
-def simulate(request: pytest.FixtureRequest) -> SimulateFixture:
+def simulate(request: pytest.FixtureRequest, simulator: _Simulator) -> SimulateFixture:
     """Return what simulates objects: a plan takes < 1 s of CPU, and the process < 512 MiB."""
 
     def simulated(objects: Sequence[Mapping[str, Any]], **options: object) -> Measured:
-        child = subprocess.run(
-            [sys.executable, "-m", "tests.hostile.simulation_process"],
-            input=pickle.dumps((list(objects), options)),
-            stdout=subprocess.PIPE,
-            cwd=ROOT,
-            timeout=_TIMEOUT_S,
-            check=True,
-        )
-        measured = Measured(**pickle.loads(child.stdout))
+        measured = Measured(**pickle.loads(simulator.ask(pickle.dumps((list(objects), options)))))
         request.node.user_properties.append(("hostile", measured[2:]))
         assert measured.plan_s < MAX_CPU_S, f"a plan took {measured.plan_s:.2f} s of CPU"
         assert measured.peak_mib < MAX_MIB, f"the process took {measured.peak_mib} MiB"

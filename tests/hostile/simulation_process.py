@@ -1,9 +1,13 @@
-"""One simulation in a process of its own, to measure its time and memory.
+"""Each simulation in a process of its own, to measure its time and memory.
 
-Standard input is the pickled objects and options, standard output the pickled answer.
+The program imports what simulates, once, and forks for each question on standard input: pickled
+objects and options. Its answer on standard output is pickled, too; an empty one is a failure. Both
+come with their length before them.
 """
 
+import gc
 import json
+import os
 import pickle
 import resource
 import sys
@@ -23,10 +27,10 @@ def _peak_mib() -> int:
     return next(int(it.split()[1]) // 1024 for it in lines if it.startswith("VmHWM:"))
 
 
-def main() -> None:
-    """Simulate, and answer with the document, CPU seconds per cycle and the peak in MiB."""
+def _simulate(question: bytes) -> bytes:
+    """Return the document, CPU seconds per cycle and the peak in MiB."""
     resource.setrlimit(resource.RLIMIT_AS, (_MAX_BYTES, _MAX_BYTES))
-    objects, given = pickle.load(sys.stdin.buffer)
+    objects, given = pickle.loads(question)
     options = SimulationOptions(**given)
     began = time.process_time()
     scene = prepare((Document("input", dict(it)) for it in objects), options)
@@ -40,7 +44,25 @@ def main() -> None:
         "plan_s": (ended - prepared) / options.cycles,
         "peak_mib": _peak_mib(),
     }
-    pickle.dump(answer, sys.stdout.buffer)
+    return pickle.dumps(answer)
+
+
+def _write(answer: bytes) -> None:
+    sys.stdout.buffer.write(len(answer).to_bytes(8, "big") + answer)
+    sys.stdout.buffer.flush()
+
+
+def main() -> None:
+    """Answer each question in a child."""
+    gc.freeze()  # what was imported is no garbage of a simulation's
+    while length := sys.stdin.buffer.read(8):
+        question = sys.stdin.buffer.read(int.from_bytes(length, "big"))
+        child = os.fork()
+        if child == 0:
+            _write(_simulate(question))
+            os._exit(0)
+        if os.waitpid(child, 0)[1]:
+            _write(b"")
 
 
 if __name__ == "__main__":

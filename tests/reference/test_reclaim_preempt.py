@@ -51,7 +51,7 @@ def test_they_take_alike_where_they_did_not(seed: int) -> None:
     assert difference(random_cluster(Random(seed), crowded=True), play, _THEN) == ""
 
 
-@pytest.mark.parametrize("block", blocks(30), ids=by_first_seed)
+@pytest.mark.parametrize("block", blocks(50), ids=by_first_seed)
 @pytest.mark.parametrize("victims", ["kai", "least-work-lost", "fewest-units"])
 def test_they_take_alike_whatever_is_chosen(block: range, victims: str) -> None:
     """Whoever would lose something first, and however far queues get."""
@@ -74,7 +74,7 @@ def test_they_take_alike_whatever_is_chosen(block: range, victims: str) -> None:
     assert block.start or victims == "kai" or others
 
 
-@pytest.mark.parametrize("block", blocks(30), ids=by_first_seed)
+@pytest.mark.parametrize("block", blocks(50), ids=by_first_seed)
 @pytest.mark.parametrize("budgets", ["best-effort", "always"])
 def test_they_take_alike_whatever_keeps_it(block: range, budgets: str) -> None:
     """Budgets, pods that succeeded, and TrainJobs that cannot be evicted."""
