@@ -15,7 +15,7 @@ from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.inputs import StateOptions
 from tests.hostile.conftest import Measured, SimulateFixture
 from tests.hostile.objects import GPU, TENANT, TENANT_QUEUE, VICTIMS, cluster, pod, pod_group
-from tests.support.case import Case, ids, soaked
+from tests.support.case import Case, ids
 from trainer_kai.api.decode import decode
 from trainer_kai.api.meta import Key
 from trainer_kai.api.node import Node
@@ -220,7 +220,7 @@ MANY = [
 ]
 
 
-@pytest.mark.parametrize("case", soaked(MANY, "labels that no node has"), ids=ids)
+@pytest.mark.parametrize("case", MANY, ids=ids)
 def test_many_pods_with_words_of_their_own(
     case: Case[PodFields, int], simulate: SimulateFixture
 ) -> None:
@@ -241,10 +241,7 @@ MANY_RUNNING = [
 ]
 
 
-_SOAKED = ("terms about all namespaces", "terms about no part of the cluster")
-
-
-@pytest.mark.parametrize("case", soaked(MANY_RUNNING, *_SOAKED), ids=ids)
+@pytest.mark.parametrize("case", MANY_RUNNING, ids=ids)
 def test_the_pods_of_a_namespace_have_a_bound_together(
     case: Case[PodFields, str], simulate: SimulateFixture
 ) -> None:

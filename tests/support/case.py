@@ -1,12 +1,9 @@
 """One row of a table test: a claim, what is given, and what is wanted."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-import pytest
-
-__all__ = ["Case", "ids", "soaked"]
+__all__ = ["Case", "ids"]
 
 G = TypeVar("G")
 W = TypeVar("W")
@@ -19,11 +16,6 @@ class Case(Generic[G, W]):
     name: str
     given: G
     want: W
-
-
-def soaked(cases: Sequence[Case[Any, Any]], *names: str) -> list[Any]:
-    """Return the cases for `parametrize`; those that are named run in a soak only."""
-    return [pytest.param(it, marks=pytest.mark.soak) if it.name in names else it for it in cases]
 
 
 def ids(case: Case[Any, Any]) -> str:
