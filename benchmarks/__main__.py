@@ -1,4 +1,4 @@
-"""Run every benchmark, or those that are named: `python -m benchmarks planning decode`."""
+"""Run every benchmark, or the named ones: `python -m benchmarks planning decode`."""
 
 import subprocess
 import sys
