@@ -151,7 +151,7 @@ async def test_a_trainjob_that_waits_for_room_says_so(
     assert queues[2:] == ["default-queue", "default-parent-queue"]
     assert (output.code, output.err) == (1, "")
     assert re.search(r"Fragmented \(for \d+s\): 0 of 2 pods have room", output.out), output.out
-    assert "1 unit → 2 pods: 2 wait" in output.out
+    assert "1 PodGroup → 2 pods: 2 waiting" in output.out
     assert "not known" not in output.out
     assert document.code == 1
     (podgroup,) = document.answer["units"]
@@ -161,7 +161,7 @@ async def test_a_trainjob_that_waits_for_room_says_so(
     assert of_pod.code == 0
     assert (later.code, later.err) == (0, "")
     assert "runs" in later.out
-    assert "2 run" in later.out
+    assert "2 running" in later.out
 
 
 async def _listed(cluster: Cluster) -> list[Any]:
@@ -201,7 +201,10 @@ async def test_a_launcher_that_comes_later_is_not_waited_for(
 
     (podgroup,) = early.answer["units"]
     assert (early.code, podgroup["state"], podgroup["pods"]["running"]) == (0, "runs", 2)
-    assert podgroup["note"] == "launcher comes when the others are Ready, and room for it is kept"
+    assert podgroup["note"] == (
+        "the pods of launcher are created when the others are Ready, and resources are reserved for"
+        " them"
+    )
     assert (whole.code, whole.answer["units"][0]["pods"]["running"]) == (0, 3)
     assert (after.code, after.out.split()[2]) == (0, "complete")
 
@@ -215,7 +218,7 @@ def _both(one: Any, other: Any) -> Any:
 
 async def test_what_does_not_exist_cannot_be_answered(user: User) -> None:
     """Exit code 2, and one line."""
-    output = await user.why("nobody")
+    output = await user.why("missing")
 
     assert (output.code, output.out) == (2, "")
-    assert re.fullmatch(r"trainer-kai: trainjob/nobody: is not in namespace .+\n", output.err)
+    assert re.fullmatch(r"trainer-kai: trainjob/missing: not found in namespace .+\n", output.err)

@@ -21,7 +21,8 @@ class ReadOnlyApiServer:
 
     def __init__(self) -> None:
         self.requests: list[Request] = []
-        self.forbidden: set[str] = set()  # kinds, in the plural
+        self.forbidden: set[str] = set()  # kinds, in the plural, and API groups
+        self.served: set[str] = set()  # other paths, with an empty answer
         self._objects: dict[str, dict[str, Any]] = {}
 
     def put(self, resource: Resource[Any], fields: Mapping[str, Any]) -> None:
@@ -41,6 +42,8 @@ class ReadOnlyApiServer:
             return _error_answer(403, "Forbidden", f"user may not read {request.path}")
         if request.path in self._objects:
             return ApiResponse(200, json.dumps(self._objects[request.path]).encode())
+        if request.path in self.served:
+            return ApiResponse(200, b"{}")
         if "limit" not in dict(request.query):
             return _error_answer(404, "NotFound", f"{request.path} not found")
         below = f"{request.path}/"

@@ -1,6 +1,6 @@
-"""`trainer-kai why`: the state of a TrainJob, and why its PodGroups wait.
+"""`trainer-kai why`: the state of a TrainJob, Job or pod, and why it waits.
 
-It reads from the API server with the rights of the user, and asks no process of ours.
+It reads from the API server with the rights of the user, and sends no request to our processes.
 """
 
 import argparse
@@ -8,7 +8,7 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import SCHEDULER_NAME
+from trainer_kai.api.names import DEFAULT_QUEUE, SCHEDULER_NAME
 from trainer_kai.cli.commands.why.text_output import as_json, as_text
 from trainer_kai.cli.options import add_cluster_flags
 from trainer_kai.cli.output.table import screen_width
@@ -20,22 +20,44 @@ if TYPE_CHECKING:
 __all__ = ["add_why"]
 
 _WAITS: Final = 1
-_TRAINJOB: Final = frozenset({"trainjob", "trainjobs"})
-_POD: Final = frozenset({"pod", "pods", "po"})
+_KINDS: Final = {
+    **dict.fromkeys(("trainjob", "trainjobs"), "TrainJob"),
+    **dict.fromkeys(("job", "jobs"), "Job"),
+    **dict.fromkeys(("pod", "pods", "po"), "Pod"),
+}
 
 
 def add_why(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the command to the command line."""
     parser = commands.add_parser(
         "why",
-        help="where a TrainJob is on its way, and why it waits",
-        description="Say where a TrainJob is on its way, which of its units wait, and why.",
-        epilog="Exit code: 0 if nothing waits; 1 if something does; 2 if nobody can say.",
+        help="the state of a TrainJob, Job or pod, and why it waits",
+        description="Show the state of a TrainJob, Job or pod, which of its PodGroups wait, and"
+        " why.",
+        epilog="Exit code: 0 if nothing waits; 1 if something waits; 2 if the state is unknown: the"
+        " object does not exist, or you may not read it.",
     )
-    parser.add_argument("subject", metavar="NAME", help="a TrainJob; or trainjob/NAME, pod/NAME")
-    parser.add_argument("-n", "--namespace", default="", help="instead of that of the context")
-    parser.add_argument("-o", dest="output", choices=("text", "json"), default="text")
-    parser.add_argument("--scheduler-name", default=SCHEDULER_NAME, help="as the site has it")
+    parser.add_argument(
+        "subject",
+        metavar="NAME",
+        help="the name of a TrainJob; or trainjob/NAME, job/NAME (a batch Job), pod/NAME",
+    )
+    parser.add_argument(
+        "-n", "--namespace", default="", help="the namespace (default: that of the context)"
+    )
+    parser.add_argument(
+        "-o", dest="output", choices=("text", "json"), default="text", help="the output format"
+    )
+    parser.add_argument(
+        "--scheduler-name",
+        default=SCHEDULER_NAME,
+        help="the setting scheduler_name of the cluster (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--default-queue",
+        default=DEFAULT_QUEUE,
+        help="the setting default_queue of the cluster (default: %(default)s)",
+    )
     add_cluster_flags(parser)
     parser.set_defaults(run=_run)
 
@@ -52,22 +74,23 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _parse_subject(text: str) -> tuple[str, str]:
-    """Return kind and name of what is asked about."""
+    """Return kind and name of the object that the user asks about."""
     kind, slash, name = text.partition("/")
     if not slash:
         kind, name = "trainjob", text
-    kind = kind.lower().partition(".")[0]
-    if kind not in _TRAINJOB | _POD or name in ("", ".", ".."):
-        message = f"{text!r} must be the name of a TrainJob, trainjob/NAME or pod/NAME"
+    kind = _KINDS.get(kind.lower().partition(".")[0], "")
+    if not kind or name in ("", ".", ".."):
+        message = f"{text!r} must be the name of a TrainJob, trainjob/NAME, job/NAME or pod/NAME"
         raise ConfigError([FieldError("NAME", message)])
     return kind, name
 
 
 async def _fetch_report(args: argparse.Namespace, kind: str, name: str) -> "TrainJobReport":
-    from trainer_kai.cli.commands.why.fetch import fetch_pod_report, fetch_trainjob_report  # noqa: PLC0415 - as above
+    from trainer_kai.cli.commands.why.fetch import fetch_report  # noqa: PLC0415 - as above
+    from trainer_kai.cli.commands.why.snapshot import WhySubject  # noqa: PLC0415 - as above
     from trainer_kai.kube.client import command_client  # noqa: PLC0415 - as above
 
     async with command_client(kubeconfig=args.kubeconfig, context=args.context) as client:
         key = Key(args.namespace or client.rest_config.namespace, name)
-        fetch_report = fetch_pod_report if kind in _POD else fetch_trainjob_report
-        return await fetch_report(client, key, args.scheduler_name)
+        subject = WhySubject(kind, key, args.scheduler_name, args.default_queue)
+        return await fetch_report(client, subject)

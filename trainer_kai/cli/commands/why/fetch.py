@@ -1,42 +1,58 @@
-"""Fetch a TrainJob and its objects with the rights of the user, as few as the report needs.
+"""Fetch a TrainJob, Job or pod and its objects with the rights of the user, as few as are needed.
 
-Requests go one after the other over one connection. A kind that may not be read is unknown, and no
-error.
+Requests are sent one after the other over one connection. A kind that the user may not read is
+unknown, and no error.
 """
 
+from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key, Object
-from trainer_kai.api.names import JOBSET_NAME, POD_GROUP
+from trainer_kai.api.names import JOB_NAME, JOBSET_NAME, KUEUE_QUEUE, POD_GROUP
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.resource import Resource
-from trainer_kai.api.resources import EVENTS, JOBSETS, LEASES, PODGROUPS, QUEUES, TRAINJOBS
+from trainer_kai.api.resources import (
+    EVENTS,
+    JOBS,
+    JOBSETS,
+    LEASES,
+    PODGROUPS,
+    PODS,
+    QUEUES,
+    TRAINJOBS,
+)
 from trainer_kai.cli.commands.why.reason_names import ReasonName
 from trainer_kai.cli.commands.why.report import (
+    QueueSourceKind,
     TrainJobReport,
     WorkloadState,
-    evicted_podgroups,
+    is_finished,
+    last_evicted,
     trainjob_report,
+    with_details,
 )
 from trainer_kai.cli.commands.why.snapshot import (
     POD_SNAPSHOTS,
     SCHEDULER_LEASE,
     PodSnapshot,
     TrainJobSnapshot,
+    WhySubject,
 )
+from trainer_kai.cli.commands.why.standalone import has_podgroup, standalone_report
 from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.kube.rest.errors import Forbidden, NotFound
-from trainer_kai.kube.rest.request import ListTarget, Selection
+from trainer_kai.kube.rest.request import ListTarget, Request, Selection
 from trainer_kai.policy.pods.creation_failures import FIELD_SELECTOR
 
 if TYPE_CHECKING:
     from trainer_kai.kube.client import Client
 
-__all__ = ["fetch_pod_report", "fetch_trainjob_report"]
+__all__ = ["fetch_report"]
 
 T = TypeVar("T", bound=Object)
 
+_KUEUE: Final = "kueue.x-k8s.io"
 _MAX_PODGROUPS: Final = 8  # PodGroups that pods name and that do not belong to the JobSet
 _FINISHED: Final = frozenset({WorkloadState.COMPLETE, WorkloadState.FAILED})
 
@@ -49,7 +65,7 @@ class _Reader:
         self.unknown: set[str] = set()
 
     async def get(self, resource: Resource[T], key: Key) -> T | None:
-        """Return an object; None where there is none, or it may not be read."""
+        """Return an object; None if it does not exist, or the user may not read it."""
         try:
             return await self._client.get(resource, key)
         except NotFound:
@@ -58,10 +74,20 @@ class _Reader:
             self.unknown.add(resource.plural)
             return None
 
+    async def serves_kueue(self) -> bool | None:
+        """Say whether the cluster serves Kueue's API; None if the user may not ask."""
+        try:
+            await self._client.send(Request("GET", f"/apis/{_KUEUE}", repeatable=True))
+        except NotFound:
+            return False
+        except Forbidden:
+            return None
+        return True
+
     async def list(
         self, resource: Resource[T], namespace: str, labels: str = "", fields: str = ""
     ) -> tuple[T, ...]:
-        """Return the objects that are selected."""
+        """Return the selected objects."""
         try:
             target = ListTarget(resource, namespace, Selection(labels=labels, fields=fields))
             return tuple(await self._client.list(target))
@@ -72,63 +98,103 @@ class _Reader:
             return ()
 
 
-async def fetch_trainjob_report(client: "Client", key: Key, scheduler_name: str) -> TrainJobReport:
-    """Return the report on a TrainJob."""
-    snapshot = TrainJobSnapshot(TRAINJOBS.kind, key, client.clock.now(), scheduler_name)
+async def fetch_report(client: "Client", subject: WhySubject) -> TrainJobReport:
+    """Return the report on a TrainJob, Job or pod."""
+    kind, key, scheduler_name, default_queue = subject
+    snapshot = TrainJobSnapshot(kind, key, client.clock.now(), scheduler_name, default_queue)
+    fetch = {TRAINJOBS.kind: _of_trainjob, JOBS.kind: _of_job, PODS.kind: _of_pod}[kind]
+    return await fetch(client, snapshot)
+
+
+async def _of_trainjob(client: "Client", snapshot: TrainJobSnapshot) -> TrainJobReport:
     reader = _Reader(client)
     try:
-        snapshot = snapshot._replace(trainjob=await client.get(TRAINJOBS, key))
+        snapshot = snapshot._replace(trainjob=await client.get(TRAINJOBS, snapshot.key))
     except NotFound as error:
-        raise _not_found("trainjob", key, error) from error
+        raise _not_found(snapshot, error) from error
     except Forbidden:
         reader.unknown.add(TRAINJOBS.plural)
         report = await _fetch_below(reader, snapshot)
         if not report.podgroups and not report.has_jobset:
             raise
         return report
-    report = trainjob_report(snapshot)
-    return report if report.state in _FINISHED else await _fetch_below(reader, snapshot)
+    if is_finished(snapshot):
+        return trainjob_report(snapshot)
+    return await _fetch_below(reader, snapshot)
 
 
-async def fetch_pod_report(client: "Client", key: Key, scheduler_name: str) -> TrainJobReport:
-    """Return the report on a pod: that of its TrainJob, with only its own PodGroup."""
+async def _of_pod(client: "Client", snapshot: TrainJobSnapshot) -> TrainJobReport:
+    """Return the report on a pod: that of its TrainJob with only its own PodGroup, or its own."""
     try:
-        pod = await client.get(POD_SNAPSHOTS, key)
+        pod = await client.get(POD_SNAPSHOTS, snapshot.key)
     except NotFound as error:
-        raise _not_found("pod", key, error) from error
+        raise _not_found(snapshot, error) from error
     reader, jobset = _Reader(client), pod.metadata.labels.get(JOBSET_NAME, "")
-    snapshot = TrainJobSnapshot(
-        POD_SNAPSHOTS.kind, key, client.clock.now(), scheduler_name, pods=(pod,)
+    if jobset:
+        report = await _of_owner(reader, snapshot, jobset)
+        if report.state in _FINISHED:  # the pods that are left do not matter
+            return report
+        name, uid = pod.metadata.name, pod.metadata.uid
+        report = _narrowed(report, f"pod {name}", lambda it: it.metadata.uid == uid)
+        return report._replace(node=pod.spec.node_name)
+    report = await _of_pods(reader, snapshot._replace(pods=(pod,)))
+    return report._replace(node=pod.spec.node_name)
+
+
+async def _of_job(client: "Client", snapshot: TrainJobSnapshot) -> TrainJobReport:
+    """Return the report on a Job: that of its TrainJob, or that of its pods."""
+    namespace, name = snapshot.key
+    try:
+        job = await client.get(JOBS, snapshot.key)
+    except NotFound as error:
+        raise _not_found(snapshot, error) from error
+    reader, jobset = _Reader(client), job.metadata.labels.get(JOBSET_NAME, "")
+    if jobset:
+        report = await _of_owner(reader, snapshot, jobset)
+        if report.state in _FINISHED:
+            return report
+        return _narrowed(report, f"Job {name}", lambda it: it.metadata.labels.get(JOB_NAME) == name)
+    pods = await reader.list(POD_SNAPSHOTS, namespace, f"{JOB_NAME}={name}")
+    return await _of_pods(reader, snapshot._replace(job=job, pods=pods))
+
+
+async def _of_owner(reader: _Reader, snapshot: TrainJobSnapshot, jobset: str) -> TrainJobReport:
+    """Return the report on the TrainJob, or the JobSet without one, that owns the subject."""
+    key = Key(snapshot.key.namespace, jobset)
+    trainjob = await reader.get(TRAINJOBS, key)
+    kind = TRAINJOBS.kind if trainjob else JOBSETS.kind
+    snapshot = snapshot._replace(kind=kind, key=key, trainjob=trainjob)
+    return (
+        trainjob_report(snapshot) if is_finished(snapshot) else await _fetch_below(reader, snapshot)
     )
-    if not jobset:
+
+
+async def _of_pods(reader: _Reader, snapshot: TrainJobSnapshot) -> TrainJobReport:
+    """Return the report on pods that belong to no JobSet, by their PodGroups or by themselves."""
+    if has_podgroup(snapshot):
         podgroups = await _podgroups_of_pods(reader, snapshot)
-        return trainjob_report(await _fetch_details(reader, snapshot._replace(podgroups=podgroups)))
-    trainjob_key = Key(key.namespace, jobset)
-    job = await reader.get(TRAINJOBS, trainjob_key)
-    kind = TRAINJOBS.kind if job else JOBSETS.kind
-    snapshot = snapshot._replace(kind=kind, key=trainjob_key, trainjob=job, pods=())
-    report = trainjob_report(snapshot)
-    if report.state in _FINISHED:  # pods that are left say nothing more
-        return report
-    return _report_of_pod(await _fetch_below(reader, snapshot), pod)
+        return await _with_details(reader, snapshot._replace(podgroups=podgroups))
+    report = standalone_report(snapshot)
+    return standalone_report(await _fetch_details(reader, snapshot, report))
 
 
-def _report_of_pod(report: TrainJobReport, pod: PodSnapshot) -> TrainJobReport:
-    """Return the report with only the PodGroup of a pod."""
-    name, uid = pod.metadata.name, pod.metadata.uid
-    own_podgroups = [
-        it for it in report.podgroups if uid in {one.metadata.uid for one in it.podgroup.pods}
-    ]
+def _narrowed(
+    report: TrainJobReport, what: str, is_own: Callable[[PodSnapshot], bool]
+) -> TrainJobReport:
+    """Return the report with only the PodGroup of certain pods."""
+    own_podgroups = [it for it in report.podgroups if any(map(is_own, it.podgroup.pods))]
     if not own_podgroups:
-        return report._replace(notes=(*report.notes, f"pod {name} does not count any more"))
-    note = f"told is only the unit of pod {name}"
+        note = f"{what} is not part of the current attempt of the JobSet"
+        return report._replace(notes=(*report.notes, note))
+    note = f"only the PodGroup of {what} is shown"
     state = report.state if report.reason else own_podgroups[0].state
     return report._replace(podgroups=(own_podgroups[0],), state=state, notes=(*report.notes, note))
 
 
-def _not_found(kind: str, key: Key, error: NotFound) -> ConfigError:
-    message = f"is not in namespace {key.namespace}: {error.details.message}"
-    return ConfigError([FieldError(f"{kind}/{key.name}", message)])
+def _not_found(snapshot: TrainJobSnapshot, error: NotFound) -> ConfigError:
+    namespace, name = snapshot.key
+    message = f"not found in namespace {namespace}: {error.details.message}"
+    return ConfigError([FieldError(f"{snapshot.kind.lower()}/{name}", message)])
 
 
 async def _fetch_below(reader: _Reader, snapshot: TrainJobSnapshot) -> TrainJobReport:
@@ -139,15 +205,20 @@ async def _fetch_below(reader: _Reader, snapshot: TrainJobSnapshot) -> TrainJobR
         and snapshot.trainjob
         and not _is_owned_by(jobset, snapshot.trainjob.metadata.uid)
     ):
-        jobset = None  # another owner's JobSet of that name
+        jobset = None  # a JobSet of that name with another owner
     jobset_selector = f"{JOBSET_NAME}={name}"
     podgroups = await reader.list(PODGROUPS, namespace, jobset_selector)
     pods = await reader.list(POD_SNAPSHOTS, namespace, jobset_selector)
     snapshot = snapshot._replace(jobset=jobset, podgroups=podgroups, pods=pods)
-    snapshot = snapshot._replace(
-        podgroups=(*podgroups, *await _podgroups_of_pods(reader, snapshot))
-    )
-    return trainjob_report(await _fetch_details(reader, snapshot))
+    podgroups = (*podgroups, *await _podgroups_of_pods(reader, snapshot))
+    return await _with_details(reader, snapshot._replace(podgroups=podgroups))
+
+
+async def _with_details(reader: _Reader, snapshot: TrainJobSnapshot) -> TrainJobReport:
+    """Return the report by PodGroups, with the objects that it needs besides."""
+    snapshot = snapshot._replace(unknown=frozenset(reader.unknown))
+    report = trainjob_report(snapshot)
+    return with_details(report, await _fetch_details(reader, snapshot, report))
 
 
 async def _podgroups_of_pods(reader: _Reader, snapshot: TrainJobSnapshot) -> tuple[PodGroup, ...]:
@@ -160,45 +231,52 @@ async def _podgroups_of_pods(reader: _Reader, snapshot: TrainJobSnapshot) -> tup
     return tuple([it for key in keys if (it := await reader.get(PODGROUPS, key))])
 
 
-async def _fetch_details(reader: _Reader, snapshot: TrainJobSnapshot) -> TrainJobSnapshot:
-    """Read the objects that explain why PodGroups wait."""
-    snapshot = snapshot._replace(unknown=frozenset(reader.unknown))
-    first = trainjob_report(snapshot)
-    reasons = (first.reason, *(podgroup.reason for podgroup in first.podgroups))
+async def _fetch_details(
+    reader: _Reader, snapshot: TrainJobSnapshot, report: TrainJobReport
+) -> TrainJobSnapshot:
+    """Return the snapshot with the objects that explain why PodGroups or pods wait."""
+    reasons = (report.reason, *(podgroup.reason for podgroup in report.podgroups))
     titles = {it.title for it in reasons if it is not None}
-    namespace, name = snapshot.key
-    if ReasonName.JOBSET_MISSING in titles:
-        trainjob_selector = f"involvedObject.kind=TrainJob,involvedObject.name={name},type=Warning"
-        snapshot = snapshot._replace(
-            events=await reader.list(EVENTS, namespace, fields=trainjob_selector)
-        )
-    elif ReasonName.PODS_MISSING in titles:
-        snapshot = snapshot._replace(
-            events=await reader.list(EVENTS, namespace, fields=FIELD_SELECTOR)
-        )
-    evicted = next(evicted_podgroups(first.podgroups), None)
-    if evicted is not None:
-        podgroup_selector = (
-            f"involvedObject.kind=PodGroup,involvedObject.name={evicted.metadata.name}"
-        )
-        eviction_events = await reader.list(
-            EVENTS, namespace, fields=f"{podgroup_selector},reason=Evict"
-        )
-        snapshot = snapshot._replace(evictions=eviction_events)
-    if any(podgroup.reason and podgroup.counts.unplaced for podgroup in first.podgroups):
+    snapshot = await _fetch_events(reader, snapshot, report, titles)
+    suspended = (it for it in (snapshot.trainjob, snapshot.job) if it is not None)
+    if report.state == WorkloadState.SUSPENDED and any(
+        it.metadata.labels.get(KUEUE_QUEUE) for it in suspended
+    ):
+        snapshot = snapshot._replace(has_kueue=await reader.serves_kueue())
+    if any(podgroup.reason and podgroup.counts.unplaced for podgroup in report.podgroups):
         lease = await reader.get(LEASES, SCHEDULER_LEASE)
         if LEASES.plural not in reader.unknown:
             snapshot = snapshot._replace(leases=(lease,) if lease else ())
-    if ReasonName.UNEXPLAINED in titles:
+    if ReasonName.NO_STATUS in titles:
         queues = {group.spec.queue for group in snapshot.podgroups}
+        if report.queue_source == QueueSourceKind.LABEL:
+            queues.add(report.queue)
         existing = {it: await reader.get(QUEUES, Key("", it)) is not None for it in sorted(queues)}
         if QUEUES.plural not in reader.unknown:
             snapshot = snapshot._replace(queues=existing)
     elif LEASES.plural in reader.unknown:
-        reader.unknown.remove(
-            LEASES.plural
-        )  # another reason is known, which the Lease would not change
+        # Another reason is known, which the Lease would not change.
+        reader.unknown.remove(LEASES.plural)
     return snapshot._replace(unknown=frozenset(reader.unknown))
+
+
+async def _fetch_events(
+    reader: _Reader, snapshot: TrainJobSnapshot, report: TrainJobReport, titles: Container[str]
+) -> TrainJobSnapshot:
+    """Return the snapshot with the Events about failed creations and evictions."""
+    namespace, name = snapshot.key
+    if ReasonName.JOBSET_MISSING in titles:
+        selector = f"involvedObject.kind=TrainJob,involvedObject.name={name},type=Warning"
+        snapshot = snapshot._replace(events=await reader.list(EVENTS, namespace, fields=selector))
+    elif ReasonName.PODS_MISSING in titles:
+        events = await reader.list(EVENTS, namespace, fields=FIELD_SELECTOR)
+        snapshot = snapshot._replace(events=events)
+    evicted = last_evicted(report.podgroups)
+    if evicted is not None:
+        selector = f"involvedObject.kind=PodGroup,involvedObject.name={evicted.metadata.name}"
+        evictions = await reader.list(EVENTS, namespace, fields=f"{selector},reason=Evict")
+        snapshot = snapshot._replace(evictions=evictions)
+    return snapshot
 
 
 def _is_owned_by(jobset: JobSet, uid: str) -> bool:

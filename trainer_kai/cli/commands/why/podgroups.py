@@ -1,11 +1,11 @@
 """The PodGroups of a TrainJob, and the pods of each.
 
-They are what admission and the podgrouper make of its JobSet, by their own functions. Where the
-JobSet may not be read, they come from the PodGroups, and from the pods that name one.
+They are what admission and the podgrouper make of the JobSet, by the functions of these two. If the
+user may not read the JobSet, they come from the PodGroups, and from the pods that name one.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -13,7 +13,6 @@ from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import (
     ANTICIPATED,
-    DEFAULT_QUEUE,
     JOBSET_UID,
     MEMBERS,
     POD_GROUP,
@@ -23,6 +22,7 @@ from trainer_kai.api.names import (
     SUBGROUP,
 )
 from trainer_kai.api.podgroup import PodGroup, SubGroup
+from trainer_kai.api.resources import JOBS, PODS
 from trainer_kai.cli.commands.plan.preview import (
     PodGroupPreview,
     Preview,
@@ -39,9 +39,14 @@ __all__ = [
     "PodGroupSnapshot",
     "binding_mode",
     "count_pods",
+    "pod_state",
     "podgroup_snapshots",
     "preview_of",
+    "standalone_snapshot",
 ]
+
+
+_ONLY_OWN_PODS: Final = {PODS.kind, JOBS.kind}  # other pods of their PodGroup are not read
 
 
 class PodCounts(NamedTuple):
@@ -49,34 +54,34 @@ class PodCounts(NamedTuple):
 
     running: int = 0
     starting: int = 0  # on a node, and not running yet
-    promised: int = 0  # nominated: other pods still have to leave the node
+    nominated: int = 0  # to a node on which other pods still terminate
     gated: int = 0  # with scheduling gates
     waiting: int = 0
-    going: int = 0
-    done: int = 0
+    terminating: int = 0
+    succeeded: int = 0
     failed: int = 0
 
     @property
     def unplaced(self) -> int:
-        """Return the number of pods that are on no node and wait for one."""
-        return self.promised + self.gated + self.waiting
+        """Return the number of pods that wait for a node."""
+        return self.nominated + self.gated + self.waiting
 
     @property
     def existing(self) -> int:
         """Return the number of pods that count for their PodGroup."""
-        return self.running + self.starting + self.unplaced + self.done
+        return self.running + self.starting + self.unplaced + self.succeeded
 
 
 class PodGroupSnapshot(NamedTuple):
     """One PodGroup, planned or as the cluster has it, with its pods."""
 
     stage: str
-    name: str  # also of one that does not exist; "" where pods name none
+    name: str  # also of one that does not exist; "" if the pods name none
     after: str
     members: str
     replicated_jobs: frozenset[str]
-    expected_jobs: tuple[str, ...]  # without pods until other replicatedJobs are Ready
-    min_pods: int  # pods that it needs to run
+    expected_jobs: tuple[str, ...]  # have no pods until other replicatedJobs are Ready
+    min_pods: int  # the number of pods that must run
     dependencies: tuple[Edge, ...]  # the stage dependencies that must be met first
     is_finished: bool
     pods: tuple[PodSnapshot, ...]
@@ -84,17 +89,19 @@ class PodGroupSnapshot(NamedTuple):
 
 
 def binding_mode(snapshot: TrainJobSnapshot) -> GroupingMode:
-    """Return who binds: a PodGroup without SubGroups was written for a KAI."""
+    """Return which scheduler binds: a PodGroup without SubGroups was written for KAI's."""
     groups = snapshot.podgroups
     is_flat = bool(groups) and not any(group.spec.sub_groups for group in groups)
     return "external" if is_flat else "bundled"
 
 
 def preview_of(snapshot: TrainJobSnapshot) -> Preview | None:
-    """Return the preview of the JobSet; None without one."""
+    """Return the preview of the JobSet; None if there is no JobSet."""
     if snapshot.jobset is None:
         return None
-    context = PreviewContext(binding_mode(snapshot), snapshot.scheduler_name, DEFAULT_QUEUE)
+    context = PreviewContext(
+        binding_mode(snapshot), snapshot.scheduler_name, snapshot.default_queue
+    )
     return preview_jobset(snapshot.jobset, context)
 
 
@@ -111,28 +118,37 @@ def podgroup_snapshots(
         pods = [pod for pod in pods if pod.metadata.labels.get(REPLICATED_JOB) not in names]
         group = groups.pop(Key(snapshot.key.namespace, preview.name), None)
         podgroups.append(_planned_podgroup(preview, own_pods, group, snapshot.jobset))
-    return (*podgroups, *_unplanned_podgroups(pods, groups))
+    unplanned = _unplanned_podgroups(pods, groups)
+    if snapshot.kind in _ONLY_OWN_PODS:
+        unplanned = (it._replace(min_pods=len(it.pods)) for it in unplanned)
+    return (*podgroups, *unplanned)
+
+
+def standalone_snapshot(pods: Iterable[PodSnapshot]) -> PodGroupSnapshot:
+    """Return pods without a PodGroup, as if they had one."""
+    return _podgroup_of_pods("", [*pods], None)
 
 
 def count_pods(pods: Iterable[PodSnapshot]) -> PodCounts:
     """Return the number of pods in each state."""
     numbers = dict.fromkeys(PodCounts._fields, 0)
     for pod in pods:
-        numbers[_pod_state(pod)] += 1
+        numbers[pod_state(pod)] += 1
     return PodCounts(**numbers)
 
 
-def _pod_state(pod: PodSnapshot) -> str:
-    finished = {"Succeeded": "done", "Failed": "failed"}.get(pod.status.phase)
+def pod_state(pod: PodSnapshot) -> str:
+    """Return the state of a pod: a field of `PodCounts`."""
+    finished = {"Succeeded": "succeeded", "Failed": "failed"}.get(pod.status.phase)
     if finished:
         return finished
     if pod.metadata.deletion_timestamp:
-        return "going"
+        return "terminating"
     if pod.spec.node_name:
         return "running" if pod.status.phase == "Running" else "starting"
     if pod.spec.scheduling_gates:
         return "gated"
-    return "promised" if pod.status.nominated_node_name else "waiting"
+    return "nominated" if pod.status.nominated_node_name else "waiting"
 
 
 def _planned_podgroup(
@@ -183,7 +199,7 @@ def _unplanned_podgroups(
 def _podgroup_of_pods(
     name: str, pods: list[PodSnapshot], group: PodGroup | None
 ) -> PodGroupSnapshot:
-    """Return a PodGroup as it describes itself; without the object, as its pods do."""
+    """Return a PodGroup by its own fields; if the object is unknown, by those of its pods."""
     annotations = group.metadata.annotations if group else {}
     stage, _, after = annotations.get(STAGE, "-").partition(" after ")
     anticipated = _anticipated(annotations)
@@ -233,7 +249,7 @@ def _is_expected(sub_group: SubGroup, anticipated: AnticipatedAnnotation) -> boo
 
 
 def _current_attempt(snapshot: TrainJobSnapshot) -> list[PodSnapshot]:
-    """Return the pods of the JobSet's newest attempt; earlier ones only occupy nodes."""
+    """Return the pods of the JobSet's newest attempt; pods of earlier attempts do not count."""
     uid = snapshot.jobset.metadata.uid if snapshot.jobset else ""
     labels = [pod.metadata.labels for pod in snapshot.pods]
     own_pods = [

@@ -18,14 +18,14 @@ class ReasonName(StrEnum):
     QUEUE_MISSING = "QueueMissing"
     WAITING_FOR_STAGE = "WaitingForStage"
     WAITING_FOR_VICTIMS = "WaitingForVictims"
-    # Only `why` has these.
+    # Only `why` finds these.
     GATED = "Gated"
     GROUP_MISSING = "GroupMissing"
     INCOMPLETE = "Incomplete"
     JOBSET_MISSING = "JobSetMissing"
     LEFT_TO_OTHERS = "LeftToOthers"
-    NO_SCHEDULER = "NobodySchedules"
-    UNEXPLAINED = "NothingSaid"
+    NO_SCHEDULER = "NoScheduler"
+    NO_STATUS = "NoStatus"
     SCHEDULER_PAUSED = "SchedulerPaused"  # as the paused scheduler writes it
     STARTING = "Starting"
     SUSPENDED = "Suspended"

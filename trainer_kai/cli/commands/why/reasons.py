@@ -1,6 +1,6 @@
-"""Why a PodGroup waits or its TrainJob is suspended: a reason, and a message with what changes it.
+"""Why a PodGroup or a pod waits, or a TrainJob is suspended: a reason, and a message with a remedy.
 
-A fact that the objects show comes before what the scheduler has written, which may be old. Pure.
+What the objects show comes before what the scheduler has written, which may be outdated. Pure.
 """
 
 from collections import Counter
@@ -9,8 +9,9 @@ from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from trainer_kai.api.event import Event
-from trainer_kai.api.job import ReplicatedJobStatus
+from trainer_kai.api.job import Job, ReplicatedJobStatus
 from trainer_kai.api.lease import Lease
+from trainer_kai.api.meta import Condition, Meta
 from trainer_kai.api.names import (
     EVICTED_BY,
     JOB_NAME,
@@ -18,14 +19,21 @@ from trainer_kai.api.names import (
     LAST_EVICTION,
     LAST_START,
     POD_GROUP,
+    QUEUE,
     REPLICATED_JOB,
     STALE_SINCE,
 )
 from trainer_kai.api.podgroup import PodGroup, SchedulingCondition
+from trainer_kai.api.resources import JOBS, PODGROUPS, PODS
 from trainer_kai.api.trainjob import TrainJob
-from trainer_kai.cli.commands.why.podgroups import PodCounts, PodGroupSnapshot
+from trainer_kai.cli.commands.why.podgroups import (
+    PodCounts,
+    PodGroupSnapshot,
+    standalone_snapshot,
+)
 from trainer_kai.cli.commands.why.reason_names import SCHEDULER_REASONS, ReasonName
 from trainer_kai.cli.commands.why.snapshot import SCHEDULER_LEASE, PodSnapshot, TrainJobSnapshot
+from trainer_kai.podgrouper.plan import is_admitted_here
 from trainer_kai.policy.podgroups.eviction_record import eviction_reason
 from trainer_kai.policy.pods.creation_failures import (
     CANNOT_CREATE,
@@ -43,19 +51,24 @@ __all__ = [
     "WaitingReason",
     "event_time",
     "evicted_at",
+    "job_without_pods",
     "parse_time",
+    "standalone_reason",
     "waiting_reason",
     "why_suspended",
+    "why_user_suspended",
 ]
 
 _LEASE_TOLERANCE: Final = timedelta(minutes=2)  # clocks differ; leaders renew every few seconds
 _MAX_NAMED: Final = 3
 _OUR_REASONS: Final = SCHEDULER_REASONS | {ReasonName.SCHEDULER_PAUSED}
-_RETRIED: Final = ". It goes on when that can be made"
-_RESUMED: Final = "It goes on by itself, unless its user has suspended it, too"
+_CHECK: Final = "check that the scheduler is running (`trainer-kai doctor`)"
+_RETRIED: Final = ". The Job retries, and creates the pods when the cause is removed"
+_RESUMED: Final = "The scheduler resumes it, unless a user has suspended it as well"
+_UNSUSPEND: Final = "To start it, set spec.suspend to false"
 _FORGED: Final = (
-    f"no PodGroup of it says that it was evicted: its annotation {EVICTED_BY} is not the"
-    " scheduler's, or out of date. It goes on when spec.suspend is false"
+    f"spec.suspend is true, and no PodGroup of the TrainJob records an eviction: its annotation"
+    f" {EVICTED_BY} is outdated, or was not written by the scheduler. {_UNSUSPEND}"
 )
 
 
@@ -64,7 +77,7 @@ class WaitingReason(NamedTuple):
 
     title: str
     message: str
-    since: str = ""  # RFC 3339; "" where it is not known
+    since: str = ""  # RFC 3339; "" if it is not known
 
 
 def waiting_reason(
@@ -80,27 +93,42 @@ def waiting_reason(
         _no_podgroup(podgroup, snapshot),
         _pods_missing(podgroup, counts, snapshot) if counts.existing < podgroup.min_pods else None,
         _gated_or_nominated(podgroup, counts),
-        _queue_missing(podgroup, snapshot),
+        _queue_missing(_queue_of(podgroup), snapshot),
         _incomplete(podgroup, counts),
         _pod_condition_reason(podgroup),
     )
-    subject = f"{_pods_text(counts.unplaced)} {_verb_form(counts.unplaced, 'wait')}"
-    default_message = "nobody has said why yet. If that stays so, the scheduler may not run"
-    return next(
-        filter(None, candidates),
-        WaitingReason(ReasonName.UNEXPLAINED, f"{subject}: {default_message}"),
+    return next(filter(None, candidates), _no_status(counts))
+
+
+def standalone_reason(
+    podgroup: PodGroupSnapshot, counts: PodCounts, queue: str, snapshot: TrainJobSnapshot
+) -> WaitingReason:
+    """Return the first reason why pods without a PodGroup wait; *queue* is their queue."""
+    candidates = (
+        _starting(podgroup, counts),
+        _other_scheduler(podgroup, snapshot),
+        _no_scheduler(podgroup, counts, snapshot),
+        _gated_or_nominated(podgroup, counts) if counts.gated else None,
+        _pod_condition_reason(podgroup),
+        _gated_or_nominated(podgroup, counts),
+        _queue_missing(queue, snapshot),
     )
+    return next(filter(None, candidates), _no_status(counts))
+
+
+def _queue_of(podgroup: PodGroupSnapshot) -> str:
+    return podgroup.api_object.spec.queue if podgroup.api_object else ""
 
 
 def _no_pods_reason(
     podgroup: PodGroupSnapshot, counts: PodCounts, snapshot: TrainJobSnapshot
 ) -> WaitingReason | None:
-    """Return why a PodGroup has no pods at all; None where it has some."""
+    """Return why a PodGroup has no pods at all; None if it has pods."""
     if counts.existing:
         return None
     pending = [*_unmet_dependencies(podgroup.dependencies, snapshot)]
     if pending:
-        message = f"{'; '.join(pending)}. Its pods are made afterwards"
+        message = f"{'; '.join(pending)}. The pods of this PodGroup are created afterwards"
         return WaitingReason(ReasonName.WAITING_FOR_STAGE, message)
     reason = _scheduler_explanation(podgroup, snapshot)
     is_known = reason is not None and reason.title == ReasonName.PODS_MISSING
@@ -112,11 +140,11 @@ def _unmet_dependencies(edges: Iterable[Edge], snapshot: TrainJobSnapshot) -> It
     for edge in edges:
         done, needed, what = _progress(edge, snapshot)
         if done < needed:
-            yield f"{edge.before} is not {edge.status}: {done} of {needed} of its {what} are"
+            yield f"{edge.before} is not {edge.status} ({done} of {needed} {what})"
 
 
 def _progress(edge: Edge, snapshot: TrainJobSnapshot) -> tuple[int, int, str]:
-    """Return done and needed numbers of a dependency, and what is counted: Jobs or pods."""
+    """Return how many objects meet a dependency, how many must, and whether Jobs or pods."""
     is_complete = edge.status == COMPLETE
     jobset = snapshot.jobset
     if jobset is not None:
@@ -138,16 +166,25 @@ def _is_ready(pod: PodSnapshot) -> bool:
 def _pods_missing(
     podgroup: PodGroupSnapshot, counts: PodCounts, snapshot: TrainJobSnapshot
 ) -> WaitingReason:
-    exist = f"pods are missing: {counts.existing} of {podgroup.min_pods} exist"
+    exist = f"{counts.existing} of {_pods_text(podgroup.min_pods)} exist"
     failure = _last_failure(podgroup, snapshot)
     if failure:
         return WaitingReason(ReasonName.PODS_MISSING, f"{exist}. {failure}{_RETRIED}")
-    going = f" once {_pods_text(counts.going)} of it ended" if counts.going else ""
-    return WaitingReason(ReasonName.PODS_MISSING, f"{exist}. Their Jobs make the others{going}")
+    going = counts.terminating
+    after = f" when {_pods_text(going)} {_have(going)} terminated" if going else ""
+    remedy = f"The Job controller creates the missing pods{after}"
+    return WaitingReason(ReasonName.PODS_MISSING, f"{exist}. {remedy}")
+
+
+def job_without_pods(job: Job, snapshot: TrainJobSnapshot) -> WaitingReason:
+    """Return why a batch Job has no pods that wait or run."""
+    parallelism = 1 if job.spec.parallelism is None else job.spec.parallelism
+    wanted = standalone_snapshot(())._replace(min_pods=parallelism)
+    return _pods_missing(wanted, PodCounts(), snapshot)
 
 
 def _last_failure(podgroup: PodGroupSnapshot, snapshot: TrainJobSnapshot) -> str:
-    """Return the last failure to create pods, where it still applies."""
+    """Return the last failure to create pods, if it still applies."""
     pods = [_created_pod(pod) for pod in snapshot.pods]
     events = filter(None, map(read_creation_failure, snapshot.events))
     failures = [
@@ -161,6 +198,8 @@ def _last_failure(podgroup: PodGroupSnapshot, snapshot: TrainJobSnapshot) -> str
 def _is_of_podgroup(
     failure: PodCreationFailure, podgroup: PodGroupSnapshot, snapshot: TrainJobSnapshot
 ) -> bool:
+    if snapshot.job is not None:
+        return failure.job == snapshot.key
     if snapshot.jobset is None:
         return failure.job.name.startswith(
             tuple(f"{snapshot.key.name}-{it}-" for it in podgroup.replicated_jobs)
@@ -172,7 +211,7 @@ def _is_of_podgroup(
 def _still_holds(
     failure: PodCreationFailure, pods: list[CreatedPod], snapshot: TrainJobSnapshot
 ) -> bool:
-    if snapshot.jobset is None:  # the JobSet may not be read
+    if snapshot.jobset is None:  # there is none, or the user may not read it
         return is_recent(failure, snapshot.now) and not has_created_since(failure, pods)
     return still_applies(failure, snapshot.jobset, pods, snapshot.now)
 
@@ -184,17 +223,17 @@ def _created_pod(pod: PodSnapshot) -> CreatedPod:
 
 
 def _starting(podgroup: PodGroupSnapshot, counts: PodCounts) -> WaitingReason | None:
-    """Return why pods that have a node do not run yet."""
+    """Return why pods that have a node are not running yet."""
     if not counts.starting or counts.unplaced:
         return None
     pods = [it for it in podgroup.pods if it.spec.node_name and it.status.phase == "Pending"]
     why = Counter(filter(None, map(_container_waiting, pods)))
     cause = (
-        "; ".join(text for text, _ in why.most_common(_MAX_NAMED)) or "its kubelet has not said why"
+        "; ".join(text for text, _ in why.most_common(_MAX_NAMED))
+        or "the kubelet has not reported a reason"
     )
     nodes = _first_names(sorted({pod.spec.node_name for pod in pods}))
-    do = "does" if counts.starting == 1 else "do"
-    begin = f"{_pods_text(counts.starting)} on {nodes} {do} not run yet"
+    begin = f"{_pods_text(counts.starting)} on {nodes} {_are(counts.starting)} not running yet"
     return WaitingReason(ReasonName.STARTING, f"{begin}: {cause}")
 
 
@@ -209,21 +248,17 @@ def _container_waiting(pod: PodSnapshot) -> str:
 def _other_scheduler(
     podgroup: PodGroupSnapshot, snapshot: TrainJobSnapshot
 ) -> WaitingReason | None:
-    """Return that pods wait for another scheduler, if they do."""
+    """Return that pods wait for another scheduler; None if none does."""
     others = [
         pod for pod in _unplaced(podgroup) if pod.spec.scheduler_name != snapshot.scheduler_name
     ]
     if not others:
         return None
-    scheduler_names = _first_names(sorted({pod.spec.scheduler_name or "nobody" for pod in others}))
-    scheduling_message = next(
-        filter(None, map(_scheduling_message, others)), "it has said nothing of them yet"
-    )
-    message = (
-        f"{_pods_text(len(others))} {_verb_form(len(others), 'wait')} for "
-        f"{scheduler_names}, not for us: {scheduling_message}"
-    )
-    return WaitingReason(ReasonName.LEFT_TO_OTHERS, message)
+    names = _first_names(sorted({pod.spec.scheduler_name or "(none)" for pod in others}))
+    status = next(filter(None, map(_scheduling_message, others)), "no status yet")
+    begin = f"{_pods_text(len(others))} {_verb_form(len(others), 'wait')} for scheduler {names}"
+    limits = f"trainer-kai schedules pods with schedulerName {snapshot.scheduler_name} only"
+    return WaitingReason(ReasonName.LEFT_TO_OTHERS, f"{begin}: {status}. {limits}")
 
 
 def _no_scheduler(
@@ -232,38 +267,33 @@ def _no_scheduler(
     is_flat = podgroup.api_object is not None and not podgroup.api_object.spec.sub_groups
     if snapshot.leases is None or is_flat or not counts.unplaced:
         return None
-    last = _scheduler_reason(podgroup)
+    last = _scheduler_reason(podgroup) or _pod_condition_reason(podgroup)
     if not snapshot.leases and last is not None:
         return None  # the scheduler runs in another namespace
     text = _lease_problem(snapshot.leases, snapshot.now)
     if not text:
         return None
-    more = f". The last that was said of it: {last.title}: {last.message}" if last else ""
-    return WaitingReason(
-        ReasonName.NO_SCHEDULER, f"{text}. It goes on when the scheduler runs{more}"
-    )
+    more = f". Last status: {last.title}: {last.message}" if last else ""
+    return WaitingReason(ReasonName.NO_SCHEDULER, f"{text}. {_CHECK.capitalize()}{more}")
 
 
 def _lease_problem(leases: Iterable[Lease], now: datetime) -> str:
-    """Return that no scheduler leads, by its Lease; "" where one may."""
+    """Return that no scheduler leads, by its Lease; "" if one may lead."""
     lease = next(iter(leases), None)
     if lease is None:
-        return (
-            "no scheduler has ever run, or not in its namespace: there is no "
-            f"Lease {SCHEDULER_LEASE}"
-        )
+        return f"No scheduler has run in this cluster: Lease {SCHEDULER_LEASE} does not exist"
     name, spec = str(lease.metadata.key), lease.spec
     if not spec.holder_identity:
-        return f"no scheduler runs: nobody holds the Lease {name} since {spec.renew_time}"
+        return f"No scheduler is active: Lease {name} has no holder since {spec.renew_time}"
     renewed = parse_time(spec.renew_time)
     if renewed is None or now - renewed <= _LEASE_TOLERANCE:
         return ""
     holder = spec.holder_identity.partition("_")[0]
-    return f"no scheduler runs: {holder} has not renewed the Lease {name} since {spec.renew_time}"
+    return f"No scheduler is active: {holder} last renewed Lease {name} at {spec.renew_time}"
 
 
 def _scheduler_reason(podgroup: PodGroupSnapshot) -> WaitingReason | None:
-    """Return the reason that a scheduler has written on the PodGroup; a KAI's as it is."""
+    """Return the reason that a scheduler has written on the PodGroup; KAI's as it is."""
     conditions = podgroup.api_object.status.scheduling_conditions if podgroup.api_object else ()
     for it in reversed(conditions):
         ours = next(
@@ -278,7 +308,7 @@ def _scheduler_reason(podgroup: PodGroupSnapshot) -> WaitingReason | None:
 def _scheduler_explanation(
     podgroup: PodGroupSnapshot, snapshot: TrainJobSnapshot
 ) -> WaitingReason | None:
-    """Return the scheduler's reason; for missing pods with the failure of their creation."""
+    """Return the scheduler's reason; for missing pods with the failure to create them."""
     reason = _scheduler_reason(podgroup)
     if reason is None or reason.title != ReasonName.PODS_MISSING:
         return reason
@@ -291,62 +321,68 @@ def _condition_reason(condition: SchedulingCondition) -> WaitingReason:
     reasons = [
         f"{it.reason}: {it.message}" if it.message else it.reason for it in condition.reasons
     ]
-    message = condition.message or "; ".join(reasons) or "nothing more is said"
+    message = condition.message or "; ".join(reasons) or "no message"
     title = condition.reasons[-1].reason if condition.reasons else condition.reason
     return WaitingReason(title or condition.type, message, condition.last_transition_time)
 
 
 def _no_podgroup(podgroup: PodGroupSnapshot, snapshot: TrainJobSnapshot) -> WaitingReason | None:
-    if podgroup.api_object is not None or "podgroups" in snapshot.unknown:
+    is_admitted = snapshot.jobset is None or is_admitted_here(snapshot.jobset)
+    if podgroup.api_object or PODGROUPS.plural in snapshot.unknown or not is_admitted:
         return None
     named = sorted(
         {it.metadata.annotations.get(POD_GROUP, "") for it in _unplaced(podgroup)} - {""}
     )
     if named:
-        begin = f"its pods are in the PodGroup {_first_names(named)}, which does not exist"
+        begin = f"PodGroup {_first_names(named)}, which the pods name, does not exist"
     elif podgroup.name:
-        begin = f"its pods name no PodGroup, and {podgroup.name} does not exist"
+        begin = f"PodGroup {podgroup.name} does not exist, and the pods name no PodGroup"
     else:
-        begin = "its pods name no PodGroup"
-    remedy = "It goes on when the podgrouper, or whoever groups them, makes it"
+        begin = "The pods name no PodGroup"
+    remedy = "Check that the podgrouper is running (`trainer-kai doctor`)"
     return WaitingReason(ReasonName.GROUP_MISSING, f"{begin}. {remedy}")
 
 
 def _gated_or_nominated(podgroup: PodGroupSnapshot, counts: PodCounts) -> WaitingReason | None:
     if counts.gated and counts.gated == counts.unplaced:
         gates = sorted({it.name for pod in _unplaced(podgroup) for it in pod.spec.scheduling_gates})
-        begin = f"{_pods_text(counts.gated)} {'is' if counts.gated == 1 else 'are'} gated"
-        return WaitingReason(
-            ReasonName.GATED,
-            f"{begin}. It goes on when these gates are gone: {_first_names(gates)}",
-        )
-    if counts.promised:
+        begin = f"{_pods_text(counts.gated)} {_have(counts.gated)} scheduling gates"
+        remedy = "Wait until their controllers remove the gates"
+        return WaitingReason(ReasonName.GATED, f"{begin}: {_first_names(gates)}. {remedy}")
+    if counts.nominated:
         nodes = sorted({it.status.nominated_node_name for it in _unplaced(podgroup)} - {""})
-        begin = (
-            f"{_pods_text(counts.promised)} {'has' if counts.promised == 1 else 'have'} the promise"
-        )
+        begin = f"{_pods_text(counts.nominated)} {_are(counts.nominated)} nominated to"
+        remedy = "Wait until the pods that terminate there are gone"
         return WaitingReason(
-            ReasonName.WAITING_FOR_VICTIMS,
-            f"{begin} of {_first_names(nodes)}, and can start when others left",
+            ReasonName.WAITING_FOR_VICTIMS, f"{begin} {_first_names(nodes)}. {remedy}"
         )
     return None
 
 
-def _queue_missing(podgroup: PodGroupSnapshot, snapshot: TrainJobSnapshot) -> WaitingReason | None:
-    queue = podgroup.api_object.spec.queue if podgroup.api_object else ""
+def _queue_missing(queue: str, snapshot: TrainJobSnapshot) -> WaitingReason | None:
     if snapshot.queues.get(queue, True):
         return None
-    remedy = "It goes on when that is made, or when it is suspended and resumed with another"
-    return WaitingReason(ReasonName.QUEUE_MISSING, f"queue {queue} does not exist. {remedy}")
+    remedy = "Create it, or suspend the TrainJob, change its queue label and resume it"
+    if snapshot.kind in {PODS.kind, JOBS.kind}:
+        remedy = f"Create it, or create the pods anew with another label {QUEUE}"
+    return WaitingReason(ReasonName.QUEUE_MISSING, f"Queue {queue} does not exist. {remedy}")
 
 
 def _pod_condition_reason(podgroup: PodGroupSnapshot) -> WaitingReason | None:
-    """Return the reason that is written on pods, for users that may not read PodGroups."""
-    scheduling_message = next(filter(None, map(_scheduling_message, _unplaced(podgroup))), "")
-    title, _, message = scheduling_message.partition(": ")
-    if title in SCHEDULER_REASONS:
-        return WaitingReason(title, message)
-    return WaitingReason("Unschedulable", scheduling_message) if scheduling_message else None
+    """Return the reason in the PodScheduled condition of a pod, as a scheduler has written it."""
+    condition = next(filter(None, map(_scheduling_condition, _unplaced(podgroup))), None)
+    if condition is None:
+        return None
+    title, _, message = condition.message.partition(": ")
+    if title not in SCHEDULER_REASONS:
+        title, message = condition.reason or "Unschedulable", condition.message
+    return WaitingReason(title, message, condition.last_transition_time or "")
+
+
+def _no_status(counts: PodCounts) -> WaitingReason:
+    begin = f"{_pods_text(counts.unplaced)} {_verb_form(counts.unplaced, 'wait')}"
+    message = f"{begin}, and the scheduler has written no status yet. If this persists, {_CHECK}"
+    return WaitingReason(ReasonName.NO_STATUS, message)
 
 
 def _incomplete(podgroup: PodGroupSnapshot, counts: PodCounts) -> WaitingReason | None:
@@ -355,18 +391,23 @@ def _incomplete(podgroup: PodGroupSnapshot, counts: PodCounts) -> WaitingReason 
     if not started or not counts.unplaced:
         return None
     annotations = podgroup.api_object.metadata.annotations if podgroup.api_object else {}
-    needs = f"{counts.unplaced} more {_verb_form(counts.unplaced, 'need')} room"
-    shortage = f"{_pods_text(started)} {_verb_form(started, 'run')}, and {needs}"
+    more = f"{counts.unplaced} more {_verb_form(counts.unplaced, 'wait')} for a node"
     message = (
-        f"{shortage}. If there is none in time it is taken off its nodes whole, and starts anew"
+        f"{_pods_text(started)} {_verb_form(started, 'run')}, and {more}. If no node has free"
+        " resources in time, the whole PodGroup is evicted and waits again"
     )
     return WaitingReason(ReasonName.INCOMPLETE, message, annotations.get(STALE_SINCE, ""))
 
 
-def _scheduling_message(pod: PodSnapshot) -> str:
+def _scheduling_condition(pod: PodSnapshot) -> Condition | None:
     return next(
-        (it.message for it in pod.status.conditions if it.type == "PodScheduled" and it.message), ""
+        (it for it in pod.status.conditions if it.type == "PodScheduled" and it.message), None
     )
+
+
+def _scheduling_message(pod: PodSnapshot) -> str:
+    condition = _scheduling_condition(pod)
+    return condition.message if condition else ""
 
 
 def _unplaced(podgroup: PodGroupSnapshot) -> list[PodSnapshot]:
@@ -418,14 +459,39 @@ def _verb_form(number: int, verb: str) -> str:
     return f"{verb}s" if number == 1 else verb
 
 
-def why_suspended(job: TrainJob, groups: Iterable[PodGroup]) -> str:
-    """Return why a TrainJob is suspended; *groups* include its own PodGroups."""
-    kueue = job.metadata.labels.get(KUEUE_QUEUE)
+def _are(number: int) -> str:
+    return "is" if number == 1 else "are"
+
+
+def _have(number: int) -> str:
+    return "has" if number == 1 else "have"
+
+
+def why_suspended(
+    job: TrainJob, groups: Iterable[PodGroup], *, has_kueue: bool | None = None
+) -> str:
+    """Return why a TrainJob is suspended; *groups* include its own PodGroups.
+
+    A label with a queue of Kueue means nothing if Kueue does not run: *has_kueue* says whether the
+    cluster serves its API, and is None if that is not known.
+    """
     evicted = next(filter(None, (eviction_reason(job, group) for group in groups)), "")
     if evicted:
-        return f"it was taken off its nodes: {evicted}. {_RESUMED}"
-    if kueue:
-        return f"Kueue has not admitted it (queue {kueue}). It goes on when Kueue does"
-    if job.metadata.annotations.get(EVICTED_BY):
-        return _FORGED
-    return "somebody has suspended it. It goes on when spec.suspend is false"
+        return f"The scheduler evicted the TrainJob: {evicted}. {_RESUMED}"
+    is_forged = not job.metadata.labels.get(KUEUE_QUEUE) and EVICTED_BY in job.metadata.annotations
+    return _FORGED if is_forged else why_user_suspended(job.metadata, has_kueue=has_kueue)
+
+
+def why_user_suspended(meta: Meta, *, has_kueue: bool | None) -> str:
+    """Return why a TrainJob or Job is suspended that the scheduler did not evict."""
+    queue = meta.labels.get(KUEUE_QUEUE)
+    if not queue:
+        return f"spec.suspend is true. {_UNSUSPEND}"
+    if has_kueue:
+        return f"Kueue has not admitted the workload (Kueue queue {queue}). It starts afterwards"
+    if has_kueue is None:
+        remedy = "If Kueue runs in the cluster, it has not admitted the workload. Otherwise"
+        start = "set spec.suspend to false to start it"
+        return f"spec.suspend is true, and a label names Kueue queue {queue}. {remedy}, {start}"
+    label = f"label {KUEUE_QUEUE} has no effect, because the cluster has no API of Kueue"
+    return f"spec.suspend is true ({label}). {_UNSUSPEND}"

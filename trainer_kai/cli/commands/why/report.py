@@ -1,7 +1,8 @@
 """The report on a TrainJob: its state, which of its PodGroups wait, and why. Pure.
 
-It calls the functions that decide in admission and in the podgrouper, and reads what the scheduler
-has written; what no process writes down is derived from the objects.
+It calls the functions that decide in admission and in the podgrouper, once, and reads what the
+scheduler has written; what no process writes is derived from the objects. Some reasons need objects
+that are read only then, such as Events: `with_details` adds these to a report.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,7 +21,7 @@ from trainer_kai.api.names import (
     TRAINJOB_CONTROLLER,
 )
 from trainer_kai.api.podgroup import PodGroup
-from trainer_kai.api.resources import JOBSETS
+from trainer_kai.api.resources import EVENTS, JOBSETS
 from trainer_kai.cli.commands.plan.preview import Preview
 from trainer_kai.cli.commands.why.podgroups import (
     PodCounts,
@@ -41,10 +42,14 @@ from trainer_kai.cli.commands.why.snapshot import TrainJobSnapshot
 
 __all__ = [
     "PodGroupExplanation",
+    "QueueSourceKind",
     "TrainJobReport",
     "WorkloadState",
-    "evicted_podgroups",
+    "finished_state",
+    "is_finished",
+    "last_evicted",
     "trainjob_report",
+    "with_details",
 ]
 
 _WEBHOOK: Final = ".trainer-kai.dev"
@@ -60,13 +65,21 @@ class WorkloadState(StrEnum):
     WAITS = "waits"
 
 
+class QueueSourceKind(StrEnum):
+    """The object that names the queue."""
+
+    PODGROUP = "podGroup"  # its spec
+    LABEL = "label"  # of the TrainJob, JobSet or pod
+    DEFAULT = "default"  # the setting, because a pod has no label
+
+
 class PodGroupExplanation(NamedTuple):
     """One PodGroup, with its state and why it waits."""
 
     podgroup: PodGroupSnapshot
     state: WorkloadState
     counts: PodCounts
-    reason: WaitingReason | None = None  # where it waits
+    reason: WaitingReason | None = None  # if it waits or has failed
     note: str = ""
 
 
@@ -77,6 +90,7 @@ class TrainJobReport(NamedTuple):
     key: Key
     runtime: str
     queue: str
+    queue_source: QueueSourceKind | None
     state: WorkloadState
     reason: WaitingReason | None  # of all PodGroups together
     has_jobset: bool
@@ -84,6 +98,7 @@ class TrainJobReport(NamedTuple):
     podgroups: tuple[PodGroupExplanation, ...]
     notes: tuple[str, ...]
     unknown: tuple[str, ...]
+    node: str = ""  # of the pod that the user asks about
 
     @property
     def waits(self) -> bool:
@@ -92,21 +107,23 @@ class TrainJobReport(NamedTuple):
 
 
 def trainjob_report(snapshot: TrainJobSnapshot) -> TrainJobReport:
-    """Return the report on a snapshot."""
+    """Return the report on a snapshot; it plans the JobSet, which takes most of the time."""
     plan = preview_of(snapshot)
     podgroups = podgroup_snapshots(snapshot, plan)
-    finished = _finished_state(snapshot)
+    finished = finished_state(_conditions(snapshot))
     suspended = None if finished else _suspended_reason(snapshot)
     explanations = tuple(
         _podgroup_explanation(podgroup, snapshot, is_suspended=suspended is not None)
         for podgroup in podgroups
     )
     reason = finished[1] if finished else suspended or _common_reason(snapshot, plan, podgroups)
+    queue, queue_source = _queue(snapshot)
     return TrainJobReport(
         kind=snapshot.kind,
         key=snapshot.key,
         runtime=_runtime_text(snapshot),
-        queue=_queue_name(snapshot),
+        queue=queue,
+        queue_source=queue_source,
         state=finished[0] if finished else _overall_state(explanations, suspended, reason),
         reason=reason,
         has_jobset=snapshot.jobset is not None,
@@ -117,10 +134,44 @@ def trainjob_report(snapshot: TrainJobSnapshot) -> TrainJobReport:
     )
 
 
-def _finished_state(
-    snapshot: TrainJobSnapshot,
+def with_details(report: TrainJobReport, snapshot: TrainJobSnapshot) -> TrainJobReport:
+    """Return a report with what was read after it: Events, the Lease, queues, Kueue.
+
+    They change the messages of what waits. The JobSet is not planned again.
+    """
+    is_suspended = report.state == WorkloadState.SUSPENDED
+    explanations = tuple(
+        _podgroup_explanation(it.podgroup, snapshot, is_suspended=is_suspended)
+        if it.state == WorkloadState.WAITS
+        else it
+        for it in report.podgroups
+    )
+    reason = report.reason
+    if is_suspended:
+        reason = _suspended_reason(snapshot)
+    elif reason is not None and reason.title == ReasonName.JOBSET_MISSING:
+        reason = _without_jobset(snapshot)
+    return report._replace(
+        reason=reason,
+        podgroups=explanations,
+        notes=(*_eviction_notes(snapshot, explanations), *_notes(snapshot)),
+        unknown=tuple(sorted(_unreadable_kinds(snapshot))),
+    )
+
+
+def is_finished(snapshot: TrainJobSnapshot) -> bool:
+    """Say whether the TrainJob is Complete or Failed."""
+    return finished_state(_conditions(snapshot)) is not None
+
+
+def _conditions(snapshot: TrainJobSnapshot) -> tuple[Condition, ...]:
+    return snapshot.trainjob.status.conditions if snapshot.trainjob else ()
+
+
+def finished_state(
+    conditions: Iterable[Condition],
 ) -> tuple[WorkloadState, WaitingReason | None] | None:
-    conditions = snapshot.trainjob.status.conditions if snapshot.trainjob else ()
+    """Return the state of a TrainJob or Job that is over, and why it failed."""
     failed = _condition(conditions, "Failed")
     if failed:
         since = failed.last_transition_time or ""
@@ -139,14 +190,16 @@ def _suspended_reason(snapshot: TrainJobSnapshot) -> WaitingReason | None:
         if job is not None and jobset is not None and jobset.spec.suspend:
             name = jobset.metadata.name
             message = (
-                f"its JobSet is suspended, though spec.suspend of {name} is false. "
-                "It goes on when Trainer resumes it; if that fails an event of the job says why"
+                f"The JobSet is suspended, although spec.suspend of TrainJob {name} is false. It"
+                " starts when Trainer resumes the JobSet; if that fails, see the Events of the"
+                " TrainJob"
             )
             return WaitingReason(ReasonName.SUSPENDED, message)
         return None
     suspended = _condition(job.status.conditions, "Suspended")
     since = suspended.last_transition_time or "" if suspended else ""
-    return WaitingReason(ReasonName.SUSPENDED, why_suspended(job, snapshot.podgroups), since)
+    message = why_suspended(job, snapshot.podgroups, has_kueue=snapshot.has_kueue)
+    return WaitingReason(ReasonName.SUSPENDED, message, since)
 
 
 def _common_reason(
@@ -156,27 +209,32 @@ def _common_reason(
     job = snapshot.trainjob
     manager = job.spec.managed_by if job else ""
     if manager not in {"", TRAINJOB_CONTROLLER}:
-        message = f"spec.managedBy leaves it to {manager}: whoever that is knows how far it is"
+        message = f"{manager} runs the TrainJob (spec.managedBy): see the status that it reports"
         return WaitingReason(ReasonName.LEFT_TO_OTHERS, message)
     if job is not None and snapshot.jobset is None and JOBSETS.plural not in snapshot.unknown:
         return _without_jobset(snapshot)
     blocking = [str(it) for it in plan.findings if it.blocks] if plan else []
     if blocking:
-        return WaitingReason("Misconfigured", f"it never runs as it is: {'; '.join(blocking)}")
+        return WaitingReason("Misconfigured", f"The JobSet cannot run: {'; '.join(blocking)}")
     if not podgroups:
-        return WaitingReason(ReasonName.PODS_MISSING, "it has no pods and no groups yet")
+        message = f"The {snapshot.kind} has no pods and no PodGroups yet"
+        return WaitingReason(ReasonName.PODS_MISSING, message)
     return None
 
 
 def _without_jobset(snapshot: TrainJobSnapshot) -> WaitingReason:
     if not snapshot.events:
-        message = "Trainer has not made its JobSet, and has not said why"
-        cause = "events may not be read" if "events" in snapshot.unknown else "it may not run"
-        return WaitingReason(ReasonName.JOBSET_MISSING, f"{message}: {cause}")
+        message = "Trainer has not created the JobSet, and no Event gives a reason"
+        remedy = "Check that Trainer is running"
+        if EVENTS.plural in snapshot.unknown:
+            message, remedy = "Trainer has not created the JobSet", "You may not read Events"
+        return WaitingReason(ReasonName.JOBSET_MISSING, f"{message}. {remedy}")
     last = max(snapshot.events, key=event_time)
-    retries = "Trainer tries again by itself, ever more rarely; any change of the TrainJob, an "
-    retries += "annotation too, makes it try at once"
-    webhook_hint = "The webhook of trainer-kai has to answer. " if _WEBHOOK in last.message else ""
+    retries = "Trainer retries with growing delays; any change of the TrainJob, such as an"
+    retries += " annotation, makes it retry at once"
+    webhook_hint = ""
+    if _WEBHOOK in last.message:
+        webhook_hint = "Check the webhook of trainer-kai (`trainer-kai doctor`). "
     return WaitingReason(
         ReasonName.JOBSET_MISSING, f"{last.message}. {webhook_hint}{retries}", event_time(last)
     )
@@ -187,8 +245,8 @@ def _podgroup_explanation(
 ) -> PodGroupExplanation:
     counts = count_pods(podgroup.pods)
     more = counts.unplaced + counts.starting
-    is_whole = counts.running + counts.done >= podgroup.min_pods
-    if podgroup.is_finished or (is_whole and counts.done and not counts.running and not more):
+    is_whole = counts.running + counts.succeeded >= podgroup.min_pods
+    if podgroup.is_finished or (is_whole and counts.succeeded and not counts.running and not more):
         return PodGroupExplanation(podgroup, WorkloadState.COMPLETE, counts)
     if is_suspended:
         return PodGroupExplanation(podgroup, WorkloadState.SUSPENDED, counts)
@@ -197,8 +255,8 @@ def _podgroup_explanation(
         if reason is not None and reason.title in SCHEDULER_REASONS - {
             ReasonName.WAITING_FOR_VICTIMS
         }:
-            # A nomination that was withdrawn stays on the pod until it gets another one.
-            counts = counts._replace(waiting=counts.waiting + counts.promised, promised=0)
+            # A withdrawn nomination stays on the pod until the pod is nominated again.
+            counts = counts._replace(waiting=counts.waiting + counts.nominated, nominated=0)
         return PodGroupExplanation(podgroup, WorkloadState.WAITS, counts, reason)
     return PodGroupExplanation(
         podgroup, WorkloadState.RUNS, counts, note=_running_note(podgroup, more)
@@ -206,17 +264,18 @@ def _podgroup_explanation(
 
 
 def _running_note(podgroup: PodGroupSnapshot, more: int) -> str:
-    """Return which pods a running PodGroup may still get."""
+    """Return which more pods a running PodGroup may have."""
     notes = []
     if podgroup.expected_jobs:
         is_reserved = (
             podgroup.api_object is not None
             and podgroup.api_object.metadata.annotations.get(RESERVED)
         )
-        room = ", and room for it is kept" if is_reserved else ""
-        notes.append(f"{', '.join(podgroup.expected_jobs)} comes when the others are Ready{room}")
+        reserved = ", and resources are reserved for them" if is_reserved else ""
+        names = ", ".join(podgroup.expected_jobs)
+        notes.append(f"the pods of {names} are created when the others are Ready{reserved}")
     if more:
-        notes.append(f"it has what it needs; {more} more could run")
+        notes.append(f"the PodGroup runs with its minimum; {more} more can start")
     return "; ".join(notes)
 
 
@@ -243,12 +302,15 @@ def _runtime_text(snapshot: TrainJobSnapshot) -> str:
     return f"{reference.kind} {reference.name}"
 
 
-def _queue_name(snapshot: TrainJobSnapshot) -> str:
-    named = [group.spec.queue for group in snapshot.podgroups]
-    labels = [
-        it.metadata.labels.get(QUEUE, "") for it in (snapshot.jobset, snapshot.trainjob) if it
-    ]
-    return next(filter(None, (*named, *labels)), "-")
+def _queue(snapshot: TrainJobSnapshot) -> tuple[str, QueueSourceKind | None]:
+    """Return the queue, and the object that names it; "-" if no object does."""
+    named = (group.spec.queue for group in snapshot.podgroups)
+    queue = next(filter(None, named), "")
+    if queue:
+        return queue, QueueSourceKind.PODGROUP
+    labelled = (it.metadata.labels for it in (snapshot.jobset, snapshot.trainjob) if it)
+    queue = next(filter(None, (labels.get(QUEUE, "") for labels in labelled)), "")
+    return (queue, QueueSourceKind.LABEL) if queue else ("-", None)
 
 
 def _notes(snapshot: TrainJobSnapshot) -> Iterable[str]:
@@ -256,40 +318,42 @@ def _notes(snapshot: TrainJobSnapshot) -> Iterable[str]:
     for it in (snapshot.trainjob, snapshot.jobset):
         if it is not None and it.metadata.deletion_timestamp:
             kind = "TrainJob" if it is snapshot.trainjob else "JobSet"
-            yield f"the {kind} is being deleted"
+            yield f"the {kind} is terminating"
 
 
-def evicted_podgroups(explanations: Iterable[PodGroupExplanation]) -> Iterator[PodGroup]:
-    """Yield the PodGroups that wait since they were evicted."""
+def last_evicted(explanations: Iterable[PodGroupExplanation]) -> PodGroup | None:
+    """Return the PodGroup that was evicted last, of those that have waited since then."""
     groups = (it.podgroup.api_object for it in explanations if it.state == WorkloadState.WAITS)
-    yield from (group for group in groups if group is not None and evicted_at(group))
+    evicted = (group for group in groups if group is not None and evicted_at(group))
+    return max(evicted, key=evicted_at, default=None)
 
 
 def _eviction_notes(
     snapshot: TrainJobSnapshot, explanations: Iterable[PodGroupExplanation]
 ) -> Iterator[str]:
-    """Yield when PodGroups that wait were evicted, and why if the event still exists."""
-    since = max(map(evicted_at, evicted_podgroups(explanations)), default="")
-    if since:
+    """Yield when a PodGroup was evicted last, and why if the Event still exists."""
+    group = last_evicted(explanations)
+    if group is not None:
         last = max(snapshot.evictions, key=event_time, default=None)
-        yield f"it was evicted at {since}" + (f": {last.message}" if last else "")
+        cause = f": {last.message}" if last else ""
+        yield f"PodGroup {group.metadata.name} was evicted at {evicted_at(group)}{cause}"
 
 
 def _queue_change_notes(snapshot: TrainJobSnapshot) -> Iterable[str]:
-    """Yield a note if the label of a TrainJob names another queue than its PodGroups have."""
+    """Yield a note if the label of a TrainJob names another queue than that of its PodGroups."""
     job, jobset = snapshot.trainjob, snapshot.jobset
     label = job.metadata.labels.get(QUEUE, "") if job else ""
     own_groups = [
         it for it in snapshot.podgroups if it.metadata.labels.get(JOBSET_NAME) == snapshot.key.name
     ]
     is_ours = jobset is None or jobset.metadata.annotations.get(ADMITTED) == ADMITTED_MARK
-    if job is None or not label or not is_ours or _finished_state(snapshot):
+    if job is None or not label or not is_ours or is_finished(snapshot):
         return
     if any(group.spec.queue != label for group in own_groups):
         when = "resumed" if job.spec.suspend else "suspended and resumed"
-        yield f"its label names queue {label} now; that counts once it is {when}"
+        yield f"the label names queue {label}; it takes effect when the TrainJob is {when}"
 
 
 def _unreadable_kinds(snapshot: TrainJobSnapshot) -> AbstractSet[str]:
-    """Return the unreadable kinds that matter: PodGroups say all that a JobSet does."""
+    """Return the unreadable kinds that matter: PodGroups contain all that is needed of a JobSet."""
     return snapshot.unknown - {JOBSETS.plural} if snapshot.podgroups else snapshot.unknown

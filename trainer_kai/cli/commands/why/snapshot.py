@@ -1,6 +1,7 @@
-"""The objects of one TrainJob as they were read from the cluster; of pods only the needed fields.
+"""The objects of one TrainJob, Job or pod as read from the cluster; of pods only some fields.
 
-An object that may not be read is absent and its kind is in `unknown`: nothing follows from it.
+An object that the user may not read is absent, and its kind is in `unknown`: nothing is concluded
+from its absence.
 """
 
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from trainer_kai.api.event import Event
+from trainer_kai.api.job import Job
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.lease import Lease
 from trainer_kai.api.meta import Condition, Key, Meta
@@ -25,13 +27,14 @@ __all__ = [
     "ContainerWaiting",
     "PodSnapshot",
     "TrainJobSnapshot",
+    "WhySubject",
 ]
 
 SCHEDULER_LEASE: Final = Key("trainer-kai", "trainer-kai-scheduler")  # as our manifests have it
 
 
 class ContainerWaiting(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Why a container does not run yet."""
+    """Why a container is not running yet."""
 
     reason: str = ""
     message: str = ""
@@ -61,6 +64,8 @@ class PodSnapshotStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=Tru
     """The status of a pod."""
 
     phase: str = ""
+    reason: str = ""
+    message: str = ""
     conditions: tuple[Condition, ...] = ()
     nominated_node_name: str = ""
     init_container_statuses: tuple[ContainerStatus, ...] = ()
@@ -80,19 +85,31 @@ POD_SNAPSHOTS: Final = Resource(
 )
 
 
-class TrainJobSnapshot(NamedTuple):
-    """The objects of one TrainJob; events, queues and leases are only read where they matter."""
+class WhySubject(NamedTuple):
+    """The object that the user asks about, and the names that the cluster's settings contain."""
 
-    kind: str  # TrainJob; JobSet or Pod without a TrainJob
+    kind: str  # TrainJob, Job or Pod
+    key: Key
+    scheduler_name: str
+    default_queue: str
+
+
+class TrainJobSnapshot(NamedTuple):
+    """The objects of one subject; from `events` on they are read only if a reason needs them."""
+
+    kind: str  # TrainJob; JobSet, Job or Pod without a TrainJob
     key: Key
     now: datetime
     scheduler_name: str
+    default_queue: str
     trainjob: TrainJob | None = None
     jobset: JobSet | None = None
+    job: Job | None = None  # one that no JobSet owns
     podgroups: tuple[PodGroup, ...] = ()
     pods: tuple[PodSnapshot, ...] = ()
     events: tuple[Event, ...] = ()  # failures to create a JobSet or pods
     evictions: tuple[Event, ...] = ()  # events of PodGroups that wait since they were evicted
     queues: Mapping[str, bool] = {}  # whether a queue of that name exists
-    leases: tuple[Lease, ...] | None = None  # that of our scheduler; None where it was not read
-    unknown: frozenset[str] = frozenset()  # kinds, in the plural, that may not be read
+    leases: tuple[Lease, ...] | None = None  # that of our scheduler; None if it was not read
+    has_kueue: bool | None = None  # whether the cluster serves Kueue's API; None if not known
+    unknown: frozenset[str] = frozenset()  # plural kinds that the user may not read

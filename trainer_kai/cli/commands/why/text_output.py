@@ -1,54 +1,75 @@
 """The report of `why` as text and as JSON."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any, Final
 
+from trainer_kai.api.names import QUEUE
+from trainer_kai.api.resources import JOBS, JOBSETS, PODS, TRAINJOBS
 from trainer_kai.cli.commands.why.podgroups import PodCounts
 from trainer_kai.cli.commands.why.reasons import WaitingReason, parse_time
-from trainer_kai.cli.commands.why.report import PodGroupExplanation, TrainJobReport
+from trainer_kai.cli.commands.why.report import (
+    PodGroupExplanation,
+    QueueSourceKind,
+    TrainJobReport,
+)
 from trainer_kai.cli.output.table import table, without_uids, wrapped_lines
 
 __all__ = ["as_json", "as_text"]
 
 _SCHEMA: Final = "trainer-kai/why/v1"
 _TIME_UNITS: Final = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
-_HEADINGS: Final = ("STAGE", "GROUP", "AFTER", "MEMBERS", "STATE", "PODS")
-_VERBS: Final = {
-    "running": ("runs", "run"),
-    "starting": ("starts", "start"),
-    "promised": ("is promised a node", "are promised a node"),
-    "gated": ("is gated", "are gated"),
-    "waiting": ("waits", "wait"),
-    "going": ("ends", "end"),
-    "done": ("is done", "are done"),
-    "failed": ("failed", "failed"),
+_HEADINGS: Final = ("STAGE", "PODGROUP", "AFTER", "MEMBERS", "STATE", "PODS")
+_POD_HEADINGS: Final = ("POD", "STATE", "NODE", "PODS")
+_MAX_NAMED: Final = 3
+_QUEUE_SOURCES: Final = {
+    QueueSourceKind.LABEL: f" (label {QUEUE})",
+    QueueSourceKind.DEFAULT: f" (the default, without a label {QUEUE})",
 }
+# The counts in JSON have the names that they had first.
+_JSON_COUNTS: Final = {"nominated": "promised", "terminating": "going", "succeeded": "done"}
 
 
 def as_text(report: TrainJobReport, width: int) -> str:
-    """Return the state, the numbers of objects, and the PodGroups with their reasons."""
-    head = [f"{report.kind} {report.key}", report.state.value]
-    if report.runtime:
-        head.append(f"runtime {report.runtime}")
-    lines = ["   ".join([*head, f"queue {report.queue}"])]
-    if report.reason:
-        lines += wrapped_lines(_reason_text(report.reason, report.now), "  ", width)
-    if report.has_jobset or report.podgroups:
+    """Return the state, the numbers of objects, and the PodGroups or pods with their reasons."""
+    lines = [_headline(report)]
+    is_one_pod = _is_of_pods(report) and report.kind == PODS.kind
+    reason = report.podgroups[0].reason if is_one_pod else report.reason
+    if reason:
+        lines += wrapped_lines(_reason_text(reason, report.now), "  ", width)
+    if not is_one_pod and (report.has_jobset or report.podgroups):
         lines += ["", _summary_line(report)]
-    if report.podgroups:
-        lines += ["", *_podgroup_lines(report, width)]
+    if not is_one_pod and report.podgroups:
+        lines += ["", *_table_lines(report, width)]
     lines += (f"note: {it}" for it in report.notes)
     if report.unknown:
-        lines.append(f"not known, for it may not be read by you: {', '.join(report.unknown)}")
+        lines.append(f"not known, because you may not read them: {', '.join(report.unknown)}")
     return "\n".join(lines)
+
+
+def _is_of_pods(report: TrainJobReport) -> bool:
+    """Say whether the report is on pods without a PodGroup, and not on a TrainJob."""
+    is_standalone = report.kind in {PODS.kind, JOBS.kind}
+    return is_standalone and not any(it.podgroup.name for it in report.podgroups)
+
+
+def _headline(report: TrainJobReport) -> str:
+    parts = [f"{report.kind} {report.key}", report.state.value]
+    if report.runtime:
+        parts.append(f"runtime {report.runtime}")
+    source = _QUEUE_SOURCES.get(report.queue_source, "") if report.queue_source else ""
+    parts.append(f"queue {report.queue}{source}")
+    if report.node:
+        parts.append(f"node {report.node}")
+    return "   ".join(parts)
 
 
 def _summary_line(report: TrainJobReport) -> str:
     """Return the objects from the TrainJob down to its pods, with their numbers."""
-    steps = [report.kind] if report.kind != "TrainJob" else ["TrainJob", "JobSet"]
+    steps = [report.kind] if report.kind != TRAINJOBS.kind else [TRAINJOBS.kind, JOBSETS.kind]
     number = len(report.podgroups)
-    steps.append(f"{number} unit{'s' * (number != 1)}")
+    if not _is_of_pods(report):
+        steps.append(f"{number} PodGroup{'s' * (number != 1)}")
     counts = PodCounts(
         *map(sum, zip(*(explanation.counts for explanation in report.podgroups), strict=True))
     )
@@ -57,19 +78,10 @@ def _summary_line(report: TrainJobReport) -> str:
     return " → ".join(steps)
 
 
-def _podgroup_lines(report: TrainJobReport, width: int) -> Iterator[str]:
-    rows = [
-        (
-            explanation.podgroup.stage,
-            without_uids(explanation.podgroup.name) or "-",
-            explanation.podgroup.after or "-",
-            explanation.podgroup.members,
-            explanation.state.value,
-            _counts_text(explanation.counts) or "-",
-        )
-        for explanation in report.podgroups
-    ]
-    head, *lines = table(_HEADINGS, rows).splitlines()
+def _table_lines(report: TrainJobReport, width: int) -> Iterator[str]:
+    is_of_pods = _is_of_pods(report)
+    headings, cells = (_POD_HEADINGS, _pod_row) if is_of_pods else (_HEADINGS, _podgroup_row)
+    head, *lines = table(headings, map(cells, report.podgroups)).splitlines()
     yield head
     for explanation, line in zip(report.podgroups, lines, strict=True):
         yield line
@@ -79,9 +91,36 @@ def _podgroup_lines(report: TrainJobReport, width: int) -> Iterator[str]:
         yield from wrapped_lines(text, "  ", width)
 
 
+def _podgroup_row(explanation: PodGroupExplanation) -> tuple[str, ...]:
+    podgroup = explanation.podgroup
+    return (
+        podgroup.stage,
+        without_uids(podgroup.name) or "-",
+        podgroup.after or "-",
+        podgroup.members,
+        explanation.state.value,
+        _counts_text(explanation.counts) or "-",
+    )
+
+
+def _pod_row(explanation: PodGroupExplanation) -> tuple[str, ...]:
+    pods = explanation.podgroup.pods
+    return (
+        _first_names(pod.metadata.name for pod in pods),
+        explanation.state.value,
+        _first_names(filter(None, (pod.spec.node_name for pod in pods))) or "-",
+        _counts_text(explanation.counts),
+    )
+
+
+def _first_names(names: Iterable[str]) -> str:
+    known = sorted(set(names))
+    more = f" and {len(known) - _MAX_NAMED} more" if len(known) > _MAX_NAMED else ""
+    return ", ".join(known[:_MAX_NAMED]) + more
+
+
 def _counts_text(counts: PodCounts) -> str:
-    numbers = counts._asdict().items()
-    return ", ".join(f"{number} {_VERBS[name][number != 1]}" for name, number in numbers if number)
+    return ", ".join(f"{number} {state}" for state, number in counts._asdict().items() if number)
 
 
 def _reason_text(reason: WaitingReason, now: datetime) -> str:
@@ -91,7 +130,7 @@ def _reason_text(reason: WaitingReason, now: datetime) -> str:
 
 
 def _age_text(now: datetime, since: datetime) -> str:
-    """Return a duration; clocks differ, so it may be slightly negative."""
+    """Return a duration; clocks differ, so the difference may be slightly negative."""
     seconds = max(int((now - since).total_seconds()), 0)
     length, suffix = next((it for it in _TIME_UNITS if seconds >= it[0]), _TIME_UNITS[-1])
     return f"{seconds // length}{suffix}"
@@ -106,6 +145,8 @@ def as_json(report: TrainJobReport) -> dict[str, Any]:
         "name": report.key.name,
         "runtime": report.runtime or None,
         "queue": report.queue if report.queue != "-" else None,
+        "queueSource": report.queue_source.value if report.queue_source else None,
+        "node": report.node or None,
         "state": report.state.value,
         "waits": report.waits,
         "reason": _reason_json(report.reason),
@@ -126,7 +167,10 @@ def _podgroup_json(explanation: PodGroupExplanation) -> dict[str, Any]:
         "reason": _reason_json(explanation.reason),
         "note": explanation.note or None,
         "needs": podgroup.min_pods,
-        "pods": explanation.counts._asdict(),
+        "pods": {
+            _JSON_COUNTS.get(state, state): number
+            for state, number in explanation.counts._asdict().items()
+        },
     }
 
 

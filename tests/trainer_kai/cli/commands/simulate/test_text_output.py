@@ -165,14 +165,14 @@ _SUSPENDED: list[Case[dict[str, Any], str]] = [
     Case(
         "by us",
         {"annotations": _RECORD},
-        "it was taken off its nodes: default/b gets its room. It goes on by itself",
+        "The scheduler evicted the TrainJob: default/b gets its room. The scheduler resumes it",
     ),
     Case(
         "by Kueue",
         {"labels": {"kueue.x-k8s.io/queue-name": "lab"}},
-        "Kueue has not admitted it (queue lab). It goes on when Kueue does",
+        "spec.suspend is true, and a label names Kueue queue lab. If Kueue runs in the cluster, it",
     ),
-    Case("by a user", {}, "somebody has suspended it. It goes on when spec.suspend is false"),
+    Case("by a user", {}, "spec.suspend is true. To start it, set spec.suspend to false"),
 ]
 
 

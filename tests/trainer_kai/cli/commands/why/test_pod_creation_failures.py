@@ -13,10 +13,11 @@ Change: TypeAlias = Callable[[TrainJobCluster], None]
 Expected: TypeAlias = tuple[str, ...]
 
 WAITS: Final = WorkloadState.WAITS
+RETRIED: Final = "The Job retries, and creates the pods when the cause is removed"
 
 
 def over_quota(cluster: TrainJobCluster) -> None:
-    """Have a Job whose pods are refused."""
+    """Have a Job for which the API server refuses pods."""
     cluster.pods("node", 1)
     cluster.event("Job job-node-0", "FailedCreate", 'pods "x" is forbidden: exceeded quota')
     cluster.event("Job other-node-0", "FailedCreate", "not ours", 2027)
@@ -37,7 +38,7 @@ def explained_by_the_scheduler(cluster: TrainJobCluster) -> None:
 
 
 def refused_long_ago(cluster: TrainJobCluster) -> None:
-    """Have a word that its Job would have repeated since."""
+    """Have an Event that its Job would have repeated since."""
     cluster.pods("node", 1)
     cluster.event("Job job-node-0", "FailedCreate", "exceeded quota", 2025)
 
@@ -58,56 +59,56 @@ def without_a_look_at_jobsets(cluster: TrainJobCluster) -> None:
 
 CASES: list[Case[Change, Expected]] = [
     Case(
-        "pods that were not made say why",
+        "the Event of a Job has the reason",
         over_quota,
         (
             WAITS,
             (
-                "PodsMissing: pods are missing: 1 of 4 exist. Job job-node-0 cannot make them: "
-                "exceeded quota. It goes on when that can be made"
+                "PodsMissing: 1 of 4 pods exist. Job job-node-0 cannot make them: "
+                f"exceeded quota. {RETRIED}"
             ),
         ),
     ),
     Case(
-        "why pods are missing is known to their Job alone",
+        "only the Event of the Job has the reason",
         counted_and_refused,
         (
             WAITS,
             (
                 "PodsMissing: 1 of 4 exist. Job job-node-0 cannot make them: "
-                "exceeded quota. It goes on when that can be made"
+                f"exceeded quota. {RETRIED}"
             ),
         ),
     ),
     Case(
-        "what the scheduler says of it is enough",
+        "the scheduler has the reason already",
         explained_by_the_scheduler,
         (
             WAITS,
             (
                 "PodsMissing: 0 of 4 exist. Job job-node-0 cannot make them: violates PodSecurity. "
-                "It goes on when that can be made"
+                f"{RETRIED}"
             ),
         ),
     ),
     Case(
         "an old refusal is not the reason of another shortage",
         refused_long_ago,
-        (WAITS, "PodsMissing: pods are missing: 1 of 4 exist. Their Jobs make the others"),
+        (WAITS, "PodsMissing: 1 of 4 pods exist. The Job controller creates the missing pods"),
     ),
     Case(
         "a refusal is over when a pod was made after it",
         created_since,
-        (WAITS, "PodsMissing: pods are missing: 1 of 4 exist. Their Jobs make the others"),
+        (WAITS, "PodsMissing: 1 of 4 pods exist. The Job controller creates the missing pods"),
     ),
     Case(
-        "who may not read JobSets is told of refusals by the names of Jobs",
+        "without JobSets the Jobs are found by their names",
         without_a_look_at_jobsets,
         (
             WAITS,
             (
-                "PodsMissing: pods are missing: 1 of 4 exist. Job job-node-0 cannot make them: "
-                "exceeded quota. It goes on when that can be made"
+                "PodsMissing: 1 of 4 pods exist. Job job-node-0 cannot make them: "
+                f"exceeded quota. {RETRIED}"
             ),
         ),
     ),

@@ -23,7 +23,9 @@ Expected: TypeAlias = tuple[str, ...]
 GROUP: Final = f"pg-job-{UID}"
 NODE: Final = {"nodeName": "node-1"}
 PAUSED = "scheduler paused: another scheduler holds Lease kai-scheduler/kai-scheduler (holder x)"
-RESUMED = "It goes on by itself, unless its user has suspended it, too"
+RESUMED = "The scheduler resumes it, unless a user has suspended it as well"
+UNSUSPEND = "To start it, set spec.suspend to false"
+CHECK = "Check that the scheduler is running (`trainer-kai doctor`)"
 _RECORD = "trainer-kai.dev/evicted-by"
 
 
@@ -82,9 +84,31 @@ def not_resumed(cluster: TrainJobCluster) -> None:
 
 
 def of_kueue(cluster: TrainJobCluster) -> None:
-    """Have it suspended by Kueue."""
+    """Have it suspended by Kueue, which runs in the cluster."""
+    labelled_for_kueue(cluster)
+    cluster.store.served.add("/apis/kueue.x-k8s.io")
+
+
+def labelled_for_kueue(cluster: TrainJobCluster) -> None:
+    """Have it suspended with a label for Kueue, which does not run in the cluster."""
     cluster.trainjob["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "lab"}
     cluster.change(suspend=True)
+
+
+def may_not_ask_for_kueue(cluster: TrainJobCluster) -> None:
+    """Have the same, and a user that may not see the API groups."""
+    labelled_for_kueue(cluster)
+    cluster.store.forbidden = {"kueue.x-k8s.io"}
+
+
+def not_admitted(cluster: TrainJobCluster) -> None:
+    """Have a JobSet that our webhook has not admitted, so that its pods have no PodGroup."""
+    cluster.store.remove(PODGROUPS, Key("default", GROUP))
+    del cluster.jobset["metadata"]["annotations"]["trainer-kai.dev/admitted"]
+    cluster.store.put(JOBSETS, cluster.jobset)
+    text = "NoCapacity: 0 of 4 pods have room"
+    report = {"type": "PodScheduled", "status": "False", "message": text}
+    cluster.pods("node", 4, status={"conditions": [report]}, grouped=False)
 
 
 def without_jobset(cluster: TrainJobCluster) -> None:
@@ -119,7 +143,7 @@ def nominated(cluster: TrainJobCluster) -> None:
 
 
 def for_another_scheduler(cluster: TrainJobCluster) -> None:
-    """Have pods that ask another scheduler."""
+    """Have pods that name another scheduler."""
     report = {"type": "PodScheduled", "status": "False", "message": "0/8 nodes are available"}
     spec = {"schedulerName": "default-scheduler"}
     cluster.pods("node", 4, spec=spec, status={"conditions": [report]}, grouped=False)
@@ -166,12 +190,12 @@ CASES: Final[list[Case[Change, Expected]]] = [
         (WAITS, "NoCapacity: 0 of 4 pods have room. It can."),
     ),
     Case(
-        "what another scheduler says is told as it is",
+        "the reason of another scheduler is reported as it is",
         by_another,
         (WAITS, "OverLimit: x"),
     ),
     Case("our scheduler is paused", paused, (WAITS, f"SchedulerPaused: {PAUSED}")),
-    Case("whoever runs does not wait", lambda it: it.running("node", 4), (RUNS,)),
+    Case("a TrainJob that runs does not wait", lambda it: it.running("node", 4), (RUNS,)),
     Case(
         "pods of an earlier attempt do not count",
         started_again,
@@ -180,19 +204,19 @@ CASES: Final[list[Case[Change, Expected]]] = [
     Case(
         "a pod on its node says what keeps it",
         pulling,
-        (WAITS, "Starting: 1 pod on node-1 does not run yet: ImagePullBackOff: no such image"),
+        (WAITS, "Starting: 1 pod on node-1 is not running yet: ImagePullBackOff: no such image"),
     ),
     Case(
-        "pods that are about to be made say nothing",
+        "pods are about to be created",
         lambda it: it.running("node", 3),
-        (WAITS, "PodsMissing: pods are missing: 3 of 4 exist. Their Jobs make the others"),
+        (WAITS, "PodsMissing: 3 of 4 pods exist. The Job controller creates the missing pods"),
     ),
     Case(
-        "nobody has suspended it but a user",
+        "a user has suspended it",
         lambda it: it.change(suspend=True),
         (
             WorkloadState.SUSPENDED,
-            "Suspended: somebody has suspended it. It goes on when spec.suspend is false",
+            f"Suspended: spec.suspend is true. {UNSUSPEND}",
         ),
     ),
     Case(
@@ -201,8 +225,9 @@ CASES: Final[list[Case[Change, Expected]]] = [
         (
             WorkloadState.SUSPENDED,
             (
-                "Suspended: its JobSet is suspended, though spec.suspend of job is false. "
-                "It goes on when Trainer resumes it; if that fails an event of the job says why"
+                "Suspended: The JobSet is suspended, although spec.suspend of TrainJob job is "
+                "false. It starts when Trainer resumes the JobSet; if that fails, see the Events "
+                "of the TrainJob"
             ),
         ),
     ),
@@ -211,26 +236,53 @@ CASES: Final[list[Case[Change, Expected]]] = [
         evicted,
         (
             WorkloadState.SUSPENDED,
-            f"Suspended: it was taken off its nodes: pods are lost. {RESUMED}",
+            f"Suspended: The scheduler evicted the TrainJob: pods are lost. {RESUMED}",
         ),
     ),
     Case(
-        "only it says itself that it was evicted",
+        "only the TrainJob itself has the record of an eviction",
         forged,
         (
             WorkloadState.SUSPENDED,
             (
-                f"Suspended: no PodGroup of it says that it was evicted: its annotation {_RECORD} "
-                "is not the scheduler's, or out of date. It goes on when spec.suspend is false"
+                "Suspended: spec.suspend is true, and no PodGroup of the TrainJob records an "
+                f"eviction: its annotation {_RECORD} is outdated, or was not written by the "
+                f"scheduler. {UNSUSPEND}"
             ),
         ),
     ),
     Case(
-        "Kueue holds it",
+        "Kueue has not admitted it",
         of_kueue,
         (
             WorkloadState.SUSPENDED,
-            "Suspended: Kueue has not admitted it (queue lab). It goes on when Kueue does",
+            (
+                "Suspended: Kueue has not admitted the workload (Kueue queue lab). It starts "
+                "afterwards"
+            ),
+        ),
+    ),
+    Case(
+        "it has a label for Kueue, which does not run",
+        labelled_for_kueue,
+        (
+            WorkloadState.SUSPENDED,
+            (
+                "Suspended: spec.suspend is true (label kueue.x-k8s.io/queue-name has no effect, "
+                f"because the cluster has no API of Kueue). {UNSUSPEND}"
+            ),
+        ),
+    ),
+    Case(
+        "it has a label for Kueue, and the user may not see whether that runs",
+        may_not_ask_for_kueue,
+        (
+            WorkloadState.SUSPENDED,
+            (
+                "Suspended: spec.suspend is true, and a label names Kueue queue lab. If Kueue runs "
+                "in the cluster, it has not admitted the workload. Otherwise, set spec.suspend to "
+                "false to start it"
+            ),
         ),
     ),
     Case(
@@ -239,9 +291,9 @@ CASES: Final[list[Case[Change, Expected]]] = [
         (
             WAITS,
             (
-                'JobSetMissing: failed calling webhook "jobset-create.trainer-kai.dev". The '
-                "webhook of trainer-kai has to answer. Trainer tries again by itself, ever more "
-                "rarely; any change of the TrainJob, an annotation too, makes it try at once"
+                'JobSetMissing: failed calling webhook "jobset-create.trainer-kai.dev". Check '
+                "the webhook of trainer-kai (`trainer-kai doctor`). Trainer retries with growing "
+                "delays; any change of the TrainJob, such as an annotation, makes it retry at once"
             ),
         ),
     ),
@@ -250,19 +302,22 @@ CASES: Final[list[Case[Change, Expected]]] = [
         without_jobset,
         (
             WAITS,
-            "JobSetMissing: Trainer has not made its JobSet, and has not said why: it may not run",
+            (
+                "JobSetMissing: Trainer has not created the JobSet, and no Event gives a reason. "
+                "Check that Trainer is running"
+            ),
         ),
     ),
     Case(
-        "it is left to somebody else",
+        "another controller runs it",
         lambda it: it.change(managedBy="example.com/other"),
         (
             WAITS,
             (
-                "LeftToOthers: spec.managedBy leaves it to example.com/other: whoever that is "
-                "knows how far it is"
+                "LeftToOthers: example.com/other runs the TrainJob (spec.managedBy): see the "
+                "status that it reports"
             ),
-            "PodsMissing: pods are missing: 0 of 4 exist. Their Jobs make the others",
+            "PodsMissing: 0 of 4 pods exist. The Job controller creates the missing pods",
         ),
     ),
     Case(
@@ -271,17 +326,25 @@ CASES: Final[list[Case[Change, Expected]]] = [
         (
             WAITS,
             (
-                f"GroupMissing: its pods are in the PodGroup {GROUP}, which does not exist. It "
-                "goes on when the podgrouper, or whoever groups them, makes it"
+                f"GroupMissing: PodGroup {GROUP}, which the pods name, does not exist. Check that "
+                "the podgrouper is running (`trainer-kai doctor`)"
             ),
         ),
     ),
     Case(
-        "pods ask another scheduler",
+        "the JobSet was not admitted, so that its pods have no PodGroup",
+        not_admitted,
+        (WAITS, "NoCapacity: 0 of 4 pods have room"),
+    ),
+    Case(
+        "pods name another scheduler",
         for_another_scheduler,
         (
             WAITS,
-            "LeftToOthers: 4 pods wait for default-scheduler, not for us: 0/8 nodes are available",
+            (
+                "LeftToOthers: 4 pods wait for scheduler default-scheduler: 0/8 nodes are "
+                "available. trainer-kai schedules pods with schedulerName kai-scheduler only"
+            ),
         ),
     ),
     Case(
@@ -289,25 +352,31 @@ CASES: Final[list[Case[Change, Expected]]] = [
         lambda it: it.pods("node", 4, spec={"schedulingGates": [{"name": "example.com/later"}]}),
         (
             WAITS,
-            "Gated: 4 pods are gated. It goes on when these gates are gone: example.com/later",
+            (
+                "Gated: 4 pods have scheduling gates: example.com/later. Wait until their "
+                "controllers remove the gates"
+            ),
         ),
     ),
     Case(
-        "pods have the promise of a node",
+        "pods are nominated to a node",
         nominated,
         (
             WAITS,
-            "WaitingForVictims: 4 pods have the promise of node-7, and can start when others left",
+            (
+                "WaitingForVictims: 4 pods are nominated to node-7. Wait until the pods that "
+                "terminate there are gone"
+            ),
         ),
     ),
     Case(
-        "the queue is not there, and nobody has said so yet",
+        "the queue does not exist, and the scheduler has not reported that yet",
         lost_queue,
         (
             WAITS,
             (
-                "QueueMissing: queue team-a does not exist. It goes on when that is made, or when "
-                "it is suspended and resumed with another"
+                "QueueMissing: Queue team-a does not exist. Create it, or suspend the TrainJob, "
+                "change its queue label and resume it"
             ),
         ),
     ),
@@ -317,15 +386,14 @@ CASES: Final[list[Case[Change, Expected]]] = [
         (WAITS, "NoCapacity: 0 of 4 pods have room. It can."),
     ),
     Case(
-        "a leader that is silent for long is none, and what it said is old",
+        "a leader that is silent for long is none, and its status is old",
         lease_expired(3600),
         (
             WAITS,
             (
-                "NobodySchedules: no scheduler runs: kai-0 has not renewed the Lease trainer-kai/"
-                "trainer-kai-scheduler since 2025-12-31T23:00:00.000000Z. It goes on when the "
-                "scheduler runs. The last that was said of it: NoCapacity: 0 of 4 pods have room. "
-                "It can."
+                "NoScheduler: No scheduler is active: kai-0 last renewed Lease trainer-kai/"
+                f"trainer-kai-scheduler at 2025-12-31T23:00:00.000000Z. {CHECK}. Last status: "
+                "NoCapacity: 0 of 4 pods have room. It can."
             ),
         ),
     ),
@@ -335,9 +403,9 @@ CASES: Final[list[Case[Change, Expected]]] = [
         (
             WAITS,
             (
-                "NobodySchedules: no scheduler runs: nobody holds the Lease trainer-kai/trainer-"
-                "kai-scheduler since 2025-12-31T23:59:55.000000Z. It goes on when the scheduler "
-                "runs. The last that was said of it: NoCapacity: 0 of 4 pods have room. It can."
+                "NoScheduler: No scheduler is active: Lease trainer-kai/trainer-kai-scheduler has "
+                f"no holder since 2025-12-31T23:59:55.000000Z. {CHECK}. Last status: NoCapacity: 0 "
+                "of 4 pods have room. It can."
             ),
         ),
     ),
@@ -347,35 +415,35 @@ CASES: Final[list[Case[Change, Expected]]] = [
         (
             WAITS,
             (
-                "NobodySchedules: no scheduler has ever run, or not in its namespace: there is no "
-                "Lease trainer-kai/trainer-kai-scheduler. It goes on when the scheduler runs"
+                "NoScheduler: No scheduler has run in this cluster: Lease trainer-kai/trainer-kai-"
+                f"scheduler does not exist. {CHECK}"
             ),
         ),
     ),
     Case(
-        "a unit has begun and lost a pod",
+        "a PodGroup runs and has lost a pod",
         incomplete,
         (
             WAITS,
             (
-                "Incomplete: 3 pods run, and 1 more needs room. If there is none in time it is "
-                "taken off its nodes whole, and starts anew"
+                "Incomplete: 3 pods run, and 1 more waits for a node. If no node has free "
+                "resources in time, the whole PodGroup is evicted and waits again"
             ),
         ),
     ),
     Case(
-        "nobody has said anything yet",
+        "the scheduler has written no status yet",
         lambda it: it.pods("node", 4),
         (
             WAITS,
             (
-                "NothingSaid: 4 pods wait: nobody has said why yet. If that stays so, the "
-                "scheduler may not run"
+                "NoStatus: 4 pods wait, and the scheduler has written no status yet. If this "
+                "persists, check that the scheduler is running (`trainer-kai doctor`)"
             ),
         ),
     ),
     Case(
-        "pods say it where groups may not be read",
+        "the user may not read PodGroups, and the pods have the reason",
         explained_on_pods,
         (WAITS, "NoCapacity: 0 of 4 pods have room"),
     ),

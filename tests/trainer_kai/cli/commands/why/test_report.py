@@ -13,7 +13,6 @@ from tests.trainer_kai.cli.commands.why.trainjob_cluster import (
 )
 from trainer_kai.api.meta import Key
 from trainer_kai.api.resources import LEASES, TRAINJOBS
-from trainer_kai.cli.commands.why.podgroups import PodCounts
 from trainer_kai.cli.commands.why.reason_names import SCHEDULER_REASONS, ReasonName
 from trainer_kai.cli.commands.why.report import WorkloadState
 from trainer_kai.cli.commands.why.text_output import as_json, as_text
@@ -21,6 +20,16 @@ from trainer_kai.errors import ConfigError
 from trainer_kai.kube.rest.errors import Forbidden
 
 GROUP: Final = f"pg-job-{UID}"
+_JSON_COUNTS: Final = [
+    "running",
+    "starting",
+    "promised",
+    "gated",
+    "waiting",
+    "going",
+    "done",
+    "failed",
+]
 
 
 async def test_a_scheduler_in_another_namespace_is_believed() -> None:
@@ -52,22 +61,22 @@ async def test_stages_as_people_read_them() -> None:
     assert short == [
         f"TrainJob default/job waits runtime ClusterTrainingRuntime {TUNE} queue team-a",
         "",
-        "TrainJob → JobSet → 3 units → 2 pods: 1 runs, 1 waits",
+        "TrainJob → JobSet → 3 PodGroups → 2 pods: 1 running, 1 waiting",
         "",
-        "STAGE GROUP AFTER MEMBERS STATE PODS",
-        "1/2 pg-job-11111111…-dataset-initializer - 1 dataset-initializer runs 1 runs",
-        "1/2 pg-job-11111111…-model-initializer - 1 model-initializer waits 1 waits",
+        "STAGE PODGROUP AFTER MEMBERS STATE PODS",
+        "1/2 pg-job-11111111…-dataset-initializer - 1 dataset-initializer runs 1 running",
+        "1/2 pg-job-11111111…-model-initializer - 1 model-initializer waits 1 waiting",
         "NoCapacity (for 2m): 0 of 4 pods have room. It can.",
         "2/2 pg-job-11111111…-node dataset-initializer, model-initializer Complete 4 node waits -",
         (
-            "WaitingForStage: dataset-initializer is not Complete: 0 of 1 of its Jobs are; "
-            "model-initializer is"
+            "WaitingForStage: dataset-initializer is not Complete (0 of 1 Jobs); model-initializer "
+            "is not"
         ),
-        "not Complete: 0 of 1 of its Jobs are. Its pods are made afterwards",
+        "Complete (0 of 1 Jobs). The pods of this PodGroup are created afterwards",
     ]
 
 
-async def test_who_goes_on_stage_by_stage_does_not_wait() -> None:
+async def test_a_trainjob_that_runs_stage_by_stage_does_not_wait() -> None:
     """All is as it should be: a script that looks at the exit code goes on as well."""
     cluster = TrainJobCluster(TUNE)
     cluster.running("dataset-initializer", group="dataset-initializer")
@@ -101,7 +110,7 @@ async def test_a_label_that_does_not_count_yet_is_reported() -> None:
     cluster.store.put(TRAINJOBS, cluster.trainjob)
     done = await cluster.why("job-node-0-1")
 
-    note = "its label names queue team-b now; that counts once it is"
+    note = "the label names queue team-b; it takes effect when the TrainJob is"
     assert (before.notes, after.queue) == ((), "team-a")
     assert after.notes == (f"{note} suspended and resumed",)
     assert suspended.notes == (f"{note} resumed",)
@@ -125,7 +134,7 @@ async def test_a_stage_that_is_over_waits_for_nothing() -> None:
 
 
 @pytest.mark.parametrize("forbidden", [set[str](), {"jobsets"}])
-async def test_who_comes_later_is_not_waited_for(forbidden: set[str]) -> None:
+async def test_expected_pods_do_not_make_the_podgroup_wait(forbidden: set[str]) -> None:
     """The launcher of DeepSpeed, whether the JobSet may be read or only the PodGroup."""
     cluster = TrainJobCluster("deepspeed-distributed")
     cluster.store.forbidden = forbidden
@@ -135,7 +144,7 @@ async def test_who_comes_later_is_not_waited_for(forbidden: set[str]) -> None:
     late = await cluster.why()
 
     assert [(it.state, it.note) for it in early.podgroups] == [
-        (WorkloadState.RUNS, "launcher comes when the others are Ready")
+        (WorkloadState.RUNS, "the pods of launcher are created when the others are Ready")
     ]
     assert [it.state for it in late.podgroups] == [WorkloadState.WAITS]
     assert early.unknown == ()
@@ -160,7 +169,8 @@ async def test_stages_are_known_from_groups_alone() -> None:
     ]
     assert report.podgroups[2].reason is not None
     assert report.podgroups[2].reason.message == (
-        "dataset-initializer is not Complete: 0 of 1 of its pods are. Its pods are made afterwards"
+        "dataset-initializer is not Complete (0 of 1 pods). The pods of this PodGroup are created "
+        "afterwards"
     )
 
 
@@ -247,6 +257,8 @@ async def test_a_program_gets_plain_values() -> None:
         "name": "job",
         "runtime": "ClusterTrainingRuntime torch-distributed",
         "queue": "team-a",
+        "queueSource": "podGroup",
+        "node": None,
         "state": "waits",
         "waits": True,
         "reason": None,
@@ -264,7 +276,7 @@ async def test_a_program_gets_plain_values() -> None:
                 },
                 "note": None,
                 "needs": 4,
-                "pods": dict.fromkeys(PodCounts._fields, 0) | {"waiting": 4},
+                "pods": dict.fromkeys(_JSON_COUNTS, 0) | {"waiting": 4},
             }
         ],
         "notes": [],
@@ -281,7 +293,7 @@ async def test_what_may_not_be_read_is_reported_in_one_line() -> None:
     *_, last = as_text(await cluster.why(), 100).splitlines()
 
     unknown = "jobsets, leases, podgroups, trainjobs"
-    assert last == f"not known, for it may not be read by you: {unknown}"
+    assert last == f"not known, because you may not read them: {unknown}"
 
 
 async def test_nothing_is_concluded_from_what_may_not_be_read() -> None:
@@ -304,13 +316,15 @@ async def test_without_any_read_permission_that_is_reported() -> None:
         await cluster.why()
 
 
-@pytest.mark.parametrize("pod", ["", "nobody"])
+@pytest.mark.parametrize("pod", ["", "missing"])
 async def test_what_does_not_exist_is_named(pod: str) -> None:
     """With its kind, and where it was looked for."""
     cluster = TrainJobCluster()
     cluster.store.remove(TRAINJOBS, Key("default", "job"))
 
-    with pytest.raises(ConfigError, match=r"^(trainjob/job|pod/nobody): is not in namespace def"):
+    with pytest.raises(
+        ConfigError, match=r"^(trainjob/job|pod/missing): not found in namespace def"
+    ):
         await cluster.why(pod)
 
 
@@ -329,7 +343,7 @@ _THEN, _LATER = "2025-12-31T23:00:00+00:00", "2025-12-31T23:30:00+00:00"
 
 @pytest.mark.parametrize("is_known", [True, False], ids=["by an event", "that is gone"])
 async def test_an_eviction_is_reported_while_the_podgroup_waits(*, is_known: bool) -> None:
-    """When, and for whom as long as there is an event that says so; not after another start."""
+    """With the reason as long as the Event exists; not after the PodGroup has started again."""
     cluster = TrainJobCluster()
     cluster.groups[""]["metadata"]["annotations"] = {_EVICTED: _THEN}
     cluster.condition(*NO_ROOM_REASONS)
@@ -340,7 +354,7 @@ async def test_an_eviction_is_reported_while_the_podgroup_waits(*, is_known: boo
     report = await cluster.why()
 
     more = ": default/b gets its room" if is_known else ""
-    assert report.notes == (f"it was evicted at {_THEN}{more}",)
+    assert report.notes == (f"PodGroup {GROUP} was evicted at {_THEN}{more}",)
     cluster.groups[""]["metadata"]["annotations"] = {_EVICTED: _THEN, _STARTED: _LATER}
     cluster.condition(*NO_ROOM_REASONS)
     assert (await cluster.why()).notes == ()
@@ -356,8 +370,8 @@ async def test_an_eviction_is_not_reported_once_the_podgroup_runs_again() -> Non
     assert (await cluster.why()).notes == ()
 
 
-@pytest.mark.parametrize(("reason", "promised"), [("NoCapacity", 0), ("WaitingForVictims", 4)])
-async def test_a_withdrawn_nomination_does_not_count(reason: str, promised: int) -> None:
+@pytest.mark.parametrize(("reason", "nominated"), [("NoCapacity", 0), ("WaitingForVictims", 4)])
+async def test_a_withdrawn_nomination_does_not_count(reason: str, nominated: int) -> None:
     """It stays on the pods until they get another; the reason says whether it still counts."""
     cluster = TrainJobCluster()
     cluster.pods("node", 4, status={"nominatedNodeName": "node-a"})
@@ -365,4 +379,4 @@ async def test_a_withdrawn_nomination_does_not_count(reason: str, promised: int)
 
     (podgroup,) = (await cluster.why()).podgroups
 
-    assert (podgroup.counts.promised, podgroup.counts.waiting) == (promised, 4 - promised)
+    assert (podgroup.counts.nominated, podgroup.counts.waiting) == (nominated, 4 - nominated)

@@ -11,8 +11,9 @@ from tests.support.workloads.jobsets import UID, admitted, recorded
 from trainer_kai.api.meta import Key
 from trainer_kai.api.resources import EVENTS, JOBSETS, LEASES, PODGROUPS, PODS, QUEUES, TRAINJOBS
 from trainer_kai.cli.commands.plan.preview import PreviewContext, preview_jobset
-from trainer_kai.cli.commands.why.fetch import fetch_pod_report, fetch_trainjob_report
+from trainer_kai.cli.commands.why.fetch import fetch_report
 from trainer_kai.cli.commands.why.report import TrainJobReport
+from trainer_kai.cli.commands.why.snapshot import WhySubject
 from trainer_kai.kube.auth.rest_config import RestConfig, StaticToken
 from trainer_kai.kube.client import Client, NoRequestObserver
 from trainer_kai.policy.podgroups.manifests import GroupingMode
@@ -136,13 +137,13 @@ class TrainJobCluster:
 
     # The question
 
-    async def why(self, pod: str = "") -> TrainJobReport:
-        """Ask."""
+    async def why(self, pod: str = "", job: str = "") -> TrainJobReport:
+        """Return the report on the TrainJob, or on a pod or Job."""
         access = RestConfig("https://fake", StaticToken(""), namespace="default")
         client = Client(access, self.store, VirtualClock(NOW), NoRequestObserver())
-        if pod:
-            return await fetch_pod_report(client, Key("default", pod), _SCHEDULER)
-        return await fetch_trainjob_report(client, Key("default", "job"), _SCHEDULER)
+        kind = "Pod" if pod else "Job" if job else "TrainJob"
+        key = Key("default", pod or job or "job")
+        return await fetch_report(client, WhySubject(kind, key, _SCHEDULER, "default-queue"))
 
 
 def without_capacity(cluster: TrainJobCluster) -> None:
