@@ -1,4 +1,4 @@
-"""`trainer-kai why` on the real chain, asked by somebody who may only view his namespace."""
+"""`trainer-kai why` on the real chain, run by a user with the role `view` in one namespace."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ import pytest_asyncio
 
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.kwok_stages import READY_SECONDS
-from e2e.cluster.resources import CLUSTER_RUNTIMES, PODS, TRAINJOBS, Obj, Resource
+from e2e.cluster.resources import CLUSTER_RUNTIMES, JOBS, PODS, TRAINJOBS, Obj, Resource
 from e2e.cluster.timeline import State
 from e2e.cluster.trainjobs import Submission, pod_annotations
 from e2e.fixtures.install import PODGROUPS
@@ -32,7 +32,7 @@ _USER: Final = "user"
 
 
 class WhyOutput(NamedTuple):
-    """What the command said."""
+    """The output of the command."""
 
     code: int
     out: str
@@ -46,13 +46,13 @@ class WhyOutput(NamedTuple):
 
 
 class User(NamedTuple):
-    """Somebody who may view a namespace, and what he asks."""
+    """A user with the role `view` in a namespace."""
 
     namespace: str
     kubeconfig: Path
 
     async def why(self, *arguments: str) -> WhyOutput:
-        """Ask why."""
+        """Run `trainer-kai why`."""
         return await sentences_of(
             "why", *arguments, "-n", self.namespace, kubeconfig=self.kubeconfig
         )
@@ -75,7 +75,7 @@ async def sentences_of(*arguments: str, kubeconfig: Path) -> WhyOutput:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def user(installation: Installation, own_namespace: str) -> AsyncIterator[User]:
-    """Return somebody with the right to view the room, and nothing outside it."""
+    """Return a user that may view the namespace, and nothing outside it."""
     metadata = {"namespace": own_namespace, "name": _USER}
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
     await installation.cluster.api.create(account)
@@ -86,7 +86,7 @@ async def user(installation: Installation, own_namespace: str) -> AsyncIterator[
 
 
 async def _permit(cluster: Cluster, namespace: str) -> None:
-    """Let the user view the room, and in it TrainJobs, as on Kubeflow's platform; no JobSets."""
+    """Let the user view the namespace and its TrainJobs, as Kubeflow does; no JobSets."""
     rules = [{"apiGroups": [TRAINJOBS.group], "resources": ["trainjobs"], "verbs": ["get"]}]
     role = {"metadata": {"namespace": namespace, "name": "trainjobs"}, "rules": rules}
     await cluster.api.request("POST", _ROLES.path(namespace), _typed(_ROLES, role))
@@ -114,7 +114,7 @@ def all_run(job: str, number: int) -> Callable[[State], bool]:
 
 
 def has_message(job: str) -> Callable[[State], bool]:
-    """Return whether somebody has said why the group of a TrainJob waits."""
+    """Return whether the PodGroup of a TrainJob has a reason why it waits."""
 
     def is_so(state: State) -> bool:
         own = [it for it in groups_in(state) if it["metadata"]["name"].startswith(f"pg-{job}-")]
@@ -128,16 +128,16 @@ def torch(namespace: str, name: str, nodes: int, gpus: int) -> Obj:
     return Submission(name, "torch-distributed", namespace, nodes, gpus, labels=_LABELS).trainjob()
 
 
-async def test_a_trainjob_that_waits_for_room_says_so(
+async def test_a_trainjob_that_waits_for_free_resources(
     installation: Installation, own_namespace: str, user: User
 ) -> None:
     """With numbers and exit code 1; once another has ended it runs, and nothing waits."""
     api = installation.cluster.api
     async with installation.cluster.timeline(PODGROUPS, PODS, namespace=own_namespace) as seen:
         await api.create(torch(own_namespace, "first", 8, 5))
-        await seen.until(all_run("first", 8), "the first has its room")
+        await seen.until(all_run("first", 8), "the first runs")
         await api.create(torch(own_namespace, "second", 2, 8))
-        await seen.until(has_message("second"), "the second knows why it waits")
+        await seen.until(has_message("second"), "the second has a reason")
         output = await user.why("second")
         document = await user.why("trainjob/second", "-o", "json")
         of_pod = await user.why("pod/first-node-0-0" + _rest(seen.state, "first-node-0-0"))
@@ -145,7 +145,7 @@ async def test_a_trainjob_that_waits_for_room_says_so(
             while (queues := await _listed(installation.cluster))[:2] != [40, 56]:
                 await asyncio.sleep(0.2)
         await api.delete(TRAINJOBS, own_namespace, "first")
-        await seen.until(all_run("second", 2), "the second has its room")
+        await seen.until(all_run("second", 2), "the second runs")
         later = await user.why("second")
 
     assert queues[2:] == ["default-queue", "default-parent-queue"]
@@ -177,10 +177,10 @@ def _rest(state: State, prefix: str) -> str:
     return next(name for name in names if name.startswith(prefix)).removeprefix(prefix)
 
 
-async def test_a_launcher_that_comes_later_is_not_waited_for(
+async def test_a_podgroup_does_not_wait_for_expected_pods(
     installation: Installation, own_namespace: str, user: User
 ) -> None:
-    """While the workers become ready the PodGroup runs; the launcher is told to come."""
+    """While the workers become ready the PodGroup runs; a note names the launcher."""
     api = installation.cluster.api
     installed = await api.get(CLUSTER_RUNTIMES, None, "deepspeed-distributed")
     slow = {READY_SECONDS: "600s"}  # each stage lasts until the one before has been asked about
@@ -216,7 +216,57 @@ def _both(one: Any, other: Any) -> Any:
     return {"spec": {"replicatedJobs": [*jobs.values()]}}
 
 
-async def test_what_does_not_exist_cannot_be_answered(user: User) -> None:
+def _plain_job(namespace: str, pods: int, gpus: int) -> Obj:
+    """Return a batch Job that no TrainJob owns; each of its pods is scheduled alone."""
+    resources = {"limits": {"nvidia.com/gpu": str(gpus)}}
+    spec = {
+        "schedulerName": "kai-scheduler",
+        "restartPolicy": "Never",
+        "containers": [{"name": "c", "image": "none", "resources": resources}],
+    }
+    template = {"metadata": {"labels": _LABELS}, "spec": spec}
+    metadata = {"namespace": namespace, "name": "plain"}
+    return _typed(
+        JOBS,
+        {
+            "metadata": metadata,
+            "spec": {"parallelism": pods, "completions": pods, "template": template},
+        },
+    )
+
+
+async def test_a_pod_without_a_podgroup_has_a_reason_of_its_own(
+    installation: Installation, own_namespace: str, user: User
+) -> None:
+    """Eight pods of a Job run; the ninth waits, and its condition says why."""
+    async with installation.cluster.timeline(PODS, namespace=own_namespace) as seen:
+        await installation.cluster.api.create(_plain_job(own_namespace, 9, 8))
+        await seen.until(_is_marked, "the scheduler has marked the ninth pod")
+        (waiting,) = (it for it in pods_in(seen.state) if not it["spec"].get("nodeName"))
+        of_pod = await user.why(f"pod/{waiting['metadata']['name']}", "-o", "json")
+        runs = next(it for it in pods_in(seen.state) if it["spec"].get("nodeName"))
+        of_other = await user.why(f"pod/{runs['metadata']['name']}", "-o", "json")
+        of_job = await user.why("job/plain")
+
+    (unit,) = of_pod.answer["units"]
+    assert (of_pod.code, of_pod.answer["queue"]) == (1, "default-queue")
+    assert of_pod.answer["queueSource"] == "label"
+    assert (unit["reason"]["title"], unit["podGroup"]) == ("NoCapacity", None)
+    assert (of_other.code, of_other.answer["node"]) == (0, runs["spec"]["nodeName"])
+    assert of_job.code == 1
+    assert "Job → 9 pods: 8 running, 1 waiting" in of_job.out
+    assert "NoCapacity (for" in of_job.out
+
+
+def _is_marked(state: State) -> bool:
+    """Say whether eight pods run, and one has a condition that it has no node."""
+    phases = [pod["status"].get("phase") for pod in pods_in(state)]
+    conditions = [it for pod in pods_in(state) for it in pod["status"].get("conditions", ())]
+    marks = [it for it in conditions if (it["type"], it["status"]) == ("PodScheduled", "False")]
+    return phases.count("Running") == 8 and len(marks) == 1
+
+
+async def test_an_object_that_does_not_exist(user: User) -> None:
     """Exit code 2, and one line."""
     output = await user.why("missing")
 

@@ -11,8 +11,11 @@ from tests.trainer_kai.cli.commands.why.trainjob_cluster import (
     TrainJobCluster,
     without_capacity,
 )
+from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key
 from trainer_kai.api.resources import LEASES, TRAINJOBS
+from trainer_kai.cli.commands.plan.preview import Preview, PreviewContext, preview_jobset
+from trainer_kai.cli.commands.why import podgroups
 from trainer_kai.cli.commands.why.reason_names import SCHEDULER_REASONS, ReasonName
 from trainer_kai.cli.commands.why.report import WorkloadState
 from trainer_kai.cli.commands.why.text_output import as_json, as_text
@@ -231,7 +234,28 @@ async def test_of_what_is_over_nothing_more_is_asked(name: str) -> None:
     assert len(cluster.store.requests) == 3
 
 
-async def test_few_questions_are_asked() -> None:
+async def test_a_jobset_is_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is read after the plan, such as the Lease and Events, is added to the same report."""
+    plans = []
+
+    def counted(jobset: JobSet, context: PreviewContext) -> Preview:
+        plans.append(jobset.metadata.name)
+        return preview_jobset(jobset, context)
+
+    monkeypatch.setattr(podgroups, "preview_jobset", counted)
+    cluster = TrainJobCluster()
+    cluster.pods("node", 1)
+    cluster.event("Job job-node-0", "FailedCreate", "exceeded quota")
+
+    report = await cluster.why()
+
+    (explanation,) = report.podgroups
+    assert explanation.reason is not None
+    assert "exceeded quota" in explanation.reason.message
+    assert plans == ["job"]
+
+
+async def test_few_requests_are_sent() -> None:
     """TrainJob, JobSet, PodGroups, pods; and the Lease if pods wait."""
     cluster = TrainJobCluster()
     cluster.running("node", 4)
