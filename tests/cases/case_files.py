@@ -47,7 +47,7 @@ EXPECTED: Final = frozenset(
 _EXPECTED_LATER: Final = EXPECTED - {"fairShare", "then", "laterCycles"}
 _SCHEMA: Final = "trainer-kai/simulate/v1"
 _DECISIONS: Final = ("binds", "evictions", "nominations")
-_RULE: Final = re.compile(r"^(\d+[a-z]?)\. ", re.MULTILINE)
+_RULE: Final = re.compile(r"^### (\d+[a-z]?) ", re.MULTILINE)
 _REASONS: Final = re.compile(r"^\| ([A-Z]\w+(?:, [A-Z]\w+)*) \| .* \|$", re.MULTILINE)
 
 

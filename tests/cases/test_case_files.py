@@ -18,7 +18,7 @@ from tests.cases.case_files import (
 from tests.support import case as table
 from tests.support.repository import ROOT
 
-RULES = (ROOT / "scheduler" / "core" / "README.md").read_text()
+RULES = (ROOT / "docs" / "rules.md").read_text()
 
 CYCLE: dict[str, Any] = {
     "binds": [],
@@ -218,11 +218,11 @@ ANSWERS: list[table.Case[tuple[dict[str, Any], dict[str, Any]], list[str]]] = [
 ]
 
 RULE = """
-7. A pod is *bound*,
-   or it is not.
-8. Nothing else.
+### 7 A pod is *bound*
+Or it is not.
+### 8 Nothing else
 
-| verdict | when |
+| reason | when |
 |---|---|
 | TooBig, TooSmall | it does not fit |
 """

@@ -1,4 +1,4 @@
-"""A second scheduler, written from the rules in scheduler/core/README.md and nothing else.
+"""A second scheduler, written from docs/rules.md and nothing else.
 
 It is slow and plain on purpose: lists, loops, exact fractions, everything computed anew each time.
 Where it and the product differ, one of them or the rules are wrong. It must never import the

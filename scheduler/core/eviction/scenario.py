@@ -337,7 +337,7 @@ class ReclaimValidator:
         """Return the queue that lost resources and would come before the one that requests them.
 
         A JobSet does not count where the reclaimer stays within its quota: the room is reserved for
-        the reclaimer (rule 10b in scheduler/core/README.md), and afterwards nothing is reclaimed
+        the reclaimer (rule 10b), and afterwards nothing is reclaimed
         from it. Otherwise a queue could keep all that it borrowed in a TrainJob, which cannot
         shrink, that first requests little.
         """

@@ -61,7 +61,7 @@ class QueueOrder:
     def key(self, queue: int, requested: Amounts) -> QueueKey:
         """Return the key of a queue whose best PodGroup requests so much.
 
-        Its parts are those of rule 18 in scheduler/core/README.md, in order; `messages` names each
+        Its parts are those of rule 18, in order; `messages` names each
         of them by its number.
         """
         cpu, memory, gpu = self.allocated[queue]
