@@ -5,6 +5,7 @@ import sys
 from typing import Final
 
 from benchmarks import (
+    ablation,
     chain,
     decode,
     encode,
@@ -40,6 +41,7 @@ _ALL: Final = {
 _BY_NAME: Final = {
     "scheduling": scheduling,  # `make bench-chain`: it takes long
     "scheduler_start": scheduler_start,
+    "ablation": ablation,
 }
 _WITHOUT_CHAIN: Final = {
     "planning",
@@ -51,6 +53,7 @@ _WITHOUT_CHAIN: Final = {
     "webhook",
     "podgrouper",
     "modules",
+    "ablation",
 }
 
 if __name__ == "__main__":
