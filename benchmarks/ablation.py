@@ -34,11 +34,11 @@ _LAST: Final = 3  # a cluster that changes in one of the last cycles is not quie
 
 Objects = list[dict[str, Any]]
 
-_KINDS: Final[Sequence[Callable[[int], Objects]]] = (
-    lambda seed: random_cluster(Random(seed), crowded=True),
-    lambda seed: borrowed_cluster(Random(seed)),
-    lambda seed: nominated_cluster(Random(seed)),
-    lambda seed: terminating_cluster(Random(seed)),
+_KINDS: Final[Sequence[Callable[[Random], Objects]]] = (
+    lambda random: random_cluster(random, crowded=True),
+    borrowed_cluster,
+    nominated_cluster,
+    terminating_cluster,
 )
 _NOMINATED: Final = 2  # the kinds from here on have PodGroups with nominated pods
 
@@ -89,7 +89,7 @@ async def main() -> None:
 
 def _outcomes() -> Iterator[_Outcome]:
     for i in range(_CLUSTERS):
-        objects = _KINDS[i % len(_KINDS)](_FIRST_SEED + i)
+        objects = _KINDS[i % len(_KINDS)](Random(_FIRST_SEED + i))  # noqa: S311 - no secret
         nominations: Any = "keep" if i // len(_KINDS) % 2 else "drop"
         options = SimulationOptions(cycles=_CYCLES, nominations=nominations)
         is_nominated = nominations == "keep" and i % len(_KINDS) >= _NOMINATED
