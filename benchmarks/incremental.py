@@ -26,6 +26,7 @@ from scheduler.policies.registry import PolicySelection, build_policies
 from scheduler.state.inputs import Cluster, StateOptions
 from scheduler.state.snapshot.cluster_state import ClusterState
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
+from trainer_kai.api import resources
 from trainer_kai.api.decode import decode
 from trainer_kai.api.meta import Key
 from trainer_kai.api.pod import Pod
@@ -112,7 +113,7 @@ def _measure(
     changed_s, planned_s = [], []
     for number, (key, pod) in zip(range(1, _ROUNDS + 1), pods, strict=False):
         began = time.perf_counter()
-        state.pods.put(key, pod)
+        state.put(resources.PODS, key, pod)
         encoded = state.snapshot(_OPTIONS.now)
         changed_s.append(time.perf_counter() - began)
         if is_planned:
@@ -145,7 +146,7 @@ def _burst(state: ClusterState, speed: MachineSpeed) -> float:
         pods = [*islice(changes, _BURST)]
         began = time.perf_counter()
         for key, pod in pods:
-            state.pods.put(key, pod)
+            state.put(resources.PODS, key, pod)
         state.snapshot(_OPTIONS.now)
         bursts_s.append(time.perf_counter() - began)
     return max(min(bursts_s) - idle_s, 0) / _BURST

@@ -22,6 +22,7 @@ from scheduler.core.gang.tasks_to_allocate import (
     pending_after,
     tasks_to_allocate,
 )
+from scheduler.core.model.cluster_events import ClusterEvent
 from scheduler.core.model.failures import (
     FitErrors,
     IncompletePodSet,
@@ -50,7 +51,7 @@ from scheduler.core.queues.releasing import ReleasingPods
 __all__ = ["Session"]
 
 _NONE_ASSIGNED: Final = AssignedTasks()
-_ON_FREE_RESOURCES: Final = frozenset({"room", "nodes"})
+_ON_FREE_RESOURCES: Final = ClusterEvent.RESOURCES_FREED | ClusterEvent.FOREIGN_POD_ASSIGNED
 
 
 class PlacementAttempt(NamedTuple):
@@ -429,8 +430,7 @@ class Session:
         return cpu, memory, gpu
 
     def _reject_for_bounds(self, row: int, refusal: QuotaRefusal) -> None:
-        retry_on = frozenset({f"queue:{refusal.details.queue}"})
-        self._reject(row, refusal.reason, refusal.details, retry_on)
+        self._reject(row, refusal.reason, refusal.details, ClusterEvent.RESOURCES_FREED)
 
     def _reject_for_nodes(
         self, row: int, details: FitErrors | None, releasing_refusal: QuotaRefusal | None
@@ -447,16 +447,16 @@ class Session:
             for podset in podsets_of(podgroup.tree)
             if not can_be_satisfied(podset)
         )
-        self._reject(
-            row, UnschedulableReason.PODS_MISSING, MissingPods(missing), frozenset({f"unit:{row}"})
-        )
+        # A new pod of it is retried on `ANY`; a pod that ends may be of an older attempt.
+        retry_on = ClusterEvent.RESOURCES_FREED
+        self._reject(row, UnschedulableReason.PODS_MISSING, MissingPods(missing), retry_on)
 
     def _reject(
         self,
         row: int,
         reason: UnschedulableReason,
         details: RejectionDetails,
-        retry_on: frozenset[str],
+        retry_on: ClusterEvent,
     ) -> None:
         is_resolvable = isinstance(details, FitErrors) and details.is_resolvable
         self.rejections[row] = Rejection(row, reason, details, is_resolvable, retry_on)

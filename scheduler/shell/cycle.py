@@ -16,16 +16,16 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from structlog.typing import FilteringBoundLogger
 
+from scheduler.core.model.cluster_events import NO_EVENT, ClusterEvent
 from scheduler.core.model.plugins import Policies
 from scheduler.core.model.resources import ResourceKind
 from scheduler.core.model.result import Plan
 from scheduler.core.plan import PlanLimits, plan
 from scheduler.shell.evict.rate_limit import EvictionRateLimiter, recorded_evictions
 from scheduler.shell.report.messages import PlanReport, plan_report
-from scheduler.state.cache.assumed import PlannedEvictions
 from scheduler.state.cache.cache import ClusterCache
-from scheduler.state.cache.cluster_events import ANY_EVENT, INCOMPLETE_GROUP, ClusterEvent
 from scheduler.state.cache.creation_failures import CreationFailure
+from scheduler.state.cache.evictions import PlannedEvictions
 from scheduler.state.commands import Commands, PodGroupCommands, commands_from_plan
 from scheduler.state.inputs import ObjectWarning
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
@@ -44,6 +44,12 @@ _REST_FACTOR: Final = 3.0  # times the length of the cycle before
 _NEGLIGIBLE_S: Final = 1e-4  # a shorter time is none
 _TICK_S: Final = 1.0  # between two checks for overdue assumptions and stale numbers
 _FULL_REPLAN_TICKS: Final = 5  # ticks after which waiting PodGroups are planned again anyway
+_RETRIES_ALL: Final = ClusterEvent.ANY | ClusterEvent.TIME_PASSED
+_CHANGES_NUMBERS: Final = (  # that are reported, though no PodGroup may wait for the event
+    ClusterEvent.RESOURCES_FREED
+    | ClusterEvent.FOREIGN_POD_ASSIGNED
+    | ClusterEvent.PODGROUP_INCOMPLETE
+)
 
 
 class CommandExecutor(Protocol):
@@ -96,7 +102,7 @@ class Cycle:
         self._last_event_s = 0.0  # when the last event arrived
         self._due_since_s = 0.0  # since when a cycle is due
         self._rest_until_s = 0.0  # until when the rest after the last cycle lasts
-        self._retry_on: ClusterEvent = ANY_EVENT
+        self._retry_on = ClusterEvent.ANY
         self._logged_warnings: set[tuple[bool, str]] = set()
         self._are_evictions_withheld = False  # preemptors wait for the rate limit
         self._has_stale_numbers = False  # reported numbers are old; no pod waits for them
@@ -104,24 +110,22 @@ class Cycle:
         # events that arrived while the plan was made, and when the first of each did
         self._events_while_planning: dict[ClusterEvent, float] = {}
 
-    def wake(self, cluster_events: ClusterEvent) -> None:
-        """Take note of events; those that can help no waiting pod begin no cycle."""
-        now_s = self._clock.monotonic_s()
-        if cluster_events and cluster_events is not ANY_EVENT:
-            self._events_while_planning.setdefault(cluster_events, now_s)
-        if cluster_events is not ANY_EVENT and not cluster_events & self._retry_on:
-            self._has_stale_numbers = (
-                self._has_stale_numbers
-                or cluster_events is INCOMPLETE_GROUP
-                or "room" in cluster_events
-            )
+    def wake(self, event: ClusterEvent) -> None:
+        """Take note of an event; one that can help no waiting PodGroup begins no cycle."""
+        if not event:
             return
+        now_s = self._clock.monotonic_s()
+        if not event & _RETRIES_ALL:
+            self._events_while_planning.setdefault(event, now_s)
+            if not event & self._retry_on:
+                self._has_stale_numbers |= bool(event & _CHANGES_NUMBERS)
+                return
         self._last_event_s = now_s
         self._set_due(now_s)
 
     def replan(self) -> None:
         """Ask for a cycle."""
-        self.wake(ANY_EVENT)
+        self.wake(ClusterEvent.ANY)
 
     def refund(self, gpus: int) -> None:
         """Give GPUs back to the rate limit that were not evicted after all."""
@@ -139,7 +143,7 @@ class Cycle:
             group.create_task(self._tick())
             while True:
                 await self._wait_until_due()
-                for podgroup_commands in self._cache.annotations_to_write():
+                for podgroup_commands in self._cache.lost_places.annotations_to_write():
                     group.create_task(binder.execute(podgroup_commands))
                 commands, report = await self._plan_once()
                 for podgroup_commands in self._assume(commands):
@@ -173,9 +177,7 @@ class Cycle:
         ended_s = self._clock.monotonic_s()
         self._retry_on = _events_to_retry_on(result)
         missed_s = [
-            it
-            for cluster_events, it in self._events_while_planning.items()
-            if cluster_events & self._retry_on
+            it for event, it in self._events_while_planning.items() if event & self._retry_on
         ]
         self._events_while_planning = {}
         if missed_s:
@@ -255,19 +257,18 @@ class Cycle:
             overdue = self._cache.expire(self._clock.monotonic_s())
             if overdue:
                 self._log.warning("not seen in time", objects=[str(key) for key in overdue[:8]])
-            if (
-                overdue
-                or self._has_stale_numbers
-                or (self._retry_on and tick % _FULL_REPLAN_TICKS == 0)
-            ):
+            if overdue or self._has_stale_numbers:
                 self.replan()
+            elif self._retry_on and tick % _FULL_REPLAN_TICKS == 0:
+                self.wake(ClusterEvent.TIME_PASSED)
 
 
 def _events_to_retry_on(result: Plan) -> ClusterEvent:
-    """Return the events that a waiting PodGroup needs, without rows: those end with the plan."""
-    names = {name.partition(":")[0] for it in result.rejections for name in it.retry_on}
-    if "unit" in names:
-        names.add("pods")
+    """Return the events that a waiting PodGroup awaits; none if no PodGroup waits."""
+    retry_on = NO_EVENT
+    for awaited in {it.retry_on for it in result.rejections}:
+        retry_on |= awaited
     if any(it.nominations for it in result.allocations):
-        names.add("room")  # nominated pods wait until victims leave their nodes
-    return frozenset(names)
+        # Nominated pods wait until victims terminate.
+        retry_on |= ClusterEvent.RESOURCES_FREED | ClusterEvent.FOREIGN_POD_ASSIGNED
+    return retry_on

@@ -127,7 +127,7 @@ class _Leadership(NamedTuple):
             fenced, cache, self.settings.max_termination_grace_s, log
         )
         cache.on_podgroup_change = reporter.podgroup_changed
-        cache.on_eviction_record_change = suspender.record_changed
+        cache.suspended_trainjobs.on_record_change = suspender.record_changed
         cache.start_leading()
         async with asyncio.TaskGroup() as group:
             for service in (reporter, suspender, stale_gangs, grace_limiter):

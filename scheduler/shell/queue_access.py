@@ -21,10 +21,10 @@ from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
 
+from scheduler.core.model.cluster_events import ClusterEvent
 from scheduler.shell.cycle import CommandExecutor
 from scheduler.shell.evict.evictor import owning_trainjob
 from scheduler.state.cache.cache import ClusterCache
-from scheduler.state.cache.cluster_events import ClusterEvent
 from scheduler.state.commands import PodGroupCommands
 from scheduler.state.inputs import Permit
 from scheduler.state.queues.access import AccessQuestion

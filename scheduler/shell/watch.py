@@ -1,35 +1,16 @@
-"""Informers for every kind that a plan needs: a change goes to the cache, then the cycle.
-
-`resource_tables` lists those kinds with their objects; the dump of the cluster reads the same list.
-"""
+"""Informers for every kind that a plan needs: a change goes to the cache, then the cycle."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+from scheduler.core.model.cluster_events import ClusterEvent
 from scheduler.shell.cycle import Cycle
 from scheduler.state.cache.cache import ClusterCache
-from scheduler.state.cache.cluster_events import ClusterEvent
-from scheduler.state.inputs import Cluster
 from trainer_kai.api.meta import Key, Object
 from trainer_kai.api.resource import Resource
-from trainer_kai.api.resources import (
-    EVENTS,
-    JOBSETS,
-    NAMESPACES,
-    NODES,
-    PDBS,
-    PODGROUPS,
-    PODS,
-    PRIORITY_CLASSES,
-    PVCS,
-    PVS,
-    QUEUES,
-    QUOTAS,
-    STORAGE_CLASSES,
-    TOPOLOGIES,
-    TRAINJOBS,
-)
+from trainer_kai.api.resources import EVENTS
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.process.client_observer import ClientObserver
 from trainer_kai.kube.process.runner import Runner
@@ -39,10 +20,7 @@ from trainer_kai.kube.watch.watch import Watch
 from trainer_kai.policy.pods.creation_failures import FIELD_SELECTOR
 from trainer_kai.service.health import Health
 
-__all__ = [
-    "ClusterInformers",
-    "resource_tables",
-]
+__all__ = ["ClusterInformers"]
 
 T = TypeVar("T", bound=Object)
 
@@ -69,7 +47,10 @@ class ClusterInformers:
 
     def start(self, run: Runner, client: Client, seen: ClientObserver, health: Health) -> None:
         """Start to watch all kinds."""
-        kinds = self._watched_kinds()
+        kinds = [
+            _WatchedKind(resource, partial(self._cache.update, resource))
+            for resource in self._cache.cluster.by_resource()
+        ]
         self._unsynced = {kind.resource.plural for kind in kinds}
         for kind in kinds:
             name = kind.resource.plural
@@ -82,19 +63,6 @@ class ClusterInformers:
             client, ListTarget(EVENTS, selection=Selection(fields=FIELD_SELECTOR)), seen
         )
         run.start(f"watch {EVENTS.plural}", self._watch_service(creation_failures, kind))
-
-    def _watched_kinds(self) -> list[_WatchedKind]:
-        cluster = self._cache.cluster
-        watched = (*resource_tables(cluster), (TRAINJOBS, cluster.trainjobs))
-        kinds = [_WatchedKind(resource, self._put_into(table)) for resource, table in watched]
-        return [
-            *kinds,
-            _WatchedKind(PODGROUPS, self._cache.update_group),
-            _WatchedKind(PODS, self._cache.update_pod),
-        ]
-
-    def _put_into(self, table: dict[Any, Any]) -> Callable[[Key, Any], ClusterEvent]:
-        return lambda key, seen: self._cache.update(table, key, seen)
 
     def _watch_service(
         self, watch: Watch[Any], kind: _WatchedKind
@@ -109,20 +77,3 @@ class ClusterInformers:
                 self._synced.set()
 
         return lambda: watch.run(change, synced)
-
-
-def resource_tables(cluster: Cluster) -> list[tuple[Resource[Any], dict[Any, Any]]]:
-    """Return each kind with its objects by name, but for pods, PodGroups and TrainJobs."""
-    return [
-        (NODES, cluster.nodes),
-        (QUEUES, cluster.queues),
-        (TOPOLOGIES, cluster.topologies),
-        (PRIORITY_CLASSES, cluster.priority_classes),
-        (QUOTAS, cluster.quotas),
-        (NAMESPACES, cluster.namespaces),
-        (PVS, cluster.volumes),
-        (STORAGE_CLASSES, cluster.storage_classes),
-        (PVCS, cluster.claims),
-        (PDBS, cluster.budgets),
-        (JOBSETS, cluster.jobsets),
-    ]

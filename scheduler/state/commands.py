@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from scheduler.core.model.cluster_events import ClusterEvent
 from scheduler.core.model.failures import PreFilterDetails, Rejection, UnschedulableReason
 from scheduler.core.model.podgroup import PodGroupInfo, PodSet, ReservationCause, podsets_of
 from scheduler.core.model.resources import NONE
@@ -386,7 +387,7 @@ def _podgroups_with_uncounted_pods(encoded: EncodedSnapshot) -> Iterator[Unsched
                 UnschedulableReason.MISCONFIGURED,
                 numbers,
                 is_resolvable=False,
-                retry_on=frozenset({"pods"}),
+                retry_on=ClusterEvent.ANY,
             )
             yield UnschedulablePodGroup(
                 warning.object_key, UnschedulableReason.MISCONFIGURED, rejection

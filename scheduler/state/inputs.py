@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import IntEnum
 from functools import lru_cache
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from trainer_kai.api.disruption import PodDisruptionBudget
 from trainer_kai.api.jobset import JobSet
@@ -18,6 +18,23 @@ from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.priority import PriorityClass
 from trainer_kai.api.queue import Queue
 from trainer_kai.api.quota import ResourceQuota
+from trainer_kai.api.resource import Resource
+from trainer_kai.api.resources import (
+    JOBSETS,
+    NAMESPACES,
+    NODES,
+    PDBS,
+    PODGROUPS,
+    PODS,
+    PRIORITY_CLASSES,
+    PVCS,
+    PVS,
+    QUEUES,
+    QUOTAS,
+    STORAGE_CLASSES,
+    TOPOLOGIES,
+    TRAINJOBS,
+)
 from trainer_kai.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from trainer_kai.api.topology import Topology
 from trainer_kai.api.trainjob import TrainJob
@@ -95,17 +112,21 @@ V = TypeVar("V")
 class ObjectStore(Generic[K, V]):
     """The objects of one kind by name, and which have changed; an update costs almost nothing."""
 
-    def __init__(self) -> None:
-        self.objects: Final[dict[K, V]] = {}
+    def __init__(self, objects: dict[K, V]) -> None:
+        self.objects: Final = objects
         self._changes: dict[K, V | None] = {}  # in the order of the updates
 
-    def put(self, key: K, obj: V | None) -> None:
-        """Store an object as it is now; None removes it."""
+    def put(self, key: K, obj: V | None) -> V | None:
+        """Store an object as it is now, None removes it; return it as it was before."""
+        before = self.objects.get(key)
         if obj is not None:
             self.objects[key] = obj
-        elif self.objects.pop(key, None) is None:
-            return
+        elif before is None:
+            return None
+        else:
+            del self.objects[key]
         self._changes[key] = obj
+        return before
 
     def put_all(self, objects: Mapping[K, V]) -> None:
         """Store many objects."""
@@ -147,3 +168,22 @@ class Cluster:
     # Why TrainJobs cannot be suspended.
     suspend_refusals: dict[Key, str] = field(default_factory=dict)
     permits: dict[Key, Permit] = field(default_factory=dict)  # by namespace and queue
+
+    def by_resource(self) -> dict[Resource[Any], dict[Any, Any]]:
+        """Return the objects of each kind that is read from the API server."""
+        return {
+            NODES: self.nodes,
+            QUEUES: self.queues,
+            TOPOLOGIES: self.topologies,
+            PRIORITY_CLASSES: self.priority_classes,
+            QUOTAS: self.quotas,
+            NAMESPACES: self.namespaces,
+            PVS: self.volumes,
+            STORAGE_CLASSES: self.storage_classes,
+            PVCS: self.claims,
+            PDBS: self.budgets,
+            JOBSETS: self.jobsets,
+            TRAINJOBS: self.trainjobs,
+            PODGROUPS: self.pod_groups,
+            PODS: self.pods,
+        }

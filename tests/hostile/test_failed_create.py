@@ -58,7 +58,7 @@ def test_pods_are_looked_at_once() -> None:
     """To look at all pods of the PodGroup for each of 500 Jobs took 2 s, before every plan."""
     live = ClusterCache(lambda: StateOptions(now=_NOW))
     jobset = _read(JOBSETS, _jobset())
-    live.update(live.cluster.jobsets, jobset.metadata.key, jobset)
+    live.update(JOBSETS, jobset.metadata.key, jobset)
     group = pod_group(TENANT, "pg-j-u")
     subgroups = [{"name": f"n-replica-{number}", "minMember": 100} for number in range(_JOBS)]
     group["spec"] = {"queue": TENANT, "subGroups": subgroups}

@@ -24,7 +24,6 @@ from tests.support.state.objects import (
     node,
     queue,
 )
-from trainer_kai.api.meta import Key
 
 _RECORD = "trainer-kai.dev/evicted-by"
 _OWNER = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "controller": True}
@@ -114,9 +113,4 @@ def _meta(name: str, uid: str) -> dict[str, Any]:
 
 
 def _apply_change(live: ClusterCache, fields: dict[str, Any]) -> None:
-    store, key, one = decode_object(fields)
-    if store in ("pods", "pod_groups"):
-        (live.update_pod if store == "pods" else live.update_group)(key, one)
-    else:
-        name = key if store in ("jobsets", "trainjobs") else Key("", key)
-        live.update(getattr(live.cluster, store), name, one)
+    live.update(*decode_object(fields))

@@ -34,9 +34,7 @@ def test_a_label_takes_no_gpu(simulate: SimulateFixture) -> None:
 def test_a_pod_keeps_its_gpus_whatever_is_annotated() -> None:
     """Else its node looks idle, and a kubelet refuses the pods of others that are sent there."""
     live = ClusterCache(lambda: StateOptions(now=0))
-    live.update(
-        live.cluster.nodes, Key("", "n"), decode(NODES.struct, json.dumps(node("n")).encode())
-    )
+    live.update(NODES, Key("", "n"), decode(NODES.struct, json.dumps(node("n")).encode()))
     runs = pod(TENANT, "t", 8, node="n", annotations={"gpu-fraction": "0.01"})
     found = decode(PODS.struct, json.dumps(runs).encode())
     live.update_pod(found.metadata.key, found)

@@ -22,7 +22,7 @@ def test_the_places_of_all_lost_pods_are_kept_at_once() -> None:
     for report in cluster(nodes=20):
         if report["kind"] == "Node":
             node = decode(NODES.struct, json.dumps(report).encode())
-            live.update(live.cluster.nodes, Key("", node.metadata.name), node)
+            live.update(NODES, Key("", node.metadata.name), node)
     group = decode(PODGROUPS.struct, json.dumps(pod_group(TENANT, "g", _PODS)).encode())
     live.update_group(Key(TENANT, "g"), group)
     keys = [Key(TENANT, f"p{number}") for number in range(_PODS)]
@@ -34,7 +34,7 @@ def test_the_places_of_all_lost_pods_are_kept_at_once() -> None:
     began = time.process_time()
     for key in keys:
         live.update_pod(key, None)
-    (kept,) = live.annotations_to_write()
+    (kept,) = live.lost_places.annotations_to_write()
     live.snapshot()
 
     assert time.process_time() - began < _MAX_S

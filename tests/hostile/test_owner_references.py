@@ -24,10 +24,10 @@ def _live(owner: dict[str, Any], uid: str = "u") -> ClusterCache:
         meta = {"namespace": TENANT, "name": name, "uid": name[0]}
         spec = {"runtimeRef": {"name": "r"}, "suspend": suspended}
         trainjob = decode(TRAINJOBS.struct, json.dumps({"metadata": meta, "spec": spec}).encode())
-        live.update(live.cluster.trainjobs, trainjob.metadata.key, trainjob)
+        live.update(TRAINJOBS, trainjob.metadata.key, trainjob)
     of_jobset = {"namespace": TENANT, "name": "job", "uid": "u", "ownerReferences": [owner]}
     jobset = decode(JOBSETS.struct, json.dumps({"metadata": of_jobset, "spec": {}}).encode())
-    live.update(live.cluster.jobsets, jobset.metadata.key, jobset)
+    live.update(JOBSETS, jobset.metadata.key, jobset)
     group = pod_group(TENANT, "pg-job-u")
     of = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "job", "uid": uid}
     group["metadata"]["ownerReferences"] = [of]

@@ -22,6 +22,7 @@ from trainer_kai.api.node import Node
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.queue import Queue
+from trainer_kai.api.resources import NODES, QUEUES
 from trainer_kai.service.garbage_collection import without_collection
 
 Obj: TypeAlias = dict[str, Any]
@@ -415,9 +416,9 @@ def _running() -> ClusterCache:
     for it in cluster(_NODES):
         key, text = Key("", it["metadata"]["name"]), json.dumps(it).encode()
         if it["kind"] == "Node":
-            live.update(live.cluster.nodes, key, decode(Node, text))
+            live.update(NODES, key, decode(Node, text))
         else:
-            live.update(live.cluster.queues, key, decode(Queue, text))
+            live.update(QUEUES, key, decode(Queue, text))
     for n in range(_NODES):
         team, job = VICTIMS[n % 2], f"job{n}"
         live.update_group(

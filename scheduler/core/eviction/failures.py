@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Final, TypeAlias
 
 from scheduler.core.eviction.victims import MinRuntimeGuard, VictimPool
+from scheduler.core.model.cluster_events import ClusterEvent
 from scheduler.core.model.failures import (
     FAIR_SHARE_EXCEEDED,
     NO_EVICTION_FAILURE,
@@ -197,10 +198,11 @@ class EvictionFailures:
             )
             failure = failure._replace(earlier_podgroup=earlier_podgroup)
         reason = UnschedulableReason.PREEMPTION_DELAY if failure.is_delayed else rejection.reason
-        events = {"time": failure.is_delayed or failure.protected, "budgets": failure.budgets}
-        retry_on = rejection.retry_on | {
-            event for event, is_awaited in events.items() if is_awaited
-        }
+        retry_on = rejection.retry_on
+        if failure.is_delayed or failure.protected:
+            retry_on |= ClusterEvent.TIME_PASSED
+        if failure.budgets:
+            retry_on |= ClusterEvent.BUDGET_CHANGED
         return replace(rejection, reason=reason, retry_on=retry_on, eviction_failure=failure)
 
     def _consolidation_failure(self, row: int) -> ConsolidationFailure:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NamedTuple, TypeAlias
 
+from scheduler.core.model.cluster_events import ClusterEvent
 from scheduler.core.model.resources import NONE, Amounts, ResourceKind
 
 __all__ = [
@@ -57,7 +58,7 @@ class PreFilterFailure(NamedTuple):
 
     reason: UnschedulableReason
     message: str
-    retry_on: frozenset[str] = frozenset()
+    retry_on: ClusterEvent = ClusterEvent.ANY
 
 
 class FitErrorReason(IntEnum):
@@ -219,5 +220,5 @@ class Rejection:
     reason: UnschedulableReason
     details: RejectionDetails
     is_resolvable: bool  # by evicting other pods
-    retry_on: frozenset[str]
+    retry_on: ClusterEvent
     eviction_failure: EvictionFailure = NO_EVICTION_FAILURE

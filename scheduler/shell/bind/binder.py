@@ -85,6 +85,7 @@ class Binder:
     ) -> None:
         self._client = client.with_retry_policy(RetryPolicy(waits_when_throttled=False))
         self._cache = cache
+        self._lost_places = cache.lost_places
         self._volumes = VolumeBinder(cache.cluster)
         self._evict = evict
         self._replanner = replanner
@@ -104,7 +105,7 @@ class Binder:
                 if command_queue.failures == failures:
                     await self._execute(commands, command_queue)
                 elif commands.reserve_annotation is not None and _only_reserves(commands):
-                    self._cache.retry_annotation(commands.group, commands.reserve_annotation)
+                    self._lost_places.retry_annotation(commands.group, commands.reserve_annotation)
                 else:  # the plan assumed that the commands that failed meanwhile were executed
                     self._forget(commands)
         finally:
@@ -122,7 +123,7 @@ class Binder:
             if pods:
                 self._back_off(commands.group, *pods)
             else:
-                self._cache.retry_annotation(commands.group, commands.reserve_annotation)
+                self._lost_places.retry_annotation(commands.group, commands.reserve_annotation)
             return
         async with asyncio.TaskGroup() as group:
             binds = [group.create_task(self._bind(*it)) for it in commands.binds]
@@ -136,11 +137,11 @@ class Binder:
         if not all(task.result() for task in binds):
             command_queue.failures += 1
             # A pod whose bind was refused keeps its reserved place.
-            self._cache.restore_reservation(commands.group, commands.reserve_annotation)
+            self._cache.assumed.restore_reservation(commands.group, commands.reserve_annotation)
         elif commands.release_annotation is not None:
             # If this fails, the place is released when the watch shows the bound pod.
             await self._write_reservation(commands.group, commands.release_annotation)
-        self._cache.await_reservation(commands.group, self._watch_deadline_s())
+        self._cache.assumed.await_reservation(commands.group, self._watch_deadline_s())
 
     async def _evict_victims(self, commands: PodGroupCommands, *, is_nominated: bool) -> bool:
         """Evict the victims if their preemptor is nominated; say whether all are evicted."""
@@ -162,14 +163,14 @@ class Binder:
         for group in (
             group for eviction in commands.evictions for group, _ in eviction.reserved_annotations
         ):
-            self._cache.await_reservation(group, self._watch_deadline_s())
+            self._cache.assumed.await_reservation(group, self._watch_deadline_s())
         self._cache.in_flight_evictions.settle(commands.evictions)
         if not needs_backoff:
             self._backoffs_s.pop(commands.group, None)
             self._cancel_evictions(commands, failed)
         elif failed:  # the same requests would be refused again at once
             self._back_off(commands.group, *(pod for eviction in failed for pod in eviction.pods))
-            self._cache.forget_places(failed)
+            self._cache.in_flight_evictions.forget_places(failed)
             self._replanner.refund(sum(eviction.gpus for eviction in failed))
         self._replanner.replan()
         return not failed
@@ -196,16 +197,16 @@ class Binder:
     ) -> None:
         """Forget evictions for a PodGroup, and give their GPUs back to the rate limit."""
         if evictions:
-            self._cache.forget_evictions(commands, evictions)
+            self._cache.in_flight_evictions.forget(commands.group, evictions)
             self._replanner.refund(sum(eviction.gpus for eviction in evictions))
 
     def _forget(self, commands: PodGroupCommands) -> None:
         for pod, _ in commands.binds:
-            self._cache.forget_bind(pod)
+            self._cache.assumed.forget_bind(pod)
         for pod, _ in commands.nominations:
-            self._cache.forget_nomination(pod)
+            self._cache.assumed.forget_nomination(pod)
         self._cancel_evictions(commands, commands.evictions)
-        self._cache.forget_reservation(commands.group)
+        self._cache.assumed.forget_reservation(commands.group)
         self._replanner.replan()
 
     async def _write_reservation(self, group: Key, text: str) -> bool:
@@ -248,7 +249,7 @@ class Binder:
                 self._back_off(pod)
             else:
                 self._backoffs_s[pod] = _BACKOFF_S
-                self._cache.forget_bind(pod)
+                self._cache.assumed.forget_bind(pod)
                 self._replanner.replan()
             return False
         except ApiError as error:
@@ -315,7 +316,7 @@ class Binder:
         try:
             await self._send(lambda: self._client.merge_patch(PODS, pod, fields, _NOMINATE))
         except (NotFound, Conflict):
-            self._cache.forget_nomination(pod)
+            self._cache.assumed.forget_nomination(pod)
             self._replanner.replan()
             return False
         except ApiError as error:

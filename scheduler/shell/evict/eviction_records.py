@@ -94,5 +94,5 @@ class EvictionRecords:
             return f"PodGroup {meta.key} cannot be told that it is evicted: {error}"
         if not write.dry_run:
             until_s = self._client.clock.monotonic_s() + _WATCH_DEADLINE_S
-            self._cache.assume_eviction_record(group, notes[EVICTED_BY], until_s)
+            self._cache.assumed.record_eviction(group, notes[EVICTED_BY], until_s)
         return None

@@ -58,13 +58,14 @@ class StaleGangController:
         clock, due = self._client.clock, deque[Key]()
         while True:
             await clock.sleep(_TICK_S)
-            due = due or deque(self._cache.incomplete_groups())
+            due = due or deque(self._cache.incomplete.incomplete_groups())
             until_s = clock.monotonic_s() + _TICK_BUDGET_S
             while due and clock.monotonic_s() <= until_s:
                 await self._reconcile(due.popleft())
 
     async def _reconcile(self, key: Key) -> None:
-        group, shortage = self._cache.cluster.pod_groups.get(key), self._cache.shortage(key)
+        group = self._cache.cluster.pod_groups.get(key)
+        shortage = self._cache.incomplete.shortage(key)
         if group is None or shortage is None:
             await self._recovered(key, group)
             return
@@ -84,7 +85,7 @@ class StaleGangController:
 
     async def _recovered(self, key: Key, group: PodGroup | None) -> None:
         self._forget(key)
-        self._cache.mark_complete(key)
+        self._cache.incomplete.mark_complete(key)
         if group is not None and STALE_SINCE in group.metadata.annotations:
             await self._annotate(group, None)
 

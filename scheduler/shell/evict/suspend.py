@@ -35,10 +35,11 @@ from typing import Any, Final, NamedTuple, Protocol
 import msgspec
 from structlog.typing import FilteringBoundLogger
 
+from scheduler.core.model.cluster_events import ClusterEvent
 from scheduler.shell.evict.eviction_records import EvictionRecords
 from scheduler.shell.evict.job_recreation import JobRecreator
 from scheduler.state.cache.cache import ClusterCache
-from scheduler.state.cache.cluster_events import TERMINAL_PHASES, ClusterEvent
+from scheduler.state.cache.queueing_hints import TERMINAL_PHASES
 from scheduler.state.commands import OwningTrainJob, PlannedEviction
 from scheduler.state.podgroups.attributes import has_eviction_copy, suspend_refusal
 from trainer_kai.api.meta import Key
@@ -117,8 +118,8 @@ class _TrackedTrainJob(NamedTuple):
 class PlanWaker(Protocol):
     """The cycle that plans."""
 
-    def wake(self, cluster_events: ClusterEvent) -> None:
-        """Take note of events that may help waiting pods."""
+    def wake(self, event: ClusterEvent) -> None:
+        """Take note of an event that may help a waiting PodGroup."""
         ...
 
     def refund(self, gpus: int) -> None:
@@ -265,7 +266,7 @@ class Suspender:
             length_s = min(2 * before.length_s, _MAX_BACKOFF_S)
         now_s = self._client.clock.monotonic_s()
         self._backoffs[owner.key] = _Backoff(owner.uid, length_s, now_s + length_s)
-        self._waker.wake(self._cache.set_suspend_refusal(owner.key, reason))
+        self._waker.wake(self._cache.suspended_trainjobs.set_refusal(owner.key, reason))
         self._queue.add_after(owner.key, length_s)
         return is_first
 
@@ -299,7 +300,8 @@ class Suspender:
             return waited_s >= _JOBSET_TIMEOUT_S, reason
         if not self._cache.members.placed_pods_of_jobset(key):
             return True, ""
-        return waited_s >= _STUCK_S, _stuck_pods_message(self._cache.pods_not_terminating(key))
+        pods = self._cache.suspended_trainjobs.pods_not_terminating(key)
+        return waited_s >= _STUCK_S, _stuck_pods_message(pods)
 
     async def _recreate_jobs(self, job: TrainJob, waited_s: float) -> Requeue | None:
         """Recreate Jobs, so that all ranks of a suspended TrainJob run when it is resumed."""
@@ -351,7 +353,7 @@ class Suspender:
         if left_s > _TIMER_TOLERANCE_S:
             self._queue.add_after(key, left_s)
             return
-        self._waker.wake(self._cache.set_suspend_refusal(key, None))
+        self._waker.wake(self._cache.suspended_trainjobs.set_refusal(key, None))
         known_s = left_s + 2 * backoff.length_s
         if job is None or known_s <= _TIMER_TOLERANCE_S:
             del self._backoffs[key]

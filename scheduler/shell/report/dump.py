@@ -8,12 +8,11 @@ from collections.abc import AsyncIterator, Iterable
 from itertools import islice
 from typing import Any, Final
 
-from scheduler.shell.watch import resource_tables
 from scheduler.state.inputs import Cluster
 from scheduler.state.queues.access import access_review
 from trainer_kai.api.decode import encode
 from trainer_kai.api.resource import Resource
-from trainer_kai.api.resources import ACCESS_REVIEWS, PODGROUPS, PODS, TRAINJOBS
+from trainer_kai.api.resources import ACCESS_REVIEWS
 
 __all__ = ["dump_cluster"]
 
@@ -22,11 +21,7 @@ _BATCH: Final = 200  # objects: a few milliseconds
 
 async def dump_cluster(cluster: Cluster) -> AsyncIterator[bytes]:
     """Yield a List of the cached objects in JSON, piece by piece."""
-    groups, pods = (PODGROUPS, cluster.pod_groups), (PODS, cluster.pods)
-    jobs = TRAINJOBS, cluster.trainjobs
-    kinds = [
-        (it, [*table.values()]) for it, table in (*resource_tables(cluster), jobs, groups, pods)
-    ]
+    kinds = [(resource, [*objects.values()]) for resource, objects in cluster.by_resource().items()]
     kinds.append((ACCESS_REVIEWS, [access_review(*it) for it in cluster.permits.items()]))
     yield b'{"apiVersion":"v1","kind":"List","items":['
     is_first = True

@@ -15,7 +15,7 @@ from structlog.typing import FilteringBoundLogger
 
 from scheduler.shell.report.status import PAUSED, STATUS, condition_fields, post_event
 from scheduler.state.cache.cache import ClusterCache
-from scheduler.state.cache.cluster_events import is_pending
+from scheduler.state.cache.queueing_hints import is_pending
 from trainer_kai.api.meta import Key
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.resources import PODGROUPS

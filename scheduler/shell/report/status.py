@@ -250,7 +250,7 @@ class StatusReporter:
 
     def _resources_status(self, group: PodGroup) -> dict[str, Any] | None:
         """Return the used and requested resources for the status; None if they are right."""
-        allocated, requested = self._cache.resource_use_of(group.metadata.key)
+        allocated, requested = self._cache.members.resource_use(group.metadata.key)
         current = group.status.resources_status
         now = {"allocated": format_amounts(allocated), "requested": format_amounts(requested)}
         if (now["allocated"], now["requested"]) == (

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, NamedTuple, TypeAlias
 
-from scheduler.state.cache.cluster_events import ANY_EVENT, NO_EVENT, TERMINAL_PHASES, ClusterEvent
+from scheduler.core.model.cluster_events import NO_EVENT, ClusterEvent
 from scheduler.state.cache.members import PodGroupMembers
+from scheduler.state.cache.queueing_hints import TERMINAL_PHASES
 from scheduler.state.inputs import Cluster
 from trainer_kai.api.event import Event
 from trainer_kai.api.jobset import JobSet, ReplicatedJob
@@ -62,7 +63,7 @@ class PodCreationFailures:
             outdated = [job for job, it in self._by_job.items() if _is_from_event(it, key)]
             for job in outdated:
                 del self._by_job[job]
-            return ANY_EVENT if outdated else NO_EVENT
+            return ClusterEvent.ANY if outdated else NO_EVENT
         one = read_creation_failure(event)
         before = self._by_job.get(one.job) if one else None
         if one is None or (before is not None and before[:2] > one[:2]):
@@ -74,7 +75,7 @@ class PodCreationFailures:
             del self._by_job[min(self._by_job.values()).job]
         self._by_job[one.job] = one
         is_new = before is None or before.reason != one.reason
-        return ANY_EVENT if is_new and is_known else NO_EVENT
+        return ClusterEvent.ANY if is_new and is_known else NO_EVENT
 
     def refresh(self, now: int) -> None:
         """Forget what does not apply any more, and find the PodGroups of the others."""

@@ -1,11 +1,10 @@
 """Which pods name which PodGroup, which of them are on nodes, and what they use and request."""
 
 from collections import Counter
-from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from typing import Final
 
-from scheduler.state.cache.cluster_events import TERMINAL_PHASES
+from scheduler.state.cache.queueing_hints import TERMINAL_PHASES
 from scheduler.state.inputs import Cluster
 from scheduler.state.podgroups.index import ReverseIndex
 from trainer_kai.api.meta import Key
@@ -18,7 +17,6 @@ from trainer_kai.policy.pods.requests import ResourceAmounts, pod_requests
 __all__ = [
     "PodGroupMembers",
     "podgroup_key",
-    "resource_use",
 ]
 
 _NO_PODS: Final[frozenset[Key]] = frozenset()
@@ -79,25 +77,24 @@ class PodGroupMembers:
         """Return the placed pods of all PodGroups of a JobSet."""
         return [pod for group in self.groups_of(jobset) for pod in self.placed_pods(group)]
 
+    def resource_use(self, group: Key) -> tuple[ResourceAmounts, ResourceAmounts]:
+        """Return what the pods of a PodGroup that have not ended are allocated, and request."""
+        allocated: Counter[str] = Counter()
+        requested: Counter[str] = Counter()
+        for pod in (self._cluster.pods[key] for key in self.pods_of(group)):
+            if pod.status.phase in TERMINAL_PHASES:
+                continue
+            try:
+                amounts = pod_requests(pod.spec)
+            except QuantityError:
+                continue  # its PodGroup has a pre-filter failure
+            requested.update(amounts)
+            if pod.spec.node_name:
+                allocated.update(amounts)
+        return allocated, requested
+
 
 def podgroup_key(key: Key, pod: Pod | None) -> Key | None:
     """Return the PodGroup that a pod names."""
     name = pod.metadata.annotations.get(POD_GROUP) if pod else None
     return Key(key.namespace, name) if name else None
-
-
-def resource_use(pods: Iterable[Pod]) -> tuple[ResourceAmounts, ResourceAmounts]:
-    """Return what pods that have not ended are allocated, and what they request."""
-    allocated: Counter[str] = Counter()
-    requested: Counter[str] = Counter()
-    for pod in pods:
-        if pod.status.phase in TERMINAL_PHASES:
-            continue
-        try:
-            amounts = pod_requests(pod.spec)
-        except QuantityError:
-            continue  # its PodGroup has a pre-filter failure
-        requested.update(amounts)
-        if pod.spec.node_name:
-            allocated.update(amounts)
-    return allocated, requested

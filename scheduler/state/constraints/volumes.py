@@ -21,7 +21,6 @@ from trainer_kai.api.storage import PersistentVolume, PersistentVolumeClaim, Sto
 
 __all__ = ["SharedClaims", "VolumeClaims", "claim_keys", "is_exclusive"]
 
-_RETRY_ON: Final = frozenset({"claims", "volumes"})
 _ClaimSignature: TypeAlias = tuple[str, Key | None, frozenset[str], int]
 _VolumeKind: TypeAlias = tuple[frozenset[str], Alternatives | None]
 _ONE_NODE: Final = "ReadWriteOnce"
@@ -98,7 +97,7 @@ class VolumeClaims:
         if claim is None:
             if pod_class.ephemeral_pod_name:
                 message = f": its claim {key.name} has not been made yet"
-                return PreFilterFailure(UnschedulableReason.NO_NODE_MATCHES, message, _RETRY_ON)
+                return PreFilterFailure(UnschedulableReason.NO_NODE_MATCHES, message)
             return _misconfigured(f": claim {key.name} does not exist")
         if claim.metadata.deletion_timestamp:
             return _misconfigured(f": claim {key.name} is being deleted")
@@ -120,7 +119,7 @@ class VolumeClaims:
         storage_class = self._cluster.storage_classes.get(claim.spec.storage_class_name or "")
         if storage_class is None or storage_class.volume_binding_mode != "WaitForFirstConsumer":
             message = f": claim {claim.metadata.name} is not bound to a volume yet"
-            return PreFilterFailure(UnschedulableReason.NO_NODE_MATCHES, message, _RETRY_ON)
+            return PreFilterFailure(UnschedulableReason.NO_NODE_MATCHES, message)
         node = claim.metadata.annotations.get(SELECTED_NODE)
         if node:
             return self._labels.match_node(node)
@@ -138,7 +137,7 @@ class VolumeClaims:
                 f": no volume of the class {storage_class.metadata.name} is left"
                 f" for claim {claim.metadata.name}"
             )
-            return PreFilterFailure(UnschedulableReason.NO_NODE_MATCHES, message, _RETRY_ON)
+            return PreFilterFailure(UnschedulableReason.NO_NODE_MATCHES, message)
         return places
 
     def _free_places(self, claim: PersistentVolumeClaim) -> Alternatives | None:
@@ -230,7 +229,7 @@ def _size(amounts: Mapping[str, Quantity]) -> int | None:
 
 
 def _misconfigured(message: str) -> PreFilterFailure:
-    return PreFilterFailure(UnschedulableReason.MISCONFIGURED, message, _RETRY_ON)
+    return PreFilterFailure(UnschedulableReason.MISCONFIGURED, message)
 
 
 class SharedClaims:

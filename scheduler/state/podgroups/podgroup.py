@@ -50,7 +50,6 @@ DEFAULT_PODSET: Final = "default"  # the PodSet of a PodGroup without sub-groups
 _MAX_DEPTH: Final = 16  # levels; more would be a mistake or an attack
 _MAX_INT32: Final = 2**31 - 1  # of the counts in Kubernetes objects
 _MAX_NAMES: Final = 8  # names in a message
-_RETRY_ON: Final = frozenset({"groups"})
 _NO_PODS: Final = (0,) * STATES
 _NOTHING_ANTICIPATED: Final = AnticipatedAnnotation()
 
@@ -62,7 +61,7 @@ def spec_failure(group: PodGroup) -> PreFilterFailure | None:
         faults = [*_unsatisfiable(group)]
     if not faults:
         return None
-    return PreFilterFailure(UnschedulableReason.MISCONFIGURED, "; ".join(faults), _RETRY_ON)
+    return PreFilterFailure(UnschedulableReason.MISCONFIGURED, "; ".join(faults))
 
 
 def topology_failure(group: PodGroup) -> PreFilterFailure | None:
@@ -85,7 +84,7 @@ def topology_failure(group: PodGroup) -> PreFilterFailure | None:
         f"{subject}required topology {level} is not supported yet{more}; "
         f"{advice} preferredTopologyLevel"
     )
-    return PreFilterFailure(UnschedulableReason.TOPOLOGY_UNFIT, message, _RETRY_ON)
+    return PreFilterFailure(UnschedulableReason.TOPOLOGY_UNFIT, message)
 
 
 def min_members(group: PodGroup) -> dict[str, int]:
@@ -356,9 +355,7 @@ class PodGroupRecord:
             self.anticipated = read_anticipated(text)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
             message = f"metadata.annotations[{ANTICIPATED}]: {error}"
-            self.prefilter_failure = PreFilterFailure(
-                UnschedulableReason.MISCONFIGURED, message, _RETRY_ON
-            )
+            self.prefilter_failure = PreFilterFailure(UnschedulableReason.MISCONFIGURED, message)
 
 
 def relocating_podsets(group: PodGroup, now: int) -> dict[str, ReservedPodSet]:
@@ -374,7 +371,7 @@ def wait_ends_at(reserved: ReservedPodSet) -> float:
 
 def _missing_failure(key: Key) -> PreFilterFailure:
     message = f"its pods name the group {key}, which does not exist"
-    return PreFilterFailure(UnschedulableReason.MISCONFIGURED, message, _RETRY_ON)
+    return PreFilterFailure(UnschedulableReason.MISCONFIGURED, message)
 
 
 def _jobset_uid(meta: Meta) -> str:

@@ -7,6 +7,7 @@ created only afterwards, or in the status of the JobSet.
 from collections.abc import Iterator
 from typing import Final
 
+from scheduler.core.model.cluster_events import ClusterEvent
 from scheduler.core.model.failures import PreFilterFailure, UnschedulableReason
 from scheduler.state.podgroups.index import PodGroupIndex
 from scheduler.state.podgroups.podgroup import PodGroupRecord
@@ -18,7 +19,7 @@ from trainer_kai.policy.stages import COMPLETE
 __all__ = ["StageDependencies"]
 
 _UNFINISHED: Final = (PENDING, GATED, RUNNING)
-_RETRY_ON: Final = frozenset({"pods", "jobsets"})
+_RETRY_ON: Final = ClusterEvent.RESOURCES_FREED | ClusterEvent.STAGE_PROGRESS
 
 
 class StageDependencies:

@@ -33,7 +33,6 @@ __all__ = [
 ]
 
 _PodGroupOrPod: TypeAlias = Key | int  # a PodGroup, or the row of a standalone pod
-_RETRY_ON: Final = frozenset({"permits"})
 _USE_VERB: Final = "use"
 
 
@@ -97,7 +96,7 @@ class QueueAccessRule:
                 f"whether namespace {pair.namespace} may use queue {pair.name} {progress}. "
                 "It can start when that is known and granted"
             )
-        return PreFilterFailure(UnschedulableReason.FORBIDDEN_QUEUE, message, _RETRY_ON)
+        return PreFilterFailure(UnschedulableReason.FORBIDDEN_QUEUE, message)
 
 
 class AccessQuestions:

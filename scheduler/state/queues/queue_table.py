@@ -40,7 +40,6 @@ _ALLOWED_VALUES: Final = {  # of annotations; an invalid value counts as the fir
     CONSOLIDATION: ("off", "on"),  # for a queue and its descendants
     ACCESS: ("closed", "open"),  # to namespaces without a grant; for a queue and its descendants
 }
-_RETRY_ON: Final = frozenset({"queues"})
 
 
 class QueueTable:
@@ -250,10 +249,10 @@ class QueueTable:
     def _find_failure(self, name: str) -> PreFilterFailure | None:
         if not name:
             message = f"it names no queue; there {self._usable_queues()}"
-            return PreFilterFailure(UnschedulableReason.MISCONFIGURED, message, _RETRY_ON)
+            return PreFilterFailure(UnschedulableReason.MISCONFIGURED, message)
         if name not in self._queues:
             message = f"queue {name} does not exist; there {self._usable_queues()}"
-            return PreFilterFailure(UnschedulableReason.QUEUE_MISSING, message, _RETRY_ON)
+            return PreFilterFailure(UnschedulableReason.QUEUE_MISSING, message)
         fault = self._faults.get(name)
         is_inner = name in self._parent_names and (
             fault is None or fault[0] != UnschedulableReason.MISCONFIGURED
@@ -266,9 +265,8 @@ class QueueTable:
             return PreFilterFailure(
                 UnschedulableReason.MISCONFIGURED,
                 f"queue {name} has children; {allowed}",
-                _RETRY_ON,
             )
-        return PreFilterFailure(*fault, _RETRY_ON) if fault else None
+        return PreFilterFailure(*fault) if fault else None
 
     def _usable_queues(self) -> str:
         usable = sorted(name for name in self.names if name not in self._parent_names)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from scheduler.core.model.cluster_events import ClusterEvent
 from scheduler.core.model.failures import PreFilterFailure, UnschedulableReason
 from scheduler.state.constraints.namespace_bounds import bound_message
 from scheduler.state.podgroups.attributes import (
@@ -25,7 +26,7 @@ __all__ = [
     "requests_nothing",
 ]
 
-_RETRY_ON: Final = frozenset({"pods"})
+_RETRY_ON: Final = ClusterEvent.RESOURCES_FREED
 _REQUESTS_NOTHING: Final = (
     UnschedulableReason.MISCONFIGURED,
     UnschedulableReason.FORBIDDEN_QUEUE,
@@ -179,7 +180,7 @@ def _priority_class_failures(
     """Yield that the priority class may not be used."""
     if attributes.refusal:
         message = f"{title}: {attributes.refusal}" if title else attributes.refusal
-        yield PreFilterFailure(UnschedulableReason.MISCONFIGURED, message, frozenset({"groups"}))
+        yield PreFilterFailure(UnschedulableReason.MISCONFIGURED, message)
 
 
 def _pod_failures(

@@ -6,6 +6,7 @@ from typing import Any, Final
 import pytest
 
 from scheduler.core.messages import MAX_QUEUE_REQUEST, MAX_REQUEST, kai_condition, rejection_message
+from scheduler.core.model.cluster_events import ClusterEvent
 from scheduler.core.model.failures import (
     FitErrorReason,
     FitErrors,
@@ -39,7 +40,7 @@ def snapshot() -> Snapshot:
 
 def rejected(reason: UnschedulableReason, details: RejectionDetails) -> Rejection:
     """Return a rejection."""
-    return Rejection(0, reason, details, is_resolvable=False, retry_on=frozenset())
+    return Rejection(0, reason, details, is_resolvable=False, retry_on=ClusterEvent.ANY)
 
 
 def nodes(reason: UnschedulableReason, counts: dict[FitErrorReason, int], **more: Any) -> Rejection:

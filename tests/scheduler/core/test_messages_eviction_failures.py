@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from scheduler.core.messages import kai_condition, rejection_message
+from scheduler.core.model.cluster_events import ClusterEvent
 from scheduler.core.model.failures import UnschedulableReason
 from scheduler.core.model.plugins import Policies
 from scheduler.core.model.podgroup import PodSet, ReservationCause, ReservedPlace, SubGroupSet
@@ -55,7 +56,7 @@ def test_a_preemption_delay_is_reported() -> None:
     """Until when, as users read times, and in whose words."""
     snapshot = lent(preemption_delay_until=100, preemption_delay="90s").snapshot(now=99)
     (one,) = plan(snapshot, POLICIES).rejections
-    assert one.retry_on == {"room", "nodes", "time"}
+    assert one.retry_on == _ON_FREE_RESOURCES | ClusterEvent.TIME_PASSED
     words = "It takes nothing from others before 1970-01-01T00:01:40Z"
     assert sentence_of(snapshot) == (
         "PreemptionDelay",
@@ -143,6 +144,7 @@ def eviction_failure(**more: Any) -> Builder:
     return builder
 
 
+_ON_FREE_RESOURCES = ClusterEvent.RESOURCES_FREED | ClusterEvent.FOREIGN_POD_ASSIGNED
 _BUDGETS = DisruptionBudgets(("ns/pdb",), (0,), ((0,),), (NONE, NONE, NONE, 0, NONE))
 _SOME = "Others stay: "
 _NON_EVICTABLE = f"{_SOME}1 because Kueue suspends and resumes it"
@@ -159,7 +161,9 @@ def test_what_keeps_the_others_is_reported() -> None:
         f"{_NON_EVICTABLE}. {_YOUNG}. {_COVERED}",
     )
     (one,) = plan(snapshot, KEEPS).rejections
-    assert one.retry_on == {"room", "nodes", "time", "budgets"}
+    assert one.retry_on == (
+        _ON_FREE_RESOURCES | ClusterEvent.TIME_PASSED | ClusterEvent.BUDGET_CHANGED
+    )
 
 
 def test_a_preemption_delay_is_reported_beside_it() -> None:

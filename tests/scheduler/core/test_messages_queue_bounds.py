@@ -6,6 +6,7 @@ from typing import Any, Final
 import pytest
 
 from scheduler.core.messages import rejection_message
+from scheduler.core.model.cluster_events import ClusterEvent
 from scheduler.core.model.failures import (
     EarlierPodGroup,
     EvictionFailure,
@@ -27,7 +28,7 @@ def bounds(
     """Return a rejection by bounds: queue, kind, bound, allocated, asked."""
     first, *others = (QueueBoundExceeded(*one) for one in passed)
     details = first._replace(others=tuple(others))
-    return Rejection(0, reason, details, is_resolvable=False, retry_on=frozenset())
+    return Rejection(0, reason, details, is_resolvable=False, retry_on=ClusterEvent.ANY)
 
 
 def bound(reason: UnschedulableReason, kind: ResourceKind, *amounts: Any) -> Rejection:
@@ -163,7 +164,7 @@ def test_the_earlier_podgroup_is_reported() -> None:
         UnschedulableReason.MISCONFIGURED,
         PreFilterDetails("it waits"),
         is_resolvable=False,
-        retry_on=frozenset(),
+        retry_on=ClusterEvent.ANY,
     )
     earlier_podgroup = replace(
         one,

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from scheduler.core.messages import rejection_message
+from scheduler.core.model.cluster_events import NO_EVENT, ClusterEvent
 from scheduler.core.model.failures import (
     EvictionFailure,
     PreFilterDetails,
@@ -209,7 +210,7 @@ def test_why_a_queue_would_have_it_back(case: Case[int, str]) -> None:
     builder = Builder(queues=[SnapshotQueue("a"), SnapshotQueue("b", priority=300)])
     builder.uniform_podgroup(1, ONE, queue="a")
     failure = EvictionFailure(order_conflict=QueueOrderConflict(1, 0, case.given))
-    details, retry_on = PreFilterDetails("it waits"), frozenset[str]()
+    details, retry_on = PreFilterDetails("it waits"), ClusterEvent.ANY
     one = Rejection(
         0,
         UnschedulableReason.NO_CAPACITY,
@@ -296,7 +297,8 @@ def test_a_time_is_reported_only_where_it_could_help(requested: int) -> None:
         requested == 2,
     )
     assert ("would not make the room" in report) == (requested == 4)
-    assert one.retry_on & {"time", "budgets"} == ({"time", "budgets"} if requested == 2 else set())
+    awaited = ClusterEvent.TIME_PASSED | ClusterEvent.BUDGET_CHANGED
+    assert one.retry_on & awaited == (awaited if requested == 2 else NO_EVENT)
 
 
 def test_whatever_keeps_them_is_reported_together() -> None:

@@ -4,6 +4,7 @@ from typing import Final, NamedTuple
 
 import pytest
 
+from scheduler.core.model.cluster_events import ClusterEvent
 from scheduler.core.model.failures import (
     FitErrors,
     IncompletePodSet,
@@ -35,7 +36,7 @@ GPU: Final = signature(gpu=1)
 TWO: Final = signature(gpu=2)
 CPU: Final = signature(cpu=4)
 PREFILTER_FAILED: Final = PreFilterFailure(
-    UnschedulableReason.QUEUE_MISSING, "there is no queue red", frozenset({"queues"})
+    UnschedulableReason.QUEUE_MISSING, "there is no queue red", ClusterEvent.STAGE_PROGRESS
 )
 
 STAGE: Final = PreFilterFailure(UnschedulableReason.WAITING_FOR_STAGE, "the data set comes first")
@@ -345,7 +346,7 @@ def test_incomplete_podsets_are_reported() -> None:
     build.podgroup(SubGroupSet("all", 2, (first, second)))
     (rejection,) = plan(build.snapshot(), POLICIES).rejections
     assert rejection.details == MissingPods((IncompletePodSet("worker", 5, 6, gated=1),))
-    assert rejection.retry_on == {"unit:0"}
+    assert rejection.retry_on is ClusterEvent.RESOURCES_FREED
     assert not rejection.is_resolvable
 
 
@@ -390,7 +391,7 @@ def test_a_bound_is_reported_with_its_numbers() -> None:
     ]
     (rejection,) = plan(Scene(EIGHT, [PodGroupCase(2)], queues).snapshot(), POLICIES).rejections
     assert rejection.details == QueueBoundExceeded(0, ResourceKind.GPU, 3000, 2000, 2000)
-    assert rejection.retry_on == {"queue:0"}
+    assert rejection.retry_on is ClusterEvent.RESOURCES_FREED
     assert not rejection.is_resolvable
 
 
@@ -400,7 +401,7 @@ def test_a_prefilter_failure_is_reported_as_it_is() -> None:
         Scene(EIGHT, [PodGroupCase(1, prefilter_failure=PREFILTER_FAILED)]).snapshot(), POLICIES
     ).rejections
     assert rejection.details == PreFilterDetails("there is no queue red")
-    assert rejection.retry_on == {"queues"}
+    assert rejection.retry_on is ClusterEvent.STAGE_PROGRESS
 
 
 def test_lack_of_room_is_reported_with_numbers() -> None:
@@ -411,7 +412,7 @@ def test_lack_of_room_is_reported_with_numbers() -> None:
     details = got[0].details
     assert isinstance(details, FitErrors)
     assert (details.placed, details.needed) == (2, 3)
-    assert got[0].retry_on == {"room", "nodes"}
+    assert got[0].retry_on == (ClusterEvent.RESOURCES_FREED | ClusterEvent.FOREIGN_POD_ASSIGNED)
     assert got[0].is_resolvable
     assert got[1].details is details
 

@@ -15,9 +15,7 @@ from tests.support.snapshot.builder import Builder, SnapshotNode, signature
 
 POLICIES: Final = build_policies(PolicySelection())
 ONE: Final = signature(gpu=1)
-PREFILTER_FAILURE: Final = PreFilterFailure(
-    UnschedulableReason.FORBIDDEN_QUEUE, "no", frozenset({"permits"})
-)
+PREFILTER_FAILURE: Final = PreFilterFailure(UnschedulableReason.FORBIDDEN_QUEUE, "no")
 
 
 def answer(running: int, waiting: int, minimum: int, *, free: int = 8) -> Plan:

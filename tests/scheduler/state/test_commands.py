@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from scheduler.core.model.cluster_events import ClusterEvent
 from scheduler.core.model.failures import PreFilterDetails, Rejection, UnschedulableReason
 from scheduler.core.model.podgroup import ReservationCause
 from scheduler.core.model.resources import NONE
@@ -152,7 +153,7 @@ def test_rows_become_names() -> None:
         UnschedulableReason.NO_CAPACITY,
         PreFilterDetails("x"),
         is_resolvable=False,
-        retry_on=frozenset(),
+        retry_on=ClusterEvent.ANY,
     )
 
     commands = commands_from_plan(
@@ -225,7 +226,9 @@ def test_a_lost_nomination_is_removed(case: Case[UnschedulableReason | None, lis
     )
     reported = [] if case.given is None else [case.given]
     rejections = tuple(
-        Rejection(podgroup, it, PreFilterDetails("x"), is_resolvable=False, retry_on=frozenset())
+        Rejection(
+            podgroup, it, PreFilterDetails("x"), is_resolvable=False, retry_on=ClusterEvent.ANY
+        )
         for it in reported
     )
 
@@ -242,7 +245,7 @@ def test_a_nomination_is_removed_without_other_commands() -> None:
         UnschedulableReason.FRAGMENTED,
         PreFilterDetails("x"),
         is_resolvable=False,
-        retry_on=frozenset(),
+        retry_on=ClusterEvent.ANY,
     )
 
     (commands,) = commands_from_plan(found, _plan(rejections=(rejection,))).podgroups

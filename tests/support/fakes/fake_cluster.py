@@ -14,20 +14,25 @@ from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from scheduler.core.model.cluster_events import NO_EVENT, ClusterEvent
 from scheduler.shell.cycle import Cycle
 from scheduler.state.cache.cache import ClusterCache
 from tests.support.clock import VirtualClock
 from trainer_kai.api.decode import decode
-from trainer_kai.api.job import Job
-from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key
-from trainer_kai.api.namespace import Namespace
-from trainer_kai.api.node import Node
-from trainer_kai.api.pod import Pod
-from trainer_kai.api.podgroup import PodGroup
-from trainer_kai.api.queue import Queue
-from trainer_kai.api.storage import PersistentVolumeClaim, StorageClass
-from trainer_kai.api.trainjob import TrainJob
+from trainer_kai.api.resource import Resource
+from trainer_kai.api.resources import (
+    JOBS,
+    JOBSETS,
+    NAMESPACES,
+    NODES,
+    PODGROUPS,
+    PODS,
+    PVCS,
+    QUEUES,
+    STORAGE_CLASSES,
+    TRAINJOBS,
+)
 from trainer_kai.kube.auth.rest_config import RestConfig, StaticToken
 from trainer_kai.kube.client import Client, NoRequestObserver
 from trainer_kai.kube.rest.request import PatchKind, Request
@@ -38,17 +43,12 @@ __all__ = ["FakeCluster", "WrittenObject"]
 Fields: TypeAlias = dict[str, Any]
 RefusedRequest: TypeAlias = int | Exception
 
-_KINDS: Final[dict[str, tuple[str, type]]] = {
-    "Pod": ("pods", Pod),
-    "PodGroup": ("podgroups", PodGroup),
-    "Node": ("nodes", Node),
-    "Queue": ("queues", Queue),
-    "PersistentVolumeClaim": ("persistentvolumeclaims", PersistentVolumeClaim),
-    "StorageClass": ("storageclasses", StorageClass),
-    "Namespace": ("namespaces", Namespace),
-    "TrainJob": ("trainjobs", TrainJob),
-    "JobSet": ("jobsets", JobSet),
-    "Job": ("jobs", Job),
+_KINDS: Final[dict[str, Resource[Any]]] = {
+    resource.kind: resource
+    for resource in (
+        *(PODS, PODGROUPS, NODES, QUEUES, PVCS, STORAGE_CLASSES, NAMESPACES, TRAINJOBS, JOBSETS),
+        JOBS,
+    )
 }
 _ANNOTATIONS: Final = 256 * 1024  # characters that the annotations of an object may have in all
 
@@ -134,9 +134,9 @@ class FakeCluster:
         live, cycle = self._listener
         news, self._pending_events[:] = [*self._pending_events], []
         for kind, name, fields in news:
-            topics = _put_into_cache(live, kind, name, fields)
+            event = _put_into_cache(live, kind, name, fields)
             if cycle is not None:
-                cycle.wake(topics)
+                cycle.wake(event)
 
     # The wire
 
@@ -246,29 +246,12 @@ def _terminating(pod: Fields, options: Fields) -> Fields:
 
 def _put_into_cache(
     live: ClusterCache, kind: str, name: str, fields: Fields | None
-) -> frozenset[str]:
-    seen = decode(_KINDS[kind][1], json.dumps(fields).encode()) if fields else None
-    cluster = live.cluster
-    match kind:
-        case "TrainJob":
-            return live.update(cluster.trainjobs, Key("ns", name), seen)
-        case "JobSet":
-            return live.update(cluster.jobsets, Key("ns", name), seen)
-        case "Job":
-            return frozenset()
-        case "Pod":
-            return live.update_pod(Key("ns", name), seen)
-        case "PodGroup":
-            return live.update_group(Key("ns", name), seen)
-        case "PersistentVolumeClaim":
-            return live.update(cluster.claims, Key("ns", name), seen)
-    table: dict[str, dict[Any, Any]] = {
-        "Node": cluster.nodes,
-        "Queue": cluster.queues,
-        "StorageClass": cluster.storage_classes,
-        "Namespace": cluster.namespaces,
-    }
-    return live.update(table[kind], Key("", name), seen)
+) -> ClusterEvent:
+    resource = _KINDS[kind]
+    if resource is JOBS:  # the scheduler reads them when it needs them
+        return NO_EVENT
+    seen = decode(resource.struct, json.dumps(fields).encode()) if fields else None
+    return live.update(resource, Key("ns" if resource.namespaced else "", name), seen)
 
 
 def _parse_request(request: Request) -> tuple[str, str, str, str]:
@@ -281,7 +264,7 @@ def _parse_request(request: Request) -> tuple[str, str, str, str]:
     return what, _PLURALS[plural], name, subgroup
 
 
-_PLURALS: Final = {plural: kind for kind, (plural, _) in _KINDS.items()} | {
+_PLURALS: Final = {resource.plural: kind for kind, resource in _KINDS.items()} | {
     "events": "Event",
     "subjectaccessreviews": "SubjectAccessReview",
 }

@@ -10,18 +10,8 @@ from scheduler.state.inputs import Cluster, StateOptions
 from scheduler.state.snapshot.cluster_state import encode
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from trainer_kai.api.decode import decode
-from trainer_kai.api.disruption import PodDisruptionBudget
-from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key
-from trainer_kai.api.namespace import Namespace
-from trainer_kai.api.node import Node
-from trainer_kai.api.pod import Pod
-from trainer_kai.api.podgroup import PodGroup
-from trainer_kai.api.priority import PriorityClass
-from trainer_kai.api.queue import Queue
-from trainer_kai.api.quota import ResourceQuota
-from trainer_kai.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
-from trainer_kai.api.trainjob import TrainJob
+from trainer_kai.api.resource import Resource
 
 if TYPE_CHECKING:
     from scheduler.core.model.failures import PreFilterFailure
@@ -56,24 +46,8 @@ JOBSET: Final = {
     "uid": "u",
 }
 _JOB: Final = {"apiVersion": "batch/v1", "kind": "Job", "name": "j-n-0", "uid": "v"}
-_STORE_BY_KIND: Final[Mapping[str, tuple[type, str]]] = {
-    "Node": (Node, "nodes"),
-    "Pod": (Pod, "pods"),
-    "PodGroup": (PodGroup, "pod_groups"),
-    "Queue": (Queue, "queues"),
-    "PriorityClass": (PriorityClass, "priority_classes"),
-    "ResourceQuota": (ResourceQuota, "quotas"),
-    "Namespace": (Namespace, "namespaces"),
-    "PersistentVolumeClaim": (PersistentVolumeClaim, "claims"),
-    "PersistentVolume": (PersistentVolume, "volumes"),
-    "StorageClass": (StorageClass, "storage_classes"),
-    "JobSet": (JobSet, "jobsets"),
-    "PodDisruptionBudget": (PodDisruptionBudget, "budgets"),
-    "TrainJob": (TrainJob, "trainjobs"),
-}
-_WITHOUT_NAMESPACE: Final = {"nodes", "queues", "priority_classes", "namespaces"} | {
-    "volumes",
-    "storage_classes",
+_RESOURCE_BY_KIND: Final[Mapping[str, Resource[Any]]] = {
+    resource.kind: resource for resource in Cluster().by_resource()
 }
 
 
@@ -143,16 +117,16 @@ def cluster_cache(*objects: Fields) -> Cluster:
     """Read objects."""
     found = Cluster()
     for fields in objects:
-        store, key, obj = decode_object(fields)
-        getattr(found, store)[key] = obj
+        resource, key, obj = decode_object(fields)
+        found.by_resource()[resource][key if resource.namespaced else key.name] = obj
     return found
 
 
-def decode_object(fields: Fields) -> tuple[str, Any, Any]:
-    """Return of which kind an object is, in the plural, its key, and the object."""
-    kind, store = _STORE_BY_KIND[fields["kind"]]
-    obj: Any = decode(kind, json.dumps(fields).encode())
-    return store, obj.metadata.name if store in _WITHOUT_NAMESPACE else obj.metadata.key, obj
+def decode_object(fields: Fields) -> tuple[Resource[Any], Key, Any]:
+    """Return the kind of an object, its key, and the object."""
+    resource = _RESOURCE_BY_KIND[fields["kind"]]
+    obj: Any = decode(resource.struct, json.dumps(fields).encode())
+    return resource, obj.metadata.key if resource.namespaced else Key("", obj.metadata.name), obj
 
 
 def encode_objects(*objects: Fields, **terms: Any) -> EncodedSnapshot:

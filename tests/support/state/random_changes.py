@@ -26,8 +26,8 @@ def deleted(fields: Fields) -> ObjectChange:
 
 def apply_change(state: ClusterState, change: ObjectChange) -> None:
     """Let a state know of a change."""
-    store, key, one = decode_object(change)
-    getattr(state, store).put(key, None if "isGone" in change else one)
+    resource, key, one = decode_object(change)
+    state.put(resource, key, None if "isGone" in change else one)
 
 
 def changes() -> st.SearchStrategy[list[ObjectChange]]:

@@ -19,6 +19,7 @@ from trainer_kai.api.decode import encode as to_bytes
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key
 from trainer_kai.api.podgroup import PodGroup
+from trainer_kai.api.resources import JOBSETS, TRAINJOBS
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.kube.events.recorder import EventApi, EventRecorder, EventSettings
 from trainer_kai.service.log import logger
@@ -74,9 +75,9 @@ def cache_with(fields: dict[str, Any], *, recorded: bool) -> ClusterCache:
     group = {"name": "pg", "namespace": "ns", "uid": "g", "ownerReferences": [jobset_reference]} | {
         "annotations": annotations
     }
-    cache.update(cache.cluster.trainjobs, _KEY, decode(TrainJob, to_bytes(fields)))
+    cache.update(TRAINJOBS, _KEY, decode(TrainJob, to_bytes(fields)))
     suspended = to_bytes({"metadata": jobset, "spec": {"suspend": True}})
-    cache.update(cache.cluster.jobsets, _KEY, decode(JobSet, suspended))
+    cache.update(JOBSETS, _KEY, decode(JobSet, suspended))
     cache.update_group(Key("ns", "pg"), decode(PodGroup, to_bytes({"metadata": group})))
     return cache
 

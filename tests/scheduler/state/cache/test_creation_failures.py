@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from scheduler.core.model.cluster_events import NO_EVENT, ClusterEvent
 from scheduler.state.cache.cache import ClusterCache
-from scheduler.state.cache.cluster_events import ANY_EVENT, NO_EVENT
 from scheduler.state.cache.creation_failures import MAX_JOBS
 from scheduler.state.inputs import StateOptions
 from tests.support.state.failed_create import (
@@ -30,11 +30,7 @@ class CreationFailureHarness:
 
     def put(self, fields: dict[str, Any]) -> None:
         """Put an object into the cache."""
-        store, key, one = decode_object(fields)
-        if store in ("pods", "pod_groups"):
-            (self.cache.update_pod if store == "pods" else self.cache.update_group)(key, one)
-        else:
-            self.cache.update(getattr(self.cache.cluster, store), key, one)
+        self.cache.update(*decode_object(fields))
 
     def put_event(self, event: Event) -> Any:
         """Update the failures with an event; return the cluster event."""
@@ -52,11 +48,11 @@ def test_a_group_reports_the_failure_of_its_job() -> None:
     harness = CreationFailureHarness(jobset(), podgroup_object())
 
     assert (harness.put_event(failed_create_event(1)), harness.creation_failures) == (
-        ANY_EVENT,
+        ClusterEvent.ANY,
         {PODGROUP_NAME: (MESSAGE, 0, 3)},
     )
     assert harness.put_event(failed_create_event(2)) == NO_EVENT
-    assert harness.put_event(failed_create_event(3, why="no")) == ANY_EVENT
+    assert harness.put_event(failed_create_event(3, why="no")) == ClusterEvent.ANY
     assert harness.put_event(failed_create_event(2)) == NO_EVENT  # it is older than the known one
     assert harness.creation_failures[PODGROUP_NAME][0].endswith("no")
 
@@ -100,7 +96,7 @@ def test_a_failure_without_new_events_is_forgotten() -> None:
     harness = CreationFailureHarness(jobset(), podgroup_object())
     harness.put_event(failed_create_event(1))
     assert harness.cache.creation_failures.update(Key("ns", "other"), None) == NO_EVENT
-    assert harness.cache.creation_failures.update(Key("ns", "e"), None) == ANY_EVENT
+    assert harness.cache.creation_failures.update(Key("ns", "e"), None) == ClusterEvent.ANY
     assert harness.creation_failures == {}
 
 

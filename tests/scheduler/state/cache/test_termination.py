@@ -103,8 +103,7 @@ def test_standalone_pods_charge_their_queue_while_they_terminate() -> None:
     state.put_all(cluster_cache(*objects))
     state.check(NOW)
     older = {"uid": "0", "creationTimestamp": "2020-01-01T00:00:00Z"}
-    store, key, one = decode_object(queue("older", meta=older))
-    getattr(state, store).put(key, one)
+    state.put(*decode_object(queue("older", meta=older)))
     for now in (NOW, NOW + 3720, NOW + 3721):
         state.check(now)
         table = state.snapshot(now).snapshot.queues
@@ -126,12 +125,7 @@ class TerminationHarness:
 
     def put(self, fields: dict[str, Any]) -> None:
         """Put an object into the cache."""
-        store, key, one = decode_object(fields)
-        if store in ("pods", "pod_groups"):
-            (self.cache.update_pod if store == "pods" else self.cache.update_group)(key, one)
-        else:
-            named = key if isinstance(key, Key) else Key("", key)
-            self.cache.update(getattr(self.cache.cluster, store), named, one)
+        self.cache.update(*decode_object(fields))
 
     def plan_and_assume(self) -> tuple[dict[str, str], set[str]]:
         """Plan, and assume it; return nominations, and the evicted pods."""

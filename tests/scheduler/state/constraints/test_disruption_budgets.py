@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from scheduler.core.model.cluster_events import NO_EVENT, ClusterEvent
 from scheduler.core.model.resources import NONE
 from scheduler.core.model.snapshot import NO_BUDGETS
 from scheduler.state.cache.cache import ClusterCache
-from scheduler.state.cache.cluster_events import BUDGET_CHANGED, NO_EVENT
 from scheduler.state.inputs import StateOptions
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from tests.support.case import Case, ids
@@ -97,10 +97,8 @@ def test_changes() -> None:
     cache = ClusterCache(lambda: StateOptions(now=NOW, default_queue="q"))
 
     def put(fields: dict[str, Any], *, is_deleted: bool = False) -> Any:
-        store, key, one = decode_object(fields)
-        if store == "pods":
-            return cache.update_pod(key, None if is_deleted else one)
-        return cache.update(getattr(cache.cluster, store), key, None if is_deleted else one)
+        resource, key, one = decode_object(fields)
+        return cache.update(resource, key, None if is_deleted else one)
 
     def allowed() -> tuple[int, ...]:
         budgets = cache.snapshot().snapshot.budgets
@@ -110,12 +108,15 @@ def test_changes() -> None:
     for fields in running()[1:]:
         put(fields)
     healthy: dict[str, Any] = {"currentHealthy": 3}
-    assert (put(budget(**healthy)), allowed()) == (BUDGET_CHANGED, (2,))
+    assert (put(budget(**healthy)), allowed()) == (ClusterEvent.BUDGET_CHANGED, (2,))
     assert (put(budget(**healthy, expectedPods=9)), allowed()) == (NO_EVENT, (2,))
-    assert (put(budget(**healthy, disruptionsAllowed=1)), allowed()) == (BUDGET_CHANGED, (1,))
+    assert (put(budget(**healthy, disruptionsAllowed=1)), allowed()) == (
+        ClusterEvent.BUDGET_CHANGED,
+        (1,),
+    )
     put(running()[1], is_deleted=True)
     put(running()[2], is_deleted=True)
     assert allowed() == (0,)
     put(pod("late", node="a", labels={"app": "b"}))
-    assert (put(budget(selector={}, **healthy)), allowed()) == (BUDGET_CHANGED, (1,))
-    assert (put(budget(), is_deleted=True), allowed()) == (BUDGET_CHANGED, ())
+    assert (put(budget(selector={}, **healthy)), allowed()) == (ClusterEvent.BUDGET_CHANGED, (1,))
+    assert (put(budget(), is_deleted=True), allowed()) == (ClusterEvent.BUDGET_CHANGED, ())

@@ -44,8 +44,8 @@ def _state(*objects: dict[str, Any]) -> ClusterState:
 
 def _put(state: ClusterState, *objects: dict[str, Any], is_present: bool = True) -> None:
     for fields in objects:
-        store, key, one = decode_object(fields)
-        getattr(state, store).put(key, one if is_present else None)
+        resource, key, one = decode_object(fields)
+        state.put(resource, key, one if is_present else None)
 
 
 def _waiting(state: ClusterState) -> list[str]:

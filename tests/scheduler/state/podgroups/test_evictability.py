@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from scheduler.core.model.cluster_events import NO_EVENT, ClusterEvent
 from scheduler.core.model.podgroup import PodGroupInfo
 from scheduler.core.model.resources import ResourceKind
 from scheduler.state.cache.cache import ClusterCache
-from scheduler.state.cache.cluster_events import ANY_EVENT, NO_EVENT
 from scheduler.state.inputs import StateOptions
 from tests.support.case import Case, ids
 from tests.support.state.objects import (
@@ -166,13 +166,8 @@ class EvictabilityHarness:
 
     def put(self, fields: dict[str, Any], *, is_deleted: bool = False) -> Any:
         """Apply an event of an object; return its queueing hint."""
-        store, key, one = decode_object(fields)
-        if store in ("pods", "pod_groups"):
-            return (self.cache.update_pod if store == "pods" else self.cache.update_group)(key, one)
-        name = key if isinstance(key, Key) else Key("", key)
-        return self.cache.update(
-            getattr(self.cache.cluster, store), name, None if is_deleted else one
-        )
+        resource, key, one = decode_object(fields)
+        return self.cache.update(resource, key, None if is_deleted else one)
 
     @property
     def is_terminating(self) -> bool:
@@ -200,11 +195,14 @@ def test_a_change_of_evictability_triggers_a_retry() -> None:
     """Other changes of a TrainJob, such as its progress, do not."""
     harness = EvictabilityHarness()
     assert (harness.put(trainjob()), harness.non_evictable_reason) == (NO_EVENT, "")
-    assert (harness.put(trainjob(_KUEUE)), harness.non_evictable_reason) == (ANY_EVENT, _BY_KUEUE)
+    assert (harness.put(trainjob(_KUEUE)), harness.non_evictable_reason) == (
+        ClusterEvent.ANY,
+        _BY_KUEUE,
+    )
     further = {**trainjob(_KUEUE), "status": {"conditions": [{"type": "Complete"}]}}
     assert (harness.put(further), harness.non_evictable_reason) == (NO_EVENT, _BY_KUEUE)
     assert (harness.put(trainjob(_KUEUE), is_deleted=True), harness.non_evictable_reason) == (
-        ANY_EVENT,
+        ClusterEvent.ANY,
         "",
     )
 
@@ -222,24 +220,16 @@ def test_only_what_trainer_stops_is_suspended() -> None:
 
 def test_what_cannot_be_suspended_is_not_evictable() -> None:
     """As long as it cannot; nothing is known of another TrainJob with its name."""
-    harness, job = EvictabilityHarness(), Key("ns", "j")
+    harness, job, reason = EvictabilityHarness(), Key("ns", "j"), "its runtime is gone"
+    set_refusal = harness.cache.suspended_trainjobs.set_refusal
     harness.put(trainjob())
-    assert (
-        harness.cache.set_suspend_refusal(job, "its runtime is gone"),
-        harness.non_evictable_reason,
-    ) == (
-        ANY_EVENT,
-        "its runtime is gone",
-    )
-    assert harness.cache.set_suspend_refusal(job, "its runtime is gone") == NO_EVENT
-    assert (harness.cache.set_suspend_refusal(job, None), harness.non_evictable_reason) == (
-        ANY_EVENT,
-        "",
-    )
-    harness.cache.set_suspend_refusal(job, "its runtime is gone")
+    assert (set_refusal(job, reason), harness.non_evictable_reason) == (ClusterEvent.ANY, reason)
+    assert set_refusal(job, reason) == NO_EVENT
+    assert (set_refusal(job, None), harness.non_evictable_reason) == (ClusterEvent.ANY, "")
+    set_refusal(job, reason)
     harness.put(trainjob({"uid": "other"}))
     assert harness.non_evictable_reason == ""
-    harness.cache.set_suspend_refusal(job, "its runtime is gone")
+    harness.cache.suspended_trainjobs.set_refusal(job, "its runtime is gone")
     harness.put(trainjob({"uid": "other"}), is_deleted=True)
     assert harness.cache.cluster.suspend_refusals == {}
 
@@ -263,7 +253,7 @@ def test_suspended_by_eviction(case: Case[tuple[Fields | None, bool], bool], ord
     """The PodGroup records it with the uids of both; annotations of the TrainJob do not count."""
     harness, considered = EvictabilityHarness(), list[Key]()
     harness.cache.start_leading()
-    harness.cache.on_eviction_record_change = considered.append
+    harness.cache.suspended_trainjobs.on_record_change = considered.append
     reported, suspend = case.given
     harness.put(trainjob())
     both = [
@@ -296,7 +286,7 @@ def test_a_record_counts_before_it_is_seen(*, is_seen: bool) -> None:
     harness = EvictabilityHarness()
     harness.cache.start_leading()
     harness.put(trainjob())
-    harness.cache.assume_eviction_record(
+    harness.cache.assumed.record_eviction(
         decode_object(recorded(None))[2], json.dumps(_TRUE), until_s=15
     )
     harness.put(trainjob(suspend=True))

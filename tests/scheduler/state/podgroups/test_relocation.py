@@ -9,7 +9,7 @@ import pytest
 from scheduler.core.model.podgroup import ReservationCause, ReservedPlace, podsets_of
 from scheduler.core.plan import plan
 from scheduler.policies.registry import PolicySelection, build_policies
-from scheduler.state.cache.assumed import with_reserved_annotations
+from scheduler.state.cache.evictions import with_reserved_annotations
 from scheduler.state.commands import PlannedEviction, commands_from_plan
 from scheduler.state.inputs import StateOptions
 from scheduler.state.podgroups.reserved_annotation import (
@@ -36,6 +36,7 @@ from tests.support.state.objects import (
 from trainer_kai.api.interning import IndexedLabels
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import COMPLETION_INDEX
+from trainer_kai.api.resources import PODS
 
 Fields = dict[str, Any]
 
@@ -147,8 +148,7 @@ def test_it_is_brought_up_to_date() -> None:
 
     def put(*objects: Fields, now: int = NOW) -> None:
         for fields in objects:
-            store, key, one = decode_object(fields)
-            getattr(state, store).put(key, one)
+            state.put(*decode_object(fields))
         reserved.append(len(reserved_places(state.snapshot(now))))
         state.check(now)
 
@@ -158,8 +158,8 @@ def test_it_is_brought_up_to_date() -> None:
     put(trainjob(suspend=False))
     put(jobset(suspend=False), *pods(1))
     put(*pods(2, node="n"))
-    state.pods.put(Key("ns", "g0"), None)
-    state.pods.put(Key("ns", "g1"), None)
+    state.put(PODS, Key("ns", "g0"), None)
+    state.put(PODS, Key("ns", "g1"), None)
     put(now=NOW + 299)
     put(now=NOW + 300)
     put(now=NOW + 1)
@@ -184,8 +184,7 @@ def test_each_podset_is_awaited_until_its_own_deadline() -> None:
     subs = [{"name": name, "minMember": 1} for name in podsets]
     both = group("g", meta={"ownerReferences": [JOBSET], "annotations": notes}, subGroups=subs)
     for fields in (node("n"), queue(), both, trainjob(), jobset()):
-        store, key, one = decode_object(fields)
-        getattr(state, store).put(key, one)
+        state.put(*decode_object(fields))
     for now in (NOW, NOW + 60, NOW + 120, NOW + 60):
         reserved.append(len(reserved_places(state.snapshot(now))))
         state.check(now)

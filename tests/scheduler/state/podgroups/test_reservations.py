@@ -25,6 +25,7 @@ from tests.support.state.objects import (
     signature_of,
 )
 from trainer_kai.api.meta import Key
+from trainer_kai.api.resources import PODS
 
 _SUBS = [{"name": "n-replica-0", "minMember": 1}, {"name": "l-replica-0", "minMember": 2}]
 
@@ -377,7 +378,7 @@ def _with_reservations(size: int) -> int:
     state = ClusterState(StateOptions(now=0))
     state.put_all(cluster_cache(*objects))
     state.snapshot(0)
-    state.pods.put(Key("ns", "p1"), None)
+    state.put(PODS, Key("ns", "p1"), None)
     snapshots = []
     taken = count_instructions(lambda: snapshots.append(state.snapshot(0)))
     assert (

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
+from scheduler.core.model.cluster_events import NO_EVENT, ClusterEvent
 from scheduler.core.model.resources import ResourceKind
 from scheduler.core.plan import plan
 from scheduler.policies.registry import PolicySelection, build_policies
 from scheduler.state.cache.cache import ClusterCache
-from scheduler.state.cache.cluster_events import ANY_EVENT, NO_EVENT
 from scheduler.state.inputs import Permit, StateOptions
 from scheduler.state.queues.access import AccessQuestion
 from scheduler.state.snapshot.cluster_state import ClusterState, encode
@@ -28,6 +28,7 @@ from tests.support.state.objects import (
 from tests.support.state.random_changes import apply_change
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import ACCESS, QUEUE, RESERVED
+from trainer_kai.api.resources import PODS
 
 NAMESPACE_AND_QUEUE = Key("ns", "q")
 CLOSED = queue(meta={"annotations": {ACCESS: "closed"}})
@@ -200,8 +201,7 @@ def test_no_question_for_a_queue_that_does_not_exist() -> None:
     state = ClusterState(options(needed=True))
     state.put_all(cluster_cache(CLOSED, queue("top"), queue("leaf", parentQueue="top")))
     for name in ("none", "top", "q"):
-        store, key, obj = decode_object(pod(name, labels={QUEUE: name}))
-        getattr(state, store).put(key, obj)
+        state.put(*decode_object(pod(name, labels={QUEUE: name})))
     found = state.snapshot(NOW)
 
     assert set(state.access_questions) == {AccessQuestion(NAMESPACE_AND_QUEUE, is_closed=True)}
@@ -219,10 +219,10 @@ def test_access_questions_go_with_their_podgroups() -> None:
         apply_change(state, it)
     state.snapshot(NOW)
     assert set(state.access_questions) == {AccessQuestion(NAMESPACE_AND_QUEUE, is_closed=False)}
-    state.pods.put(Key("ns", "b"), None)
+    state.put(PODS, Key("ns", "b"), None)
     state.snapshot(NOW)
     assert set(state.access_questions) == {AccessQuestion(NAMESPACE_AND_QUEUE, is_closed=False)}
-    state.pods.put(Key("ns", "a"), None)
+    state.put(PODS, Key("ns", "a"), None)
     state.snapshot(NOW)
     assert set(state.access_questions) == set()
 
@@ -233,21 +233,15 @@ def test_an_answer_changes_the_podgroups_that_it_concerns() -> None:
     seen: list[set[AccessQuestion]] = []
     cache.on_access_questions = lambda questions: seen.append({*questions})
     for it in (CLOSED, group("g", minMember=1, queue="q"), pod("p", "g"), pod("b")):
-        store, key, obj = decode_object(it)
-        if store == "pods":
-            cache.update_pod(key, obj)
-        elif store == "pod_groups":
-            cache.update_group(key, obj)
-        else:
-            cache.update(cache.cluster.queues, Key("", key), obj)
+        cache.update(*decode_object(it))
     cache.snapshot()
     assert seen == [{AccessQuestion(NAMESPACE_AND_QUEUE, is_closed=True)}]
-    assert cache.set_permit(NAMESPACE_AND_QUEUE, Permit.GRANTED) == ANY_EVENT
+    assert cache.set_permit(NAMESPACE_AND_QUEUE, Permit.GRANTED) == ClusterEvent.ANY
     assert cache.set_permit(NAMESPACE_AND_QUEUE, Permit.GRANTED) == NO_EVENT
     found = cache.snapshot()
     assert (prefilter_failure_of(found, "g"), prefilter_failure_of(found, "pg-b-b")) == (None, None)
     cache.check()
-    assert cache.set_permit(NAMESPACE_AND_QUEUE, Permit.REFUSED) == ANY_EVENT
+    assert cache.set_permit(NAMESPACE_AND_QUEUE, Permit.REFUSED) == ClusterEvent.ANY
     assert prefilter_failure_of(cache.snapshot(), "g") == ("ForbiddenQueue", MAY_NOT)
     cache.check()
 

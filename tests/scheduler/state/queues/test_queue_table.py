@@ -406,8 +406,8 @@ def test_a_quota_that_comes_and_goes() -> None:
 
     def is_pending(*reported: dict[str, Any], is_present: bool = True) -> list[bool]:
         for fields in reported:
-            store, key, one = decode_object(fields)
-            getattr(state, store).put(key, one if is_present else None)
+            resource, key, one = decode_object(fields)
+            state.put(resource, key, one if is_present else None)
         state.check(NOW)
         return [
             podgroup.prefilter_failure is not None
@@ -440,8 +440,7 @@ def test_the_quota_that_is_named_does_not_depend_on_the_order_of_events(names: s
     elsewhere = {**quotas[0], "metadata": {"name": "r", "namespace": "other"}}
 
     for fields in (*objects, *quotas, elsewhere, pod("p2", "g")):
-        store, key, one = decode_object(fields)
-        getattr(state, store).put(key, one)
+        state.put(*decode_object(fields))
         state.check(NOW)
 
     assert (
@@ -467,8 +466,8 @@ def test_a_class_counts_once_all_pods_have_come() -> None:
 
     def priority(*reported: dict[str, Any], is_present: bool = True) -> list[int]:
         for fields in reported:
-            store, key, one = decode_object(fields)
-            getattr(state, store).put(key, one if is_present else None)
+            resource, key, one = decode_object(fields)
+            state.put(resource, key, one if is_present else None)
         state.check(NOW)
         return [podgroup.priority for podgroup in state.snapshot(NOW).snapshot.podgroups]
 

@@ -21,6 +21,7 @@ from tests.support.state.random_changes import ObjectChange, apply_change, chang
 from tests.support.state.transitions import TRANSITIONS, Transition
 from trainer_kai.api.meta import Key
 from trainer_kai.api.pod import Pod
+from trainer_kai.api.resources import PODS
 
 POLICIES: Final = build_policies(PolicySelection())
 OPTIONS: Final = StateOptions(now=NOW, default_queue="q")
@@ -60,17 +61,17 @@ def test_an_identity_is_only_good_while_its_object_lives() -> None:
     for one in (*_PLACES, pod("q", affinity=near)):
         apply_change(state, one)
     for name in ("alike", "gone"):
-        state.pods.put(Key("ns", name), _labelled(name, "1"))
+        state.put(PODS, Key("ns", name), _labelled(name, "1"))
         state.snapshot(NOW)
     labels = state.cluster.pods[Key("ns", "gone")].metadata.labels
     identity = id(labels)
-    state.pods.put(Key("ns", "gone"), None)
+    state.put(PODS, Key("ns", "gone"), None)
     state.snapshot(NOW)
 
     del labels  # that was the last reference
     others = [_labelled("new", "2") for _ in range(1000)]
     (new,) = (one for one in others if id(one.metadata.labels) == identity)
-    state.pods.put(Key("ns", "new"), new)
+    state.put(PODS, Key("ns", "new"), new)
     state.check(NOW)
 
 

@@ -1,0 +1,172 @@
+"""Queueing hints: which cluster event a changed object is. Pure."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import msgspec
+
+from scheduler.core.model.cluster_events import NO_EVENT, ClusterEvent
+from scheduler.state.constraints.disruption_budgets import budget_fingerprint
+from scheduler.state.nodes.node_table import node_fault
+from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.meta import Object
+from trainer_kai.api.node import Node
+from trainer_kai.api.pod import Pod
+from trainer_kai.api.podgroup import PodGroup
+from trainer_kai.api.queue import Queue
+from trainer_kai.api.resource import Resource
+from trainer_kai.api.resources import (
+    JOBSETS,
+    NAMESPACES,
+    NODES,
+    PDBS,
+    PRIORITY_CLASSES,
+    PVCS,
+    PVS,
+    QUEUES,
+    QUOTAS,
+    STORAGE_CLASSES,
+    TOPOLOGIES,
+)
+
+__all__ = [
+    "QUEUEING_HINTS",
+    "TERMINAL_PHASES",
+    "PodFingerprint",
+    "is_pending",
+    "is_ready",
+    "offers_less",
+    "pod_fingerprint",
+    "pod_hint",
+    "podgroup_fingerprint",
+]
+
+QueueingHint: TypeAlias = Callable[[Any, Any], ClusterEvent]  # of an object before and now
+TERMINAL_PHASES: Final = ("Succeeded", "Failed")
+
+
+class PodFingerprint(NamedTuple):
+    """What of a pod matters to a plan."""
+
+    uid: str
+    node: str
+    nominated_node: str
+    terminal_phase: str
+    is_terminating: bool
+    parts: tuple[int, ...]  # by identity: unchanged parts are shared
+
+
+def is_pending(pod: Pod | None) -> bool:
+    """Say whether a pod exists and can be placed."""
+    if pod is None or pod.spec.node_name or pod.metadata.deletion_timestamp:
+        return False
+    return pod.status.phase not in TERMINAL_PHASES
+
+
+def pod_fingerprint(pod: Pod | None) -> PodFingerprint | None:
+    """Return what of a pod matters to a plan."""
+    if pod is None:
+        return None
+    meta, spec = pod.metadata, pod.spec
+    phase = pod.status.phase
+    return PodFingerprint(
+        uid=meta.uid,
+        node=spec.node_name,
+        nominated_node=pod.status.nominated_node_name,
+        terminal_phase=phase if phase in TERMINAL_PHASES else "",
+        is_terminating=bool(meta.deletion_timestamp),
+        parts=(id(meta.labels), id(meta.annotations), len(spec.scheduling_gates)),
+    )
+
+
+def is_ready(pod: Pod | None) -> bool:
+    """Say whether a pod is Ready."""
+    conditions = pod.status.conditions if pod else ()
+    return any(one.type == "Ready" and one.status == "True" for one in conditions)
+
+
+def pod_hint(before: Pod | None, now: Pod | None, scheduler_name: str) -> ClusterEvent:
+    """Return the event of a pod whose fingerprint has changed."""
+    if before is not None and before.spec.node_name and not is_pending(now):
+        return ClusterEvent.RESOURCES_FREED
+    pod = before if now is None else now
+    if pod is None or pod.spec.scheduler_name == scheduler_name:
+        return ClusterEvent.ANY
+    return ClusterEvent.FOREIGN_POD_ASSIGNED if now is not None and now.spec.node_name else NO_EVENT
+
+
+def podgroup_fingerprint(group: PodGroup | None) -> object:
+    """Return what of a PodGroup matters to a plan."""
+    if group is None:
+        return None
+    meta = group.metadata
+    return meta.uid, meta.labels, meta.annotations, meta.owner_references, group.spec
+
+
+def _node_fingerprint(node: Node) -> object:
+    """Return what of a node matters to a plan; its conditions have a new time every minute."""
+    return _identity(node), node.spec, node.status.allocatable, node_fault(node)
+
+
+def _spec_fingerprint(it: Queue | JobSet) -> object:
+    """Return what matters of a queue, whose status the scheduler writes, or of a JobSet."""
+    return _identity(it), it.spec
+
+
+def _fingerprint(it: Any) -> object:
+    """Return an object without its version."""
+    versionless = msgspec.structs.replace(it.metadata, resource_version="", generation=0)
+    return msgspec.structs.replace(it, metadata=versionless)
+
+
+def _identity(it: Object) -> object:
+    meta = it.metadata
+    return meta.uid, meta.labels, meta.annotations, meta.deletion_timestamp
+
+
+def _hint(fingerprint: Callable[[Any], object], event: ClusterEvent) -> QueueingHint:
+    """Return the hint of a kind: its event, if an object has another fingerprint than before."""
+
+    def hint(before: Any, now: Any) -> ClusterEvent:
+        was, is_ = (fingerprint(it) if it is not None else None for it in (before, now))
+        return NO_EVENT if was == is_ else event
+
+    return hint
+
+
+def _jobset_hint(before: JobSet | None, now: JobSet | None) -> ClusterEvent:
+    event = _SPEC_HINT(before, now)
+    if event or before is None or now is None or before.status == now.status:
+        return event
+    return ClusterEvent.STAGE_PROGRESS
+
+
+_SPEC_HINT: Final = _hint(_spec_fingerprint, ClusterEvent.ANY)
+_OBJECT_HINT: Final = _hint(_fingerprint, ClusterEvent.ANY)
+# Of the kinds that a plan reads, but for pods, PodGroups and TrainJobs: those concern others too.
+QUEUEING_HINTS: Final[Mapping[Resource[Any], QueueingHint]] = {
+    NODES: _hint(_node_fingerprint, ClusterEvent.ANY),
+    QUEUES: _SPEC_HINT,
+    PRIORITY_CLASSES: _OBJECT_HINT,
+    QUOTAS: _OBJECT_HINT,
+    NAMESPACES: _OBJECT_HINT,
+    PVS: _OBJECT_HINT,
+    STORAGE_CLASSES: _OBJECT_HINT,
+    PVCS: _OBJECT_HINT,
+    PDBS: _hint(budget_fingerprint, ClusterEvent.BUDGET_CHANGED),
+    JOBSETS: _jobset_hint,
+    TOPOLOGIES: lambda _before, _now: NO_EVENT,  # no plan reads them yet
+}
+
+
+def offers_less(before: Node | None, now: Node | None) -> bool:
+    """Say whether a node has less to offer than before."""
+    if before is None:
+        return False
+    if now is None or node_fault(now) > node_fault(before):
+        return True
+    return bool(
+        before.status.allocatable != now.status.allocatable
+        or before.spec != now.spec
+        or before.metadata.labels != now.metadata.labels
+    )
