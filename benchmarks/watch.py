@@ -62,7 +62,7 @@ class _RecordedTransport:
     async def send(self, request: Request, timeout_s: float) -> ApiResponse:
         """Answer the list: there is nothing yet."""
         assert timeout_s > 0
-        assert ("limit", "500") in request.query
+        assert ("limit", "50") in request.query
         return ApiResponse(200, b'{"metadata": {"resourceVersion": "1"}, "items": []}')
 
     @asynccontextmanager
