@@ -35,7 +35,7 @@ _SECRET: Final = "trainer-kai-webhook-tls"  # noqa: S105 - a name
 _NOTHING: Final = {"data": {"tls.crt": "", "tls.key": ""}}
 _JSON: Final = "application/json-patch+json"
 _PATIENCE_S: Final = 20.0
-_UNKNOWN_SCHEDULER: Final = "not known whether another scheduler is there"
+_UNKNOWN_SCHEDULER: Final = "duplicate scheduler check not permitted"
 
 
 class ServiceAccounts:

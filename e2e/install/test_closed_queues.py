@@ -112,7 +112,7 @@ async def test_the_guides_run_unmodified_with_one_warning_each(
         for queue, namespace in _GUIDES.items():
             [warning] = await guide_installation.warned(namespace)
             print(warning)
-            assert warning.startswith(f"QueueOpen: queue {queue} takes pods of every namespace")
+            assert warning.startswith(f"QueueOpen: Queue {queue} admits pods of every namespace")
             assert f"trainer-kai queue close {queue} --from-usage" in warning
 
 

@@ -69,7 +69,5 @@ async def test_ours_is_paused_while_a_kai_of_its_name_is_ready(
 
 async def _until_paused(installation: Installation) -> None:
     async with asyncio.timeout(_SEEN_S):
-        while not any(
-            "another scheduler of our name" in it for it in installation.scheduler.lines()
-        ):
+        while not any("duplicate scheduler found" in it for it in installation.scheduler.lines()):
             await asyncio.sleep(0.1)

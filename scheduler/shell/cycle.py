@@ -128,7 +128,7 @@ class Cycle:
         self.wake(ClusterEvent.ANY)
 
     def refund(self, gpus: int) -> None:
-        """Give GPUs back to the rate limit that were not evicted after all."""
+        """Return GPUs to the rate limit that were not evicted after all."""
         self._rate_limiter.record(-gpus)
 
     def _set_due(self, since_s: float) -> None:
@@ -214,12 +214,12 @@ class Cycle:
     def _log_withheld(self, count: int) -> None:
         """Log when the rate limit begins to withhold evictions."""
         if count and not self._are_evictions_withheld:
-            self._log.warning("evictions held back", claims=count)
+            self._log.warning("evictions withheld by the rate limit", preemptors=count)
         self._are_evictions_withheld = bool(count)
         self._metrics.claims_withheld.set(count)
 
     def _log_warnings(self, warnings: Iterable[ObjectWarning]) -> None:
-        """Log once each object that is left aside without a condition, or counts otherwise."""
+        """Log once each ignored object that has no condition, and each invalid value."""
         found = {
             (it.still_counts, it.message)
             for it in warnings
@@ -227,17 +227,17 @@ class Cycle:
         }
         for counts, message in sorted(found - self._logged_warnings):
             if counts:
-                self._log.warning("counts otherwise", what=message)
+                self._log.warning("invalid value replaced", reason=message)
             else:
-                self._log.warning("left aside", what=message)
+                self._log.warning("object ignored", reason=message)
         self._logged_warnings = found
 
     def _assume(self, commands: Commands) -> list[PodGroupCommands]:
-        """Assume the commands whose objects have not changed meanwhile, and return them."""
+        """Assume the commands for objects that have not changed meanwhile, and return them."""
         kept = []
         for podgroup_commands in commands.podgroups:
             if self._cache.in_flight_evictions.is_undecided(podgroup_commands):
-                continue  # the outcome is known in a moment, and the next plan sees it
+                continue  # the next plan sees the outcome
             if self._cache.is_outdated(podgroup_commands):
                 self._set_due(self._snapshot_s)
                 continue
@@ -256,7 +256,9 @@ class Cycle:
             await self._clock.sleep(_TICK_S)
             overdue = self._cache.expire(self._clock.monotonic_s())
             if overdue:
-                self._log.warning("not seen in time", objects=[str(key) for key in overdue[:8]])
+                self._log.warning(
+                    "write not seen in time", objects=[str(key) for key in overdue[:8]]
+                )
             if overdue or self._has_stale_numbers:
                 self.replan()
             elif self._retry_on and tick % _FULL_REPLAN_TICKS == 0:

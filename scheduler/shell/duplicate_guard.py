@@ -1,12 +1,12 @@
 """Detects another scheduler with our scheduler name: both would place the same pods.
 
-It shows as a Lease that is held and renewed, or as a Deployment that is ready, in the namespaces
-that a site has named (`trainer_kai.policy.duplicate_scheduler`).
+It shows as a Lease that is held and renewed, or as a Deployment that is ready, in the configured
+namespaces (`trainer_kai.policy.duplicate_scheduler`).
 
 1. Whether a Lease is renewed is judged by our own clock, from when we last saw it change. It pauses
-   us for the duration that it claims, and for a minute at most.
+   us for the duration in its spec, and for a minute at most.
 2. A Lease that exists at our first check counts as renewed then.
-3. An object that may not be read does not pause us; the log says so once.
+3. An object that we have no permission to read does not pause us; it is logged once.
 """
 
 from typing import Final, NamedTuple, TypeVar
@@ -49,7 +49,7 @@ class DuplicateSchedulerGuard:
         self._locations = locations
         self._log = log
         self._observed: dict[Key, _ObservedLease] = {}
-        self._unreadable: set[str] = set()  # objects that may not be read, and were logged
+        self._unreadable: set[str] = set()  # objects without permission to read, already logged
         self.pause_reason = ""
         """Why we are paused, and what to do; "" while we are not."""
 
@@ -68,11 +68,14 @@ class DuplicateSchedulerGuard:
         try:
             found = await self._held_lease() or await self._ready_deployment()
         except ApiError as error:
-            self._log.warning("other schedulers not looked for", error=str(error))
+            self._log.warning("duplicate scheduler check failed", error=str(error))
             return bool(self.pause_reason)
         pause_reason = f"scheduler paused: {found}; {REMEDY}" if found else ""
         if pause_reason != self.pause_reason:
-            self._log.warning("another scheduler of our name", told=pause_reason or "is gone")
+            if found:
+                self._log.warning("duplicate scheduler found", reason=pause_reason)
+            else:
+                self._log.warning("duplicate scheduler gone")
         self.pause_reason = pause_reason
         return bool(pause_reason)
 
@@ -91,7 +94,7 @@ class DuplicateSchedulerGuard:
         return ""
 
     async def _read(self, resource: Resource[T], key: Key) -> T | None:
-        """Return an object; None where there is none, or it may not be read."""
+        """Return an object; None if it does not exist, or we have no permission to read it."""
         try:
             return await self._client.get(resource, key)
         except NotFound:
@@ -100,7 +103,7 @@ class DuplicateSchedulerGuard:
             what = f"{resource} {key}"
             if what not in self._unreadable:
                 self._unreadable.add(what)
-                self._log.warning("not known whether another scheduler is there", unread=what)
+                self._log.warning("duplicate scheduler check not permitted", object=what)
             return None
 
     def _is_renewed(self, lease: Lease) -> bool:

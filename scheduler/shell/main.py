@@ -1,6 +1,6 @@
 """The scheduler process, wired up: watches, the cycle, and the writers while this process leads.
 
-The settings of a site become its policies here; unknown names are refused where settings are read.
+The settings become policies here; unknown names are rejected where the settings are read.
 """
 
 import asyncio
@@ -92,7 +92,7 @@ class _Leadership(NamedTuple):
     event_recorder: EventRecorder
 
     async def lead(self, fenced: Client) -> None:
-        """Schedule, and pause while another scheduler of our name is there."""
+        """Schedule, and pause while another scheduler with our name exists."""
         while True:
             if await self.duplicate_guard.is_present():
                 pause = PauseReporter(
@@ -148,7 +148,7 @@ class _Leadership(NamedTuple):
 
 
 async def _keep_warm(cache: ClusterCache, clock: Clock) -> None:
-    """Take changes into the snapshot, so that the first cycle as leader has few to take in."""
+    """Read changes into the state, so that the first cycle as leader has few to read."""
     while True:
         await clock.sleep(_KEEP_WARM_S)
         if not cache.is_leading:
@@ -199,7 +199,7 @@ def gpu_resources(settings: PolicySettings) -> tuple[str, ...]:
 
 
 def policy_selection(settings: PolicySettings) -> PolicySelection:
-    """Return the plugins, actions and placements that a site has chosen."""
+    """Return the plugins, actions and placements that the settings choose."""
     plugins = {name: PluginSelection(enabled=False) for name in split_names(settings.disabled)}
     actions = split_names(settings.actions)
     return PolicySelection(

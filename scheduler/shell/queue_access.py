@@ -10,8 +10,8 @@ whether all service accounts of the namespace may: verb `use` on the queue, in t
 2. While no review can be made the last answer holds.
 3. The answers about closed queues go to the cluster cache, which starts no PodGroup without a
    grant.
-4. A queue without the annotation that is open is used all the same. The first PodGroup of a
-   namespace without a grant that starts there gets one Warning, which says how to close the queue.
+4. A queue without the annotation that is open is used all the same. When the first PodGroup of a
+   namespace without a grant starts in it, one Warning explains how to close the queue.
 """
 
 import asyncio
@@ -101,7 +101,7 @@ class QueueAccessReviews:
             self._queue.add(use.namespace_and_queue)
 
     def record_start(self, commands: PodGroupCommands) -> None:
-        """Take note of a start: the first of a namespace in an unannotated queue is warned."""
+        """Take note of a start: the first of a namespace in an unannotated queue gets a Warning."""
         started = self._pair_and_object(commands) if commands.binds else None
         if started is None:
             return
@@ -129,9 +129,9 @@ class QueueAccessReviews:
     def _warn(self, pair: Key, regarding: EventObject) -> None:
         self._warned.add(pair)
         message = (
-            f"queue {pair.name} takes pods of every namespace, so of {pair.namespace}: neither it "
-            f"nor a queue above it has the annotation {ACCESS}. To close it to namespaces that do "
-            f"not use it now: {close_command(pair.name)}"
+            f"Queue {pair.name} admits pods of every namespace, including {pair.namespace}: the "
+            f"queue and its parents do not have the annotation {ACCESS}. To close the queue to "
+            f"namespaces that do not use it now: {close_command(pair.name)}"
         )
         self._recorder.post(regarding, "QueueOpen", message, "Warning")
 
@@ -161,7 +161,9 @@ class QueueAccessReviews:
 
     def _failed(self, pair: Key, error: ApiError, *, is_closed: bool) -> None:
         if not self._is_failing:
-            self._log.warning("permission not asked", of=str(pair), error=str(error))
+            self._log.warning(
+                "access review failed", namespace=pair.namespace, queue=pair.name, error=str(error)
+            )
         self._is_failing = True
         if is_closed and self._cache.cluster.permits.get(pair) is None:
             self._set_permit(pair, Permit.UNANSWERED)

@@ -53,28 +53,28 @@ __all__ = [
 
 @dataclass(frozen=True)
 class StateOptions:
-    """What a site decides, and the time."""
+    """What the configuration of the scheduler says, and the time."""
 
     now: int  # seconds since 1970
     scheduler_name: str = SCHEDULER_NAME
     default_queue: str = DEFAULT_QUEUE
     stuck_in_releasing_s: int = 120
     max_termination_grace_s: int = 3600  # a longer grace period of a pod does not count
-    staleness_grace_s: int = 60  # below zero: without end
+    staleness_grace_s: int = 60  # below zero: unlimited
     gpu_resources: tuple[str, ...] = (GPU, AMD_GPU)
     priority_classes: frozenset[str] = frozenset()  # a label may name one of these; empty: any
     kueue: bool = False  # Kueue runs here: it suspends and resumes TrainJobs with its label
     needs_permission: bool = False  # a namespace without a permit may not use a closed queue
     default_access: str = QueueAccessMode.CLOSED  # of queues that do not set it
-    # True: PodGroups may be moved unless their queue forbids it; False: only if it allows it.
+    # True: PodGroups may be relocated unless their queue forbids it; False: only if it allows it.
     consolidates_by_default: bool = True
 
 
 class ObjectWarning(NamedTuple):
     """An object that is ignored, and why: pods of a PodGroup, a node or a queue.
 
-    Or a value of a queue or PodGroup in whose place something else counts. Nodes and queues have a
-    key without a namespace.
+    Or an invalid value of a queue or PodGroup, and what counts in its place. Nodes and queues have
+    a key without a namespace.
     """
 
     object_key: Key
@@ -85,7 +85,7 @@ class ObjectWarning(NamedTuple):
     @property
     def text(self) -> str:
         """Return the message for users."""
-        return self.message if self.still_counts else f"left aside: {self.message}"
+        return self.message if self.still_counts else f"ignored: {self.message}"
 
 
 @lru_cache(maxsize=8192)  # pods of one Job are created in the same second
@@ -149,7 +149,7 @@ class Permit(IntEnum):
 
 @dataclass
 class Cluster:
-    """All objects that are read; those without a namespace are stored by their name alone."""
+    """All objects that are read; objects without a namespace are stored by name alone."""
 
     nodes: dict[str, Node] = field(default_factory=dict)
     pods: dict[Key, Pod] = field(default_factory=dict)

@@ -120,22 +120,22 @@ class AssumedChanges:
                 changes[key] = change._replace(until_s=min(change.until_s, now_s + _IN_FLIGHT_S))
 
     def forget_bind(self, pod: Key) -> None:
-        """Take a pod to be where it is seen."""
+        """Forget that a pod is bound."""
         self._binds.pop(pod, None)
         self._refresh_pod(pod)
 
     def forget_nomination(self, pod: Key) -> None:
-        """Take the nomination of a pod as it is seen."""
+        """Forget that a pod is nominated."""
         self._nominations.pop(pod, None)
         self._refresh_pod(pod)
 
     def forget_eviction(self, pod: Key) -> None:
-        """Take a pod to terminate only when that is seen."""
+        """Forget that a pod terminates."""
         self._evictions.pop(pod, None)
         self._refresh_pod(pod)
 
     def forget_reservation(self, group: Key) -> None:
-        """Take the reserved places of a PodGroup as they are seen."""
+        """Forget the reserved places of a PodGroup."""
         self._reservations.pop(group, None)
         self._refresh_group(group)
 

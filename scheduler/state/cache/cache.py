@@ -1,7 +1,7 @@
 """The cluster as the watches show it, with the assumed changes of the scheduler laid over it.
 
-Updated by watches, read by the cycle; both on one event loop. The snapshot of a plan is frozen:
-meanwhile the cache goes on, and `is_outdated` finds commands whose pods or nodes have changed.
+Watches update it and the cycle reads it, both on one event loop. The snapshot of a plan is frozen
+while the cache changes; `is_outdated` finds commands for pods or nodes that have changed since.
 """
 
 from collections.abc import Callable
@@ -79,7 +79,7 @@ class ClusterCache:
         self._outdated: set[Key] = set()  # pods and nodes that have changed since the snapshot
         self.is_leading = False
         self.on_podgroup_change: Callable[[Key], None] | None = None
-        """Called with a PodGroup whose pods have changed."""
+        """Called with a PodGroup when its pods have changed."""
         self.on_access_questions: Callable[[AbstractSet[AccessQuestion]], None] | None = None
         """Called with the access questions of each snapshot."""
         self._updates: Final[dict[Resource[Any], Callable[[Key, Any], ClusterEvent]]] = {

@@ -1,7 +1,7 @@
-"""Which Jobs cannot create their pods, and why: the last event of each that may still apply.
+"""Which Jobs cannot create their pods, and why: the last Event of each Job that may still apply.
 
-That is checked for every plan. One event is kept of each Job, and of no more than `MAX_JOBS` Jobs:
-to forget one makes no plan wrong, and a Job that fails again has another event.
+Each plan checks whether they still do. One Event is kept for a Job, for at most `MAX_JOBS` Jobs:
+to forget one makes no plan wrong, and a Job that fails again has another Event.
 """
 
 from collections.abc import Mapping, Sequence
@@ -113,7 +113,7 @@ class PodCreationFailures:
 
 
 def _podgroup_key(one: PodCreationFailure, jobset: JobSet, job: ReplicatedJob) -> Key | None:
-    """Return the PodGroup whose pods are missing; None if it has none of ours."""
+    """Return the PodGroup that lacks the pods; None if the Job has no PodGroup of ours."""
     suffix = job.template.spec.template.metadata.labels.get(GANG)
     if suffix is None:
         return None

@@ -83,7 +83,7 @@ class InFlightEvictions:
         self._assumed: Final = assumed
         self._options: Final = options
         self._by_preemptor: dict[Key, PlannedEvictions] = {}
-        # PodGroups whose eviction is not confirmed yet, and the nodes of their reserved places.
+        # PodGroups with an unconfirmed eviction, and the nodes of their reserved places.
         self._undecided: Final[dict[Key, frozenset[str]]] = {}
 
     def begin(self, preemptor: Key, evictions: PlannedEvictions, now: int) -> PlannedEvictions:
@@ -147,7 +147,7 @@ class InFlightEvictions:
         self._undecided.clear()
 
     def current(self) -> Mapping[Key, PlannedEvictions]:
-        """Return the evictions whose pods terminate; forget those that are over or overdue.
+        """Return the evictions with terminating pods; forget evictions that are over or overdue.
 
         What overdue ones would free is not nominated any more, so that no PodGroup waits for it.
         """

@@ -86,7 +86,7 @@ def is_ready(pod: Pod | None) -> bool:
 
 
 def pod_hint(before: Pod | None, now: Pod | None, scheduler_name: str) -> ClusterEvent:
-    """Return the event of a pod whose fingerprint has changed."""
+    """Return the event of a pod with a new fingerprint."""
     if before is not None and before.spec.node_name and not is_pending(now):
         return ClusterEvent.RESOURCES_FREED
     pod = before if now is None else now
@@ -109,7 +109,7 @@ def _node_fingerprint(node: Node) -> object:
 
 
 def _spec_fingerprint(it: Queue | JobSet) -> object:
-    """Return what matters of a queue, whose status the scheduler writes, or of a JobSet."""
+    """Return what of a queue or JobSet matters; its status is no change of a queue."""
     return _identity(it), it.spec
 
 

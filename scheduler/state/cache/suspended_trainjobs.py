@@ -47,7 +47,7 @@ class SuspendedTrainJobs:
         self._kueue: Final = options().kueue
         self._is_leading = False
         self.on_record_change: Callable[[Key], None] | None = None
-        """Called with a TrainJob whose eviction record has changed."""
+        """Called with a TrainJob when its eviction record has changed."""
 
     def start_leading(self) -> None:
         """Assume evictions from now on; each leader tries by itself what can be suspended."""
@@ -120,7 +120,7 @@ class SuspendedTrainJobs:
         return [*dict.fromkeys(job.metadata.key for job in (*recorded, *copied) if job)]
 
     def evicted_groups(self) -> list[PodGroup]:
-        """Return the PodGroups whose TrainJob is suspended by an eviction."""
+        """Return the PodGroups of TrainJobs that an eviction has suspended."""
         pairs = ((self.trainjob_of(group), group) for group in self._groups_with_record())
         return [
             group

@@ -1,7 +1,7 @@
 """Builds snapshots incrementally: the next one costs no more than what has changed.
 
 Updates go one way: nodes, pods and pod classes, PodGroups, reservations, encoding, node occupancy,
-PodGroup rows. Each step says what it has changed, and the next step looks only at that.
+PodGroup rows. Each step reports what it has changed, and the next step reads only that.
 """
 
 from collections.abc import Iterable, Iterator, KeysView, Mapping
@@ -45,7 +45,7 @@ __all__ = ["ObjectChanges", "SnapshotBuilder"]
 
 
 class ObjectChanges(NamedTuple):
-    """The objects that have changed since the last snapshot; None for one that is gone."""
+    """The objects that have changed since the last snapshot; None for a deleted object."""
 
     nodes: Mapping[str, Node | None]
     pods: Mapping[Key, Pod | None]
@@ -244,7 +244,7 @@ class SnapshotBuilder:
         }
 
     def _podgroups_with_changed_queue(self, before: QueueTable) -> set[Key | int]:
-        """Return the PodGroups and standalone pods whose queue has changed."""
+        """Return the PodGroups and standalone pods of queues that have changed."""
         if self._queues is before:
             return set()
         records, standalone = self._podgroup_index.by_key, self._standalone_rows()
@@ -317,10 +317,10 @@ class SnapshotBuilder:
         return to_rebuild
 
     def _considered_classes(self) -> tuple[Bools, Bools]:
-        """Return the pod classes whose constraints are considered, and those on nodes.
+        """Return the pod classes with constraints to consider, and the pod classes on nodes.
 
-        Considered are those on nodes, pending, expected, of active PodGroups, or standalone and
-        gated.
+        Considered are pods on nodes, pending and expected pods, pods of active PodGroups, and gated
+        standalone pods.
         """
         classes, pod_counts = self._class_table, self._pod_counts
         size = len(pod_counts)

@@ -367,7 +367,7 @@ async def test_what_is_wrong_with_queues_is_logged_once(harness: SchedulerHarnes
                 harness.cycle.replan()
                 await harness.advance(1)
 
-    messages = [it["what"] for it in logs if it["event"] == "counts otherwise"]
+    messages = [it["reason"] for it in logs if it["event"] == "invalid value replaced"]
     assert [it.partition(",")[0] for it in messages] == [
         f"queue q: annotation {RECLAIM_GOAL} is 'half'"
     ] * 2
@@ -390,6 +390,6 @@ async def test_what_counts_otherwise_is_logged_once(harness: SchedulerHarness) -
                 harness.cycle.replan()
                 await harness.advance(1)
 
-    messages = [it["what"] for it in logs if it["event"] == "counts otherwise"]
+    messages = [it["reason"] for it in logs if it["event"] == "invalid value replaced"]
     assert [it.partition(": ")[0] for it in messages] == ["queue q", "PodGroup ns/g"]
     assert messages[0].endswith("-1 must be 0 or more: it counts as 1")

@@ -106,7 +106,9 @@ async def test_what_may_not_be_read_is_logged_once() -> None:
     duplicate_guard = guard_of(ClientRun(*((forbidden,) * 4 + _NONE[:2]) * 2, lease("1")))
     with structlog.testing.capture_logs() as logs:
         assert [await duplicate_guard.is_present() for _ in range(3)] == [False, False, True]
-    unread = [it["unread"] for it in logs if it["event"].startswith("not known whether")]
+    unread = [
+        it["object"] for it in logs if it["event"] == "duplicate scheduler check not permitted"
+    ]
     assert len(unread) == 4
     assert unread[0] == "leases.coordination.k8s.io us/kai-scheduler"
 

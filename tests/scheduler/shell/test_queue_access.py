@@ -260,9 +260,9 @@ async def test_warned_and_started() -> None:
     (event,) = harness.api.events
     assert event["type"] == "Warning"
     assert event["message"] == (
-        "queue q takes pods of every namespace, so of ns: neither it nor a queue above it has the "
-        "annotation trainer-kai.dev/access. To close it to namespaces that do not use it now: "
-        "trainer-kai queue close q --from-usage"
+        "Queue q admits pods of every namespace, including ns: the queue and its parents do not "
+        "have the annotation trainer-kai.dev/access. To close the queue to namespaces that do not "
+        "use it now: trainer-kai queue close q --from-usage"
     )
 
 
@@ -372,7 +372,7 @@ async def test_a_failure_is_logged_once(
     async with harness.leading():
         await harness.advance(300)
     text = "".join(capsys.readouterr())
-    assert text.count("permission not asked") == 1
+    assert text.count("access review failed") == 1
 
 
 @pytest.mark.parametrize("answers", [True, False])
