@@ -21,7 +21,7 @@ _PAGES: Final = [
 @pytest.mark.parametrize("page", _PAGES, ids=lambda page: page.stem)
 async def test_the_commands_of_a_page_succeed(page: Path, installation: Installation) -> None:
     """A user can copy them in their order; the first that fails ends the test."""
-    script = "\n".join(_BLOCK.findall(page.read_text()))
+    script = _script(page)
     tools = (str(ROOT / ".venv" / "bin"), str(ensure_built().folder / "bin"), os.environ["PATH"])
     environment = {"KUBECONFIG": str(installation.cluster.kubeconfig), "PATH": ":".join(tools)}
 
@@ -39,3 +39,7 @@ async def test_the_commands_of_a_page_succeed(page: Path, installation: Installa
     output, _ = await process.communicate()
 
     assert process.returncode == 0, output.decode()
+
+
+def _script(page: Path) -> str:
+    return "\n".join(_BLOCK.findall(page.read_text()))
