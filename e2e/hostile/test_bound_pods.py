@@ -66,7 +66,7 @@ async def test_a_pod_that_runs_stays_as_easy_to_evict(hostile_tenant: HostileTen
     assert await _refusal(hostile_tenant, {"labels": {"team": "green"}}) == ""
     for case in CHANGES:
         assert case.want in refusals[case.name]
-        assert "Make the pod anew" in refusals[case.name]
+        assert "Delete the pod and create it again" in refusals[case.name]
     await hostile_tenant.claim_quota(*VICTIMS)
     await hostile_tenant.check_unharmed(*VICTIMS)
 

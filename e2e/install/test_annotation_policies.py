@@ -70,12 +70,14 @@ def may_not(user: str, verb: str, name: str) -> str:
     return f"metadata.annotations[{name}]: {user} may not {verb} it: "
 
 
-_STAYS: Final = "the webhook of trainer-kai writes it when a JobSet is made. To change it, make the"
+_STAYS: Final = (
+    "only the webhook of trainer-kai sets it, when the JobSet is created. To change it, "
+)
 _AS_TENANT: Final = f"system:serviceaccount:{_NAMESPACE}:{_TENANT}"
 _AS_PODGROUPER: Final = f"system:serviceaccount:{NAMESPACE}:{PODGROUPER.account}"
 _COPIED: Final = (
-    "the scheduler of trainer-kai notes there that the TrainJob makes room."
-    " Leave it out (a manifest that was read back during an eviction has it);"
+    "only the scheduler of trainer-kai records there that it evicted the TrainJob."
+    " Leave the annotation out (a manifest that was exported during an eviction contains it);"
     " to suspend the TrainJob, set spec.suspend"
 )
 _PODGROUP_RECORDS: Final = {RESERVED: "{}", ANTICIPATED: "{}", EVICTED_BY: "{}"}
@@ -85,12 +87,12 @@ WRITES: Final[list[Case[Write, str]]] = [
     Case(
         "a JobSet's mark is added",
         Write("tenant", JOBSETS, {}, {ADMITTED: "v1"}),
-        f'[{ADMITTED}]: must stay absent, and not become "v1": {_STAYS}',
+        f'[{ADMITTED}]: must stay absent, and cannot be set to "v1": {_STAYS}',
     ),
     Case(
         "a JobSet's mark is another",
         Write("admin", JOBSETS, {ADMITTED: "v1"}, {ADMITTED: "v2"}),
-        f'[{ADMITTED}]: must stay "v1", and not become "v2": {_STAYS}',
+        f'[{ADMITTED}]: must stay "v1", and cannot be set to "v2": {_STAYS}',
     ),
     Case(
         "a JobSet's mark is removed",

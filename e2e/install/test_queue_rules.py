@@ -33,9 +33,9 @@ ROWS: Final = [
     )),
     RuleCase("null is no priority", owing(priority=None)),
     RuleCase("the top may be spelled out", owing(parentQueue="")),
-    RuleCase("no spec", queue(), "spec.resources: Required value: must be there: quota"),
+    RuleCase("no spec", queue(), "spec.resources: Required value: set quota, overQuotaWeight"),
     RuleCase("no resources", queue({"parentQueue": "research"}),
-        "-1 for quota and limit means no bound, and of what is left out a queue may use nothing"),
+        "the queue may use nothing of a resource that is left out"),
     RuleCase("less than no bound, which KAI admits", shares(gpu={"quota": -2})),
     RuleCase("a part of a bound", shares(cpu={"limit": -0.5})),
     RuleCase("a negative weight", shares(memory={"overQuotaWeight": -1})),
@@ -43,7 +43,7 @@ ROWS: Final = [
     RuleCase("its own parent", owing(parentQueue="queue"), "a queue cannot be "
 "its own parent"),
     RuleCase("a parent that no queue can be", owing(parentQueue="Team A"),
-        'spec.parentQueue: Invalid value: "Team A": must be the name of a queue'),
+        'spec.parentQueue: Invalid value: "Team A": must be a valid name of a queue'),
     RuleCase("a runtime in words", owing(preemptMinRuntime="ten minutes")),
     RuleCase("a runtime below zero", owing(reclaimMinRuntime="-10m")),
 ]  # fmt: skip

@@ -33,8 +33,8 @@ _OURS: Final = "kai-trainer"
 _MERGE: Final = "application/strategic-merge-patch+json"
 _JSON: Final = "application/json-patch+json"
 _OWNER: Final = {"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "1"}
-_ALONE: Final = f"metadata.annotations[{POD_GROUP}] and metadata.labels[{SUBGROUP}] alone"
-_BUNDLE_ALONE: Final = "changes webhooks[*].clientConfig.caBundle alone"
+_ALONE: Final = f"metadata.annotations[{POD_GROUP}] and metadata.labels[{SUBGROUP}] of a pod"
+_BUNDLE_ALONE: Final = "may change only webhooks[*].clientConfig.caBundle"
 
 # what the podgrouper's account merges into a pod -> the field that the refusal names
 OF_PODS: Final[list[Case[Obj, str]]] = [

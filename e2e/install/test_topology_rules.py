@@ -22,23 +22,23 @@ ROWS: Final = [
     RuleCase("a node is the finest", topology(BLOCK, RACK, NODE)),
     RuleCase("no level", topology(), "should have at least 1 items"),
     RuleCase("17 levels", topology(*MANY), "must have at most 16 items"),
-    RuleCase("a label twice", topology(BLOCK, RACK, BLOCK), "a nodeLabel can be "
-"there only once"),
+    RuleCase("a label twice", topology(BLOCK, RACK, BLOCK), "each nodeLabel may "
+"appear only once"),
     RuleCase("a node above a rack", topology(NODE, RACK),
         "kubernetes.io/hostname must be the last"),
     RuleCase("an alias twice", topology(RACK, {**BLOCK, "alias": "rack"}),
-        "an alias can be there only once"),
+        "each alias may appear only once"),
     RuleCase("an alias that is a label", topology(RACK, {**BLOCK, "alias": "example.com/rack"}),
-        "an alias cannot be the nodeLabel of a level"),
+        "an alias cannot be the nodeLabel of any level"),
     RuleCase("an alias that is its own "
 "label", topology({**BLOCK, "alias": "example.com/block"}),
-        "not even of its own"),
+        "including its own"),
     RuleCase("a label that no node can have", topology({"nodeLabel": "one rack"}),
-        'spec.levels[0].nodeLabel: Invalid value: "one rack": must be the name of a label'),
+        'spec.levels[0].nodeLabel: Invalid value: "one rack": must be a valid label name'),
     RuleCase("a prefix that is no DNS name", topology({"nodeLabel": "Example/rack"}),
-        "with a DNS name and '/' before them or without"),
+        "after an optional DNS name and '/'"),
     RuleCase("an alias that no label can be", topology({**BLOCK, "alias": "a b"}),
-        'spec.levels[0].alias: Invalid value: "a b": must be the name of a label'),
+        'spec.levels[0].alias: Invalid value: "a b": must be a valid label name'),
     RuleCase("an empty label", topology({"nodeLabel": ""}), "should be at least "
 "1 chars long"),
 ]  # fmt: skip
@@ -48,7 +48,7 @@ CHANGES: Final = [
     Case("an alias may change", [RACK, {**BLOCK, "alias": "block"}], ""),
     Case("an alias may go", [{"nodeLabel": "example.com/rack"}, BLOCK], ""),
     Case("a label may not change", [RACK, NODE], "the nodeLabels and their order cannot change"),
-    Case("nor the order", [BLOCK, RACK], "make another Topology and name that one"),
+    Case("nor the order", [BLOCK, RACK], "create another Topology, and use its name"),
     Case("nor may a level go", [RACK], "the nodeLabels and their order cannot change"),
     Case("nor come", [RACK, BLOCK, NODE], "the nodeLabels and their order cannot change"),
 ]
