@@ -71,7 +71,8 @@ def may_not(user: str, verb: str, name: str) -> str:
 
 
 _STAYS: Final = (
-    "only the webhook of trainer-kai sets it, when the JobSet is created. To change it, "
+    "only the webhook of trainer-kai sets it, when the JobSet is created."
+    " To change it, delete the JobSet and create it again"
 )
 _AS_TENANT: Final = f"system:serviceaccount:{_NAMESPACE}:{_TENANT}"
 _AS_PODGROUPER: Final = f"system:serviceaccount:{NAMESPACE}:{PODGROUPER.account}"

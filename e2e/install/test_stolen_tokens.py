@@ -33,7 +33,9 @@ _OURS: Final = "kai-trainer"
 _MERGE: Final = "application/strategic-merge-patch+json"
 _JSON: Final = "application/json-patch+json"
 _OWNER: Final = {"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "1"}
-_ALONE: Final = f"metadata.annotations[{POD_GROUP}] and metadata.labels[{SUBGROUP}] of a pod"
+_ALONE: Final = (
+    f"may change only metadata.annotations[{POD_GROUP}] and metadata.labels[{SUBGROUP}] of a pod"
+)
 _BUNDLE_ALONE: Final = "may change only webhooks[*].clientConfig.caBundle"
 
 # what the podgrouper's account merges into a pod -> the field that the refusal names
@@ -121,7 +123,7 @@ async def test_the_podgrouper_changes_two_names_of_a_pod(
     output = await _tried(podgrouper, PODS.path(_NAMESPACE, _POD), case.given, _MERGE)
 
     if case.want:
-        assert f"{case.want}: of a pod the podgrouper of trainer-kai changes {_ALONE}" in output
+        assert f"{case.want}: the podgrouper of trainer-kai {_ALONE}" in output
     else:
         assert output == ""
 
