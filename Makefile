@@ -1,4 +1,4 @@
-# Every command sets up what it needs, may be repeated, and leaves nothing running.
+# Every command sets up what it needs, can be repeated, and leaves no process running.
 # Built programs and downloads live outside the checkout, in ~/.cache/trainer-kai (TRAINER_KAI_CACHE).
 
 SHELL := bash
@@ -6,7 +6,7 @@ PYTHON ?= python3
 PY := .venv/bin/python
 DOCKER ?= docker
 PYTEST := $(PY) -m pytest --durations=20
-# On two cores: unit tests fill them, tests on the chain wait most of the time. These options are not in
+# For two cores: unit tests use both, tests on the control plane mostly wait. These options are not in
 # pyproject.toml, so that a single test runs in one process.
 UNIT := tests -m "not soak" -n 2 --dist worksteal --junitxml=.reports/unit.xml
 E2E := e2e -m "not soak and not serial" -n 3 --dist loadgroup --no-loadscope-reorder \
@@ -21,7 +21,7 @@ setup: .venv/ready ## make the virtual environment from the locked dependencies
 
 .venv/ready: requirements-dev.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "Python 3.11 or newer is needed; name one: make PYTHON=python3.12 …" >&2; exit 1; }
+	  { echo "Python 3.11 or later is required; name one: make PYTHON=python3.12 …" >&2; exit 1; }
 	@echo "installing the locked dependencies into .venv"
 	@$(PYTHON) -m venv --clear .venv
 	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
@@ -30,18 +30,18 @@ setup: .venv/ready ## make the virtual environment from the locked dependencies
 	@chmod +x .venv/bin/trainer-kai
 	@touch $@
 
-demo: chain ## a real control plane on this machine, and what TrainJobs do on it; HOLD=1 stays
+demo: chain ## run TrainJobs on a real control plane on this machine; HOLD=1 keeps it
 	$(PY) -m e2e.demo $(if $(HOLD),--hold)
 
-test: unit e2e ## every test: builds the real chain the first time, which takes minutes
+test: unit e2e ## all tests; the first run builds the real control plane, which takes minutes
 
 unit: setup ## the tests that need no cluster
 	$(PYTEST) $(UNIT)
 
-chain: setup ## build the programs of the real chain, once: five minutes and more
+chain: setup ## build the programs of the real control plane; five minutes or more, once
 	$(PY) -m e2e.cluster build
 
-e2e: chain ## the tests on the real chain
+e2e: chain ## the tests on the real control plane
 	$(PYTEST) $(E2E)
 	$(PYTEST) $(SERIAL)
 
@@ -52,53 +52,53 @@ check: setup ## format, lint, types, dead code, import contracts; changes nothin
 	$(PY) -m vulture
 	.venv/bin/lint-imports
 
-format: setup ## put every file into the project's format
+format: setup ## format all files
 	$(PY) -m ruff format .
 	$(PY) -m ruff check --fix .
 
-mutants: setup ## break the code in small ways; BASE=HEAD~1 or ROOM=scheduler/core, SAMPLE=200, SEED=1
+mutants: setup ## list code changes that no test notices; BASE=HEAD~1 or ROOM=scheduler/core, SAMPLE=200, SEED=1
 	@nice $(PY) -m tests.mutants $(if $(BASE),--base $(BASE)) $(if $(ROOM),--room $(ROOM)) \
 	  $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED))
 
-soak: setup ## the unit tests with TIMES as much drawn by lot (10), from the seed SEED (0) on
+soak: setup ## the unit tests with TIMES (10) times as much random input, from the seed SEED (0) on
 	SOAK_TIMES=$(or $(TIMES),10) SOAK_SEED=$(or $(SEED),0) \
 	  $(PYTEST) tests -n 2 --dist worksteal --timeout 3600
 
-soak-e2e: chain ## kills, crashes and TrainJobs drawn by lot at full size, for MINUTES (20), from SEED (7) on
+soak-e2e: chain ## random kills, crashes and TrainJobs at full size, for MINUTES (20), from the seed SEED (7) on
 	$(PY) -m e2e.soak --minutes $(or $(MINUTES),20) --seed $(or $(SEED),7)
 
-fuzz: setup ## recorded reviews, broken at random, at a real webhook for a minute
+fuzz: setup ## send randomly damaged recordings of reviews to a real webhook for a minute
 	$(PY) -m tests.webhook.fuzz --seconds 60
 
-bench: chain ## figures, each with a lower bound taken in the same run
+bench: chain ## print figures, each with a lower bound of the same run
 	$(PY) -m benchmarks
 
-bench-chain: chain ## from created to bound on the real chain, kube-scheduler beside us
+bench-chain: chain ## measure from created to bound on the real control plane, compared with kube-scheduler
 	$(PY) -m benchmarks scheduling scheduler_start
 
 fixtures: chain ## record the JobSets that Trainer builds into tests/fixtures
 	$(PY) -m e2e.upstream.record
 
-tables: setup ## write the generated tables of the READMEs, and what the doctor knows of the manifests
+tables: setup ## write the generated tables of the READMEs, and the doctor's data about the manifests
 	$(PY) -m tests.architecture.readme_tables
 	$(PY) -m tests.support.expected_installation
 
 durations: setup ## write the table of durations from the reports of the last `make test`
 	$(PY) -m tests.architecture.durations
 
-image-release: ## build the image that is published: IMAGE=NAME:TAG BASE_IMAGE=python@sha256:DIGEST
-	@[[ -n "$(IMAGE)" ]] || { echo "IMAGE is empty: name the image, IMAGE=NAME:TAG" >&2; exit 1; }
+image-release: ## build the image for publication: IMAGE=NAME:TAG BASE_IMAGE=python@sha256:DIGEST
+	@[[ -n "$(IMAGE)" ]] || { echo "IMAGE is empty: set IMAGE=NAME:TAG" >&2; exit 1; }
 	@[[ "$(BASE_IMAGE)" =~ @sha256:[0-9a-f]{64}$$ ]] || \
-	  { echo "BASE_IMAGE is \"$(BASE_IMAGE)\": name it by its digest, python@sha256:…, for a tag moves;" \
+	  { echo "BASE_IMAGE is \"$(BASE_IMAGE)\": name it by its digest, python@sha256:…, because a tag can move;" \
 	  "$(DOCKER) buildx imagetools inspect python:3.11-slim prints it" >&2; exit 1; }
 	$(DOCKER) build --pull --build-arg BASE_IMAGE="$(BASE_IMAGE)" -t "$(IMAGE)" .
 
 lock: setup ## lock the dependencies of pyproject.toml anew
 	$(PY) -m tests.support.lock_dependencies
 
-clean: ## remove what the commands made inside the checkout
+clean: ## remove what the commands created in the checkout
 	rm -rf .venv .reports .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-help: ## this list
-	@sed -nE 's/^([-a-z0-9]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+help: ## print this list
+	@sed -nE 's/^([-a-z0-9]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
