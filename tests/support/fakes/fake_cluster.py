@@ -185,7 +185,8 @@ class FakeCluster:
             asked = body["spec"]["resourceAttributes"]["name"]
             return _json_answer({"status": {"allowed": self.may_use.get(asked, False)}}, 201)
         if kind == "Event":
-            self.events.append(body)
+            written = (it for it in self.events if name and it["metadata"]["name"] == name)
+            self.events.append(_merged(next(written, {}), body))
             return _json_answer({"metadata": {"name": "e"}}, 201)
         fields = self._objects.get((kind, name))
         if fields is None:
