@@ -28,6 +28,7 @@ from trainer_kai.api.resources import (
     NODES,
     PODGROUPS,
     PODS,
+    PRIORITY_CLASSES,
     PVCS,
     QUEUES,
     STORAGE_CLASSES,
@@ -47,7 +48,7 @@ _KINDS: Final[dict[str, Resource[Any]]] = {
     resource.kind: resource
     for resource in (
         *(PODS, PODGROUPS, NODES, QUEUES, PVCS, STORAGE_CLASSES, NAMESPACES, TRAINJOBS, JOBSETS),
-        JOBS,
+        *(JOBS, PRIORITY_CLASSES),
     )
 }
 _ANNOTATIONS: Final = 256 * 1024  # characters that the annotations of an object may have in all
