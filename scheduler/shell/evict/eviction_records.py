@@ -85,7 +85,7 @@ class EvictionRecords:
             notes.append((group, changes))
         reason = await self._write_all(notes, _WRITE)
         if reason is not None:
-            self._log.warning("record of an eviction not removed", reason=reason)
+            self._log.warning("eviction record not removed", reason=reason)
         return reason is None
 
     async def _write_all(
@@ -106,7 +106,7 @@ class EvictionRecords:
         except (NotFound, Conflict):
             return None
         except ApiError as error:
-            return f"PodGroup {meta.key} cannot be told that it is evicted: {error}"
+            return f"PodGroup {meta.key} cannot be annotated with its eviction: {error}"
         if not write.dry_run:
             until_s = self._client.clock.monotonic_s() + _WATCH_DEADLINE_S
             self._cache.assumed.record_eviction(group, notes[EVICTED_BY], until_s)

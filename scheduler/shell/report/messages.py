@@ -159,7 +159,7 @@ def _nominated_reports(
 def _creation_failure_reports(
     waiting: Mapping[Key, PodGroupReport], creation_failures: Mapping[Key, CreationFailure]
 ) -> Iterator[tuple[Key, PodGroupReport]]:
-    """Yield PodGroups whose pods cannot be created; no plan reports one without any pod."""
+    """Yield PodGroups of which pods cannot be created; no plan reports one without any pod."""
     for group, creation_failure in creation_failures.items():
         report = waiting.get(group)
         if report is not None and report.reason == UnschedulableReason.PODS_MISSING:

@@ -6,7 +6,7 @@
    without a PodGroup has a condition for any other reason as well, under the name of the reason.
 3. A reason must have held for a moment before it is written, and numbers alone are written anew
    only now and then: a reason that changes is reported at once, a count that changes is not.
-4. No plan waits for any of this, and a failed write is tried again until it is no longer true.
+4. No plan waits for these writes. A write that fails is repeated as long as its content is true.
 """
 
 import asyncio
@@ -150,7 +150,7 @@ class StatusReporter:
         return max(_RESOURCES_S, _QUEUE_S - since_s)
 
     def podgroup_changed(self, group: Key) -> None:
-        """Take note that pods of a PodGroup come, go or are placed."""
+        """Take note that pods of a PodGroup are created, deleted or placed."""
         self._queue.add_after(_Subject("group", group), _RESOURCES_S)
 
     async def _reconcile(self, subject: _Subject) -> Requeue | None:
@@ -165,7 +165,9 @@ class StatusReporter:
         except (NotFound, Conflict):
             return None  # the object is gone or recreated: the watch will show that
         except Invalid as error:
-            self._log.warning("not said", of=str(subject.key), error=str(error))
+            self._log.warning(
+                "status not written", kind=subject.kind, key=str(subject.key), error=str(error)
+            )
         return None
 
     def _note_missing(self, group: Key, report: PodGroupReport | None) -> None:
@@ -286,7 +288,9 @@ class StatusReporter:
         key = group.metadata.key
         if key in self._reported_waiting and self._cache.members.placed_pods(key):
             self._reported_waiting.discard(key)
-            self._post(group, "Scheduled", "Starting", "there is room now, and it starts")
+            self._post(
+                group, "Scheduled", "Starting", "The pods of the PodGroup have nodes, and it starts"
+            )
 
     def _post(self, group: PodGroup, reason: str, job_reason: str, message: str) -> None:
         post_event(self._cache, self._recorder, group, (reason, job_reason), message)

@@ -93,7 +93,7 @@ async def test_without_its_records_a_trainjob_stays(harness: SchedulerHarness) -
 
     assert not is_suspended(harness)
     assert eviction_record(harness) is None
-    assert why.startswith("PodGroup ns/pg-x1 cannot be told that it is evicted: ")
+    assert why.startswith("PodGroup ns/pg-x1 cannot be annotated with its eviction: ")
 
 
 async def test_a_record_without_a_suspension_goes(harness: SchedulerHarness) -> None:
