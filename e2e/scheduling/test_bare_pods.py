@@ -75,7 +75,7 @@ async def test_waiting_pods_show_why(installation: Installation, own_namespace: 
         "metadata": {"namespace": own_namespace, "name": "gang"},
         "spec": {"minMember": 9, "queue": "default-queue"},
     }
-    nowhere = {"nodeSelector": {"kubernetes.io/hostname": "no-node"}}
+    nowhere: Obj = {"nodeSelector": {"kubernetes.io/hostname": "no-node"}}
     api = installation.cluster.api
     await apply(installation.cluster, group)
     for number in range(9):

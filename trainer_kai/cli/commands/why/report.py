@@ -360,10 +360,11 @@ def _recorded_eviction_note(group: PodGroup, last: LastEviction) -> str:
     rule = f" (action {last.action}, rule {last.rule})" if last.rule else ""
     queue = f" of queue {last.queue}" if last.queue else ""
     gpus = f"{last.gpus:g} GPU{queue}" if last.gpus else f"no GPU{queue}"
+    lost = f", lost {last.lost_gpu_seconds} GPU-seconds of work" if last.lost_gpu_seconds else ""
     times = "once" if last.evictions == 1 else f"{last.evictions} times"
     return (
         f"PodGroup {group.metadata.name} was evicted at {last.at}{rule}: {last.message}. It used"
-        f" {gpus}, and was evicted {times} so far"
+        f" {gpus}{lost}, and was evicted {times} so far"
     )
 
 

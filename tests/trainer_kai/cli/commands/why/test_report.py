@@ -407,6 +407,7 @@ async def test_a_recorded_eviction_is_always_reported(*, is_running: bool) -> No
         "for": "default/b",
         "forQueue": "owners",
         "gpus": 16,
+        "lostGpuSeconds": 7200,
         "evictions": 3,
         "message": "default/b gets its room",
     }
@@ -421,7 +422,8 @@ async def test_a_recorded_eviction_is_always_reported(*, is_running: bool) -> No
     (note,) = (await cluster.why()).notes
     assert note == (
         f"PodGroup {GROUP} was evicted at {_THEN} (action reclaim, rule 30): default/b gets its"
-        " room. It used 16 GPU of queue guests, and was evicted 3 times so far"
+        " room. It used 16 GPU of queue guests, lost 7200 GPU-seconds of work, and was evicted 3"
+        " times so far"
     )
 
 
