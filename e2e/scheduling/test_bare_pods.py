@@ -1,5 +1,7 @@
 """Pods of no TrainJob: their claims get volumes, and a gang of them is evicted whole."""
 
+import asyncio
+import json
 from typing import Any
 
 from e2e.cluster.kwok_stages import SELECTED_NODE, WAITING_CLASS
@@ -59,6 +61,60 @@ async def test_a_gang_that_cannot_be_repaired_leaves_whole(
 
     last = [it.obj for it in seen.history() if it.key.name == "stays" and it.type != "DELETED"][-1]
     assert condition(last, "DisruptionTarget")
+    (left,) = seen.objects(PODGROUPS)
+    evicted = json.loads(left["metadata"]["annotations"]["trainer-kai.dev/last-eviction"])
+    assert (evicted["action"], evicted["rule"]) == ("stalegangeviction", "40f")
+    assert (evicted["queue"], evicted["for"]) == ("default-queue", "")
+
+
+async def test_waiting_pods_show_why(installation: Installation, own_namespace: str) -> None:
+    """`kubectl describe pod` shows an Event, of pods with a PodGroup and of pods without one."""
+    group = {
+        "apiVersion": PODGROUPS.api_version,
+        "kind": PODGROUPS.kind,
+        "metadata": {"namespace": own_namespace, "name": "gang"},
+        "spec": {"minMember": 9, "queue": "default-queue"},
+    }
+    nowhere: Obj = {"nodeSelector": {"kubernetes.io/hostname": "no-node"}}
+    api = installation.cluster.api
+    await apply(installation.cluster, group)
+    for number in range(9):
+        await api.create(_pod(own_namespace, f"gang-{number}", "gang", **nowhere))
+    await api.create(_pod(own_namespace, "alone", **nowhere))
+    shared = _pod(own_namespace, "shared", **nowhere)
+    shared["metadata"]["annotations"] = {"gpu-fraction": "0.5"}
+    del shared["spec"]["containers"][0]["resources"]
+    await api.create(shared)
+    claimed = _pod(own_namespace, "claimed")
+    claimed["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "gpu"}]
+    await api.create(claimed)
+
+    expected = {"alone", "shared", "claimed", *(f"gang-{number}" for number in range(5))}
+    async with asyncio.timeout(30):
+        while (events := await _pod_events(installation, own_namespace)).keys() != expected:
+            await asyncio.sleep(0.2)
+    for event in events.values():
+        assert (event["type"], event["source"]["component"]) == ("Warning", "kai-scheduler")
+        assert event["count"] >= 1
+        assert event["firstTimestamp"] <= event["lastTimestamp"]
+    for name in ("alone", "shared", "claimed"):
+        pod = await api.get(PODS, own_namespace, name)
+        assert _pod_scheduled(pod)["message"] == events[name]["message"]
+    for number in range(9):
+        pod = await api.get(PODS, own_namespace, f"gang-{number}")
+        assert _pod_scheduled(pod)["reason"] == "Unschedulable"
+
+
+def _pod_scheduled(pod: Obj) -> Obj:
+    found: Obj = next(it for it in pod["status"]["conditions"] if it["type"] == "PodScheduled")
+    return found
+
+
+async def _pod_events(installation: Installation, namespace: str) -> dict[str, Obj]:
+    """Return the Events FailedScheduling, by the names of their pods."""
+    path = f"/api/v1/namespaces/{namespace}/events?fieldSelector=reason=FailedScheduling"
+    answer = await installation.cluster.api.request("GET", path)
+    return {it["involvedObject"]["name"]: it for it in answer["items"]}
 
 
 def _pod(namespace: str, name: str, group: str = "", **spec: Any) -> Obj:

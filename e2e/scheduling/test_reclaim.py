@@ -1,6 +1,7 @@
 """Over-quota pods are reclaimed: the owner gets its room, the victim comes back unharmed."""
 
 import asyncio
+import json
 from collections.abc import Callable
 from typing import Final
 
@@ -60,6 +61,18 @@ async def test_a_trainjob_reclaimed_five_times_completes(
         assert "queue borrower had more than its share" in events["Evicted"]
         events = await events_of(cluster, two_teams_namespace, "owner-0")
         assert "victim" in events["Evicting"]
+        groups = await cluster.api.request("GET", PODGROUPS.path(two_teams_namespace))
+        (last,) = [
+            json.loads(group["metadata"]["annotations"]["trainer-kai.dev/last-eviction"])
+            for group in groups["items"]
+            if "victim" in group["metadata"]["name"]
+        ]
+        assert (last["action"], last["queue"], last["forQueue"]) == ("reclaim", "borrower", "owner")
+        assert (last["for"], last["gpus"], last["evictions"]) == (
+            f"{two_teams_namespace}/owner-4",
+            8,
+            5,
+        )
 
 
 async def test_deleted_pods_fail_the_trainjob_instead(

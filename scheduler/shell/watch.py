@@ -16,7 +16,7 @@ from trainer_kai.kube.process.client_observer import ClientObserver
 from trainer_kai.kube.process.runner import Runner
 from trainer_kai.kube.rest.request import ListTarget, Selection
 from trainer_kai.kube.watch.delta import Delta, DeltaType
-from trainer_kai.kube.watch.watch import Watch
+from trainer_kai.kube.watch.watch import NO_BOOKMARKS, Watch
 from trainer_kai.policy.pods.creation_failures import FIELD_SELECTOR
 from trainer_kai.service.health import Health
 
@@ -60,7 +60,10 @@ class ClusterInformers:
         # These Events only explain why pods are missing, so no sync waits for them.
         kind = _WatchedKind(EVENTS, self._cache.creation_failures.update)
         creation_failures: Watch[Any] = Watch(
-            client, ListTarget(EVENTS, selection=Selection(fields=FIELD_SELECTOR)), seen
+            client,
+            ListTarget(EVENTS, selection=Selection(fields=FIELD_SELECTOR)),
+            seen,
+            timing=NO_BOOKMARKS,
         )
         run.start(f"watch {EVENTS.plural}", self._watch_service(creation_failures, kind))
 

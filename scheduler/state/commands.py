@@ -70,6 +70,9 @@ class PlannedEviction(NamedTuple):
     reserved_annotations: tuple[tuple[Key, str], ...] = ()  # these places, once it is assumed
     uids: tuple[str, ...] = ()  # of the pods, once it is assumed
     owner: OwningTrainJob | None = None  # is suspended; pods without one are deleted
+    queue: str = ""  # of the victim
+    preemptor_queue: str = ""
+    evicted_gpus: int = 0  # thousandths that the pods have; `gpus` counts for the rate limit
 
     @property
     def title(self) -> str:
@@ -83,6 +86,9 @@ def planned_eviction(
     """Return an eviction by names, with the places of the PodGroups that are relocated."""
     nodes = encoded.snapshot.nodes.names
     return PlannedEviction(
+        queue=_queue_name(encoded, one.podgroups[0]),
+        preemptor_queue=_queue_name(encoded, one.preemptor),
+        evicted_gpus=one.gpus,
         groups=tuple(encoded.podgroup_keys[row] for row in one.podgroups),
         pods=tuple(encoded.pod_keys[row] for row in one.pods),
         action=one.action.title,
@@ -96,6 +102,13 @@ def planned_eviction(
             if it.podgroup in one.podgroups
         ),
     )
+
+
+def _queue_name(encoded: EncodedSnapshot, podgroup: int) -> str:
+    """Return the queue of a PodGroup by its row; "" if it has none, or for no PodGroup."""
+    snapshot = encoded.snapshot
+    row = NONE if podgroup == NONE else snapshot.podgroups[podgroup].queue
+    return "" if row == NONE else snapshot.queues.names[row]
 
 
 def merge_evictions(evictions: Iterable[Eviction]) -> list[Eviction]:

@@ -82,6 +82,7 @@ RECLAIM_GOAL: Final = "trainer-kai.dev/reclaim-goal"  # Queue annotation: of tho
 CONSOLIDATION: Final = "trainer-kai.dev/consolidation"  # Queue annotation: may PodGroups be moved
 ACCESS: Final = "trainer-kai.dev/access"  # Queue annotation: open, or closed to all without a grant
 EVICTED_BY: Final = "trainer-kai.dev/evicted-by"  # PodGroup annotation; a copy on its TrainJob
+LAST_EVICTION_RECORD: Final = "trainer-kai.dev/last-eviction"  # PodGroup annotation, JSON
 EVICTED_GPUS: Final = "trainer-kai.dev/evicted-gpus"  # PodGroup annotation: how many it lost last
 
 # JobSet: labels of its jobs and pods, and annotations too.

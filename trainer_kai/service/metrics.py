@@ -248,8 +248,8 @@ class Metrics:
         Counter,
         "evictions_total",
         "TrainJobs, and units of other kinds, that had to make room, or could not. The action is "
-        "KAI's name for it; the outcome is evicted or refused.",
-        *("action", "outcome"),
+        "KAI's name for it; the outcome is evicted or refused; the queue is that of the victim.",
+        *("action", "outcome", "queue_name"),
     )
     claims_withheld = Metric(
         Gauge,

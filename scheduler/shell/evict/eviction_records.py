@@ -15,17 +15,25 @@ from structlog.typing import FilteringBoundLogger
 from scheduler.shell.bind.binder import FIELD_MANAGER
 from scheduler.shell.evict.rate_limit import reduced_gpus_annotation
 from scheduler.state.cache.cache import ClusterCache
+from scheduler.state.commands import PlannedEviction
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import EVICTED_BY, EVICTED_GPUS
+from trainer_kai.api.names import EVICTED_BY, EVICTED_GPUS, LAST_EVICTION_RECORD
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.resources import PODGROUPS
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.rest.errors import ApiError, Conflict, NotFound
 from trainer_kai.kube.rest.request import WriteOptions
-from trainer_kai.policy.podgroups.eviction_record import EvictionRecord, encode_eviction_record
+from trainer_kai.policy.podgroups.eviction_record import (
+    EvictionRecord,
+    LastEviction,
+    encode_eviction_record,
+    encode_last_eviction,
+    last_eviction_of,
+)
+from trainer_kai.policy.podgroups.names import workload_name
 
-__all__ = ["EvictionRecords"]
+__all__ = ["EvictionRecords", "last_eviction_annotation"]
 
 _Annotations: TypeAlias = dict[str, str | None]  # None removes one
 
@@ -60,17 +68,24 @@ class EvictionRecords:
         return await self._write_all(notes, _DRY_RUN if is_dry else _WRITE)
 
     async def remove(self, groups: Iterable[PodGroup], unused_gpus: Mapping[Key, int]) -> bool:
-        """Remove the records, and the GPUs that were not evicted; say whether that is done."""
+        """Remove the records, and the GPUs that were not evicted; say whether that is done.
+
+        If no pod with a GPU was evicted after all, no last eviction stays on the PodGroups either.
+        """
+        groups = [*groups]
+        is_undone = any(_is_undone(it, unused_gpus.get(it.metadata.key, 0)) for it in groups)
         notes: list[tuple[PodGroup, _Annotations]] = []
         for group in groups:
             gpus = unused_gpus.get(group.metadata.key, 0)
-            returned_gpus: _Annotations = (
-                {EVICTED_GPUS: reduced_gpus_annotation(group.metadata, gpus)} if gpus else {}
-            )
-            notes.append((group, {EVICTED_BY: None, **returned_gpus}))
+            changes: _Annotations = {EVICTED_BY: None}
+            if gpus:
+                changes[EVICTED_GPUS] = reduced_gpus_annotation(group.metadata, gpus)
+            if is_undone:
+                changes[LAST_EVICTION_RECORD] = None
+            notes.append((group, changes))
         reason = await self._write_all(notes, _WRITE)
         if reason is not None:
-            self._log.warning("record of an eviction not removed", reason=reason)
+            self._log.warning("eviction record not removed", reason=reason)
         return reason is None
 
     async def _write_all(
@@ -91,8 +106,34 @@ class EvictionRecords:
         except (NotFound, Conflict):
             return None
         except ApiError as error:
-            return f"PodGroup {meta.key} cannot be told that it is evicted: {error}"
+            return f"PodGroup {meta.key} cannot be annotated with its eviction: {error}"
         if not write.dry_run:
             until_s = self._client.clock.monotonic_s() + _WATCH_DEADLINE_S
             self._cache.assumed.record_eviction(group, notes[EVICTED_BY], until_s)
         return None
+
+
+def last_eviction_annotation(group: PodGroup, eviction: PlannedEviction, at: str) -> str:
+    """Return what stays on a PodGroup about an eviction: Events expire, and the record ends."""
+    preemptor = eviction.preemptor
+    last = LastEviction(
+        at=at,
+        action=eviction.action,
+        queue=eviction.queue,
+        preemptor=workload_name(preemptor) if preemptor is not None else "",
+        preemptor_queue=eviction.preemptor_queue,
+        gpus=_gpus(eviction.evicted_gpus),
+        lost_gpu_seconds=eviction.lost_work,
+        message=eviction.reason,
+    )
+    return encode_last_eviction(group, last)
+
+
+def _gpus(milli: int) -> float:
+    return milli // 1000 if milli % 1000 == 0 else milli / 1000
+
+
+def _is_undone(group: PodGroup, unused_gpus: int) -> bool:
+    """Say whether all GPUs of the last eviction of a PodGroup are still in use."""
+    last = last_eviction_of(group)
+    return last is not None and 0 < 1000 * last.gpus <= unused_gpus

@@ -12,12 +12,13 @@ from typing import Any, Final
 from structlog.typing import FilteringBoundLogger
 
 from scheduler.shell.bind.binder import FIELD_MANAGER
+from scheduler.shell.evict.eviction_records import last_eviction_annotation
 from scheduler.shell.evict.rate_limit import evicted_gpus_annotation
 from scheduler.shell.evict.suspend import Suspender
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.commands import PlannedEviction, PodGroupCommands
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import EVICTED_GPUS, LAST_EVICTION, POD_GROUP
+from trainer_kai.api.names import EVICTED_GPUS, LAST_EVICTION, LAST_EVICTION_RECORD, POD_GROUP
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.resources import PODGROUPS, PODS, TRAINJOBS
 from trainer_kai.kube.client import Client
@@ -65,7 +66,7 @@ class Evictor:
             return True
         pods = tuple(self._cache.members.placed_pods(key))
         eviction = self._cache.in_flight_evictions.with_identity(
-            PlannedEviction((key,), pods, _STALE_GANG_ACTION, None, why, 0)
+            PlannedEviction((key,), pods, _STALE_GANG_ACTION, None, why, 0, queue=group.spec.queue)
         )
         (reason,) = await self._gather([self._dry_run(eviction)])
         if reason is None:
@@ -107,7 +108,7 @@ class Evictor:
         """Take note of a failed eviction; say whether the caller has to back off."""
         if reason is None:
             return False
-        self._metrics.evictions.labels(eviction.action, "refused").inc()
+        self._metrics.evictions.labels(eviction.action, "refused", eviction.queue).inc()
         self._log.warning("not evicted", whom=eviction.title, reason=reason)
         if eviction.owner is None or not eviction.owner.uid:
             return True
@@ -148,10 +149,10 @@ class Evictor:
             return reason
         for group in eviction.groups:  # the first PodGroup records the GPUs of all
             await self._annotate_eviction(
-                group, eviction.gpus if group == eviction.groups[0] else 0
+                group, eviction, eviction.gpus if group == eviction.groups[0] else 0
             )
             self._post(group, "Evict", eviction.reason)
-        self._metrics.evictions.labels(eviction.action, "evicted").inc()
+        self._metrics.evictions.labels(eviction.action, "evicted", eviction.queue).inc()
         self._log.info("evicted", whom=eviction.title, why=eviction.reason, pods=len(eviction.pods))
         return None
 
@@ -183,7 +184,7 @@ class Evictor:
             self._recorder.post(meta, "Evict", why)
         return None
 
-    async def _annotate_eviction(self, key: Key, gpus: int) -> None:
+    async def _annotate_eviction(self, key: Key, eviction: PlannedEviction, gpus: int) -> None:
         """Write on a PodGroup that it was evicted: for its preemption delay and the rate limit."""
         group = self._cache.cluster.pod_groups.get(key)
         if group is None:
@@ -191,7 +192,12 @@ class Evictor:
         evicted_gpus = evicted_gpus_annotation(
             group.metadata, gpus, self._client.clock.now().timestamp()
         )
-        annotations = {LAST_EVICTION: self._now(), EVICTED_GPUS: evicted_gpus}
+        at = self._now()
+        annotations = {
+            LAST_EVICTION: at,
+            EVICTED_GPUS: evicted_gpus,
+            LAST_EVICTION_RECORD: last_eviction_annotation(group, eviction, at),
+        }
         fields = {"uid": group.metadata.uid, "annotations": annotations}
         try:
             async with self._semaphore:

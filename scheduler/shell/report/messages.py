@@ -9,7 +9,7 @@ from prometheus_client import Gauge
 
 from scheduler.core.messages import kai_condition, rejection_message
 from scheduler.core.model.failures import FitErrors, UnschedulableReason
-from scheduler.core.model.podgroup import podsets_of
+from scheduler.core.model.podgroup import PodGroupInfo, podsets_of
 from scheduler.core.model.resources import NONE, Ints, ResourceKind
 from scheduler.core.model.result import Plan
 from scheduler.state.cache.creation_failures import CreationFailure
@@ -60,6 +60,7 @@ class PodGroupReport(NamedTuple):
     kai_message: str
     has_begun: bool  # some of its pods run
     pods: tuple[Key, ...]  # pending, if an autoscaler could help them
+    standalone_pod: Key | None = None  # the pod itself, if it is in no PodGroup
 
     @property
     def title(self) -> str:
@@ -144,7 +145,13 @@ def _nominated_reports(
             has_begun = any(podset.running for podset in podsets_of(podgroup.tree))
             message = truncated_message(text)
             reports[key] = PodGroupReport(
-                UnschedulableReason.WAITING_FOR_VICTIMS, message, "", "", has_begun, ()
+                reason=UnschedulableReason.WAITING_FOR_VICTIMS,
+                message=message,
+                kai_reason="",
+                kai_message="",
+                has_begun=has_begun,
+                pods=(),
+                standalone_pod=_standalone_pod(encoded, podgroup),
             )
     return reports
 
@@ -152,7 +159,7 @@ def _nominated_reports(
 def _creation_failure_reports(
     waiting: Mapping[Key, PodGroupReport], creation_failures: Mapping[Key, CreationFailure]
 ) -> Iterator[tuple[Key, PodGroupReport]]:
-    """Yield PodGroups whose pods cannot be created; no plan reports one without any pod."""
+    """Yield PodGroups of which pods cannot be created; no plan reports one without any pod."""
     for group, creation_failure in creation_failures.items():
         report = waiting.get(group)
         if report is not None and report.reason == UnschedulableReason.PODS_MISSING:
@@ -181,7 +188,8 @@ def _podgroup_report(
         return PodGroupReport(
             unschedulable.reason, message, kai_reason, kai_message, has_begun=False, pods=()
         )
-    podsets = [*podsets_of(encoded.snapshot.podgroups[rejection.podgroup].tree)]
+    podgroup = encoded.snapshot.podgroups[rejection.podgroup]
+    podsets = [*podsets_of(podgroup.tree)]
     is_delayed = unschedulable.reason == UnschedulableReason.PREEMPTION_DELAY
     is_capacity_reason = unschedulable.reason in _CAPACITY_REASONS or (
         is_delayed and isinstance(rejection.details, FitErrors)
@@ -194,7 +202,16 @@ def _podgroup_report(
         kai_message=kai_message,
         has_begun=any(podset.running for podset in podsets),
         pods=tuple(encoded.pod_keys[row] for row in rows),
+        standalone_pod=_standalone_pod(encoded, podgroup),
     )
+
+
+def _standalone_pod(encoded: EncodedSnapshot, podgroup: PodGroupInfo) -> Key | None:
+    """Return the pod of a PodGroup that has one pod and no object, or None."""
+    podsets = podsets_of(podgroup.tree)
+    if podgroup.can_reserve or len(podsets) != 1 or len(podsets[0].pending) != 1:
+        return None
+    return encoded.pod_keys[podsets[0].pending[0]]
 
 
 def _amounts(row: Ints) -> dict[str, str]:

@@ -80,7 +80,7 @@ class PauseReporter:
         except (NotFound, Conflict):
             return  # the PodGroup is gone, or its new version is checked again
         except ApiError as error:
-            self._log.warning("not said", of=str(meta.key), error=str(error))
+            self._log.warning("pause not reported", podgroup=str(meta.key), error=str(error))
             if is_retryable(error):
                 return
         self._reported.add(meta.uid)

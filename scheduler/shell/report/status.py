@@ -2,12 +2,14 @@
 
 1. A PodGroup that waits has one scheduling condition, as KAI writes it, with our reason beside it.
    It is removed when no pod of the PodGroup waits any more.
-2. A pod is marked Unschedulable only where another node would help: autoscalers act on it.
+2. A pod is marked Unschedulable only where another node would help: autoscalers act on it. A pod
+   without a PodGroup has a condition for any other reason as well, under the name of the reason.
 3. A reason must have held for a moment before it is written, and numbers alone are written anew
    only now and then: a reason that changes is reported at once, a count that changes is not.
-4. No plan waits for any of this, and a failed write is tried again until it is no longer true.
+4. No plan waits for these writes. A write that fails is repeated as long as its content is true.
 """
 
+import asyncio
 import zlib
 from typing import Any, Final, Literal, NamedTuple
 
@@ -17,8 +19,9 @@ from scheduler.core.model.failures import UnschedulableReason
 from scheduler.shell.bind.binder import FIELD_MANAGER
 from scheduler.shell.evict.evictor import owning_trainjob
 from scheduler.shell.report.messages import Gauges, PlanReport, PodGroupReport
+from scheduler.shell.report.pod_events import PodEvents
 from scheduler.state.cache.cache import ClusterCache
-from trainer_kai.api.meta import Key
+from trainer_kai.api.meta import Condition, Key
 from trainer_kai.api.names import POD_GROUP
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.podgroup import PodGroup, SchedulingCondition
@@ -46,6 +49,7 @@ STATUS: Final = WriteOptions(field_manager=FIELD_MANAGER, subresource="status")
 _POD_CONDITION: Final = WriteOptions(
     field_manager="trainer-kai-unschedulable", subresource="status", force=True
 )
+_POD_SCHEDULED: Final = "PodScheduled"
 _PODS_MISSING: Final = UnschedulableReason.PODS_MISSING.title
 _CONDITION_TYPE: Final = "UnschedulableOnNodePool"
 _NODE_POOL: Final = "default"
@@ -58,6 +62,7 @@ _QUEUE_S: Final = 3.0  # between two statuses of a queue
 _NUMBERS_S: Final = 3.0  # between two messages that differ in numbers only,
 _NUMBERS_PER_S: Final = 50  # of which so many a second are written in all,
 _MAX_NUMBERS_S: Final = 60.0  # but none is older than this, or twice this
+_POD_NUMBERS_S: Final = 60.0  # between two messages of a pod that differ in numbers only
 _EVENT_S: Final = 15.0  # between two Events about a PodGroup
 _WORKERS: Final = 8
 
@@ -86,12 +91,14 @@ class StatusReporter:
         self._log = log
         self._report = PlanReport({}, {})
         self._gauges = Gauges(metrics)
+        self._pod_events = PodEvents(cache, recorder, client.clock, metrics, log)
         self._marked: dict[Key, set[Key]] = {}  # PodGroup → its marked pods
         self._marking_podgroup: dict[Key, Key] = {}  # pod → its PodGroup
         self._reported_s: dict[Key, float] = {}  # when a PodGroup was reported last
         self._posted_s: dict[Key, float] = {}  # and by an Event
         self._reported_waiting: set[Key] = set()  # no Event said yet that these PodGroups start
         self._podgroups_waiting = 0
+        self._standalone_waiting = 0
         self._queue_reported_s: dict[str, float] = {}
         self._queue_uids: dict[str, str] = {}
         # since when pods are missing, and when the number last changed
@@ -107,7 +114,9 @@ class StatusReporter:
 
     async def run(self) -> None:
         """Write reports as long as this process leads."""
-        await self._queue.run()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._queue.run())
+            tasks.create_task(self._pod_events.run())
 
     def publish(self, report: PlanReport) -> None:
         """Take the report of a plan, and write what differs from the one before."""
@@ -118,6 +127,7 @@ class StatusReporter:
         self._podgroups_waiting = sum(
             it in self._cache.cluster.pod_groups for it in report.podgroups
         )
+        self._standalone_waiting = len(report.podgroups) - self._podgroups_waiting
         for group in before.podgroups.keys() | report.podgroups.keys():
             if before.podgroups.get(group) != report.podgroups.get(group):
                 self._queue.add_after(_Subject("group", group), _SETTLED_S)
@@ -140,7 +150,7 @@ class StatusReporter:
         return max(_RESOURCES_S, _QUEUE_S - since_s)
 
     def podgroup_changed(self, group: Key) -> None:
-        """Take note that pods of a PodGroup come, go or are placed."""
+        """Take note that pods of a PodGroup are created, deleted or placed."""
         self._queue.add_after(_Subject("group", group), _RESOURCES_S)
 
     async def _reconcile(self, subject: _Subject) -> Requeue | None:
@@ -149,13 +159,15 @@ class StatusReporter:
                 case "group":
                     return await self._reconcile_podgroup(subject.key)
                 case "pod":
-                    await self._reconcile_pod(subject.key)
+                    return await self._reconcile_pod(subject.key)
                 case "queue":
                     await self._reconcile_queue(subject.key)
         except (NotFound, Conflict):
             return None  # the object is gone or recreated: the watch will show that
         except Invalid as error:
-            self._log.warning("not said", of=str(subject.key), error=str(error))
+            self._log.warning(
+                "status not written", kind=subject.kind, key=str(subject.key), error=str(error)
+            )
         return None
 
     def _note_missing(self, group: Key, report: PodGroupReport | None) -> None:
@@ -169,13 +181,16 @@ class StatusReporter:
     async def _reconcile_podgroup(self, key: Key) -> Requeue | None:
         report = self._report.podgroups.get(key)
         self._mark_pods(key, report)
+        delay_s = self._missing_delay_s(key)
+        if not delay_s:
+            self._pod_events.update(key, report)
         group = self._cache.cluster.pod_groups.get(key)
         if group is None:
-            self._reported_s.pop(key, None)
             self._posted_s.pop(key, None)
             self._reported_waiting.discard(key)
-            return None
-        delay_s = self._missing_delay_s(key)
+            if report is None:
+                self._reported_s.pop(key, None)
+            return Requeue.after(delay_s) if delay_s else None
         conditions = None if delay_s else self._conditions(group, report)
         usage = self._resources_status(group)
         parts = {"schedulingConditions": conditions, "resourcesStatus": usage}
@@ -273,7 +288,9 @@ class StatusReporter:
         key = group.metadata.key
         if key in self._reported_waiting and self._cache.members.placed_pods(key):
             self._reported_waiting.discard(key)
-            self._post(group, "Scheduled", "Starting", "there is room now, and it starts")
+            self._post(
+                group, "Scheduled", "Starting", "The pods of the PodGroup have nodes, and it starts"
+            )
 
     def _post(self, group: PodGroup, reason: str, job_reason: str, message: str) -> None:
         post_event(self._cache, self._recorder, group, (reason, job_reason), message)
@@ -294,6 +311,10 @@ class StatusReporter:
         known = self._cache.cluster.pod_groups.get(group)
         may_mark = known is None or known.spec.mark_unschedulable
         wanted = set(report.pods) if report is not None and may_mark else set()
+        standalone_pod = self._standalone_pod(group, report)
+        if standalone_pod is not None:
+            wanted = {standalone_pod}
+            self._queue.add(_Subject("pod", standalone_pod))  # also for another reason or number
         before = self._marked.pop(group, set())
         if wanted:
             self._marked[group] = wanted
@@ -304,25 +325,56 @@ class StatusReporter:
             self._marking_podgroup.pop(pod, None)
             self._queue.add(_Subject("pod", pod))
 
-    async def _reconcile_pod(self, key: Key) -> None:
+    def _standalone_pod(self, group: Key, report: PodGroupReport | None) -> Key | None:
+        """Return the pod that a report is about, if the pod names no PodGroup."""
+        has_members = bool(self._cache.members.pods_of(group))
+        return None if report is None or has_members else report.standalone_pod
+
+    async def _reconcile_pod(self, key: Key) -> Requeue | None:
         pod = self._cache.cluster.pods.get(key)
         if pod is None or pod.spec.node_name:
-            return
+            return None
         group = self._marking_podgroup.get(key)
         report = self._report.podgroups.get(group) if group else None
         status: dict[str, Any] = {}
-        if report is not None:
-            status["conditions"] = [
-                {
-                    "type": "PodScheduled",
-                    "status": "False",
-                    "reason": "Unschedulable",
-                    "message": f"{report.title}: {report.message}",
-                    "lastTransitionTime": self._client.clock.now().isoformat(timespec="seconds"),
-                }
-            ]
+        if group is not None and report is not None:
+            current = _pod_scheduled(pod)
+            condition = self._pod_condition(report, current)
+            if self._standalone_pod(group, report) is not None:
+                if _is_written(current, condition):
+                    return None
+                if delay_s := self._pod_delay_s(group, report, current):
+                    return Requeue.after(delay_s)
+                self._reported_s[group] = self._client.clock.monotonic_s()
+            status["conditions"] = [condition]
         fields = {"metadata": {"uid": pod.metadata.uid}, "status": status}
         await self._client.apply(PODS, key, fields, _POD_CONDITION)
+        return None
+
+    def _pod_condition(
+        self, report: PodGroupReport, current: Condition | None
+    ) -> dict[str, str | None]:
+        """Return the condition of a pod; with any reason but Unschedulable no autoscaler acts."""
+        reason = "Unschedulable" if report.pods else report.title
+        since = self._client.clock.now().isoformat(timespec="seconds")
+        if current is not None and (current.status, current.reason) == ("False", reason):
+            since = current.last_transition_time or since
+        return {
+            "type": _POD_SCHEDULED,
+            "status": "False",
+            "reason": reason,
+            "message": f"{report.title}: {report.message}",
+            "lastTransitionTime": since,
+        }
+
+    def _pod_delay_s(self, group: Key, report: PodGroupReport, current: Condition | None) -> float:
+        """Return how long until new numbers alone may be written on a pod without a PodGroup."""
+        if current is None or not current.message.startswith(f"{report.title}: "):
+            return 0.0
+        now_s = self._client.clock.monotonic_s()
+        interval_s = max(_POD_NUMBERS_S, self._standalone_waiting / _NUMBERS_PER_S)
+        delay_s = self._reported_s.setdefault(group, now_s) + interval_s - now_s
+        return delay_s if delay_s > _NEGLIGIBLE_S else 0.0
 
     async def _reconcile_queue(self, key: Key) -> None:
         queue, usage = self._cache.cluster.queues.get(key.name), self._report.queues.get(key.name)
@@ -402,8 +454,22 @@ def _has_old_numbers(group: PodGroup, report: PodGroupReport | None) -> bool:
     return conditions[-1].message != report.message
 
 
+def _pod_scheduled(pod: Pod) -> Condition | None:
+    return next((it for it in pod.status.conditions if it.type == _POD_SCHEDULED), None)
+
+
 def _is_marked(pod: Pod) -> bool:
-    return any(it.type == "PodScheduled" and it.status == "False" for it in pod.status.conditions)
+    condition = _pod_scheduled(pod)
+    return condition is not None and condition.status == "False"
+
+
+def _is_written(current: Condition | None, condition: dict[str, str | None]) -> bool:
+    """Say whether a pod has a condition already."""
+    return current is not None and (current.status, current.reason, current.message) == (
+        condition["status"],
+        condition["reason"],
+        condition["message"],
+    )
 
 
 def _transition_number(text: str) -> int:

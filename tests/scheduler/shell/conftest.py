@@ -17,7 +17,7 @@ from scheduler.shell.queue_access import NotifyingExecutor, QueueAccessReviews
 from scheduler.shell.report.status import StatusReporter
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.inputs import StateOptions
-from tests.support.fakes.fake_cluster import FakeCluster
+from tests.support.fakes.fake_cluster import FakeCluster, Fields
 from tests.support.state.objects import NOW, queue
 from trainer_kai.kube.events.recorder import EventApi, EventRecorder, EventSettings
 from trainer_kai.service.log import logger
@@ -99,10 +99,19 @@ class SchedulerHarness:
         return result
 
     def events(self) -> list[tuple[str, str]]:
-        """Return the objects of Events, and their reasons."""
+        """Return the objects of Events, and their reasons, but for those of `pod_events`."""
         return [
             (f"{it['involvedObject']['kind']} {it['involvedObject']['name']}", it["reason"])
             for it in self.api.events
+            if it["reason"] != "FailedScheduling"
+        ]
+
+    def pod_events(self) -> list[tuple[str, Fields]]:
+        """Return the Events on waiting pods, by the names of the pods."""
+        return [
+            (it["involvedObject"]["name"], it)
+            for it in self.api.events
+            if it["reason"] == "FailedScheduling"
         ]
 
     @asynccontextmanager

@@ -28,6 +28,7 @@ from trainer_kai.api.resources import (
     NODES,
     PODGROUPS,
     PODS,
+    PRIORITY_CLASSES,
     PVCS,
     QUEUES,
     STORAGE_CLASSES,
@@ -47,7 +48,7 @@ _KINDS: Final[dict[str, Resource[Any]]] = {
     resource.kind: resource
     for resource in (
         *(PODS, PODGROUPS, NODES, QUEUES, PVCS, STORAGE_CLASSES, NAMESPACES, TRAINJOBS, JOBSETS),
-        JOBS,
+        *(JOBS, PRIORITY_CLASSES),
     )
 }
 _ANNOTATIONS: Final = 256 * 1024  # characters that the annotations of an object may have in all
@@ -185,7 +186,8 @@ class FakeCluster:
             asked = body["spec"]["resourceAttributes"]["name"]
             return _json_answer({"status": {"allowed": self.may_use.get(asked, False)}}, 201)
         if kind == "Event":
-            self.events.append(body)
+            written = (it for it in self.events if name and it["metadata"]["name"] == name)
+            self.events.append(_merged(next(written, {}), body))
             return _json_answer({"metadata": {"name": "e"}}, 201)
         fields = self._objects.get((kind, name))
         if fields is None:

@@ -72,6 +72,10 @@ class FakeKube:
             metadata = {**gone["metadata"], "resourceVersion": f"{self._version}"}
             self._emit("DELETED", {**gone, "metadata": metadata})
 
+    def change_elsewhere(self) -> None:
+        """Change an object of another kind: the version grows, and no watch sees it."""
+        self._version += 1
+
     @property
     def versions(self) -> dict[str, str]:
         """Return name and version of every object."""

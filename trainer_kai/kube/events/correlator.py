@@ -1,6 +1,6 @@
 """The event correlator: many messages about objects, few Events to write. It never waits.
 
-1. The same message about the same object is one Event whose count grows.
+1. The same message about the same object is one Event with a count that grows.
 2. More than `similar_most` different messages for one reason, none later than `similar_s` after the
    one before, become one Event, which begins with "(combined …)" and holds the last ones.
 3. Each object may cause `object_burst` writes at once and one more each `object_refill_s`. Further

@@ -59,7 +59,7 @@ EventOutcome: TypeAlias = Literal["posted", "dropped", "failed"]
 
 _FIRST_WAIT_S: Final = 0.5
 _LONGEST_WAIT_S: Final = 60.0
-_LOGGED: Final = 1000  # namespaces whose first failure is logged
+_LOGGED: Final = 1000  # namespaces for which the first failure is logged
 
 
 class EventStore(Protocol):
@@ -215,4 +215,4 @@ class EventRecorder:
         kind = (event.namespace, type(error).__name__)
         if kind not in self._logged and len(self._logged) < _LOGGED:
             self._logged.add(kind)
-            self._log.warning("events not taken", namespace=event.namespace, error=str(error))
+            self._log.warning("event not written", namespace=event.namespace, error=str(error))

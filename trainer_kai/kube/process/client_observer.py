@@ -68,12 +68,13 @@ class ClientObserver:
             _LOG.info("watch goes on", resource=resource)
 
     def watch_ended(self, resource: str, trouble: str, error: ApiError | None) -> None:
-        """Count an end, and say why there was one, if it is news."""
+        """Count an end, and log its cause if that is news and not the normal course."""
         cause = "time" if error is None else type(error).__name__
         self._metrics.watch_restarts.labels(resource, cause).inc()
         if isinstance(error, WatchExpired):  # the normal course when an API server was restarted
             self._metrics.watch_relists.labels(resource).inc()
-            _LOG.info("watch lists again", resource=resource)
+            if trouble:
+                _LOG.info("watch lists again", resource=resource)
         elif trouble and trouble != self._troubles[resource]:
             _LOG.warning("watch interrupted", resource=resource, trouble=trouble)
         self._troubles[resource] = trouble or self._troubles[resource]

@@ -48,7 +48,7 @@ class LineSplitter:
 
 @dataclass(frozen=True, slots=True)
 class UnreadableObject:
-    """An object whose fields are not what we take them for; its metadata is."""
+    """An object of which only the metadata can be read."""
 
     metadata: Meta
     error: DecodeError

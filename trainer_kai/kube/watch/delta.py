@@ -55,7 +55,7 @@ class KnownObjects(Generic[T]):
         return len(self._known)
 
     def begin(self) -> None:
-        """Begin a list: whatever it does not show is gone. An unfinished one may be begun anew."""
+        """Begin a list: an object that it does not show is deleted. A list may be begun anew."""
         self._unlisted.update(self._known)
         self._known = {}
 

@@ -12,6 +12,9 @@ The contract with the consumer:
 5. An object that cannot be read is reported, and to the consumer it is not there.
 6. Failures are waited out, longer each time. Only credentials that are refused, and a server that
    is not the one we trust, end the watch.
+7. The API server sends no bookmarks for Events: without events such a watch is silent, and its
+   version expires. Its requests end before the silence limit, and the first expiry in a row is the
+   normal course. A dead connection sends no end either, so the silence limit still finds it.
 """
 
 import asyncio
@@ -38,7 +41,7 @@ from trainer_kai.kube.watch.decode import LineSplitter, UnreadableObject, read_o
 from trainer_kai.kube.watch.delta import Delta, KnownObjects
 from trainer_kai.kube.workqueue.backoff import Backoff
 
-__all__ = ["Watch", "WatchObserver", "WatchTiming"]
+__all__ = ["NO_BOOKMARKS", "Watch", "WatchObserver", "WatchTiming"]
 
 T = TypeVar("T", bound=Object)
 
@@ -59,6 +62,10 @@ class WatchTiming:
     longest_wait_s: float = 10.0  # so long may a change be late once the API server is back
     silence_s: float = 150.0  # the API server sends a bookmark about every minute
     stream_s: int = 300  # one request follows for so long, or for up to twice that
+    has_bookmarks: bool = True  # without them `silence_s` must be longer than twice `stream_s`
+
+
+NO_BOOKMARKS: Final = WatchTiming(stream_s=60, has_bookmarks=False)
 
 
 class WatchObserver(Protocol):
@@ -69,7 +76,10 @@ class WatchObserver(Protocol):
         ...
 
     def watch_ended(self, resource: str, trouble: str, error: ApiError | None) -> None:
-        """Take note of the end of a list or of a stream; without an error it had its time."""
+        """Take note of the end of a list or a stream; without *trouble* the end is a normal one.
+
+        Without an error the stream had its time.
+        """
         ...
 
     def watch_skipped(self, resource: str, unreadable: UnreadableObject) -> None:
@@ -121,7 +131,8 @@ class Watch(Generic[T]):
             expired = isinstance(error, WatchExpired)
             if progress or is_first_expiry or lasted_s > self._timing.longest_wait_s:
                 backoff.reset()  # an answer is good news, unless it is the same one again
-            self.trouble = "" if error is None else _trouble_text(self._name, error)
+            is_normal = is_first_expiry and not self._timing.has_bookmarks
+            self.trouble = "" if error is None or is_normal else _trouble_text(self._name, error)
             self._observer.watch_ended(self._name, self.trouble, error)
             if error is not None or not (progress or lasted_s > _SHORTEST_STREAM_S):
                 wait_s = backoff.next_s(error.retry_after_s if error else None)

@@ -1,4 +1,10 @@
-"""The record that a TrainJob is evicted: `trainer-kai.dev/evicted-by` on its PodGroups.
+"""What PodGroups record of evictions: one that is in progress, and the last one.
+
+`trainer-kai.dev/last-eviction` stays on a PodGroup after its Events have expired and after it runs
+again, until the next eviction or until the PodGroup is deleted. Users read it; the scheduler reads
+only the number of evictions.
+
+`trainer-kai.dev/evicted-by` is the record that a TrainJob is evicted, on its PodGroups.
 
 A TrainJob is suspended while its pods terminate, and meanwhile they are charged to no queue. So the
 record stands where no user may write: on the PodGroups. It names its TrainJob and its PodGroup by
@@ -8,21 +14,31 @@ the API server refuses the copy (annotations have a size limit), the record says
 so that a missing copy is not taken for a change by the user.
 """
 
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 import msgspec
 
-from trainer_kai.api.names import EVICTED_BY
+from trainer_kai.api.message_length import truncated_message
+from trainer_kai.api.names import EVICTED_BY, LAST_EVICTION_RECORD
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.trainjob import TrainJob
 
 __all__ = [
     "EvictionRecord",
+    "LastEviction",
     "encode_eviction_record",
+    "encode_last_eviction",
     "eviction_reason",
     "is_evicted",
+    "last_eviction_of",
     "read_eviction_record",
 ]
+
+# The rule of docs/rules.md that decides which pods an action may evict.
+_RULES: Final = MappingProxyType(
+    {"reclaim": "30", "preempt": "38", "consolidation": "40a", "stalegangeviction": "40f"}
+)
 
 
 class EvictionRecord(NamedTuple):
@@ -85,3 +101,44 @@ def _record(job: TrainJob, podgroup: PodGroup) -> _Record | None:
         return None
     named, meant = (found.train_job, found.pod_group), (job.metadata.uid, podgroup.metadata.uid)
     return found if named == meant and all(meant) else None
+
+
+class LastEviction(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """The JSON of the annotation: which eviction, for which PodGroup, by which rule, at what cost.
+
+    The cost is that of the whole TrainJob, on each of its PodGroups.
+    """
+
+    at: str = ""  # RFC 3339
+    action: str = ""  # reclaim, preempt, consolidation or stalegangeviction
+    rule: str = ""  # its number in docs/rules.md
+    queue: str = ""
+    preemptor: str = msgspec.field(name="for", default="")  # the PodGroup, or the pod without one
+    preemptor_queue: str = msgspec.field(name="forQueue", default="")
+    gpus: float = 0
+    lost_gpu_seconds: int = 0
+    evictions: int = 0  # of this PodGroup so far, this one included: it began anew as often
+    message: str = ""
+
+
+def encode_last_eviction(podgroup: PodGroup, eviction: LastEviction) -> str:
+    """Write the annotation of a PodGroup that is evicted, at most about 2 KiB."""
+    before = last_eviction_of(podgroup)
+    written = msgspec.structs.replace(
+        eviction,
+        rule=_RULES.get(eviction.action, ""),
+        evictions=before.evictions + 1 if before else 1,
+        message=truncated_message(eviction.message),
+    )
+    return msgspec.json.encode(written).decode()
+
+
+def last_eviction_of(podgroup: PodGroup) -> LastEviction | None:
+    """Return the last eviction that a PodGroup records, or None."""
+    text = podgroup.metadata.annotations.get(LAST_EVICTION_RECORD)
+    if not text:
+        return None
+    try:
+        return msgspec.json.decode(text, type=LastEviction)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None

@@ -5,7 +5,8 @@ from typing import Any
 
 from tests.scheduler.shell.conftest import SchedulerHarness
 from tests.scheduler.shell.evict.test_evictor import gang_in, queue_with_quota, trainjob
-from tests.support.state.objects import group, node
+from tests.scheduler.shell.evict.test_relocations import fragmented, relocated_trainjob
+from tests.support.state.objects import group, make_object, node, pod
 
 _RECORD = "trainer-kai.dev/evicted-by"
 
@@ -92,7 +93,7 @@ async def test_without_its_records_a_trainjob_stays(harness: SchedulerHarness) -
 
     assert not is_suspended(harness)
     assert eviction_record(harness) is None
-    assert why.startswith("PodGroup ns/pg-x1 cannot be told that it is evicted: ")
+    assert why.startswith("PodGroup ns/pg-x1 cannot be annotated with its eviction: ")
 
 
 async def test_a_record_without_a_suspension_goes(harness: SchedulerHarness) -> None:
@@ -163,3 +164,73 @@ async def test_not_all_are_written_at_once(harness: SchedulerHarness) -> None:
 
     records = asked_s[:40]
     assert [records.count(at) for at in sorted({*records})] == [16, 16, 8]
+
+
+def last_eviction(harness: SchedulerHarness, name: str) -> dict[str, Any]:
+    """Return what stays on a PodGroup of its last eviction."""
+    annotations = harness.api.get("PodGroup", name)["metadata"].get("annotations", {})
+    found: dict[str, Any] = json.loads(annotations.get("trainer-kai.dev/last-eviction") or "{}")
+    return found
+
+
+async def test_the_last_eviction_stays_after_the_record(harness: SchedulerHarness) -> None:
+    """The PodGroup keeps what was evicted, for which PodGroup, and the cost."""
+    fill_over_quota(harness)
+    harness.api.put(*gang_in("lender", "l", 2))
+    async with harness.leading():
+        await harness.advance(2)
+        follow_suspension(harness)
+        await harness.advance(60)
+        assert eviction_record(harness) is None
+        found = last_eviction(harness, "pg-x")
+        assert "ns/l gets its room" in found.pop("message")
+        assert found.pop("at") != ""
+        assert found == {
+            "action": "reclaim",
+            "rule": "30",
+            "queue": "borrower",
+            "for": "ns/l",
+            "forQueue": "lender",
+            "gpus": 2,
+            "lostGpuSeconds": 0,
+            "evictions": 1,
+        }
+        counted = harness.metrics.registry.get_sample_value(
+            "trainer_kai_evictions_total",
+            {"action": "reclaim", "outcome": "evicted", "queue_name": "borrower"},
+        )
+        assert counted == 1
+
+
+async def test_a_preemption_stays_on_the_podgroup(harness: SchedulerHarness) -> None:
+    """Its pods are deleted, and the PodGroup is still there."""
+    harness.api.put(node("p", gpu=2), *gang_in("q", "low", 2, at="p"))
+    harness.api.put(make_object("PriorityClass", "high", {"namespace": ""}, value=1000))
+    high = group("high", minMember=2, priorityClassName="high")
+    harness.api.put(high, *(pod(f"high{i}", "high") for i in range(2)))
+    async with harness.leading():
+        await harness.advance(3)
+        found = last_eviction(harness, "low")
+        assert (found["action"], found["rule"], found["for"]) == ("preempt", "38", "ns/high")
+        assert (found["queue"], found["forQueue"], found["gpus"]) == ("q", "q", 2)
+
+
+async def test_a_relocation_stays_on_the_podgroup(harness: SchedulerHarness) -> None:
+    """The TrainJob runs elsewhere afterwards, for another PodGroup."""
+    fragmented(harness)
+    async with harness.leading():
+        await harness.advance(1)
+        found = last_eviction(harness, f"pg-{relocated_trainjob(harness)}")
+        assert (found["action"], found["rule"], found["for"]) == ("consolidation", "40a", "ns/c")
+
+
+async def test_an_eviction_that_is_undone_does_not_stay(harness: SchedulerHarness) -> None:
+    """The JobSet is not suspended, and all pods still run: nothing was evicted."""
+    fill_over_quota(harness)
+    harness.api.put(*gang_in("lender", "l", 2))
+    async with harness.leading():
+        await harness.advance(2)
+        assert last_eviction(harness, "pg-x")["gpus"] == 2
+        await harness.advance(60)
+        assert ("TrainJob x", "EvictionUndone") in harness.events()
+        assert last_eviction(harness, "pg-x") == {}

@@ -148,7 +148,7 @@ async def test_without_answers_no_victim_is_tried_all_the_time(harness: Schedule
     harness.api.refuse_with = lambda what: 500 if what.startswith("try") else None
     async with harness.leading():
         await harness.advance(600)
-        counted = harness.metrics.evictions.labels("reclaim", "refused")
+        counted = harness.metrics.evictions.labels("reclaim", "refused", "borrower")
         tried = counted._value.get()
         harness.api.refuse_with = lambda _: None
         await harness.advance(3600)

@@ -325,3 +325,51 @@ async def test_a_recreated_queue_gets_its_status(harness: SchedulerHarness) -> N
         await harness.advance(5)
 
         assert harness.api.get("Queue", "q")["status"]["allocated"]["nvidia.com/gpu"] == "2"
+
+
+async def test_a_pod_without_a_podgroup_shows_why_it_waits(harness: SchedulerHarness) -> None:
+    """It has no PodGroup to show it; an autoscaler acts on the reason Unschedulable alone."""
+    free = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
+    none = {"quota": 0, "limit": 0, "overQuotaWeight": 0}
+    spec = {"resources": {"cpu": free, "memory": free, "gpu": none}}
+    harness.api.put(
+        {**queue(), "spec": spec}, node("a", gpu=1), pod("alone", asks={"nvidia.com/gpu": "2"})
+    )
+    async with harness.leading():
+        await harness.advance(3)
+        (condition,) = pod_conditions(harness, "alone")
+        assert (condition["type"], condition["status"], condition["reason"]) == (
+            "PodScheduled",
+            "False",
+            "ExceedsLimit",
+        )
+        assert condition["message"].startswith("ExceedsLimit: ")
+        assert write_count(harness, "patch pods/status alone") == 1
+
+        harness.api.put(queue())
+        await harness.advance(3)
+        (condition,) = pod_conditions(harness, "alone")
+        assert condition["reason"] == "Unschedulable"
+        assert write_count(harness, "patch pods/status alone") == 2
+
+        harness.api.put(node("a", gpu=2))
+        await harness.advance(3)
+        assert harness.api.node_of_pods() == {"alone": "a"}
+
+
+async def test_numbers_of_a_pod_are_written_anew_once_a_minute(harness: SchedulerHarness) -> None:
+    """A pod without a PodGroup is reported with numbers that are true, and few writes."""
+    harness.api.put(node("a", gpu=0), pod("alone", asks={"nvidia.com/gpu": "8"}))
+    async with harness.leading():
+        await harness.advance(3)
+        (before,) = pod_conditions(harness, "alone")
+        for gpus in range(1, 7):
+            harness.api.put(node("a", gpu=gpus))
+            await harness.advance(5)
+        assert pod_conditions(harness, "alone") == [before]
+        await harness.advance(40)
+        (after,) = pod_conditions(harness, "alone")
+
+        assert "6 GPU" in after["message"]
+        assert before["lastTransitionTime"] == after["lastTransitionTime"]
+        assert write_count(harness, "patch pods/status alone") == 2

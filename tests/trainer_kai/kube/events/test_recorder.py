@@ -158,7 +158,7 @@ async def test_what_is_dropped_is_logged_once(harness: RecorderHarness) -> None:
         harness.recorder.post(POD._replace(uid=f"{n}"), "Waiting", "x")
     await harness.clock.advance(1)
 
-    assert (harness.logged, harness.counts) == (["events not taken"], {"failed": 5})
+    assert (harness.logged, harness.counts) == (["event not written"], {"failed": 5})
 
 
 async def test_an_event_that_was_made_without_our_knowing_is_not_made_twice(

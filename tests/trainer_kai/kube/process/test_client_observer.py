@@ -96,11 +96,11 @@ def test_restarts_are_counted_by_their_cause() -> None:
     """Lists that had to be read again are counted beside them."""
     metrics = Metrics()
     observed = ClientObserver(metrics)
+    expired = WatchExpired(ErrorDetails("GET", 410, "Expired", "gone"))
     observed.watch_ended("pods", "", None)
     with capture_logs() as logged:
-        observed.watch_ended(
-            "pods", "gone", WatchExpired(ErrorDetails("GET", 410, "Expired", "gone"))
-        )
+        observed.watch_ended("pods", "gone", expired)
+        observed.watch_ended("events", "", expired)  # the normal course without bookmarks
     assert [(line["event"], line["log_level"]) for line in logged] == [
         ("watch lists again", "info")
     ]
@@ -111,7 +111,8 @@ def test_restarts_are_counted_by_their_cause() -> None:
         for cause in ("time", "WatchExpired")
     ]
     assert restarts == [1, 1]
-    assert value("trainer_kai_watch_relists_total", {"resource": "pods"}) == 1
+    for resource in ("pods", "events"):
+        assert value("trainer_kai_watch_relists_total", {"resource": resource}) == 1
 
 
 def test_an_unreadable_object_is_named() -> None:

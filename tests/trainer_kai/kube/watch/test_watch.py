@@ -18,9 +18,9 @@ from trainer_kai.api.resource import Resource
 from trainer_kai.kube.auth.rest_config import RestConfig, StaticToken
 from trainer_kai.kube.client import Client, NoRequestObserver
 from trainer_kai.kube.rest.errors import Unauthorized
-from trainer_kai.kube.rest.request import ListTarget
+from trainer_kai.kube.rest.request import ListTarget, Request
 from trainer_kai.kube.watch.delta import Delta, DeltaType
-from trainer_kai.kube.watch.watch import Watch, WatchTiming
+from trainer_kai.kube.watch.watch import NO_BOOKMARKS, Watch, WatchTiming
 
 
 class Thing(msgspec.Struct, frozen=True):
@@ -40,14 +40,21 @@ Step: TypeAlias = Callable[[FakeKube], None]
 class WatchHarness:
     """A watch of the fake, and all that it reported."""
 
-    def __init__(self, kube: FakeKube, consumer: WatchRecorder[Thing]) -> None:
+    def __init__(
+        self,
+        kube: FakeKube,
+        consumer: WatchRecorder[Thing],
+        *,
+        timing: WatchTiming = TIMING,
+        clock: VirtualClock | None = None,
+    ) -> None:
         self.kube = kube
-        self.clock = VirtualClock()
+        self.clock = clock or VirtualClock()
         self.consumer = consumer
         rest_config = RestConfig("https://fake", StaticToken(""), origin="the test")
         client = Client(rest_config, kube, self.clock, NoRequestObserver())
         target = ListTarget(THINGS, "default")
-        self.watch = Watch(client, target, self.consumer, timing=TIMING, jitter=lambda: 0.5)
+        self.watch = Watch(client, target, self.consumer, timing=timing, jitter=lambda: 0.5)
 
     @property
     def reported(self) -> list[tuple[DeltaType, str]]:
@@ -66,7 +73,12 @@ async def _running(
     kube: FakeKube, consumer: WatchRecorder[Thing] | None = None
 ) -> AsyncIterator[WatchHarness]:
     """Follow the fake; what the watch raises is raised here."""
-    run = WatchHarness(kube, consumer or WatchRecorder())
+    async with _running_harness(WatchHarness(kube, consumer or WatchRecorder())) as run:
+        yield run
+
+
+@asynccontextmanager
+async def _running_harness(run: WatchHarness) -> AsyncIterator[WatchHarness]:
     task = asyncio.create_task(run.watch.run(run.consumer.change, run.consumer.has_synced))
     await run.clock.advance(0)
     try:
@@ -248,6 +260,91 @@ async def test_a_stream_that_ends_at_once_is_not_asked_for_at_once() -> None:
             assert len(run.clock.waits_s) == 1
             await run.clock.advance(run.clock.waits_s[0])
         assert len(kube.requests) == 5
+
+
+class _SilentKube(FakeKube):
+    """An API server without bookmarks: it ends each watch in time, unless its connection is dead.
+
+    On a dead connection nothing comes, and the silence limit of the client ends the watch.
+    """
+
+    def __init__(self, clock: VirtualClock) -> None:
+        super().__init__()
+        self.is_dead = False
+        self._clock = clock
+
+    @asynccontextmanager
+    async def stream(
+        self, request: Request, silence_s: float
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Serve a watch until its time is over, or until its client takes it for dead."""
+        async with super().stream(request, silence_s) as pieces:
+            end = asyncio.create_task(self._end(request, silence_s))
+            try:
+                yield pieces
+            finally:
+                end.cancel()
+
+    async def _end(self, request: Request, silence_s: float) -> None:
+        timeout_s = int(dict(request.query)["timeoutSeconds"])
+        if self.is_dead or timeout_s > silence_s:
+            await self._clock.sleep(silence_s)
+            self.break_streams()
+        else:
+            await self._clock.sleep(timeout_s)
+            self.end_streams()
+
+
+@asynccontextmanager
+async def _running_silent(timing: WatchTiming) -> AsyncIterator[tuple[WatchHarness, _SilentKube]]:
+    """Follow a kind of which nothing is reported."""
+    clock = VirtualClock()
+    kube = _SilentKube(clock)
+    harness = WatchHarness(kube, WatchRecorder(), timing=timing, clock=clock)
+    async with _running_harness(harness) as run:
+        yield run, kube
+
+
+async def test_a_kind_without_bookmarks_is_followed_quietly() -> None:
+    """Its streams end in time, also when the version has expired meanwhile; nothing is missed."""
+    async with _running_silent(NO_BOOKMARKS) as (run, kube):
+        for number in range(12):
+            await run.clock.advance(300)
+            kube.change_elsewhere()
+            kube.compact()
+            await run.clock.advance(300)
+            kube.put(f"t-{number}")
+        await run.clock.advance(300)
+
+        assert run.consumer.failures == []
+        assert run.watch.not_synced_reason() == ""
+        assert len(run.reported) == 12
+        assert run.consumer.synced == 13
+
+
+async def test_a_dead_connection_without_bookmarks_is_found() -> None:
+    """The API server does not end a stream either there: its client does, and reports it."""
+    async with _running_silent(NO_BOOKMARKS) as (run, kube):
+        kube.is_dead = True
+        await run.clock.advance(2 * 60 + NO_BOOKMARKS.silence_s)
+        kube.is_dead = False
+        await run.clock.advance(600)
+
+        assert [("broke" in it) for it in run.consumer.failures] == [True] * 2
+        assert run.watch.not_synced_reason() == ""
+
+
+async def test_an_expiry_that_repeats_without_bookmarks_is_reported() -> None:
+    """An API server that lags behind its own lists is no normal course."""
+    async with _running_silent(NO_BOOKMARKS) as (run, kube):
+        kube.is_behind = True
+        await run.clock.advance(600)
+        assert run.consumer.failures != []
+
+
+def test_a_silent_stream_ends_before_it_counts_as_dead() -> None:
+    """A request takes up to twice its time, and its end some more."""
+    assert 2 * NO_BOOKMARKS.stream_s < NO_BOOKMARKS.silence_s - 10
 
 
 async def test_an_unreadable_object_is_not_there() -> None:

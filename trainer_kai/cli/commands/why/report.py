@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 from enum import StrEnum
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from trainer_kai.api.meta import Condition, Key
@@ -39,6 +40,7 @@ from trainer_kai.cli.commands.why.reasons import (
     why_suspended,
 )
 from trainer_kai.cli.commands.why.snapshot import TrainJobSnapshot
+from trainer_kai.policy.podgroups.eviction_record import LastEviction, last_eviction_of
 
 __all__ = [
     "PodGroupExplanation",
@@ -322,21 +324,48 @@ def _notes(snapshot: TrainJobSnapshot) -> Iterable[str]:
 
 
 def last_evicted(explanations: Iterable[PodGroupExplanation]) -> PodGroup | None:
-    """Return the PodGroup that was evicted last, of those that have waited since then."""
+    """Return the PodGroup that was evicted last, of those that have waited since then.
+
+    A PodGroup that records its last eviction is none: no Event is needed for its cause.
+    """
     groups = (it.podgroup.api_object for it in explanations if it.state == WorkloadState.WAITS)
-    evicted = (group for group in groups if group is not None and evicted_at(group))
+    evicted = (
+        group
+        for group in groups
+        if group is not None and evicted_at(group) and last_eviction_of(group) is None
+    )
     return max(evicted, key=evicted_at, default=None)
 
 
 def _eviction_notes(
     snapshot: TrainJobSnapshot, explanations: Iterable[PodGroupExplanation]
 ) -> Iterator[str]:
-    """Yield when a PodGroup was evicted last, and why if the Event still exists."""
+    """Yield when a PodGroup was evicted last, and why if a record or the Event still exists."""
+    explanations = tuple(explanations)
+    groups = (it.podgroup.api_object for it in explanations)
+    recorded = [(it, last_eviction_of(it)) for it in groups if it is not None]
+    known = [(last.at, it, last) for it, last in recorded if last is not None]
+    if known:
+        _, evicted, last = max(known, key=itemgetter(0))
+        yield _recorded_eviction_note(evicted, last)
     group = last_evicted(explanations)
     if group is not None:
-        last = max(snapshot.evictions, key=event_time, default=None)
-        cause = f": {last.message}" if last else ""
+        event = max(snapshot.evictions, key=event_time, default=None)
+        cause = f": {event.message}" if event else ""
         yield f"PodGroup {group.metadata.name} was evicted at {evicted_at(group)}{cause}"
+
+
+def _recorded_eviction_note(group: PodGroup, last: LastEviction) -> str:
+    """Return when, by which rule and why a PodGroup was evicted, and what that cost."""
+    rule = f" (action {last.action}, rule {last.rule})" if last.rule else ""
+    queue = f" of queue {last.queue}" if last.queue else ""
+    gpus = f"{last.gpus:g} GPU{queue}" if last.gpus else f"no GPU{queue}"
+    lost = f", lost {last.lost_gpu_seconds} GPU-seconds of work" if last.lost_gpu_seconds else ""
+    times = "once" if last.evictions == 1 else f"{last.evictions} times"
+    return (
+        f"PodGroup {group.metadata.name} was evicted at {last.at}{rule}: {last.message}. It used"
+        f" {gpus}{lost}, and was evicted {times} so far"
+    )
 
 
 def _queue_change_notes(snapshot: TrainJobSnapshot) -> Iterable[str]:

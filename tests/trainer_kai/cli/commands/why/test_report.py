@@ -1,5 +1,6 @@
 """The report on a TrainJob: its PodGroups, their states, and what may not be read."""
 
+import json
 from typing import Final
 
 import pytest
@@ -392,6 +393,38 @@ async def test_an_eviction_is_not_reported_once_the_podgroup_runs_again() -> Non
     cluster.running("node", 4)
 
     assert (await cluster.why()).notes == ()
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+async def test_a_recorded_eviction_is_always_reported(*, is_running: bool) -> None:
+    """Its Event may have expired, and the PodGroup may run again."""
+    cluster = TrainJobCluster()
+    record = {
+        "at": _THEN,
+        "action": "reclaim",
+        "rule": "30",
+        "queue": "guests",
+        "for": "default/b",
+        "forQueue": "owners",
+        "gpus": 16,
+        "lostGpuSeconds": 7200,
+        "evictions": 3,
+        "message": "default/b gets its room",
+    }
+    annotations = {_EVICTED: _THEN, "trainer-kai.dev/last-eviction": json.dumps(record)}
+    cluster.groups[""]["metadata"]["annotations"] = annotations
+    cluster.condition(*NO_ROOM_REASONS)
+    if is_running:
+        cluster.running("node", 4)
+    else:
+        cluster.pods("node", 4)
+
+    (note,) = (await cluster.why()).notes
+    assert note == (
+        f"PodGroup {GROUP} was evicted at {_THEN} (action reclaim, rule 30): default/b gets its"
+        " room. It used 16 GPU of queue guests, lost 7200 GPU-seconds of work, and was evicted 3"
+        " times so far"
+    )
 
 
 @pytest.mark.parametrize(("reason", "nominated"), [("NoCapacity", 0), ("WaitingForVictims", 4)])
