@@ -8,7 +8,7 @@ complete, and have PodSets with pods of one signature each.
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from typing import Final
 
@@ -36,6 +36,7 @@ from scheduler.core.model.resources import NONE, RESOURCE_KINDS
 from scheduler.core.model.result import Action, Relocation, Reservation
 from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.nodes.placement import Placer
+from scheduler.core.session import podgroup_key
 
 __all__ = [
     "ConsolidateAction",
@@ -184,7 +185,8 @@ class ConsolidateAction:
         """Return the relocatable PodGroups, each as one eviction unit."""
         snapshot, candidates = self._session.snapshot, self._relocatable
         protected = {row for row in range(len(snapshot.podgroups)) if row not in candidates.tasks}
-        key, budgets = self._session.podgroup_key, self._eviction_session.allowance
+        key = partial(podgroup_key, snapshot, self._session.policies)
+        budgets = self._eviction_session.allowance
         return VictimPool(
             snapshot, protected | self._eviction_session.allocated, key, budgets, shrink=False
         )
@@ -252,7 +254,7 @@ class ConsolidateAction:
         relocated = self.relocated_tasks(eviction_units)
         tasks = tuple(podset_tasks for _, podset_tasks in relocated)
         if placer.fits(request.tasks, request.assigned, tasks) is None or not session.place(
-            row, is_pipelined=True
+            row, is_final=False, is_pipelined=True
         ):
             session.statement.roll_back(checkpoint)
             return False

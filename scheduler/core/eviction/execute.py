@@ -4,7 +4,7 @@ No pod is evicted without the placement that it makes possible, and none that wa
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from typing import Final, TypeAlias
 
@@ -36,7 +36,7 @@ from scheduler.core.model.podgroup import SchedulingSignature
 from scheduler.core.model.resources import NONE, Amounts, ResourceKind, total
 from scheduler.core.model.result import Action, Eviction, Relocation
 from scheduler.core.nodes.capacity import PodCapacity
-from scheduler.core.session import Session
+from scheduler.core.session import Session, podgroup_key
 
 __all__ = [
     "EvictionSession",
@@ -95,7 +95,8 @@ class EvictionSession:
     @cached_property
     def pool(self) -> VictimPool:
         """Return the possible victims: no pods of PodGroups that were placed in this plan."""
-        snapshot, key = self.session.snapshot, self.session.podgroup_key
+        snapshot, policies = self.session.snapshot, self.session.policies
+        key = partial(podgroup_key, snapshot, policies)
         return VictimPool(snapshot, self.allocated, key, self.allowance)
 
     @cached_property
@@ -148,7 +149,7 @@ class EvictionSession:
         for row in self.preemptors_in_order(may_preempt):
             podgroup, attempt = podgroups[row], attempts[row]
             priority = podgroup.priority if by_priority else 0
-            own = row if self.session.has_reserved_places(row) else NONE
+            own = row if attempts.has_reserved_places(row) else NONE
             is_delayed = self.is_delayed(row)
             request_key = (
                 podgroup.queue,
@@ -177,14 +178,15 @@ class EvictionSession:
         """
         session, podgroups = self.session, self.session.snapshot.podgroups
         left = {row for row, one in session.rejections.items() if _is_resolvable(one)}
-        left &= session.attempts.keys() - self._evicted
+        left &= {*session.attempts} - self._evicted
         jobs_order = session.jobs_order(left)
         while (row := jobs_order.pop()) is not None:
             if self._is_limit_reached():
                 self._rate_limit([*filter(may_preempt, left)])
                 return
             left.remove(row)
-            if session.awaits_own_releasing(row):
+            requested = session.attempts.requested(row)
+            if session.releasing.refusal(row, requested, session.refusal) is not None:
                 continue
             eviction_count = len(self.evictions)
             self.failures.begin_search()
@@ -359,7 +361,7 @@ class EvictionSession:
         """Return what a PodGroup requests next."""
         session = self.session
         tasks, _, signatures, _ = session.attempts[row]
-        has_reserved_places = session.has_reserved_places(row)
+        has_reserved_places = session.attempts.has_reserved_places(row)
         if signatures not in self._wanted:
             wanted = _count_by_signature(signatures)
             has_no_relations = all(
@@ -370,7 +372,7 @@ class EvictionSession:
         return PreemptorRequest(
             podgroup=row,
             tasks=tasks,
-            assigned=session.assigned(row),
+            assigned=session.attempts.assigned(row),
             wanted=wanted,
             capacities={}
             if has_reserved_places
@@ -404,12 +406,12 @@ class EvictionSession:
                 if member.node != NONE:
                     session.statement.evict(member.node, member.signature)
             amounts = pool.amounts(eviction_unit, members)
-            session.release(pool.eviction_units[eviction_unit].queue, amounts)
+            session.refund(pool.eviction_units[eviction_unit].queue, amounts)
         if not self._attempt(row, is_pipelined=True):
             session.statement.roll_back(checkpoint)
             for eviction_unit, members in evicted.items():
                 cpu, memory, gpu = pool.amounts(eviction_unit, members)
-                session.release(pool.eviction_units[eviction_unit].queue, (-cpu, -memory, -gpu))
+                session.refund(pool.eviction_units[eviction_unit].queue, (-cpu, -memory, -gpu))
             return False
         for eviction_unit, members in evicted.items():
             self._record_unit(eviction_unit, members, action, row)
@@ -417,8 +419,9 @@ class EvictionSession:
 
     def _attempt(self, row: int, *, is_pipelined: bool) -> bool:
         """Place a PodGroup, and protect it if that succeeds."""
-        if not self.session.attempt(row, is_pipelined=is_pipelined):
+        if not self.session.place(row, is_final=False, is_pipelined=is_pipelined):
             return False
+        self.session.place_elastic(row)
         self.protect(row)
         return True
 
