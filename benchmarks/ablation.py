@@ -13,7 +13,7 @@ from random import Random
 from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 
-from scheduler.core.eviction.scenario import ReclaimValidator
+from scheduler.core.actions.reclaim import ReclaimCheck
 from scheduler.core.eviction.solver import _Solver
 from scheduler.core.nodes.nominated import NominatedCapacity
 from tests.reference import (
@@ -45,7 +45,7 @@ _NOMINATED: Final = 2  # the kinds from here on have PodGroups with nominated po
 _VARIANTS: Final[Mapping[str, Callable[[], AbstractContextManager[object]]]] = {
     "all rules": nullcontext,
     "without 10b": lambda: patch.object(NominatedCapacity, "reserve", lambda *_: None),
-    "without 32": lambda: patch.object(ReclaimValidator, "_order_conflict", lambda *_: None),
+    "without 32": lambda: patch.object(ReclaimCheck, "_order_conflict", lambda *_: None),
     "without 34": lambda: patch.object(_Solver, "_without_spared", _without_contained),
 }
 

@@ -2,18 +2,17 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
 from scheduler.core.actions.allocate import allocate
-from scheduler.core.actions.consolidate import ConsolidateAction
-from scheduler.core.actions.preempt import PreemptAction
-from scheduler.core.actions.reclaim import ReclaimAction
-from scheduler.core.actions.stale_gang import StaleGangAction
-from scheduler.core.eviction.execute import EvictionSession
+from scheduler.core.actions.consolidate import consolidate
+from scheduler.core.actions.preempt import preempt
+from scheduler.core.actions.reclaim import reclaim
+from scheduler.core.actions.stale_gang import evict_stale_gangs
+from scheduler.core.eviction.failures import explained
 from scheduler.core.model.plugins import Policies
 from scheduler.core.model.result import Plan, PlanStats
 from scheduler.core.model.snapshot import Snapshot
-from scheduler.core.queues.fair_share import fair_share
 from scheduler.core.session import Session
 
 __all__ = ["PlanLimits", "plan"]
@@ -26,17 +25,14 @@ class PlanLimits:
     evictable_gpus: int | None = None  # thousandths; the last eviction may go beyond it
 
 
-_EvictionAction: TypeAlias = (
-    type[ConsolidateAction] | type[ReclaimAction] | type[PreemptAction] | type[StaleGangAction]
-)
-
-_STALE: Final = "stalegangeviction"
-_EVICTION_ACTIONS: Final[Mapping[str, _EvictionAction]] = {
-    "consolidation": ConsolidateAction,
-    "reclaim": ReclaimAction,
-    "preempt": PreemptAction,
-    _STALE: StaleGangAction,
+_ACTIONS: Final[Mapping[str, Callable[[Session], None]]] = {
+    "allocate": allocate,
+    "consolidation": consolidate,
+    "reclaim": reclaim,
+    "preempt": preempt,
+    "stalegangeviction": evict_stale_gangs,
 }
+_ALWAYS: Final = ("allocate", "stalegangeviction")  # the others evict for PodGroups that wait
 
 
 def _ignore(_action: str) -> None:
@@ -53,30 +49,34 @@ def plan(
 
     *passed* is called with each action when it is over.
     """
-    fair_shares = fair_share(snapshot.queues, snapshot.total)
-    session = Session(snapshot, policies, fair_shares)
-    eviction_session = EvictionSession(session, limits.evictable_gpus)
+    session = Session(snapshot, policies, limits.evictable_gpus)
     unbound_count = 0
-    if "allocate" not in policies.actions:  # what fits keeps its room, and evicts no pods
+    if "allocate" not in policies.actions:  # a PodGroup that fits keeps its room, and is not bound
         allocate(session)
         unbound_count = len(session.allocations)
         for one in session.allocations:
             session.rejections.pop(one.podgroup, None)
     for action in policies.actions:
-        if action == "allocate":
-            allocate(session)
-        elif session.rejections or action == _STALE:  # pods are evicted for PodGroups that wait
-            _EVICTION_ACTIONS[action](eviction_session).run()
+        if session.rejections or action in _ALWAYS:
+            _ACTIONS[action](session)
         passed(action)
+    return _result(session, unbound_count)
+
+
+def _result(session: Session, unbound_count: int) -> Plan:
+    """Return the plan; the first *unbound_count* allocations are not carried out."""
     allocations = tuple(session.allocations[unbound_count:])
+    rejections = tuple(
+        explained(
+            session.rejections, session.failures, session.snapshot.podgroups, session.policies
+        )
+    )
+    withheld = sum(it.eviction_failure.is_rate_limited for it in rejections)
     return Plan(
         allocations=allocations,
-        rejections=tuple(
-            eviction_session.failures.rejection_of(it)
-            for _, it in sorted(session.rejections.items())
-        ),
-        fair_share=fair_shares,
-        stats=PlanStats(len(allocations), len(session.rejections), **eviction_session.stats),
-        evictions=tuple(eviction_session.evictions),
-        relocations=tuple(eviction_session.relocations),
+        rejections=rejections,
+        fair_share=session.fair_shares,
+        stats=PlanStats(len(allocations), len(rejections), withheld=withheld, **session.stats),
+        evictions=tuple(session.evictions),
+        relocations=tuple(session.relocations),
     )

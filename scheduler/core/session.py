@@ -4,9 +4,21 @@ Every action takes it: it holds the snapshot and the policies, what is allocated
 far, what each pending PodGroup takes next, and why PodGroups were rejected.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Final, NamedTuple
 
+from scheduler.core.eviction.failures import EvictionFailures
+from scheduler.core.eviction.victim_order import LostWork, Victims
+from scheduler.core.eviction.victims import (
+    DisruptionAllowance,
+    MinRuntimeGuard,
+    ReclaimableTotals,
+    Victim,
+    VictimPool,
+    has_min_runtime,
+)
 from scheduler.core.gang.tasks_to_allocate import (
     AssignedTasks,
     ElasticTasks,
@@ -28,15 +40,16 @@ from scheduler.core.model.failures import (
 )
 from scheduler.core.model.plugins import Policies, QuotaRefusal
 from scheduler.core.model.podgroup import PodGroupInfo, PodSet, podsets_of
-from scheduler.core.model.resources import Amounts, Ints
-from scheduler.core.model.result import PodGroupAllocation
+from scheduler.core.model.resources import NONE, Amounts
+from scheduler.core.model.result import Eviction, PodGroupAllocation, Relocation
 from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.model.usage import Usage, charged
-from scheduler.core.nodes.capacity import EmptyClusterFit
+from scheduler.core.nodes.capacity import EmptyClusterFit, PodCapacities
 from scheduler.core.nodes.fit_errors import collect_fit_errors
 from scheduler.core.nodes.nominated import NominatedCapacity, NominatedPodGroups, NominationAccess
 from scheduler.core.nodes.placement import PlacementFailure, Placer
 from scheduler.core.nodes.statement import Statement
+from scheduler.core.queues.fair_share import fair_share
 from scheduler.core.queues.order import JobsOrderByQueues, PodGroupKey, QueueOrder, keys_by_queue
 from scheduler.core.queues.reclaimable import unevictable_usage
 from scheduler.core.queues.releasing import ReleasingPods
@@ -165,23 +178,45 @@ class Attempts:
 class Session:
     """What a plan has decided so far, and what is next of each PodGroup."""
 
-    def __init__(self, snapshot: Snapshot, policies: Policies, fair_shares: Ints) -> None:
-        self.allocations: Final[list[PodGroupAllocation]] = []
-        self.rejections: Final[dict[int, Rejection]] = {}
+    def __init__(
+        self, snapshot: Snapshot, policies: Policies, evictable_gpus: int | None = None
+    ) -> None:
+        """Open the session of a snapshot; evictions end after *evictable_gpus*, in thousandths."""
         self.snapshot: Final = snapshot
         self.policies: Final = policies
-        self.fair_shares: Final = fair_shares
+        # What is decided.
+        self.allocations: Final[list[PodGroupAllocation]] = []
+        self.evictions: Final[list[Eviction]] = []
+        self.relocations: Final[list[Relocation]] = []
+        self.rejections: Final[dict[int, Rejection]] = {}
+        self.failures: Final = EvictionFailures()
+        self.stats: Final = Counter[str]()  # of searches for victims
+        # PodGroups: placed or relocated in this plan, these by evictions, and those evicted.
+        self.placed: Final[set[int]] = set()
+        self.preemptors: Final[set[int]] = set()
+        self.evicted: Final[set[int]] = set()
+        # Queues.
+        self.fair_shares: Final = fair_share(snapshot.queues, snapshot.total)
         self.usage: Final = Usage(snapshot.queues)
         self.usage.add_unevictable(unevictable_usage(snapshot))
         self.queue_order: Final = QueueOrder(
-            snapshot.queues, self.usage, fair_shares, snapshot.total
+            snapshot.queues, self.usage, self.fair_shares, snapshot.total
         )
         self.releasing: Final = ReleasingPods(snapshot, self.usage)
+        # Nodes.
         self.statement: Final = Statement(snapshot)
         self.placer: Final = Placer(self.statement, policies)
+        self.capacities: Final = PodCapacities(self.placer)
         self.nominated_podgroups: Final = NominatedPodGroups(snapshot, self.usage)
         self.nominated_capacity: Final = NominatedCapacity(snapshot, self.statement, self.usage)
         self.attempts: Final = Attempts(policies, self.placer, self.usage, self.nominated_podgroups)
+        # Victims.
+        self.has_min_runtime: Final = has_min_runtime(policies.min_runtime, snapshot.queues)
+        self.allowance: Final = DisruptionAllowance(snapshot.budgets)
+        self.lost_work: Final = LostWork(snapshot)
+        self._evictable_gpus = evictable_gpus
+        self._totals: ReclaimableTotals | None = None
+        self._victims: Victims | None = None
         # Signatures for which there was no room since the last allocation, by what is reserved that
         # the PodGroup may use; with fit errors if they are final.
         self._failed_signatures: Final[
@@ -229,15 +264,56 @@ class Session:
         self.rejections[row] = rejection
         return False
 
-    def forget_failures(self) -> None:
-        """Let all signatures be tried again: more is free."""
+    def evict(self, members: Iterable[Victim]) -> None:
+        """Evict pods and reserved places in the statement; the caller may roll it back."""
+        for member in members:
+            if member.node != NONE:
+                self.statement.evict(member.node, member.signature)
         self._failed_signatures.clear()
 
     def refund(self, queue: int, amounts: Amounts) -> None:
-        """Refund a queue for pods that were evicted in the statement, and are releasing."""
+        """Refund a queue for evicted pods, which are releasing; or charge it with less than zero.
+
+        A signature that failed may be within its bounds now.
+        """
         self.usage.refund(queue, amounts, is_non_preemptible=False)
         self.releasing.evict(queue, amounts)
-        self.forget_failures()
+        self._failed_signatures.clear()
+
+    def record(self, eviction: Eviction) -> None:
+        """Record an eviction that is to be carried out."""
+        self.evictions.append(eviction)
+        self.evicted.update(eviction.podgroups)
+        if self._evictable_gpus is not None:
+            self._evictable_gpus -= eviction.gpus
+
+    @property
+    def is_limit_reached(self) -> bool:
+        """Say whether so much was evicted that no further pods may be."""
+        return self._evictable_gpus is not None and self._evictable_gpus <= 0
+
+    def protect(self, row: int) -> None:
+        """Exclude a PodGroup that was placed or relocated from the victims."""
+        self.placed.add(row)
+        self.failures.forget(row)
+        if self._victims is not None:
+            self._victims.protect(row)
+
+    def reclaimable_totals(self) -> ReclaimableTotals:
+        """Return what may be evicted of queues at most; it is added up at the first call."""
+        if self._totals is None:
+            self._totals = ReclaimableTotals(self.snapshot, self.placed)
+        return self._totals
+
+    def victims(self) -> Victims:
+        """Return the possible victims; they are collected at the first call."""
+        if self._victims is None:
+            snapshot, configured = self.snapshot, self.policies.min_runtime
+            key = partial(podgroup_key, snapshot, self.policies)
+            pool = VictimPool(snapshot, self.placed, key, self.allowance)
+            guard = MinRuntimeGuard(snapshot, pool, self.usage.paths, configured)
+            self._victims = Victims(pool, guard, snapshot.queues, self.queue_order)
+        return self._victims
 
     def refusal(
         self, usage: Usage, row: int, amounts: Amounts | None = None
@@ -259,7 +335,7 @@ class Session:
         """Place the next tasks of a PodGroup, or return the rejection, if that is known."""
         tasks, amounts, signatures, _ = self.attempts[row]
         if self.nominated_capacity.release(row):
-            self.forget_failures()
+            self._failed_signatures.clear()
         refusal = self.refusal(self.usage, row)
         if refusal is None and self.nominated_capacity:
             refusal = self.nominated_capacity.refusal(row, lambda: self.refusal(self.usage, row))
@@ -332,6 +408,7 @@ class Session:
             placed = PodGroupAllocation(row, placed.binds, (), placed.reservations, is_start=True)
         self.allocations.append(placed)
         self.rejections.pop(row, None)
+        self.protect(row)
         self._failed_signatures.clear()
 
 

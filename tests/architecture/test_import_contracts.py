@@ -59,6 +59,9 @@ REFUSED: Mapping[str, Mapping[str, PlantedImports]] = {
         ),
         "a queue knows a gang": ("scheduler/core/queues/new.py: from scheduler.core import gang",),
         "a session knows an action": ("scheduler/core/session.py: import scheduler.core.actions",),
+        "a victim knows the session": (
+            "scheduler/core/eviction/new.py: from scheduler.core import session",
+        ),
         "a folder has no place among the layers": ("scheduler/core/attic/__init__.py:",),
     },
     "state-layers": {

@@ -8,20 +8,36 @@ complete, and have PodSets with pods of one signature each.
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
-from scheduler.core.eviction.execute import EvictionSession, excluding
+from scheduler.core.actions.victim_search import (
+    evict_podgroups,
+    is_delayed,
+    preemptor_request,
+    preemptors_in_order,
+    solve_scenario,
+    use_free_resources,
+)
+from scheduler.core.eviction.failures import has_relocatable
 from scheduler.core.eviction.scenario import (
+    BudgetCheck,
     CandidateVictims,
-    ConsolidationValidator,
     EvictionScenario,
     PreemptorRequest,
+    UnitMembers,
 )
-from scheduler.core.eviction.solver import solve
-from scheduler.core.eviction.victim_order import VictimOrder
-from scheduler.core.eviction.victims import Victim, VictimPool, victims_of
+from scheduler.core.eviction.solver import Scenario
+from scheduler.core.eviction.victim_order import Victims
+from scheduler.core.eviction.victims import (
+    MinRuntimeGuard,
+    Victim,
+    VictimPool,
+    excluding,
+    unrelated_units,
+    victims_of,
+)
 from scheduler.core.gang.tasks_to_allocate import PodSetTasks, SignatureRuns, Tasks, is_satisfied
 from scheduler.core.model.failures import UnschedulableReason
 from scheduler.core.model.podgroup import (
@@ -35,14 +51,10 @@ from scheduler.core.model.podgroup import (
 from scheduler.core.model.resources import NONE, RESOURCE_KINDS
 from scheduler.core.model.result import Action, Relocation, Reservation
 from scheduler.core.model.snapshot import Snapshot
-from scheduler.core.nodes.placement import Placer
-from scheduler.core.session import podgroup_key
+from scheduler.core.nodes.capacity import free_amount
+from scheduler.core.session import Session, podgroup_key
 
-__all__ = [
-    "ConsolidateAction",
-    "ConsolidationCandidates",
-    "relocated_signatures",
-]
+__all__ = ["ConsolidationCandidates", "RelocatedTasks", "consolidate", "relocated_signatures"]
 
 
 _RESOLVABLE: Final = (UnschedulableReason.FRAGMENTED, UnschedulableReason.NO_CAPACITY)
@@ -70,6 +82,14 @@ class ConsolidationCandidates:
 
         return sorted(
             ((row, podset_tasks) for row in podgroups for podset_tasks in self.tasks[row]), key=size
+        )
+
+    def of_units(
+        self, pool: VictimPool, eviction_units: Iterable[int]
+    ) -> list[tuple[int, PodSetTasks]]:
+        """Return the tasks that must be placed again if units are evicted."""
+        return self.order(
+            row for eviction_unit in eviction_units for row in pool.podgroups[eviction_unit]
         )
 
     def _tasks(
@@ -127,22 +147,53 @@ class ConsolidationCandidates:
         )
 
 
-class ConsolidateAction:
-    """Consolidation for preemptible PodGroups that wait for room."""
+class RelocatedTasks(Scenario[UnitMembers]):
+    """The tasks of evicted candidates, which must be placed again."""
 
-    def __init__(self, eviction_session: EvictionSession) -> None:
-        self._eviction_session: Final = eviction_session
-        self._session: Final = eviction_session.session
-        self._max_candidates: Final = eviction_session.session.policies.max_relocated
+    def __init__(
+        self, relocatable: ConsolidationCandidates, pool: VictimPool, candidates: Sequence[int]
+    ) -> None:
+        self._relocatable: Final = relocatable
+        self._pool: Final = pool
+        self._ranks: Final = {eviction_unit: rank for rank, eviction_unit in enumerate(candidates)}
+        self._evicted: Final[set[int]] = set()
+
+    def evict(self, candidate: UnitMembers) -> None:
+        """Relocate a candidate."""
+        self._evicted.add(candidate.row)
+
+    def restore(self, candidate: UnitMembers) -> None:
+        """Keep a candidate where it is."""
+        self._evicted.discard(candidate.row)
+
+    def tasks(self) -> Tasks:
+        """Return the tasks of the evicted candidates."""
+        eviction_units = sorted(self._evicted, key=self._ranks.__getitem__)
+        relocated = self._relocatable.of_units(self._pool, eviction_units)
+        return tuple([podset_tasks for _, podset_tasks in relocated])
+
+
+def consolidate(session: Session) -> None:
+    """Relocate PodGroups for each preemptible PodGroup that waits for room, in order."""
+    if session.policies.max_relocated and has_relocatable(session.snapshot.podgroups):
+        _Consolidation(session).run()
+
+
+class _Relocatable(NamedTuple):
+    candidates: ConsolidationCandidates
+    victims: Victims  # each PodGroup is one eviction unit
+
+
+class _Consolidation:
+    def __init__(self, session: Session) -> None:
+        self._session: Final = session
+        self._collected: _Relocatable | None = None
 
     def run(self) -> None:
-        """Try each pending PodGroup once, in order."""
         session = self._session
         failed_requests: dict[tuple[int, SignatureRuns, int], int] = {}
-        if not (self._max_candidates and self._eviction_session.failures.has_relocatable):
-            return
-        for row in self._eviction_session.preemptors_in_order(
-            lambda one: self._may_consolidate(one) and self._is_free_in_total(one)
+        for row in preemptors_in_order(
+            session, lambda one: self._may_consolidate(one) and self._is_free_in_total(one)
         ):
             podgroup = session.snapshot.podgroups[row]
             if not self._may_consolidate(row):
@@ -156,74 +207,70 @@ class ConsolidateAction:
                 failed_requests[request_key] = allocation_count
 
     def _may_consolidate(self, row: int) -> bool:
-        if not self._session.snapshot.podgroups[
-            row
-        ].is_preemptible or self._eviction_session.is_delayed(row):
+        session = self._session
+        if not session.snapshot.podgroups[row].is_preemptible or is_delayed(session, row):
             return False
-        return self._session.rejections[row].reason in _RESOLVABLE
+        return session.rejections[row].reason in _RESOLVABLE
 
     def _is_free_in_total(self, row: int) -> bool:
         """Say whether what a PodGroup requests is free on all nodes together."""
         amounts = self._session.attempts[row].amounts
         return all(
-            amounts[kind] <= self._eviction_session.free_amount(kind)
+            amounts[kind] <= free_amount(self._session.statement, kind)
             for kind in RESOURCE_KINDS
             if amounts[kind] > 0
         )
 
-    @cached_property
-    def _relocatable(self) -> ConsolidationCandidates:
-        return ConsolidationCandidates(self._session.snapshot)
-
-    @property
-    def placer(self) -> Placer:
-        """Return the placer of the session."""
-        return self._session.placer
-
-    @cached_property
-    def pool(self) -> VictimPool:
-        """Return the relocatable PodGroups, each as one eviction unit."""
-        snapshot, candidates = self._session.snapshot, self._relocatable
-        protected = {row for row in range(len(snapshot.podgroups)) if row not in candidates.tasks}
-        key = partial(podgroup_key, snapshot, self._session.policies)
-        budgets = self._eviction_session.allowance
-        return VictimPool(
-            snapshot, protected | self._eviction_session.allocated, key, budgets, shrink=False
-        )
-
-    @cached_property
-    def _victim_order(self) -> VictimOrder:
-        session = self._session
-        return VictimOrder(session.snapshot.queues, session.queue_order, self.pool.eviction_units)
+    def _relocatable(self) -> _Relocatable:
+        """Return the PodGroups that may be relocated; they are collected at the first call."""
+        if self._collected is None:
+            session, snapshot = self._session, self._session.snapshot
+            candidates = ConsolidationCandidates(snapshot)
+            protected = {it for it in range(len(snapshot.podgroups)) if it not in candidates.tasks}
+            key = partial(podgroup_key, snapshot, session.policies)
+            pool = VictimPool(
+                snapshot, protected | session.placed, key, session.allowance, shrink=False
+            )
+            never = MinRuntimeGuard(snapshot, pool, session.usage.paths, None)
+            victims = Victims(pool, never, snapshot.queues, session.queue_order)
+            self._collected = _Relocatable(candidates, victims)
+        return self._collected
 
     def _consolidate_for(self, row: int) -> bool:
-        eviction_session, session = self._eviction_session, self._session
+        session = self._session
         if session.refusal(session.usage, row) is not None:
             return False
-        request = eviction_session.request(row)
-        if eviction_session.use_free_resources(request):
+        request = preemptor_request(session, row)
+        if use_free_resources(session, request):
             self._protect(row)
             return True
         if not self._is_free_in_total(row):
             return False
+        relocatable, victims = self._relocatable()
         candidates = self._candidates(request)
-        scenario = RelocationScenario(request, self, candidates)
-        solution = solve(len(candidates), scenario)
-        eviction_session.stats["searches"] += 1
-        eviction_session.stats["trials"] += scenario.trials
-        eviction_session.stats["sets"] += solution.tried
-        eviction_session.stats["cut"] += solution.is_cut or scenario.is_truncated
-        if solution.ranks is None or scenario.is_truncated:
+        relocated = RelocatedTasks(relocatable, victims.pool, candidates)
+        scenario = EvictionScenario(
+            request._replace(is_count_enough=False, reuses_placement=False),
+            session.placer,
+            CandidateVictims(victims.pool, iter(candidates), len(candidates), True),  # noqa: FBT003
+            (BudgetCheck(session.allowance), relocated),
+            tasks_beside=relocated.tasks,
+        )
+        solution = solve_scenario(session, len(candidates), scenario)
+        if solution.ranks is None:
             return False
-        return self._carry_out(row, request, [candidates[rank] for rank in solution.ranks])
+        return self._carry_out(request, [candidates[rank] for rank in solution.ranks])
 
     def _candidates(self, request: PreemptorRequest) -> list[int]:
-        pool, podgroups = self.pool, self._session.snapshot.podgroups
-        may_evict = excluding(
-            self._eviction_session.unit_filter(request, Action.CONSOLIDATION, (), pool),
-            pool.blocked,
+        session, pool = self._session, self._relocatable().victims.pool
+        podgroups, owning_jobset = (
+            session.snapshot.podgroups,
+            session.snapshot.podgroups[request.podgroup].owning_jobset,
         )
-        owning_jobset = podgroups[request.podgroup].owning_jobset
+        unrelated = None
+        if not request.has_no_relations:
+            unrelated = unrelated_units(session.snapshot.signatures, request.wanted, pool)
+        may_evict = excluding(unrelated, pool.blocked)
 
         def is_eligible(eviction_unit: int) -> bool:
             first = pool.podgroups[eviction_unit][0]
@@ -232,33 +279,26 @@ class ConsolidateAction:
             )
             return not is_own and (may_evict is None or may_evict(eviction_unit))
 
-        queues = range(len(self._session.snapshot.queues.names))
-        victim_order, count = self._victim_order.across_queues(
-            self._session.usage, queues, is_eligible
+        victim_order, count = self._relocatable().victims.order.across_queues(
+            session.usage, range(len(session.snapshot.queues.names)), is_eligible
         )
-        return list(
-            islice(
-                victim_order,
-                count if self._max_candidates < 0 else min(count, self._max_candidates),
-            )
-        )
+        most = session.policies.max_relocated
+        return list(islice(victim_order, count if most < 0 else min(count, most)))
 
-    def _carry_out(self, row: int, request: PreemptorRequest, eviction_units: list[int]) -> bool:
+    def _carry_out(self, request: PreemptorRequest, eviction_units: list[int]) -> bool:
         """Evict units, place the preemptor, and reserve places for the relocated PodGroups."""
-        session, pool = self._session, self.pool
-        placer, checkpoint = session.placer, session.statement.checkpoint
+        session, (relocatable, victims) = self._session, self._relocatable()
+        row, checkpoint = request.podgroup, session.statement.checkpoint
         for eviction_unit in eviction_units:
-            for member in pool.victims[eviction_unit]:
-                session.statement.evict(member.node, member.signature)
-        session.forget_failures()
-        relocated = self.relocated_tasks(eviction_units)
+            session.evict(victims.pool.victims[eviction_unit])
+        relocated = relocatable.of_units(victims.pool, eviction_units)
         tasks = tuple(podset_tasks for _, podset_tasks in relocated)
-        if placer.fits(request.tasks, request.assigned, tasks) is None or not session.place(
+        if session.placer.fits(request.tasks, request.assigned, tasks) is None or not session.place(
             row, is_final=False, is_pipelined=True
         ):
             session.statement.roll_back(checkpoint)
             return False
-        reserved = placer.reserve(tasks)
+        reserved = session.placer.reserve(tasks)
         assert reserved is not None  # it was placed on trial just now
         reserved_places: Counter[tuple[int, str, int]] = Counter()
         for at, node, count in reserved:
@@ -266,35 +306,32 @@ class ConsolidateAction:
         for eviction_unit in eviction_units:
             self._record(eviction_unit, row, reserved_places)
         session.place_elastic(row)
+        session.preemptors.add(row)
         self._protect(row)
         return True
-
-    def relocated_tasks(self, eviction_units: list[int]) -> list[tuple[int, PodSetTasks]]:
-        """Return the tasks that must be placed again if units are evicted."""
-        return self._relocatable.order(
-            row for eviction_unit in eviction_units for row in self.pool.podgroups[eviction_unit]
-        )
 
     def _record(
         self, eviction_unit: int, row: int, reserved_places: Counter[tuple[int, str, int]]
     ) -> None:
-        podgroups = self.pool.podgroups[eviction_unit]
-        pods = tuple([member.pod for member in self.pool.victims[eviction_unit]])
-        self._eviction_session.record_whole(podgroups, pods, Action.CONSOLIDATION, row)
+        session, pool = self._session, self._relocatable().victims.pool
+        podgroups = pool.podgroups[eviction_unit]
+        pods = tuple([member.pod for member in pool.victims[eviction_unit]])
+        evict_podgroups(session, podgroups, pods, Action.CONSOLIDATION, row)
         for podgroup in podgroups:
             reserved = [
                 Reservation(podset, node, number, ReservationCause.MOVE)
                 for (one, podset, node), number in reserved_places.items()
                 if one == podgroup
             ]
-            self._eviction_session.relocations.append(Relocation(podgroup, tuple(reserved)))
+            session.relocations.append(Relocation(podgroup, tuple(reserved)))
+            session.preemptors.add(podgroup)
+            session.protect(podgroup)
             self._protect(podgroup)
 
     def _protect(self, row: int) -> None:
-        """Keep a PodGroup where it is from now on."""
-        self._eviction_session.protect(row)
-        for eviction_unit in self.pool.protect(row):
-            self._victim_order.drop(eviction_unit)
+        """Do not relocate a PodGroup from now on."""
+        if self._collected is not None:
+            self._collected.victims.protect(row)
 
 
 def relocated_signatures(
@@ -320,44 +357,3 @@ def relocated_signatures(
 
 def _without_nomination(signature: SchedulingSignature) -> SchedulingSignature:
     return replace(signature, nominated_node=NONE)
-
-
-class RelocationScenario(EvictionScenario):
-    """Relocated candidates, by rank: there is room if they can be placed again as well."""
-
-    def __init__(
-        self, request: PreemptorRequest, action: ConsolidateAction, candidates: list[int]
-    ) -> None:
-        placer, pool = action.placer, action.pool
-        requested = request._replace(is_count_enough=False)
-        candidate_victims = CandidateVictims(
-            iter(candidates), len(candidates), respects_budgets=True
-        )
-        super().__init__(
-            requested,
-            placer,
-            pool,
-            candidate_victims,
-            ConsolidationValidator(),
-            reuses_placement=False,
-        )
-        self._action: Final = action
-        self._candidates: Final = candidates
-        self._evicted_ranks: Final[set[int]] = set()
-
-    def evict(self, candidate: int) -> None:
-        """Relocate a candidate."""
-        super().evict(candidate)
-        self._evicted_ranks.add(candidate)
-
-    def restore(self, candidate: int) -> None:
-        """Keep a candidate where it is."""
-        super().restore(candidate)
-        self._evicted_ranks.discard(candidate)
-
-    def relocated_tasks(self) -> Tasks:
-        """Return the tasks of the relocated candidates."""
-        eviction_units = [self._candidates[rank] for rank in sorted(self._evicted_ranks)]
-        return tuple(
-            [podset_tasks for _, podset_tasks in self._action.relocated_tasks(eviction_units)]
-        )

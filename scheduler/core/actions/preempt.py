@@ -1,67 +1,51 @@
 """The action preempt: PodGroups evict PodGroups of lower priority in the same queue."""
 
 from collections.abc import Iterator
-from typing import Final
+from functools import partial
 
-from scheduler.core.eviction.execute import EvictionSession, UnitFilter
-from scheduler.core.eviction.scenario import PreemptValidator, QueueHeadroom
+from scheduler.core.actions.victim_search import (
+    VictimSearch,
+    is_delayed,
+    preempt_for_each,
+    use_free_resources,
+)
+from scheduler.core.eviction.victims import UnitFilter
 from scheduler.core.model.failures import EvictionFailure
-from scheduler.core.model.resources import ResourceKind
 from scheduler.core.model.result import Action
+from scheduler.core.session import Session
 
-__all__ = [
-    "PreemptAction",
-]
+__all__ = ["preempt"]
 
 
-class PreemptAction:
-    """Preemption by pending PodGroups of PodGroups with smaller priority in their queue."""
+def preempt(session: Session) -> None:
+    """Try each pending PodGroup once, in order."""
+    preempt_for_each(
+        session, partial(_preempt_for, session), partial(_has_victims, session), by_priority=True
+    )
 
-    def __init__(self, eviction_session: EvictionSession) -> None:
-        self._eviction_session: Final = eviction_session
-        self._session: Final = eviction_session.session
 
-    def run(self) -> None:
-        """Try each pending PodGroup once, in order."""
-        self._eviction_session.preempt_for_each(
-            self._preempt_for, self._may_preempt, by_priority=True
-        )
+def _has_victims(session: Session, row: int) -> bool:
+    podgroup = session.snapshot.podgroups[row]
+    return session.reclaimable_totals().has_below(podgroup.queue, podgroup.priority)
 
-    def _may_preempt(self, row: int) -> bool:
-        podgroup = self._session.snapshot.podgroups[row]
-        return self._eviction_session.reclaimable_totals.has_below(
-            podgroup.queue, podgroup.priority
-        )
 
-    def _preempt_for(self, row: int) -> EvictionFailure | None:
-        """Evict victims for a PodGroup and place it; return why that failed."""
-        eviction_session, podgroup = self._eviction_session, self._session.snapshot.podgroups[row]
-        queue, priority, request = podgroup.queue, podgroup.priority, eviction_session.request(row)
-        if eviction_session.use_free_resources(request):
-            return None
-        amounts, is_delayed = self._session.attempts[row].amounts, eviction_session.is_delayed(row)
+def _preempt_for(session: Session, row: int) -> EvictionFailure | None:
+    """Evict victims for a PodGroup and place it; return why that failed."""
+    podgroup, search = session.snapshot.podgroups[row], VictimSearch(session, row, Action.PREEMPT)
+    queue, priority = podgroup.queue, podgroup.priority
+    if use_free_resources(session, search.request):
+        return None
+    most = partial(session.reclaimable_totals().below, queue, priority)
+    if not _has_victims(session, row) or not (
+        is_delayed(session, row) or search.could_be_enough(most)
+    ):
+        failure = search.failure([queue])
+        return failure if failure.non_evictable else failure.without_temporary_reasons()
 
-        def most(kind: ResourceKind) -> int:
-            return eviction_session.reclaimable_totals.below(queue, priority, kind)
+    def ordered_victims(is_eligible: UnitFilter) -> tuple[Iterator[int], int]:
+        return session.victims().order.below_priority(queue, priority, is_eligible)
 
-        if not eviction_session.reclaimable_totals.has_below(queue, priority) or not (
-            is_delayed or eviction_session.could_be_enough(amounts, most)
-        ):
-            failure = eviction_session.failure(row, Action.PREEMPT, [queue])
-            return failure if failure.non_evictable else failure.without_temporary_reasons()
-
-        def ordered_victims(is_eligible: UnitFilter) -> tuple[Iterator[int], int]:
-            return eviction_session.victim_order.below_priority(queue, priority, is_eligible)
-
-        def new_validator() -> PreemptValidator:
-            return PreemptValidator(QueueHeadroom(self._session, row))
-
-        candidate_sets = eviction_session.candidate_sets(
-            request, Action.PREEMPT, [queue], ordered_victims
-        )
-        if is_delayed:
-            failure = eviction_session.failure(row, Action.PREEMPT, [queue])
-            return failure._replace(is_delayed=any(one.total for one in candidate_sets))
-        if eviction_session.make_room(request, Action.PREEMPT, candidate_sets, new_validator):
-            return None
-        return eviction_session.failure(row, Action.PREEMPT, [queue])
+    candidate_sets = search.candidate_sets([queue], ordered_victims)
+    if is_delayed(session, row):
+        return search.failure([queue])._replace(is_delayed=any(one.total for one in candidate_sets))
+    return None if search.make_room(candidate_sets) else search.failure([queue])

@@ -5,42 +5,53 @@ from functools import partial
 from itertools import islice
 from typing import Final
 
-from scheduler.core.eviction.execute import EvictionSession, UnitFilter
-from scheduler.core.eviction.scenario import QueueHeadroom, ReclaimValidator
+from scheduler.core.actions.victim_search import (
+    VictimSearch,
+    is_delayed,
+    preempt_for_each,
+    use_free_resources,
+)
+from scheduler.core.eviction.scenario import UnitMembers
+from scheduler.core.eviction.solver import Scenario
+from scheduler.core.eviction.victims import UnitFilter
 from scheduler.core.model.failures import (
     FAIR_SHARE_EXCEEDED,
     NO_EVICTION_FAILURE,
+    EarlierPodGroup,
     EvictionFailure,
+    QueueOrderConflict,
     ReclaimShortfall,
     UnschedulableReason,
 )
 from scheduler.core.model.resources import Amounts
 from scheduler.core.model.result import Action
-from scheduler.core.queues.order import keys_by_queue
-from scheduler.core.queues.reclaimable import QueueShares, Reclaimable, Reclaimer
+from scheduler.core.queues.order import QueueOrder, keys_by_queue
+from scheduler.core.queues.reclaimable import QueueShares, Reclaimable, Reclaimer, ReclaimState
+from scheduler.core.session import Session
 
-__all__ = [
-    "EarlierPending",
-    "ReclaimAction",
-]
+__all__ = ["EarlierPending", "ReclaimCheck", "reclaim"]
 
 
 _MAX_OVER_SHARE: Final = 4  # queues that are collected: one more than a message names
 
 
-class ReclaimAction:
-    """Reclaim by pending PodGroups whose queues stay within their fair shares."""
+def reclaim(session: Session) -> None:
+    """Try each pending PodGroup whose queue stays within its fair share once, in order."""
+    _Reclaim(session).run()
 
-    def __init__(self, eviction_session: EvictionSession) -> None:
-        self._eviction_session: Final = eviction_session
-        self._session: Final = eviction_session.session
-        self._shares: Final = QueueShares(self._session.snapshot.queues, self._session.fair_shares)
-        self._earlier_pending: Final = EarlierPending(eviction_session)
+
+class _Reclaim:
+    def __init__(self, session: Session) -> None:
+        self._session: Final = session
+        self._shares: Final = QueueShares(session.snapshot.queues, session.fair_shares)
+        self._earlier_pending: Final = EarlierPending(session)
 
     def run(self) -> None:
-        """Try each pending PodGroup once, in order."""
-        self._eviction_session.preempt_for_each(
-            self._reclaim_for, lambda row: self._reclaimable(row).may_reclaim, by_priority=False
+        preempt_for_each(
+            self._session,
+            self._reclaim_for,
+            lambda row: self._reclaimable(row).may_reclaim,
+            by_priority=False,
         )
 
     def _reclaimable(self, row: int) -> Reclaimable:
@@ -52,46 +63,40 @@ class ReclaimAction:
 
     def _reclaim_for(self, row: int) -> EvictionFailure | None:
         """Evict victims for a PodGroup and place it; return why that failed."""
-        reclaimable, session = self._reclaimable(row), self._eviction_session
+        reclaimable, session = self._reclaimable(row), self._session
         reclaimer = reclaimable.reclaimer
         if not reclaimable.may_reclaim:
             return FAIR_SHARE_EXCEEDED
-        request = session.request(row)
-        if session.use_free_resources(request):
+        search = VictimSearch(session, row, Action.RECLAIM)
+        if use_free_resources(session, search.request):
             return None
-        totals, is_delayed = session.reclaimable_totals, session.is_delayed(row)
-        session.failures.quota_only_queues.update(reclaimable.quota_only_queues(totals.all))
+        totals = session.reclaimable_totals()
         queues = [q for q in totals.all if q != reclaimer.queue and reclaimable.may_reclaim_from(q)]
         most = partial(totals.reclaimable_bound, reclaimable, queues)
-        if not queues or not (is_delayed or session.could_be_enough(reclaimer.amounts, most)):
-            return self._failure(row, reclaimable, queues, is_enough=False)
-        candidate_sets = session.candidate_sets(
-            request, Action.RECLAIM, queues, partial(self._ordered_victims, queues)
-        )
-        if is_delayed:
-            failure = self._failure(row, reclaimable, queues, None)
+        if not queues or not (is_delayed(session, row) or search.could_be_enough(most)):
+            return self._failure(search, reclaimable, queues, is_enough=False)
+        candidate_sets = search.candidate_sets(queues, partial(self._ordered_victims, queues))
+        if is_delayed(session, row):
+            failure = self._failure(search, reclaimable, queues, None)
             return failure._replace(is_delayed=any(one.total for one in candidate_sets))
         earlier_requests = self._earlier_pending.requests_before(row)
-        validators: list[ReclaimValidator] = []
+        checks: list[ReclaimCheck] = []
 
-        def new_validator() -> ReclaimValidator:
-            headroom = QueueHeadroom(self._session, row)
-            validators.append(
-                ReclaimValidator(reclaimable, self._session.queue_order, earlier_requests, headroom)
-            )
-            return validators[-1]
+        def new_checks() -> list[ReclaimCheck]:
+            checks.append(ReclaimCheck(reclaimable, session.queue_order, earlier_requests))
+            return checks[-1:]
 
-        if session.make_room(request, Action.RECLAIM, candidate_sets, new_validator):
+        if search.make_room(candidate_sets, new_checks):
             return None
-        last = validators[-1]  # with the most candidates
-        return self._failure(row, reclaimable, queues, last.shortfall)._replace(
+        last = checks[-1]  # with the most candidates
+        return self._failure(search, reclaimable, queues, last.shortfall)._replace(
             earlier_podgroup=last.earlier_podgroup,
             order_conflict=None if last.earlier_podgroup else last.order_conflict,
         )
 
     def _failure(
         self,
-        row: int,
+        search: VictimSearch,
         reclaimable: Reclaimable,
         queues: Collection[int],
         shortfall: ReclaimShortfall | None = ReclaimShortfall.TOO_LITTLE,
@@ -102,17 +107,17 @@ class ReclaimAction:
 
         If no victim is protected, name the *shortfall* and the queues above their shares.
         """
-        session, own_queue = self._eviction_session, reclaimable.reclaimer.queue
-        reclaimable_queues = session.reclaimable_totals.all.keys()
-        others = session.failures.non_evictable.keys() - reclaimable_queues - {own_queue}
+        totals, own_queue = self._session.reclaimable_totals(), reclaimable.reclaimer.queue
+        others = totals.non_evictable.keys() - totals.all.keys() - {own_queue}
         others = {q for q in others if reclaimable.may_reclaim_from(q)}
         over_share = reclaimable.over_share_queues([*queues, *others])
-        failure = session.failure(row, Action.RECLAIM, over_share)._replace(
-            unlimited_queues=tuple(sorted(reclaimable.unlimited_queues(reclaimable_queues)))
+        failure = search.failure(over_share)._replace(
+            quota_only_queues=tuple(sorted(reclaimable.quota_only_queues(totals.all))),
+            unlimited_queues=tuple(sorted(reclaimable.unlimited_queues(totals.all))),
         )
         if not is_enough and not failure.non_evictable:
             failure = failure.without_temporary_reasons()
-        is_explained = failure != NO_EVICTION_FAILURE or not reclaimable_queues - {own_queue}
+        is_explained = failure != NO_EVICTION_FAILURE or not totals.all.keys() - {own_queue}
         if shortfall is None or is_explained:
             return failure
         return _shortfall_failure(reclaimable, queues, shortfall)
@@ -120,19 +125,104 @@ class ReclaimAction:
     def _ordered_victims(
         self, queues: Collection[int], is_eligible: UnitFilter
     ) -> tuple[Iterator[int], int]:
-        return self._eviction_session.victim_order.across_queues(
-            self._session.usage, queues, is_eligible
-        )
+        order = self._session.victims().order
+        return order.across_queues(self._session.usage, queues, is_eligible)
+
+
+class ReclaimCheck(Scenario[UnitMembers]):
+    """Queues lose no more than they may, and none of them would come before the reclaimer."""
+
+    def __init__(
+        self,
+        reclaimable: Reclaimable,
+        queue_order: QueueOrder,
+        earlier_requests: dict[Amounts, int],
+    ) -> None:
+        self.earlier_podgroup: EarlierPodGroup | None = None
+        self.order_conflict: QueueOrderConflict | None = None
+        self._is_unfair = False
+        self._reclaimable: Final = reclaimable
+        self._state: Final = ReclaimState(reclaimable)
+        self._queue_order: Final = queue_order.with_allocated(self._state)
+        self._earlier_requests: Final = earlier_requests
+        # What evicted PodGroups would request, whether as a JobSet; and how often.
+        self._evicted_requests: Final[dict[tuple[int, Amounts, bool], int]] = {}
+
+    def may_evict(self, candidate: UnitMembers) -> bool:
+        """Say whether the queue of a unit still has more than it may keep."""
+        return self._state.may_lose(candidate.unit.queue)
+
+    def evict(self, candidate: UnitMembers) -> None:
+        """Evict a unit."""
+        unit = candidate.unit
+        self._state.subtract(unit.queue, candidate.amounts)
+        for request in unit.first_requests:
+            evicted_request = unit.queue, request, unit.is_jobset
+            self._evicted_requests[evicted_request] = (
+                self._evicted_requests.get(evicted_request, 0) + 1
+            )
+
+    def restore(self, candidate: UnitMembers) -> None:
+        """Restore a unit."""
+        unit = candidate.unit
+        self._state.add(unit.queue, candidate.amounts)
+        for request in unit.first_requests:
+            self._evicted_requests[unit.queue, request, unit.is_jobset] -= 1
+
+    @property
+    def shortfall(self) -> ReclaimShortfall | None:
+        """Return why the victims were not enough, unless a queue or PodGroup comes before."""
+        if self.earlier_podgroup or self.order_conflict:
+            return None
+        return ReclaimShortfall.UNFAIR if self._is_unfair else ReclaimShortfall.TOO_LITTLE
+
+    def is_valid(self) -> bool:
+        """Say whether shares stay fair, and no victim would come before the reclaimer."""
+        if not self._state.is_fair():
+            self._is_unfair = True
+            return False
+        order_conflict = self._order_conflict(self._reclaimable.reclaimer.amounts)
+        if order_conflict is not None:
+            self.order_conflict = self.order_conflict or order_conflict
+            return False
+        for requested, podgroup in self._earlier_requests.items():
+            if self._order_conflict(requested) is not None:
+                self.earlier_podgroup = self.earlier_podgroup or EarlierPodGroup(
+                    podgroup, requested
+                )
+                return False
+        return True
+
+    def _order_conflict(self, requested: Amounts) -> QueueOrderConflict | None:
+        """Return the queue that lost resources and would come before the one that requests them.
+
+        A JobSet does not count where the reclaimer stays within its quota: the room is reserved for
+        the reclaimer (rule 10b), and afterwards nothing is reclaimed
+        from it. Otherwise a queue could keep all that it borrowed in a TrainJob, which cannot
+        shrink, that first requests little.
+        """
+        is_own_request = requested == self._reclaimable.reclaimer.amounts
+        for (queue, amounts, is_jobset), count in self._evicted_requests.items():
+            reclaimer_queue, victim_queue = self._reclaimable.compared_queues(queue)
+            if is_own_request and is_jobset and self._reclaimable.is_within_quota(reclaimer_queue):
+                continue
+            if count and self._state.could_allocate(queue, amounts):
+                key, victim_key = (
+                    self._queue_order.key(reclaimer_queue, requested),
+                    self._queue_order.key(victim_queue, amounts),
+                )
+                if key >= victim_key:
+                    key_index = next(i for i, it in enumerate(key) if it != victim_key[i])
+                    return QueueOrderConflict(victim_queue, reclaimer_queue, key_index)
+        return None
 
 
 class EarlierPending:
     """The pending PodGroups of each queue, which come before others of it."""
 
-    def __init__(self, eviction_session: EvictionSession) -> None:
+    def __init__(self, session: Session) -> None:
         """Take all PodGroups that are pending now."""
-        self._eviction_session: Final = eviction_session
-        self._session: Final = eviction_session.session
-        session = eviction_session.session
+        self._session: Final = session
         rejections = session.rejections
         rows = [row for row in session.attempts if row in rejections]
         podgroups = session.snapshot.podgroups
@@ -149,16 +239,13 @@ class EarlierPending:
 
         It must be called for the PodGroups of a queue in their order.
         """
-        queue = self._session.snapshot.podgroups[row].queue
-        key = self._session.attempts[row].key
+        session = self._session
+        queue, key = session.snapshot.podgroups[row].queue, session.attempts[row].key
         keys, seen = self._keys[queue], self._seen[queue]
         while seen < len(keys) and keys[seen] < key:
             earlier = keys[seen][-1]
-            if (
-                earlier in self._session.rejections
-                and earlier not in self._eviction_session.preemptors
-            ):
-                self._requests[queue].setdefault(self._session.attempts[earlier].amounts, earlier)
+            if earlier in session.rejections and earlier not in session.preemptors:
+                self._requests[queue].setdefault(session.attempts[earlier].amounts, earlier)
             seen += 1
         self._seen[queue] = seen
         return self._requests[queue]

@@ -8,25 +8,31 @@ from typing import Final
 
 import numpy as np
 
-from scheduler.core.eviction.execute import EvictionSession
+from scheduler.core.actions.victim_search import evict_podgroups
 from scheduler.core.model.podgroup import PodGroupInfo
 from scheduler.core.model.resources import NONE
 from scheduler.core.model.result import Action
 from scheduler.core.model.snapshot import PodState, Snapshot
+from scheduler.core.session import Session
 
-__all__ = ["StaleGangAction", "is_stale"]
+__all__ = ["evict_stale_gangs", "is_stale"]
 
 
-class StaleGangAction:
-    """Evicts stale PodGroups, with all PodGroups of their JobSets."""
+def evict_stale_gangs(session: Session) -> None:
+    """Evict stale PodGroups, the oldest first, with all PodGroups of their JobSets.
 
-    def __init__(self, eviction_session: EvictionSession) -> None:
-        self._eviction_session: Final = eviction_session
-        self._snapshot: Final = eviction_session.session.snapshot
+    Not if pods of them were placed in this plan.
+    """
+    _StaleGangs(session).evict()
 
-    def run(self) -> None:
-        """Evict them, the oldest first; not those of which pods were placed in this plan."""
-        allocations = self._eviction_session.session.allocations
+
+class _StaleGangs:
+    def __init__(self, session: Session) -> None:
+        self._session: Final = session
+        self._snapshot: Final = session.snapshot
+
+    def evict(self) -> None:
+        allocations = self._session.allocations
         placed = {one.podgroup for one in allocations if one.binds or one.nominations}
         stale = [
             row
@@ -38,7 +44,13 @@ class StaleGangAction:
         for rows in evicted_together:
             if all(_is_evictable(self._snapshot.podgroups[row]) for row in rows):
                 running = tuple([pod for row in rows for pod in pods[row]])
-                self._eviction_session.evict_podgroups(rows, running, Action.STALE_GANG_EVICTION)
+                self._evict(rows, running)
+
+    def _evict(self, rows: tuple[int, ...], running: tuple[int, ...]) -> None:
+        """Evict PodGroups whole, unless one of them has lost pods before."""
+        session = self._session
+        if not session.is_limit_reached and session.evicted.isdisjoint(rows):
+            evict_podgroups(session, rows, running, Action.STALE_GANG_EVICTION, NONE)
 
     def _evicted_together(self, stale: list[int]) -> Iterator[tuple[int, ...]]:
         """Yield each with all PodGroups that are evicted together with it."""

@@ -1,12 +1,12 @@
-"""Why a preemptor found no victims: collected per PodGroup, and merged into its rejection."""
+"""Why preemptors found no victims: collected by PodGroup, and added to their rejections."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
-from typing import Final, TypeAlias
+from typing import Final
 
-from scheduler.core.eviction.victims import MinRuntimeGuard, VictimPool
+from scheduler.core.eviction.victim_order import Victims
+from scheduler.core.eviction.victims import PriorityAndReason
 from scheduler.core.model.cluster_events import ClusterEvent
 from scheduler.core.model.failures import (
     FAIR_SHARE_EXCEEDED,
@@ -17,38 +17,48 @@ from scheduler.core.model.failures import (
     Rejection,
     UnschedulableReason,
 )
-from scheduler.core.model.podgroup import PodGroupInfo, is_evictable, podsets_of
+from scheduler.core.model.plugins import Policies
+from scheduler.core.model.podgroup import PodGroupInfo, is_evictable
 from scheduler.core.model.resources import NONE
 from scheduler.core.model.result import Action
-from scheduler.core.session import Session
 
-__all__ = [
-    "EvictionFailures",
-    "NonEvictable",
-    "count_non_evictable",
-    "merged",
-]
-
-_NOT_ALLOWED: Final = "priority or preemptibility forbids it"
-_PriorityAndReason: TypeAlias = tuple[
-    int, str
-]  # a priority, and why its PodGroups are non-evictable
+__all__ = ["EvictionFailures", "Protection", "explained", "has_relocatable", "merged"]
 
 
-class NonEvictable:
-    """PodGroups that are non-evictable, within their minimum runtime, or covered by a budget."""
+class EvictionFailures:
+    """Why preemptors found no victims, by PodGroup."""
+
+    def __init__(self) -> None:
+        self._failures: Final[dict[int, EvictionFailure]] = {}
+
+    def record(self, row: int, failure: EvictionFailure) -> None:
+        """Add why a PodGroup found no victims."""
+        if failure != NO_EVICTION_FAILURE:
+            self._failures[row] = merged(self.of(row), failure)
+
+    def forget(self, row: int) -> None:
+        """Forget the failures of a PodGroup that was placed."""
+        self._failures.pop(row, None)
+
+    def of(self, row: int) -> EvictionFailure:
+        """Return why a PodGroup found no victims."""
+        return self._failures.get(row, NO_EVICTION_FAILURE)
+
+
+class Protection:
+    """What keeps PodGroups from being evicted: a reason of their own, time, or a budget."""
 
     def __init__(
         self,
         podgroups: Sequence[PodGroupInfo],
-        non_evictable: Mapping[int, Mapping[_PriorityAndReason, int]],
-        pool: VictimPool,
-        min_runtime_guard: MinRuntimeGuard,
+        non_evictable: Mapping[int, Mapping[PriorityAndReason, int]],
+        victims: Victims,
     ) -> None:
+        """Take the counts of *non_evictable* PodGroups by queue, and the possible victims."""
         self._podgroups: Final = podgroups
-        self._counts: Final = non_evictable
-        self._pool: Final = pool
-        self._min_runtime_guard: Final = min_runtime_guard
+        self._non_evictable: Final = non_evictable
+        self._pool: Final = victims.pool
+        self._min_runtime: Final = victims.min_runtime
 
     def failure(
         self, row: int, action: Action, queues: Collection[int], is_settled: Callable[[int], bool]
@@ -61,10 +71,10 @@ class NonEvictable:
 
         reasons = Counter[str]()
         for queue in queues:
-            for (priority, reason), count in self._counts.get(queue, {}).items():
+            for (priority, reason), count in self._non_evictable.get(queue, {}).items():
                 reasons[reason] += count * may_evict(priority)
         ends = {}
-        for eviction_unit, end in self._min_runtime_guard.protected(
+        for eviction_unit, end in self._min_runtime.protected(
             action, preemptor.queue, queues
         ).items():
             one = self._pool.podgroups[eviction_unit][0]
@@ -86,18 +96,6 @@ class NonEvictable:
             podgroup = self._podgroups[self._pool.podgroups[eviction_unit][0]]
             if podgroup.queue in queues and may_evict(podgroup.priority):
                 yield from budgets
-
-
-def count_non_evictable(
-    podgroups: Iterable[PodGroupInfo],
-) -> dict[int, Counter[_PriorityAndReason]]:
-    """Count the PodGroups with victims that are non-evictable, by queue, priority and reason."""
-    counts: dict[int, Counter[_PriorityAndReason]] = {}
-    for podgroup in podgroups:
-        why = podgroup.non_evictable_reason if podgroup.is_preemptible else _NOT_ALLOWED
-        if why and podgroup.queue != NONE and _has_victims(podgroup):
-            counts.setdefault(podgroup.queue, Counter())[podgroup.priority, why] += 1
-    return counts
 
 
 def merged(one: EvictionFailure, other: EvictionFailure) -> EvictionFailure:
@@ -125,120 +123,69 @@ def merged(one: EvictionFailure, other: EvictionFailure) -> EvictionFailure:
     )
 
 
-def _has_victims(podgroup: PodGroupInfo) -> bool:
-    return any(podset.running or podset.reserved_places for podset in podsets_of(podgroup.tree))
-
-
-class EvictionFailures:
-    """Why preemptors found no victims, by PodGroup."""
-
-    def __init__(self, session: Session) -> None:
-        self.refused_by: Final[set[int]] = set()  # budgets, in the last search
-        self.quota_only_queues: Final[set[int]] = set()  # in the last search, those that forbade it
-        self.is_truncated = False  # whether the last search ended at a limit
-        self._session: Final = session
-        self._failures: Final[dict[int, EvictionFailure]] = {}
-
-    @cached_property
-    def non_evictable(self) -> dict[int, Counter[tuple[int, str]]]:
-        """Count the non-evictable PodGroups, by queue, priority and reason."""
-        return count_non_evictable(self._session.snapshot.podgroups)
-
-    @cached_property
-    def has_min_runtime(self) -> bool:
-        """Say whether any minimum runtime may protect a PodGroup."""
-        configured, queues = self._session.policies.min_runtime, self._session.snapshot.queues
-        seconds = (*queues.preempt_min_s, *queues.reclaim_min_s)
-        return configured is not None and any(it > 0 for it in (*seconds, *configured[:2]))
-
-    def failure(self, find_reasons: Callable[[], EvictionFailure]) -> EvictionFailure:
-        """Return why no victim was found; reasons are computed only if there can be any."""
-        if not (self.non_evictable or self.has_min_runtime or self._session.snapshot.budgets.names):
-            return EvictionFailure(
-                quota_only_queues=tuple(sorted(self.quota_only_queues)),
-                is_truncated=self.is_truncated,
-            )
-        failure = find_reasons()
-        budgets = tuple(sorted({*failure.budgets, *self.refused_by}))
-        return failure._replace(
-            budgets=budgets,
-            quota_only_queues=tuple(sorted(self.quota_only_queues)),
-            is_truncated=self.is_truncated,
-        )
-
-    def begin_search(self) -> None:
-        """Forget what the last search found."""
-        self.refused_by.clear()
-        self.quota_only_queues.clear()
-        self.is_truncated = False
-
-    def record(self, row: int, failure: EvictionFailure) -> None:
-        """Add why a PodGroup found no victims."""
-        if failure != NO_EVICTION_FAILURE:
-            self._failures[row] = merged(self._failures.get(row, NO_EVICTION_FAILURE), failure)
-
-    def forget(self, row: int) -> None:
-        """Forget the failures of a PodGroup that was placed."""
-        self._failures.pop(row, None)
-
-    def rejection_of(self, rejection: Rejection) -> Rejection:
-        """Return a rejection with why the PodGroup found no victims."""
-        failure = self._failures.get(rejection.podgroup, NO_EVICTION_FAILURE)
+def explained(
+    rejections: Mapping[int, Rejection],
+    failures: EvictionFailures,
+    podgroups: Sequence[PodGroupInfo],
+    policies: Policies,
+) -> Iterator[Rejection]:
+    """Yield all rejections in the order of PodGroups, each with why it found no victims."""
+    is_any_fragmented = any(
+        it.reason == UnschedulableReason.FRAGMENTED for it in rejections.values()
+    )
+    may_relocate_any = is_any_fragmented and has_relocatable(podgroups)
+    for row, rejection in sorted(rejections.items()):
+        failure = failures.of(row)
         if failure == FAIR_SHARE_EXCEEDED:  # only PodGroups behind this one report it
             failure = NO_EVICTION_FAILURE
         if rejection.reason == UnschedulableReason.FRAGMENTED and not failure.is_delayed:
-            failure = failure._replace(
-                consolidation_failure=self._consolidation_failure(rejection.podgroup)
+            consolidation_failure = _consolidation_failure(
+                podgroups[row], policies, has_candidates=may_relocate_any
             )
-        if failure == NO_EVICTION_FAILURE:
-            return rejection
+            failure = failure._replace(consolidation_failure=consolidation_failure)
         if failure.earlier_podgroup is not None:
-            earlier_podgroup = failure.earlier_podgroup._replace(
-                ineligibility=self._ineligibility(failure.earlier_podgroup.podgroup)
-            )
+            earlier = failure.earlier_podgroup.podgroup
+            ineligibility = _ineligibility(rejections.get(earlier), failures.of(earlier))
+            earlier_podgroup = failure.earlier_podgroup._replace(ineligibility=ineligibility)
             failure = failure._replace(earlier_podgroup=earlier_podgroup)
-        reason = UnschedulableReason.PREEMPTION_DELAY if failure.is_delayed else rejection.reason
-        retry_on = rejection.retry_on
-        if failure.is_delayed or failure.protected:
-            retry_on |= ClusterEvent.TIME_PASSED
-        if failure.budgets:
-            retry_on |= ClusterEvent.BUDGET_CHANGED
-        return replace(rejection, reason=reason, retry_on=retry_on, eviction_failure=failure)
+        yield rejection if failure == NO_EVICTION_FAILURE else _with_failure(rejection, failure)
 
-    def _consolidation_failure(self, row: int) -> ConsolidationFailure:
-        """Return why no PodGroup is relocated for a PodGroup."""
-        if not self._session.snapshot.podgroups[row].is_preemptible:
-            return ConsolidationFailure.NOT_PREEMPTIBLE
-        policies = self._session.policies
-        if not policies.max_relocated or "consolidation" not in policies.actions:
-            return ConsolidationFailure.DISABLED
-        return (
-            ConsolidationFailure.NO_SOLUTION
-            if self.has_relocatable
-            else ConsolidationFailure.NO_CANDIDATES
-        )
 
-    @cached_property
-    def has_relocatable(self) -> bool:
-        """Say whether there are running PodGroups that may be relocated."""
-        podgroups = self._session.snapshot.podgroups
-        relocatable = (
-            it
-            for it in podgroups
-            if it.may_relocate and it.has_running and not it.is_partly_succeeded
-        )
-        return any(map(is_evictable, relocatable))
+def has_relocatable(podgroups: Sequence[PodGroupInfo]) -> bool:
+    """Say whether there are running PodGroups that may be relocated."""
+    relocatable = (
+        it for it in podgroups if it.may_relocate and it.has_running and not it.is_partly_succeeded
+    )
+    return any(map(is_evictable, relocatable))
 
-    def _ineligibility(self, row: int) -> EarlierIneligibility | None:
-        """Return why a PodGroup that comes first cannot reclaim itself, where that is known."""
-        rejection = self._session.rejections.get(row)
-        if (
-            rejection is not None
-            and rejection.reason == UnschedulableReason.NON_PREEMPTIBLE_OVER_QUOTA
-        ):
-            return EarlierIneligibility.QUOTA
-        return (
-            EarlierIneligibility.SHARE
-            if self._failures.get(row, NO_EVICTION_FAILURE).exceeds_fair_share
-            else None
-        )
+
+def _with_failure(rejection: Rejection, failure: EvictionFailure) -> Rejection:
+    reason = UnschedulableReason.PREEMPTION_DELAY if failure.is_delayed else rejection.reason
+    retry_on = rejection.retry_on
+    if failure.is_delayed or failure.protected:
+        retry_on |= ClusterEvent.TIME_PASSED
+    if failure.budgets:
+        retry_on |= ClusterEvent.BUDGET_CHANGED
+    return replace(rejection, reason=reason, retry_on=retry_on, eviction_failure=failure)
+
+
+def _consolidation_failure(
+    podgroup: PodGroupInfo, policies: Policies, *, has_candidates: bool
+) -> ConsolidationFailure:
+    """Return why no PodGroup is relocated for a PodGroup."""
+    if not podgroup.is_preemptible:
+        return ConsolidationFailure.NOT_PREEMPTIBLE
+    if not policies.max_relocated or "consolidation" not in policies.actions:
+        return ConsolidationFailure.DISABLED
+    return (
+        ConsolidationFailure.NO_SOLUTION if has_candidates else ConsolidationFailure.NO_CANDIDATES
+    )
+
+
+def _ineligibility(
+    rejection: Rejection | None, failure: EvictionFailure
+) -> EarlierIneligibility | None:
+    """Return why a PodGroup that comes first cannot reclaim itself, where that is known."""
+    if rejection is not None and rejection.reason == UnschedulableReason.NON_PREEMPTIBLE_OVER_QUOTA:
+        return EarlierIneligibility.QUOTA
+    return EarlierIneligibility.SHARE if failure.exceeds_fair_share else None

@@ -10,44 +10,42 @@ passed over, the same is tried with all: if there never is room then, no set is 
 are checked one by one for an earlier one: all of up to eight candidates, and of more as many.
 """
 
-from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 __all__ = ["Scenario", "Solution", "solve"]
 
 _MAX_SETS: Final = 2**8  # all sets of eight
 
 Ranks: TypeAlias = tuple[int, ...]
+_Candidate_contra = TypeVar("_Candidate_contra", contravariant=True)
 
 
-class Scenario(Protocol):
-    """What holds if some candidates are evicted; none is at first, and then there is no room."""
+class Scenario(Protocol[_Candidate_contra]):
+    """What holds if some candidates are evicted; none is at first.
 
-    def may_evict(self, candidate: int) -> bool:
+    The solver's scenario answers for all checks of an action, and each check is one as well. A
+    check inherits the answers to the questions that do not concern it.
+    """
+
+    def may_evict(self, _candidate: _Candidate_contra, /) -> bool:
         """Say whether one more may be evicted. One that may, may if fewer are evicted."""
-        ...
+        return True
 
-    def evict(self, candidate: int) -> None:
+    def evict(self, candidate: _Candidate_contra, /) -> None:
         """Evict a candidate."""
         ...
 
-    def restore(self, candidate: int) -> None:
+    def restore(self, candidate: _Candidate_contra, /) -> None:
         """Restore a candidate, in any order."""
         ...
 
-    def has_room(self) -> bool:
-        """Say whether there is room enough; if so, there is if more are evicted.
-
-        It is called often, and should cost what changed since.
-        """
-        ...
-
     def is_valid(self) -> bool:
-        """Say whether the evictions are fair.
+        """Say whether the evictions are valid.
 
         It is called only if all may be evicted, there is room, and none can be spared.
         """
-        ...
+        return True
 
 
 class Solution(NamedTuple):
@@ -55,30 +53,37 @@ class Solution(NamedTuple):
 
     ranks: Ranks | None
     tried: int = 0  # sets that were checked one by one
-    is_cut: bool = False  # not all sets were checked
+    is_truncated: bool = False  # not all sets were checked
 
 
-def solve(count: int, scenario: Scenario, limit: int = _MAX_SETS) -> Solution:
+def solve(
+    count: int, scenario: Scenario[int], has_room: Callable[[], bool], limit: int = _MAX_SETS
+) -> Solution:
     """Choose among so many candidates; afterwards the scenario is used up: some may be evicted.
 
-    At most *limit* sets are checked one by one: a few hundred.
+    *has_room* says whether the evicted candidates leave room enough. With none evicted they do
+    not; if some do, they do if more are evicted. It is called often, and should cost what changed
+    since. At most *limit* sets are checked one by one: a few hundred.
     """
-    solver = _Solver(count, scenario, limit)
+    solver = _Solver(count, scenario, has_room, limit)
     greedy = solver.solve_greedily()
     if greedy and _is_first(greedy):
         return Solution(greedy)
     if solver.last_needed is None:
         return Solution(None)
-    return Solution(solver.first_before(greedy) or greedy, solver.tried, solver.is_cut)
+    return Solution(solver.first_before(greedy) or greedy, solver.tried, solver.is_truncated)
 
 
 class _Solver:
-    def __init__(self, count: int, scenario: Scenario, limit: int) -> None:
+    def __init__(
+        self, count: int, scenario: Scenario[int], has_room: Callable[[], bool], limit: int
+    ) -> None:
         self.tried = 0
-        self.is_cut = False
+        self.is_truncated = False
         self.last_needed: int | None = None  # without this one, or one after it, there is no room
         self._count = count
         self._scenario = scenario
+        self._has_room = has_room
         self._limit = limit
 
     def solve_greedily(self) -> Ranks | None:
@@ -109,18 +114,18 @@ class _Solver:
             if greedy is not None and ranks >= greedy:
                 return None
             if self.tried == self._limit:
-                self.is_cut = True
+                self.is_truncated = True
                 return None
             self.tried += 1
             if not scenario.may_evict(candidate):
                 continue
             scenario.evict(candidate)
-            if not self._has_room(candidate):
+            if not self._is_room_after(candidate):
                 found = self.first_before(greedy, ranks)
             else:  # of a larger set that begins so a candidate can be spared
                 found = ranks if self._is_smallest(ranks) and scenario.is_valid() else None
             scenario.restore(candidate)
-            if found is not None or self.is_cut:
+            if found is not None or self.is_truncated:
                 return found
         return None
 
@@ -139,10 +144,10 @@ class _Solver:
             self._scenario.evict(candidate)
             taken.append(candidate)
             if len(taken) == 2 * last_checked or not last_checked:
-                if self._scenario.has_room():
+                if self._has_room():
                     return self._shortest_with_room(taken, last_checked), refused
                 last_checked = len(taken)
-        if len(taken) > last_checked and self._scenario.has_room():
+        if len(taken) > last_checked and self._has_room():
             return self._shortest_with_room(taken, last_checked), refused
         self._restore(taken)
         return [], refused
@@ -157,7 +162,7 @@ class _Solver:
             for candidate in taken[evicted:middle]:
                 self._scenario.evict(candidate)
             evicted = middle
-            if self._scenario.has_room():
+            if self._has_room():
                 enough = middle
             else:
                 too_few = middle
@@ -195,7 +200,7 @@ class _Solver:
         """Restore a run of candidates, if there is room without it."""
         for candidate in run:
             self._scenario.restore(candidate)
-        if self._scenario.has_room():
+        if self._has_room():
             return True
         for candidate in run:
             self._scenario.evict(candidate)
@@ -213,17 +218,15 @@ class _Solver:
         self._restore(taken)
         return is_valid
 
-    def _has_room(self, last: int) -> bool:
+    def _is_room_after(self, last: int) -> bool:
         """Say whether the evicted candidates leave room, given the last one of them."""
-        return (
-            self.last_needed is not None and last >= self.last_needed and self._scenario.has_room()
-        )
+        return self.last_needed is not None and last >= self.last_needed and self._has_room()
 
     def _is_smallest(self, ranks: Ranks) -> bool:
         """Say whether none can be spared; the last one cannot, or the set was not tried."""
         for candidate in ranks[:-1]:
             self._scenario.restore(candidate)
-            has_room = self._has_room(ranks[-1])
+            has_room = self._is_room_after(ranks[-1])
             self._scenario.evict(candidate)
             if has_room:
                 return False

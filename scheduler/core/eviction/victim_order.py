@@ -8,9 +8,11 @@ since a PodGroup began to run, or last saved a checkpoint.
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
-from scheduler.core.eviction.victims import EvictionUnit, VictimPool
+from scheduler.core.eviction.victims import EvictionUnit, MinRuntimeGuard, VictimPool
 from scheduler.core.model.plugins import VictimOrderPlugin
 from scheduler.core.model.resources import Amounts, ResourceKind
 from scheduler.core.model.snapshot import Snapshot, SnapshotQueues
@@ -20,6 +22,7 @@ from scheduler.core.queues.order import JobsOrderByQueues, PodGroupKey, QueueOrd
 __all__ = [
     "LostWork",
     "VictimOrder",
+    "Victims",
     "by_plugin",
     "lost_seconds",
 ]
@@ -111,26 +114,52 @@ class VictimOrder:
             del self._places[self._units[eviction_unit].queue]
 
 
+class Victims:
+    """The eviction units of a pool, which of them have not run for long enough, and their order."""
+
+    def __init__(
+        self,
+        pool: VictimPool,
+        min_runtime: MinRuntimeGuard,
+        queues: SnapshotQueues,
+        queue_order: QueueOrder,
+    ) -> None:
+        self.pool: Final = pool
+        self.min_runtime: Final = min_runtime
+        self.order: Final = VictimOrder(queues, queue_order, pool.eviction_units)
+
+    def protect(self, podgroup: int) -> None:
+        """Remove a PodGroup that was placed."""
+        for eviction_unit in self.pool.protect(podgroup):
+            self.order.drop(eviction_unit)
+
+    def evict(self, eviction_unit: int) -> None:
+        """Remove a unit that was evicted, and its members from other units."""
+        for removed in self.pool.evict(eviction_unit):
+            self.order.drop(removed)
+
+
+@dataclass
 class LostWork:
     """The work that is lost with pods; none with a pod that does not exist."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        """Prepare for many calls."""
+    snapshot: Snapshot
+
+    @cached_property
+    def _columns(self) -> tuple[list[int], list[int], list[int], list[int]]:
+        """Return signatures and PodGroups of pods, GPUs of signatures, seconds of PodGroups."""
+        snapshot = self.snapshot
         gpus = [signature.queue_request[ResourceKind.GPU] for signature in snapshot.signatures]
-        self._gpus: Final = gpus
-        self._signature: Final[list[int]] = snapshot.pods.signature.tolist()
-        self._podgroup: Final[list[int]] = snapshot.pods.podgroup.tolist()
-        self._seconds: Final = [
+        seconds = [
             lost_seconds(it.running_since, it.checkpoint_at, snapshot.now)
             for it in snapshot.podgroups
         ]
+        return snapshot.pods.signature.tolist(), snapshot.pods.podgroup.tolist(), gpus, seconds
 
     def of_pods(self, pods: Iterable[int]) -> int:
         """Return the work lost with some pods, in thousandths of a GPU times seconds."""
-        signature, podgroup = self._signature, self._podgroup
-        return sum(
-            [self._gpus[signature[pod]] * self._seconds[podgroup[pod]] for pod in pods if pod >= 0]
-        )
+        signature, podgroup, gpus, seconds = self._columns
+        return sum([gpus[signature[pod]] * seconds[podgroup[pod]] for pod in pods if pod >= 0])
 
 
 def lost_seconds(running_since: int, checkpoint_at: int, now: int) -> int:

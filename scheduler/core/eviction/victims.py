@@ -13,6 +13,7 @@ from scheduler.core.gang.tasks_to_allocate import min_available_state, tasks_to_
 from scheduler.core.gang.tasks_to_evict import tasks_to_evict
 from scheduler.core.model.plugins import MinRuntime
 from scheduler.core.model.podgroup import (
+    NON_PREEMPTIBLE,
     PodGroupInfo,
     PodSet,
     SchedulingSignature,
@@ -23,7 +24,7 @@ from scheduler.core.model.podgroup import (
 )
 from scheduler.core.model.resources import NONE, Amounts, ResourceKind
 from scheduler.core.model.result import Action
-from scheduler.core.model.snapshot import DisruptionBudgets, PodState, Snapshot
+from scheduler.core.model.snapshot import DisruptionBudgets, PodState, Snapshot, SnapshotQueues
 from scheduler.core.model.usage import (
     AmountList,
     allocated_by_podgroup,
@@ -38,10 +39,14 @@ __all__ = [
     "EvictionUnit",
     "MinRuntimeGuard",
     "ReclaimableTotals",
+    "UnitFilter",
     "Victim",
     "VictimPool",
     "amounts_of",
     "evictable_podgroups",
+    "excluding",
+    "has_min_runtime",
+    "unrelated_units",
     "victims_of",
 ]
 
@@ -50,6 +55,10 @@ Rows: TypeAlias = tuple[int, ...]
 KeyFunction: TypeAlias = Callable[
     [int, int], PodGroupKey
 ]  # of a PodGroup and its min_available_state
+UnitFilter: TypeAlias = (
+    Callable[[int], bool] | None
+)  # which eviction units are candidates; None is all
+PriorityAndReason: TypeAlias = tuple[int, str]  # and why its PodGroups are non-evictable
 
 
 class Victim(NamedTuple):
@@ -306,7 +315,8 @@ class MinRuntimeGuard:
         configured: MinRuntime | None,
     ) -> None:
         """Collect when PodGroups began to run; of a JobSet the last one counts."""
-        is_needed, queues = configured is not None, snapshot.queues
+        queues = snapshot.queues
+        is_needed = has_min_runtime(configured, queues)
         configured = configured or MinRuntime()
         self._configured: Final = {
             Action.PREEMPT: (queues.preempt_min_s, configured.preempt_s),
@@ -317,9 +327,9 @@ class MinRuntimeGuard:
         self._now: Final = snapshot.now
         self._running_since: Final[dict[int, dict[int, int]]] = {}  # by queue, by eviction unit
         self._known: Final[dict[tuple[int, int], dict[int, int]]] = {}
-        for eviction_unit, rows in enumerate(pool.podgroups):
+        for eviction_unit, rows in enumerate(pool.podgroups if is_needed else ()):
             running_since = max(snapshot.podgroups[row].running_since for row in rows)
-            if is_needed and pool.is_whole[eviction_unit] and running_since:
+            if pool.is_whole[eviction_unit] and running_since:
                 self._running_since.setdefault(snapshot.podgroups[rows[0]].queue, {})[
                     eviction_unit
                 ] = running_since
@@ -358,13 +368,17 @@ class MinRuntimeGuard:
 
 
 class ReclaimableTotals:
-    """By queue: all that may be evicted, by priority as well, and the largest PodGroup of it."""
+    """By queue: all that may be evicted, by priority as well, and the largest PodGroup of it.
+
+    And how many PodGroups with victims are non-evictable, by queue, priority and reason.
+    """
 
     def __init__(self, snapshot: Snapshot, protected: Collection[int]) -> None:
         """Add up all but protected PodGroups."""
         self.all: Final[dict[int, AmountList]] = {}
         self._largest: Final[dict[int, AmountList]] = {}
         self._by_priority: Final[dict[int, dict[int, AmountList]]] = {}
+        self.non_evictable: Final = _count_non_evictable(snapshot.podgroups)
         has, counts = allocated_by_podgroup(snapshot)
         for rows in evictable_podgroups(snapshot.podgroups, protected):
             if not any(counts[row] for row in rows):
@@ -411,6 +425,51 @@ class ReclaimableTotals:
                 most = min(most, math.ceil(over[kind]) - 1 + last)
             found += most
         return found
+
+
+def has_min_runtime(configured: MinRuntime | None, queues: SnapshotQueues) -> bool:
+    """Say whether any minimum runtime may protect a PodGroup."""
+    seconds = (*queues.preempt_min_s, *queues.reclaim_min_s)
+    return configured is not None and any(it > 0 for it in (*seconds, *configured[:2]))
+
+
+def excluding(may_evict: UnitFilter, excluded: Collection[int]) -> UnitFilter:
+    """Return a filter without some eviction units."""
+    if not excluded:
+        return may_evict
+    return lambda eviction_unit: (
+        eviction_unit not in excluded and (may_evict is None or may_evict(eviction_unit))
+    )
+
+
+def unrelated_units(
+    signatures: Sequence[SchedulingSignature], requested: Iterable[int], pool: VictimPool
+) -> UnitFilter:
+    """Return a filter without pods that requested pods want to be near, or are spread beside."""
+    wanted = [signatures[signature] for signature in requested]
+    selectors = {term.selector for one in wanted for term in one.affinity}
+    selectors |= {spread.selector for one in wanted for spread in one.spread_constraints}
+    if not selectors:
+        return None
+    return lambda eviction_unit: all(
+        selectors.isdisjoint(signatures[it.signature].matched_selectors)
+        for it in pool.victims[eviction_unit]
+    )
+
+
+def _count_non_evictable(
+    podgroups: Iterable[PodGroupInfo],
+) -> dict[int, Counter[PriorityAndReason]]:
+    counts: dict[int, Counter[PriorityAndReason]] = {}
+    for podgroup in podgroups:
+        why = podgroup.non_evictable_reason if podgroup.is_preemptible else NON_PREEMPTIBLE
+        if why and podgroup.queue != NONE and _has_victims(podgroup):
+            counts.setdefault(podgroup.queue, Counter())[podgroup.priority, why] += 1
+    return counts
+
+
+def _has_victims(podgroup: PodGroupInfo) -> bool:
+    return any(podset.running or podset.reserved_places for podset in podsets_of(podgroup.tree))
 
 
 def _is_plain_podset(podgroup: PodGroupInfo) -> bool:

@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from scheduler.core.model.failures import PreFilterFailure
 from scheduler.core.model.resources import NONE
 
 __all__ = [
+    "NON_PREEMPTIBLE",
     "AffinityTerm",
     "LabelRequirement",
     "PodGroupInfo",
@@ -155,6 +156,10 @@ class PodGroupInfo:
     elastic_failure: PreFilterFailure | None = (
         None  # in the way of pods beyond its minimum and its reserved places
     )
+
+
+# Why a PodGroup that is not preemptible is non-evictable.
+NON_PREEMPTIBLE: Final = "priority or preemptibility forbids it"
 
 
 def podsets_of(tree: SubGroupTree) -> tuple[PodSet, ...]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from scheduler.core.gang.tasks_to_allocate import SignatureRuns
 from scheduler.core.model.podgroup import SchedulingSignature
-from scheduler.core.model.resources import UNBOUND, Amounts, Ints, total
+from scheduler.core.model.resources import UNBOUND, Amounts, Ints, ResourceKind, total
 from scheduler.core.model.usage import Usage
 from scheduler.core.nodes.placement import Placer
 from scheduler.core.nodes.ranking import NodeRanking
@@ -20,10 +20,13 @@ from scheduler.core.nodes.statement import Statement
 
 __all__ = [
     "EmptyClusterFit",
+    "PodCapacities",
     "PodCapacity",
     "count_fitting_pods",
+    "free_amount",
 ]
 
+_MAX_CAPACITIES: Final = 64  # each is as large as there are nodes
 _UNLIMITED: Final = 2**40  # for pods that request nothing
 
 
@@ -84,6 +87,25 @@ class PodCapacity:
         return pod_count
 
 
+class PodCapacities:
+    """The capacities for some signatures, each made when it is first needed."""
+
+    def __init__(self, placer: Placer) -> None:
+        self._placer: Final = placer
+        self._capacities: Final[dict[int, PodCapacity]] = {}
+
+    def of(self, signature: int) -> PodCapacity:
+        """Return the capacity for pods of a signature."""
+        capacity = self._capacities.get(signature)
+        if capacity is None:
+            if len(self._capacities) >= _MAX_CAPACITIES:  # the oldest one is dropped
+                del self._capacities[next(iter(self._capacities))]
+            capacity = self._capacities[signature] = PodCapacity(
+                self._placer.statement, self._placer.ranking(signature)
+            )
+        return capacity
+
+
 class EmptyClusterFit:
     """Which requests fit on an empty cluster; other pods and their affinity do not matter."""
 
@@ -120,6 +142,13 @@ class EmptyClusterFit:
                     self._snapshot.nodes.allocatable[fits_empty], signature
                 )
         return all(number <= self._fitting[alike] for alike, number in needed.items())
+
+
+def free_amount(statement: Statement, kind: ResourceKind) -> int:
+    """Return what is free of a kind on all nodes."""
+    resources, free = statement.snapshot.resources, statement.free
+    columns = [r for r, kind_of_r in enumerate(resources.kinds) if kind_of_r == kind]
+    return sum([total(free[:, r].clip(min=0)) * resources.weights[r] for r in columns])
 
 
 def count_fitting_pods(allocatable: Ints, signature: SchedulingSignature) -> int:

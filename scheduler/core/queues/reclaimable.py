@@ -179,10 +179,10 @@ class ReclaimState:
         self._reclaimable = reclaimable
         self._shares = reclaimable.shares
         self._before = reclaimable.usage.allocated
-        self._left: dict[int, list[int]] = {}  # of queues that lost something
+        self._remaining: dict[int, list[int]] = {}  # of queues that lost something
 
-    def may_evict(self, queue: int) -> bool:
-        """Say whether an eviction unit of a queue may be evicted, however large it is.
+    def may_lose(self, queue: int) -> bool:
+        """Say whether a queue may lose something more, however large it is.
 
         It may if the compared queue is still above its allocatable share, in any kind; or if the
         reclaimer is within its quota, and that queue is still above its own.
@@ -195,21 +195,21 @@ class ReclaimState:
             has, shares.quota[victim_queue]
         )
 
-    def evict(self, queue: int, amounts: Amounts) -> None:
-        """Subtract an eviction unit from a queue, and from those above it."""
+    def subtract(self, queue: int, amounts: Amounts) -> None:
+        """Subtract amounts from a queue, and from those above it."""
         cpu, memory, gpu = amounts
         for q in self._reclaimable.usage.paths[queue]:
-            left = self._left.get(q)
-            if left is None:
-                left = self._left[q] = self._before[q].copy()
-            left[0] -= cpu
-            left[1] -= memory
-            left[2] -= gpu
+            remaining = self._remaining.get(q)
+            if remaining is None:
+                remaining = self._remaining[q] = self._before[q].copy()
+            remaining[0] -= cpu
+            remaining[1] -= memory
+            remaining[2] -= gpu
 
-    def restore(self, queue: int, amounts: Amounts) -> None:
-        """Add an eviction unit back."""
+    def add(self, queue: int, amounts: Amounts) -> None:
+        """Add amounts back."""
         cpu, memory, gpu = amounts
-        self.evict(queue, (-cpu, -memory, -gpu))
+        self.subtract(queue, (-cpu, -memory, -gpu))
 
     def could_allocate(self, queue: int, amounts: Amounts) -> bool:
         """Say whether a queue could have so much more: no limit from it up forbids it."""
@@ -220,25 +220,23 @@ class ReclaimState:
             for bound, has, more in zip(usage.limit[q], self[q], amounts, strict=True)
         )
 
-    def is_valid(self, tolerance: float = 1.0) -> bool:
+    def is_fair(self) -> bool:
         """Say whether no queue that lost something is worse off than the reclaimer's, on any level.
 
         A queue above its fair share may not get there at the cost of one that has no larger part
-        of its own. With a larger *tolerance* that part must be so much larger.
+        of its own.
         """
         for reclaimer_queue in self._reclaimable.usage.paths[self._reclaimable.reclaimer.queue]:
             above = self._shares.parent[reclaimer_queue]
-            for victim_queue in self._left:
+            for victim_queue in self._remaining:
                 is_sibling = (
                     victim_queue != reclaimer_queue and self._shares.parent[victim_queue] == above
                 )
-                if is_sibling and not self._is_fair_to_queue(
-                    victim_queue, reclaimer_queue, tolerance
-                ):
+                if is_sibling and not self._is_fair_to_queue(victim_queue, reclaimer_queue):
                     return False
         return True
 
-    def _is_fair_to_queue(self, victim_queue: int, reclaimer_queue: int, tolerance: float) -> bool:
+    def _is_fair_to_queue(self, victim_queue: int, reclaimer_queue: int) -> bool:
         now, before, fair_shares = (
             self[victim_queue],
             self._before[victim_queue],
@@ -260,13 +258,13 @@ class ReclaimState:
             if victim_fair_share <= 0 or (more <= 0 and has == had):
                 continue
             share_ratio = _share_ratio(would_have + more, own_fair_share)
-            if share_ratio > 1 and share_ratio * tolerance >= has / victim_fair_share:
+            if share_ratio > 1 and share_ratio >= has / victim_fair_share:
                 return False
         return True
 
     def __getitem__(self, queue: int) -> list[int]:
         """Return what a queue has left."""
-        return self._left.get(queue, self._before[queue])
+        return self._remaining.get(queue, self._before[queue])
 
 
 def _within(amounts: Sequence[float], shares: Sequence[float]) -> bool:

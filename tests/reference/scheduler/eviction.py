@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from fractions import Fraction
 from itertools import combinations
 from operator import add
 from typing import Any
@@ -200,9 +199,7 @@ def _find_victims(
             return False
         if action == "reclaim":
             lost = [(known[unit.queue], amounts) for unit, amounts in _freed_amounts(units)]
-            may, is_fair = reclaimable.check_victims(
-                known[podgroup.queue], asked, lost, Fraction(1)
-            )
+            may, is_fair = reclaimable.check_victims(known[podgroup.queue], asked, lost)
             if (
                 not all(may)
                 or not is_fair

@@ -83,7 +83,6 @@ def check_victims(
     mine: QueueShares,
     asked: Requested,
     units: Sequence[tuple[QueueShares, Requested]],
-    patience: Fraction,
 ) -> tuple[list[bool], bool]:
     """Rules 31 and 32: return whether each eviction unit may be taken, and whether all is fair."""
     left = {queue: list(queue.allocated) for unit, _ in units for queue in unit.with_ancestors()}
@@ -110,6 +109,6 @@ def check_victims(
                 if not due and would_have[kind] <= 0:
                     part = Fraction(0)
                 theirs_due = other.fair_share[kind]
-                if part > 1 and theirs_due and part * patience >= Fraction(has[kind], theirs_due):
+                if part > 1 and theirs_due and part >= Fraction(has[kind], theirs_due):
                     is_fair = False
     return may, is_fair

@@ -151,9 +151,9 @@ SCENARIOS = st.builds(
 def test_of_eight_it_is_the_first_of_all_sets(scenario: FakeScenario) -> None:
     """If any does."""
     needed_pods = min(all_solutions(scenario), default=None)
-    choice = solve(len(scenario.candidates), scenario)
+    choice = solve(len(scenario.candidates), scenario, scenario.has_room)
     assert choice.ranks == needed_pods
-    assert not choice.is_cut
+    assert not choice.is_truncated
 
 
 @given(SCENARIOS, st.integers(0, 40))
@@ -161,10 +161,10 @@ def test_of_eight_it_is_the_first_of_all_sets(scenario: FakeScenario) -> None:
 def test_with_any_limit_it_does(scenario: FakeScenario, limit: int) -> None:
     """What is found is enough, and nobody of it can be spared."""
     do = sorted(all_solutions(scenario))
-    choice = solve(len(scenario.candidates), scenario, limit)
+    choice = solve(len(scenario.candidates), scenario, scenario.has_room, limit)
     assert choice.tried <= limit
     assert choice.ranks is None or choice.ranks in do
-    if not choice.is_cut:
+    if not choice.is_truncated:
         assert choice.ranks == (do[0] if do else None)
 
 
@@ -198,7 +198,7 @@ CHOSEN: list[Case[list[Candidate], tuple[int, ...] | None]] = [
 def test_who_is_chosen(case: Case[list[Candidate], tuple[int, ...] | None]) -> None:
     """The first set: smaller ranks before fewer."""
     scenario = FakeScenario(case.given, [100, 1], per_candidate=1, size=4)
-    assert solve(len(case.given), scenario).ranks == case.want
+    assert solve(len(case.given), scenario, scenario.has_room).ranks == case.want
 
 
 def test_of_thousands_few_sets_are_tried() -> None:
@@ -208,7 +208,7 @@ def test_of_thousands_few_sets_are_tried() -> None:
     """
     candidates = [Candidate(0, {node: 1}) for _ in range(8) for node in range(500)]
     scenario = FakeScenario(candidates, [8, 0], per_candidate=1, size=8, nodes=500)
-    choice = solve(len(candidates), scenario)
+    choice = solve(len(candidates), scenario, scenario.has_room)
     assert choice.ranks == tuple(range(0, 4000, 500))
     assert scenario.asked <= 2 * 3501
     assert choice.tried == 256
@@ -218,15 +218,15 @@ def test_of_thousands_few_sets_are_tried() -> None:
 def test_where_there_is_never_room_nothing_is_tried() -> None:
     """Everybody together leaves too little: that is proof enough."""
     scenario = FakeScenario([Candidate(0, {0: 1})] * 100, [1000, 0], per_candidate=1, size=101)
-    assert solve(100, scenario) == (None, 0, False)
+    assert solve(100, scenario, scenario.has_room) == (None, 0, False)
     assert scenario.asked == 8  # of 1, 2, 4 and so on, and of all
 
 
 def test_nothing_is_asked_twice() -> None:
     """One who is enough is one question; of two in one queue the first, and both."""
     one = FakeScenario([Candidate(0, {0: 4})], [9, 0], per_candidate=1, size=4)
-    assert (solve(1, one).ranks, one.asked) == ((0,), 1)
+    assert (solve(1, one, one.has_room).ranks, one.asked) == ((0,), 1)
     two = FakeScenario(
         [Candidate(0, {0: 2}), Candidate(0, {0: 2})], [9, 0], per_candidate=1, size=4
     )
-    assert (solve(2, two).ranks, two.asked) == ((0, 1), 3)  # and the second alone
+    assert (solve(2, two, two.has_room).ranks, two.asked) == ((0, 1), 3)  # and the second alone

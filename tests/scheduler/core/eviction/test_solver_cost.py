@@ -52,7 +52,8 @@ def test_it_leaves_whom_sparing_one_by_one_leaves(
 ) -> None:
     """Everybody may go; no set is looked at by itself."""
     scenarios = [FakeScenario(candidates, [1000, 0], seats, size) for _ in range(2)]
-    assert solve(len(candidates), scenarios[0], 0).ranks == one_by_one(scenarios[1])
+    first, other = scenarios
+    assert solve(len(candidates), first, first.has_room, 0).ranks == one_by_one(other)
 
 
 def racks(count: int) -> Plan:

@@ -1,0 +1,375 @@
+"""The search of one preemptor for victims, which the actions reclaim and preempt have in common.
+
+No pod is evicted without the placement that it makes possible, and none that was not needed.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Final, TypeAlias
+
+from scheduler.core.eviction.failures import Protection
+from scheduler.core.eviction.scenario import (
+    BudgetCheck,
+    CandidateVictims,
+    EvictionScenario,
+    PreemptorRequest,
+    QueueHeadroom,
+    UnitMembers,
+)
+from scheduler.core.eviction.solver import Scenario, Solution, solve
+from scheduler.core.eviction.victim_order import by_plugin
+from scheduler.core.eviction.victims import UnitFilter, Victim, excluding, unrelated_units
+from scheduler.core.gang.tasks_to_allocate import SignatureRuns
+from scheduler.core.model.failures import (
+    EvictionFailure,
+    FitErrors,
+    QueueBoundExceeded,
+    Rejection,
+    UnschedulableReason,
+)
+from scheduler.core.model.resources import NONE, ResourceKind
+from scheduler.core.model.result import Action, Eviction
+from scheduler.core.nodes.capacity import free_amount
+from scheduler.core.session import Session
+
+__all__ = [
+    "VictimSearch",
+    "evict_podgroups",
+    "is_delayed",
+    "preempt_for_each",
+    "preemptor_request",
+    "preemptors_in_order",
+    "solve_scenario",
+    "use_free_resources",
+]
+
+OrderedVictims: TypeAlias = Callable[[UnitFilter], tuple[Iterator[int], int]]
+Checks: TypeAlias = Callable[[], Sequence[Scenario[UnitMembers]]]
+_FailedRequest: TypeAlias = tuple[int, int, SignatureRuns, bool, int, bool]
+
+
+class VictimSearch:
+    """The search for victims for one preemptor, by one action."""
+
+    def __init__(self, session: Session, row: int, action: Action) -> None:
+        self.request: Final = preemptor_request(session, row)
+        self._session: Final = session
+        self._row: Final = row
+        self._action: Final = action
+        self._is_budget_strict: Final = (
+            action != Action.RECLAIM or session.policies.is_budget_strict
+        )
+        self._refused_by: Final[set[int]] = set()  # budgets
+        self._is_truncated = False
+
+    def could_be_enough(self, most: Callable[[ResourceKind], int]) -> bool:
+        """Say whether the most that may be evicted, with what is free, could be enough."""
+        amounts = self._session.attempts[self._row].amounts
+        kind = ResourceKind.GPU if amounts[ResourceKind.GPU] else ResourceKind.CPU
+        missing = amounts[kind] - most(kind)
+        return missing <= 0 or missing <= free_amount(self._session.statement, kind)
+
+    def candidate_sets(
+        self, queues: Collection[int], ordered_victims: OrderedVictims
+    ) -> Iterator[CandidateVictims]:
+        """Yield candidates of some queues, first without partly succeeded PodGroups, then with.
+
+        At last, where budgets are best effort, without budgets. A set that could not differ from
+        the one before is left out; whether budgets refused a unit is known when that one was tried.
+        """
+        pool = self._session.victims().pool
+        may_evict = self._unit_filter(queues)
+        blocked, partly_succeeded = pool.blocked, pool.partly_succeeded
+        excluded = blocked.keys() | partly_succeeded if partly_succeeded else blocked
+        victim_order, count = ordered_victims(excluding(may_evict, excluded))
+        yield CandidateVictims(pool, self._by_plugin(victim_order), count, respects_budgets=True)
+        if partly_succeeded:
+            before = count
+            victim_order, count = ordered_victims(excluding(may_evict, blocked))
+            if count > before:
+                last = sorted(self._by_plugin(victim_order), key=lambda it: it in partly_succeeded)
+                yield CandidateVictims(pool, iter(last), count, respects_budgets=True)
+        if self._is_budget_strict or not self._session.allowance.has_budgets:
+            return
+        before = count
+        victim_order, count = ordered_victims(may_evict)
+        if count > before or self._refused_by:
+            last = sorted(
+                self._by_plugin(victim_order),
+                key=lambda one: (one in blocked, one in partly_succeeded),
+            )
+            yield CandidateVictims(pool, iter(last), count, respects_budgets=False)
+
+    def make_room(self, candidate_sets: Iterable[CandidateVictims], checks: Checks = tuple) -> bool:
+        """Evict the first valid victims and place the PodGroup; say whether it was placed.
+
+        Each scenario has *checks* of its own.
+        """
+        return any(self._make_room(one, checks) for one in candidate_sets)
+
+    def failure(self, queues: Collection[int]) -> EvictionFailure:
+        """Return why no victim of some queues was found."""
+        session, counts = self._session, self._session.reclaimable_totals().non_evictable
+        failure = EvictionFailure()
+        if counts or session.has_min_runtime or session.snapshot.budgets.names:
+            protection = Protection(session.snapshot.podgroups, counts, session.victims())
+            failure = protection.failure(
+                self._row,
+                self._action,
+                queues,
+                lambda podgroup: podgroup in session.evicted or podgroup in session.placed,
+            )
+            failure = failure._replace(
+                budgets=tuple(sorted({*failure.budgets, *self._refused_by}))
+                if self._is_budget_strict
+                else ()
+            )
+        return failure._replace(is_truncated=self._is_truncated)
+
+    def _unit_filter(self, queues: Iterable[int]) -> UnitFilter:
+        """Return which units of some queues may be evicted, apart from budgets.
+
+        Not those with pods that the requested pods want to be near or are spread beside, nor those
+        within their minimum runtime.
+        """
+        session, victims = self._session, self._session.victims()
+        unrelated = None
+        if not self.request.has_no_relations:
+            unrelated = unrelated_units(
+                session.snapshot.signatures, self.request.wanted, victims.pool
+            )
+        own_queue = session.snapshot.podgroups[self._row].queue
+        protected = victims.min_runtime.protected(self._action, own_queue, queues)
+        return excluding(unrelated, protected)
+
+    def _by_plugin(self, victim_order: Iterator[int]) -> Iterator[int]:
+        """Return a victim order rearranged by what the configuration has chosen."""
+        session, order = self._session, self._session.policies.victim_order
+        if order is None:
+            return victim_order
+        return by_plugin(
+            victim_order,
+            order,
+            session.victims().pool,
+            session.lost_work.of_pods,
+            session.attempts[self._row].amounts,
+        )
+
+    def _make_room(self, candidates: CandidateVictims, checks: Checks) -> bool:
+        session = self._session
+        for reuses_placement in (self.request.reuses_placement, False):
+            request = self.request._replace(reuses_placement=reuses_placement)
+            budgets = BudgetCheck(session.allowance)
+            has_budgets = candidates.respects_budgets and session.allowance.has_budgets
+            headroom = QueueHeadroom(
+                session.usage, lambda usage: session.refusal(usage, self._row) is not None
+            )
+            scenario = EvictionScenario(
+                request,
+                session.placer,
+                candidates,
+                (budgets, *checks()) if has_budgets else checks(),
+                headroom,
+            )
+            solution = solve_scenario(session, candidates.total, scenario)
+            self._refused_by.update(budgets.refused_by)
+            self._is_truncated = solution.is_truncated
+            if solution.ranks is None:
+                return False
+            eviction_units = [scenario.eviction_units[rank] for rank in solution.ranks]
+            if self._carry_out(eviction_units):
+                return True
+            candidates = candidates._replace(order=chain(scenario.eviction_units, candidates.order))
+        return False
+
+    def _carry_out(self, eviction_units: list[int]) -> bool:
+        """Evict units, and place the preemptor; if that fails, roll everything back."""
+        session, pool = self._session, self._session.victims().pool
+        checkpoint = session.statement.checkpoint
+        evicted: dict[int, tuple[Victim, ...]] = {}
+        seen: set[Victim] = set()
+        for eviction_unit in sorted(eviction_units, key=lambda one: -len(pool.victims[one])):
+            members = tuple([it for it in pool.victims[eviction_unit] if it not in seen])
+            evicted[eviction_unit] = members
+            seen.update(members)
+            amounts = pool.amounts(eviction_unit, members)
+            session.evict(members)
+            session.refund(pool.eviction_units[eviction_unit].queue, amounts)
+        if not place_preemptor(session, self._row, is_pipelined=True):
+            session.statement.roll_back(checkpoint)
+            for eviction_unit, members in evicted.items():
+                cpu, memory, gpu = pool.amounts(eviction_unit, members)
+                session.refund(pool.eviction_units[eviction_unit].queue, (-cpu, -memory, -gpu))
+            return False
+        for eviction_unit, members in evicted.items():
+            self._record(eviction_unit, members)
+        return True
+
+    def _record(self, eviction_unit: int, members: tuple[Victim, ...]) -> None:
+        session, victims = self._session, self._session.victims()
+        pool, order = victims.pool, session.policies.victim_order
+        pods = tuple([member.pod for member in members if member.pod >= 0])
+        session.record(
+            Eviction(
+                pool.podgroups[eviction_unit],
+                pods,
+                pool.is_whole[eviction_unit],
+                self._action,
+                self._row,
+                pool.amounts(eviction_unit, members)[ResourceKind.GPU],
+                session.lost_work.of_pods(pods) // 1000,
+                order.reason if order else "",
+                session.allowance.evict(pods),
+            )
+        )
+        victims.evict(eviction_unit)
+
+
+def preempt_for_each(
+    session: Session,
+    preempt_for: Callable[[int], EvictionFailure | None],
+    may_preempt: Callable[[int], bool],
+    *,
+    by_priority: bool,
+) -> None:
+    """Try each preemptor once; not one whose request has just failed for an equal one.
+
+    Whether priority makes a difference depends on the action. A PodGroup with reserved places
+    equals no other. *preempt_for* returns why no victim was evicted.
+    """
+    failed_requests: dict[_FailedRequest, tuple[int, EvictionFailure]] = {}
+    for row in preemptors_in_order(session, may_preempt):
+        podgroup, attempt = session.snapshot.podgroups[row], session.attempts[row]
+        request_key = (
+            podgroup.queue,
+            podgroup.priority if by_priority else 0,
+            attempt.signatures,
+            podgroup.is_preemptible,
+            row if session.attempts.has_reserved_places(row) else NONE,
+            is_delayed(session, row),
+        )
+        allocation_count = len(session.allocations)
+        known = failed_requests.get(request_key)
+        if known is None or known[0] != allocation_count:
+            failure = preempt_for(row)
+            if failure is None:
+                continue
+            known = failed_requests[request_key] = allocation_count, failure
+        session.failures.record(row, known[1])
+
+
+def preemptors_in_order(session: Session, may_preempt: Callable[[int], bool]) -> Iterator[int]:
+    """Yield the pending PodGroups that evictions could help, in order.
+
+    Not those that wait for what their own queues are releasing: that is over soon. Once the
+    limit of evictions is reached, the rest that *may_preempt* is noted as rate limited.
+    """
+    podgroups, attempts, evictions = (
+        session.snapshot.podgroups,
+        session.attempts,
+        session.evictions,
+    )
+    left = {row for row, one in session.rejections.items() if _is_resolvable(one)}
+    left &= {*attempts} - session.evicted
+    jobs_order = session.jobs_order(left)
+    while (row := jobs_order.pop()) is not None:
+        if session.is_limit_reached:
+            for one in filter(may_preempt, left):
+                session.failures.record(one, EvictionFailure(is_rate_limited=True))
+            return
+        left.remove(row)
+        if session.releasing.refusal(row, attempts[row].amounts, session.refusal) is not None:
+            continue
+        eviction_count = len(evictions)
+        yield row
+        if len(evictions) == eviction_count:
+            continue
+        evicted = {podgroup for one in evictions[eviction_count:] for podgroup in one.podgroups}
+        if left & evicted:  # evicted PodGroups are no preemptors
+            left -= evicted
+            jobs_order = session.jobs_order(left)
+        for queue in {podgroups[podgroup].queue for podgroup in evicted}:
+            jobs_order.update_queue(queue)
+
+
+def preemptor_request(session: Session, row: int) -> PreemptorRequest:
+    """Return what a PodGroup requests next."""
+    tasks, _, signatures, _ = session.attempts[row]
+    has_reserved_places = session.attempts.has_reserved_places(row)
+    wanted: dict[int, int] = {}
+    for signature, count in signatures:
+        wanted[signature] = wanted.get(signature, 0) + count
+    has_no_relations = all(
+        session.placer.ranking(signature).has_no_relations for signature in wanted
+    )
+    return PreemptorRequest(
+        podgroup=row,
+        tasks=tasks,
+        assigned=session.attempts.assigned(row),
+        wanted=wanted,
+        capacities={}
+        if has_reserved_places
+        else {signature: session.capacities.of(signature) for signature in wanted},
+        is_count_enough=has_no_relations and len(wanted) == 1 and not has_reserved_places,
+        has_no_relations=has_no_relations,
+        reuses_placement=has_no_relations,
+    )
+
+
+def use_free_resources(session: Session, request: PreemptorRequest) -> bool:
+    """Place a PodGroup on what earlier evictions of this plan left free, if it is enough."""
+    if not session.evictions:
+        return False
+    for signature, capacity in request.capacities.items():
+        capacity.refresh()
+        if capacity.total < request.wanted[signature]:
+            return False
+    return place_preemptor(session, request.podgroup, is_pipelined=False)
+
+
+def place_preemptor(session: Session, row: int, *, is_pipelined: bool) -> bool:
+    """Place a PodGroup, and its elastic pods, if there is room."""
+    if not session.place(row, is_final=False, is_pipelined=is_pipelined):
+        return False
+    session.place_elastic(row)
+    session.preemptors.add(row)
+    return True
+
+
+def solve_scenario(session: Session, count: int, scenario: EvictionScenario) -> Solution:
+    """Return the first valid set of so many candidates, and count the search.
+
+    There is none if not all placements were tried: a victim of the set might be spared.
+    """
+    solution = solve(count, scenario, scenario.has_room)
+    is_truncated = solution.is_truncated or scenario.is_truncated
+    session.stats.update(
+        searches=1, trials=scenario.trials, sets=solution.tried, cut=int(is_truncated)
+    )
+    ranks = None if scenario.is_truncated else solution.ranks
+    return Solution(ranks, solution.tried, is_truncated)
+
+
+def evict_podgroups(
+    session: Session, podgroups: tuple[int, ...], pods: tuple[int, ...], action: Action, row: int
+) -> None:
+    """Record that PodGroups are evicted whole, for a preemptor *row* or NONE."""
+    signatures, signature_of = session.snapshot.signatures, session.snapshot.pods.signature
+    gpus = sum([signatures[signature_of[pod]].queue_request[ResourceKind.GPU] for pod in pods])
+    session.allowance.evict(pods)
+    work_lost = session.lost_work.of_pods(pods) // 1000
+    session.record(Eviction(podgroups, pods, True, action, row, gpus, work_lost))  # noqa: FBT003
+
+
+def is_delayed(session: Session, row: int) -> bool:
+    """Say whether the preemption delay of a PodGroup is not over."""
+    return session.snapshot.podgroups[row].preemption_delay_until > session.snapshot.now
+
+
+def _is_resolvable(rejection: Rejection) -> bool:
+    if isinstance(rejection.details, QueueBoundExceeded):
+        return (
+            rejection.reason == UnschedulableReason.EXCEEDS_LIMIT
+            and not rejection.details.releasing
+        )
+    return isinstance(rejection.details, FitErrors) and rejection.is_resolvable
