@@ -78,7 +78,7 @@ def _measure(row: _Row, nodes: int, table: Table) -> list[str]:
         assert not [*plan_violations(snapshot, result)]
     kai = "" if kai_s is None else f"{kai_s}"
     figures = f"{min(took):.4f}", f"{most_s}", f"{speed.slowdown:.2f}", f"{floor:.4f}"
-    table.add_row(row.work, str(nodes), kai, *figures, str(result.stats.cut))
+    table.add_row(row.work, str(nodes), kai, *figures, str(result.stats.truncated))
     if min(took) <= most_s * speed.slowdown:
         return []
     return [

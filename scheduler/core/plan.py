@@ -51,7 +51,7 @@ def plan(
     """
     session = Session(snapshot, policies, limits.evictable_gpus)
     unbound_count = 0
-    if "allocate" not in policies.actions:  # a PodGroup that fits keeps its room, and is not bound
+    if "allocate" not in policies.actions:  # what fits is placed and not bound
         allocate(session)
         unbound_count = len(session.allocations)
         for one in session.allocations:

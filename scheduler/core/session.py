@@ -217,7 +217,7 @@ class Session:
         self._evictable_gpus = evictable_gpus
         self._totals: ReclaimableTotals | None = None
         self._victims: Victims | None = None
-        # Signatures for which there was no room since the last allocation, by what is reserved that
+        # Signatures that did not fit since the last allocation, by what is reserved that
         # the PodGroup may use; with fit errors if they are final.
         self._failed_signatures: Final[
             dict[tuple[NominationAccess, SignatureRuns], FitErrors | None]
@@ -236,7 +236,7 @@ class Session:
         )
 
     def place(self, row: int, *, is_final: bool, is_pipelined: bool = False) -> bool:
-        """Place the next attempt of a PodGroup, if there is room and its queue may have so much.
+        """Place the next attempt of a PodGroup, if it fits and its queue may use so much.
 
         If not, the reason is recorded if it *is_final*. With *is_pipelined* the pods wait for
         evicted pods, even if there are idle resources.
@@ -297,7 +297,7 @@ class Session:
         self.placed.add(row)
         self.failures.forget(row)
         if self._victims is not None:
-            self._victims.protect(row)
+            self._victims.remove_podgroup(row)
 
     def reclaimable_totals(self) -> ReclaimableTotals:
         """Return what may be evicted of queues at most; it is added up at the first call."""

@@ -31,7 +31,7 @@ def min_runtime(arguments: Mapping[str, str]) -> MinRuntime:
     return MinRuntime(
         preempt_s=_seconds(arguments.get(_PREEMPT, "")) or 0,
         reclaim_s=_seconds(arguments.get(_RECLAIM, "")) or 0,
-        resolves_at_leaf=arguments.get(_RESOLVE) == "queue",
+        from_victim_queue=arguments.get(_RESOLVE) == "queue",
     )
 
 

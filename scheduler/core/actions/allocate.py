@@ -26,7 +26,7 @@ __all__ = ["allocate"]
 def allocate(session: Session) -> None:
     """Attempt all pending PodGroups, round after round.
 
-    In the first round what is nominated is reserved; after it there may be more room.
+    In the first round what is nominated is reserved; after it more may be free.
     """
     rows = list(_attemptable(session))
     _reserve_nominated(session, rows)

@@ -174,7 +174,7 @@ class RelocatedTasks(Scenario[UnitMembers]):
 
 
 def consolidate(session: Session) -> None:
-    """Relocate PodGroups for each preemptible PodGroup that waits for room, in order."""
+    """Relocate PodGroups for each preemptible PodGroup that waits for free resources."""
     if session.policies.max_relocated and has_relocatable(session.snapshot.podgroups):
         _Consolidation(session).run()
 
@@ -331,7 +331,7 @@ class _Consolidation:
     def _protect(self, row: int) -> None:
         """Do not relocate a PodGroup from now on."""
         if self._collected is not None:
-            self._collected.victims.protect(row)
+            self._collected.victims.remove_podgroup(row)
 
 
 def relocated_signatures(

@@ -48,4 +48,4 @@ def _preempt_for(session: Session, row: int) -> EvictionFailure | None:
     candidate_sets = search.candidate_sets([queue], ordered_victims)
     if is_delayed(session, row):
         return search.failure([queue])._replace(is_delayed=any(one.total for one in candidate_sets))
-    return None if search.make_room(candidate_sets) else search.failure([queue])
+    return None if search.evict_and_place(candidate_sets) else search.failure([queue])

@@ -36,7 +36,7 @@ _MAX_OVER_SHARE: Final = 4  # queues that are collected: one more than a message
 
 
 def reclaim(session: Session) -> None:
-    """Try each pending PodGroup whose queue stays within its fair share once, in order."""
+    """Reclaim for each pending PodGroup with which its queue stays within its fair share."""
     _Reclaim(session).run()
 
 
@@ -86,7 +86,7 @@ class _Reclaim:
             checks.append(ReclaimCheck(reclaimable, session.queue_order, earlier_requests))
             return checks[-1:]
 
-        if search.make_room(candidate_sets, new_checks):
+        if search.evict_and_place(candidate_sets, new_checks):
             return None
         last = checks[-1]  # with the most candidates
         return self._failure(search, reclaimable, queues, last.shortfall)._replace(
@@ -196,10 +196,10 @@ class ReclaimCheck(Scenario[UnitMembers]):
     def _order_conflict(self, requested: Amounts) -> QueueOrderConflict | None:
         """Return the queue that lost resources and would come before the one that requests them.
 
-        A JobSet does not count where the reclaimer stays within its quota: the room is reserved for
-        the reclaimer (rule 10b), and afterwards nothing is reclaimed
-        from it. Otherwise a queue could keep all that it borrowed in a TrainJob, which cannot
-        shrink, that first requests little.
+        A JobSet does not count where the reclaimer stays within its quota: what the JobSet loses is
+        reserved for the reclaimer (rule 10b), which then is not reclaimed from. Otherwise a queue
+        could keep all that it uses over its quota in a TrainJob, which cannot shrink, that first
+        requests little.
         """
         is_own_request = requested == self._reclaimable.reclaimer.amounts
         for (queue, amounts, is_jobset), count in self._evicted_requests.items():

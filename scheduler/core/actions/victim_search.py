@@ -100,12 +100,14 @@ class VictimSearch:
             )
             yield CandidateVictims(pool, iter(last), count, respects_budgets=False)
 
-    def make_room(self, candidate_sets: Iterable[CandidateVictims], checks: Checks = tuple) -> bool:
+    def evict_and_place(
+        self, candidate_sets: Iterable[CandidateVictims], checks: Checks = tuple
+    ) -> bool:
         """Evict the first valid victims and place the PodGroup; say whether it was placed.
 
         Each scenario has *checks* of its own.
         """
-        return any(self._make_room(one, checks) for one in candidate_sets)
+        return any(self._evict_and_place(one, checks) for one in candidate_sets)
 
     def failure(self, queues: Collection[int]) -> EvictionFailure:
         """Return why no victim of some queues was found."""
@@ -155,7 +157,7 @@ class VictimSearch:
             session.attempts[self._row].amounts,
         )
 
-    def _make_room(self, candidates: CandidateVictims, checks: Checks) -> bool:
+    def _evict_and_place(self, candidates: CandidateVictims, checks: Checks) -> bool:
         session = self._session
         for reuses_placement in (self.request.reuses_placement, False):
             request = self.request._replace(reuses_placement=reuses_placement)
@@ -219,10 +221,10 @@ class VictimSearch:
                 pool.amounts(eviction_unit, members)[ResourceKind.GPU],
                 session.lost_work.of_pods(pods) // 1000,
                 order.reason if order else "",
-                session.allowance.evict(pods),
+                session.allowance.use(pods),
             )
         )
-        victims.evict(eviction_unit)
+        victims.remove_unit(eviction_unit)
 
 
 def preempt_for_each(
@@ -232,7 +234,7 @@ def preempt_for_each(
     *,
     by_priority: bool,
 ) -> None:
-    """Try each preemptor once; not one whose request has just failed for an equal one.
+    """Try each preemptor once; not if an equal request has failed and nothing was placed since.
 
     Whether priority makes a difference depends on the action. A PodGroup with reserved places
     equals no other. *preempt_for* returns why no victim was evicted.
@@ -328,7 +330,7 @@ def use_free_resources(session: Session, request: PreemptorRequest) -> bool:
 
 
 def place_preemptor(session: Session, row: int, *, is_pipelined: bool) -> bool:
-    """Place a PodGroup, and its elastic pods, if there is room."""
+    """Place a PodGroup, and its elastic pods, if it fits."""
     if not session.place(row, is_final=False, is_pipelined=is_pipelined):
         return False
     session.place_elastic(row)
@@ -341,10 +343,10 @@ def solve_scenario(session: Session, count: int, scenario: EvictionScenario) -> 
 
     There is none if not all placements were tried: a victim of the set might be spared.
     """
-    solution = solve(count, scenario, scenario.has_room)
+    solution = solve(count, scenario, scenario.fits)
     is_truncated = solution.is_truncated or scenario.is_truncated
     session.stats.update(
-        searches=1, trials=scenario.trials, sets=solution.tried, cut=int(is_truncated)
+        searches=1, trials=scenario.trials, sets=solution.tried, truncated=int(is_truncated)
     )
     ranks = None if scenario.is_truncated else solution.ranks
     return Solution(ranks, solution.tried, is_truncated)
@@ -356,7 +358,7 @@ def evict_podgroups(
     """Record that PodGroups are evicted whole, for a preemptor *row* or NONE."""
     signatures, signature_of = session.snapshot.signatures, session.snapshot.pods.signature
     gpus = sum([signatures[signature_of[pod]].queue_request[ResourceKind.GPU] for pod in pods])
-    session.allowance.evict(pods)
+    session.allowance.use(pods)
     work_lost = session.lost_work.of_pods(pods) // 1000
     session.record(Eviction(podgroups, pods, True, action, row, gpus, work_lost))  # noqa: FBT003
 

@@ -1,1 +1,1 @@
-"""Which victims make room for a PodGroup: candidates, their order, and the search for a set."""
+"""The victims of a plan: eviction units, their order, and the search for a set of them."""

@@ -39,7 +39,7 @@ class PreemptorRequest(NamedTuple):
     capacities: dict[int, PodCapacity]  # by signature
     is_count_enough: bool  # enough capacity for their number is enough
     has_no_relations: bool  # other pods matter only by their resources
-    # A trial placement stands while there is room for it, though another might be made now.
+    # A trial placement stands while it fits, though another one might be made now.
     reuses_placement: bool
 
 
@@ -82,7 +82,7 @@ class EvictionScenario(Scenario[int]):
     ) -> None:
         """Rank candidates by their order.
 
-        *headroom* must be valid for there to be room, and *tasks_beside* must be placed as well.
+        Nothing fits unless *headroom* is valid, and *tasks_beside* must be placed as well.
         """
         self.trials = 0
         self.is_truncated = False
@@ -141,7 +141,7 @@ class EvictionScenario(Scenario[int]):
         """Say whether all checks hold."""
         return all(check.is_valid() for check in self._checks)
 
-    def has_room(self) -> bool:
+    def fits(self) -> bool:
         """Say whether all that is requested fits."""
         request = self._request
         for signature, capacity in request.capacities.items():
@@ -149,7 +149,7 @@ class EvictionScenario(Scenario[int]):
                 return False
         if self._headroom is not None and not self._headroom.is_valid():
             return False
-        return request.is_count_enough or self._placement_stands() or self._fits()
+        return request.is_count_enough or self._placement_stands() or self._fits_on_trial()
 
     def _eviction_unit(self, rank: int) -> int:
         while len(self.eviction_units) <= rank:
@@ -187,7 +187,7 @@ class EvictionScenario(Scenario[int]):
             self._changed_nodes.discard(node)
         return bool(self._placed) and self._request.reuses_placement
 
-    def _fits(self) -> bool:
+    def _fits_on_trial(self) -> bool:
         """Place all that is requested on trial."""
         if self.trials == _MAX_TRIALS:
             self.is_truncated = True

@@ -1,13 +1,13 @@
 """The solver: which candidates to evict, the first valid set of which no victim can be spared.
 
-Candidates have ranks; of two sets the one comes first whose ranks, in order, are smaller. A set
-is valid if each of it may be evicted when those before it are, and if all of them leave enough
-room and are a fair choice. A victim that the room does not need can be spared.
+Candidates have ranks; of two sets the one with the smaller ranks, in order, is first. A set is
+valid if each candidate of it may be evicted when those before it are, if it leaves enough
+resources free, and if all checks hold. A victim can be spared if enough is free without it.
 
-Allowed candidates are evicted in order until there is room; then those that can be spared are
+Allowed candidates are evicted in order until enough is free; then those that can be spared are
 restored, the last ones first. What is left is most often the first valid set. If a candidate was
-passed over, the same is tried with all: if there never is room then, no set is valid. At last sets
-are checked one by one for an earlier one: all of up to eight candidates, and of more as many.
+passed over, the same is tried with all: if there never is enough then, no set is valid. At last
+sets are checked one by one for an earlier one: all of up to eight candidates, and of more as many.
 """
 
 from collections.abc import Callable, Sequence
@@ -43,7 +43,7 @@ class Scenario(Protocol[_Candidate_contra]):
     def is_valid(self) -> bool:
         """Say whether the evictions are valid.
 
-        It is called only if all may be evicted, there is room, and none can be spared.
+        It is called only if all may be evicted, the request fits, and none can be spared.
         """
         return True
 
@@ -57,15 +57,15 @@ class Solution(NamedTuple):
 
 
 def solve(
-    count: int, scenario: Scenario[int], has_room: Callable[[], bool], limit: int = _MAX_SETS
+    count: int, scenario: Scenario[int], fits: Callable[[], bool], limit: int = _MAX_SETS
 ) -> Solution:
     """Choose among so many candidates; afterwards the scenario is used up: some may be evicted.
 
-    *has_room* says whether the evicted candidates leave room enough. With none evicted they do
-    not; if some do, they do if more are evicted. It is called often, and should cost what changed
-    since. At most *limit* sets are checked one by one: a few hundred.
+    *fits* says whether what is requested fits without the evicted candidates. With none evicted
+    it does not; if it does, it does if more are evicted. It is called often, and should cost what
+    changed since. At most *limit* sets are checked one by one: a few hundred.
     """
-    solver = _Solver(count, scenario, has_room, limit)
+    solver = _Solver(count, scenario, fits, limit)
     greedy = solver.solve_greedily()
     if greedy and _is_first(greedy):
         return Solution(greedy)
@@ -76,19 +76,19 @@ def solve(
 
 class _Solver:
     def __init__(
-        self, count: int, scenario: Scenario[int], has_room: Callable[[], bool], limit: int
+        self, count: int, scenario: Scenario[int], fits: Callable[[], bool], limit: int
     ) -> None:
         self.tried = 0
         self.is_truncated = False
-        self.last_needed: int | None = None  # without this one, or one after it, there is no room
+        self.last_needed: int | None = None  # without this one, or one after it, nothing fits
         self._count = count
         self._scenario = scenario
-        self._has_room = has_room
+        self._fits = fits
         self._limit = limit
 
     def solve_greedily(self) -> Ranks | None:
         """Return a valid set, found by evicting all that may be, or just all, in order."""
-        taken, refused = self._evict_until_room(checks_each=True)
+        taken, refused = self._evict_until_it_fits(checks_each=True)
         self.last_needed = taken[-1] if taken else None
         needed = self._without_spared(taken)
         found = tuple(needed) if needed and self._scenario.is_valid() else None
@@ -97,7 +97,7 @@ class _Solver:
         self._restore(needed)
         if not refused:
             return found
-        taken, _ = self._evict_until_room(checks_each=False)
+        taken, _ = self._evict_until_it_fits(checks_each=False)
         self.last_needed = taken[-1] if taken else None
         if found or not taken:
             self._restore(taken)
@@ -120,7 +120,7 @@ class _Solver:
             if not scenario.may_evict(candidate):
                 continue
             scenario.evict(candidate)
-            if not self._is_room_after(candidate):
+            if not self._fits_after(candidate):
                 found = self.first_before(greedy, ranks)
             else:  # of a larger set that begins so a candidate can be spared
                 found = ranks if self._is_smallest(ranks) and scenario.is_valid() else None
@@ -129,10 +129,10 @@ class _Solver:
                 return found
         return None
 
-    def _evict_until_room(self, *, checks_each: bool) -> tuple[list[int], bool]:
-        """Evict candidates until there is room; return them, or none, and if any was refused.
+    def _evict_until_it_fits(self, *, checks_each: bool) -> tuple[list[int], bool]:
+        """Evict candidates until the request fits; return them, or none, and if any was refused.
 
-        Whether there is room is checked with one, two, four of them, and so on; then by bisection
+        Whether it fits is checked with one, two, four of them, and so on; then by bisection
         between the last two numbers.
         """
         taken: list[int] = []
@@ -144,16 +144,16 @@ class _Solver:
             self._scenario.evict(candidate)
             taken.append(candidate)
             if len(taken) == 2 * last_checked or not last_checked:
-                if self._has_room():
-                    return self._shortest_with_room(taken, last_checked), refused
+                if self._fits():
+                    return self._shortest_that_fits(taken, last_checked), refused
                 last_checked = len(taken)
-        if len(taken) > last_checked and self._has_room():
-            return self._shortest_with_room(taken, last_checked), refused
+        if len(taken) > last_checked and self._fits():
+            return self._shortest_that_fits(taken, last_checked), refused
         self._restore(taken)
         return [], refused
 
-    def _shortest_with_room(self, taken: list[int], too_few: int) -> list[int]:
-        """Restore the last ones of candidates that leave room; *too_few* of them do not."""
+    def _shortest_that_fits(self, taken: list[int], too_few: int) -> list[int]:
+        """Restore the last ones of candidates that are enough; *too_few* of them are not."""
         evicted = enough = len(taken)
         while enough - too_few > 1:
             middle = (too_few + enough) // 2
@@ -162,7 +162,7 @@ class _Solver:
             for candidate in taken[evicted:middle]:
                 self._scenario.evict(candidate)
             evicted = middle
-            if self._has_room():
+            if self._fits():
                 enough = middle
             else:
                 too_few = middle
@@ -173,11 +173,11 @@ class _Solver:
     def _without_spared(self, taken: list[int]) -> list[int]:
         """Restore the candidates that can be spared, the last ones first; return the others.
 
-        The result is that of sparing one by one, which spares a whole run exactly if there is room
-        with none of it evicted. So whole runs are tried, each as long as what was spared since the
-        last needed candidate; of a run that cannot be spared, bisection finds the needed one.
+        The result is that of sparing one by one, which spares a whole run exactly if the request
+        fits with none of it evicted. So whole runs are tried, each as long as what was spared since
+        the last needed candidate; of a run that cannot be spared, bisection finds the needed one.
         """
-        left, needed = taken[:-1], taken[-1:]  # without the last one there was no room
+        left, needed = taken[:-1], taken[-1:]  # without the last one it did not fit
         spared = 0
         while left:
             run = left[-max(spared, 1) :]
@@ -197,10 +197,10 @@ class _Solver:
         return needed[::-1]
 
     def _can_spare(self, run: list[int]) -> bool:
-        """Restore a run of candidates, if there is room without it."""
+        """Restore a run of candidates, if the request fits then."""
         for candidate in run:
             self._scenario.restore(candidate)
-        if self._has_room():
+        if self._fits():
             return True
         for candidate in run:
             self._scenario.evict(candidate)
@@ -218,17 +218,17 @@ class _Solver:
         self._restore(taken)
         return is_valid
 
-    def _is_room_after(self, last: int) -> bool:
-        """Say whether the evicted candidates leave room, given the last one of them."""
-        return self.last_needed is not None and last >= self.last_needed and self._has_room()
+    def _fits_after(self, last: int) -> bool:
+        """Say whether the request fits, given the last one of the evicted candidates."""
+        return self.last_needed is not None and last >= self.last_needed and self._fits()
 
     def _is_smallest(self, ranks: Ranks) -> bool:
         """Say whether none can be spared; the last one cannot, or the set was not tried."""
         for candidate in ranks[:-1]:
             self._scenario.restore(candidate)
-            has_room = self._is_room_after(ranks[-1])
+            fits = self._fits_after(ranks[-1])
             self._scenario.evict(candidate)
-            if has_room:
+            if fits:
                 return False
         return True
 

@@ -1,9 +1,9 @@
 """The order of victims: the queue order reversed, or by the work that would be lost.
 
 Of the queues on one level the one that would be attempted last loses first, and of its PodGroups
-the last one. Each place is computed with all victims before it gone, so that queues far above
-their shares come down together, and only when it is asked for. Lost work is GPUs times the seconds
-since a PodGroup began to run, or last saved a checkpoint.
+the last one. The order of two victims is computed as if all victims before them were evicted, so
+that queues far above their shares lose resources in turn; and only as far as it is used. Lost work
+is GPUs times the seconds since a PodGroup began to run, or last saved a checkpoint.
 """
 
 from bisect import bisect_left
@@ -45,7 +45,7 @@ class VictimOrder:
         ]
         unit_queues = [unit.queue for unit in eviction_units]
         self._places: Final = keys_by_queue(zip(unit_queues, self._place, strict=True))
-        self._is_ranked: Final[dict[int, bool]] = {}  # queues in whose order priority never falls
+        self._is_ranked: Final[dict[int, bool]] = {}  # by queue: priority never falls in its order
 
     def across_queues(
         self, usage: Usage, queues: Iterable[int], is_eligible: Callable[[int], bool] | None = None
@@ -128,14 +128,14 @@ class Victims:
         self.min_runtime: Final = min_runtime
         self.order: Final = VictimOrder(queues, queue_order, pool.eviction_units)
 
-    def protect(self, podgroup: int) -> None:
+    def remove_podgroup(self, podgroup: int) -> None:
         """Remove a PodGroup that was placed."""
-        for eviction_unit in self.pool.protect(podgroup):
+        for eviction_unit in self.pool.remove_podgroup(podgroup):
             self.order.drop(eviction_unit)
 
-    def evict(self, eviction_unit: int) -> None:
+    def remove_unit(self, eviction_unit: int) -> None:
         """Remove a unit that was evicted, and its members from other units."""
-        for removed in self.pool.evict(eviction_unit):
+        for removed in self.pool.remove_unit(eviction_unit):
             self.order.drop(removed)
 
 

@@ -87,7 +87,7 @@ class DisruptionAllowance:
     """What is left of each budget, jointly for all evictions of a plan."""
 
     def __init__(self, budgets: DisruptionBudgets) -> None:
-        self._left: Final = [*budgets.allowed]
+        self._allowed: Final = [*budgets.allowed]  # after all evictions so far
         self._sets: Final = budgets.sets
         self._set_of_pod: Final = budgets.set_of_pod
         self.has_budgets: Final = bool(budgets.names)
@@ -104,14 +104,14 @@ class DisruptionAllowance:
 
     def violated(self, counts: Counter[int]) -> list[int]:
         """Return the budgets that allow fewer evictions."""
-        return [budget for budget, number in counts.items() if number > self._left[budget]]
+        return [budget for budget, number in counts.items() if number > self._allowed[budget]]
 
-    def evict(self, pods: Iterable[int]) -> tuple[int, ...]:
-        """Evict pods; return the budgets that allow fewer evictions."""
+    def use(self, pods: Iterable[int]) -> tuple[int, ...]:
+        """Count pods that are evicted; return the budgets that allow fewer evictions."""
         counts = self.counts(pods)
         passed = tuple(sorted(self.violated(counts)))
         for budget, number in counts.items():
-            self._left[budget] -= number
+            self._allowed[budget] -= number
             self.evicted += number
         return passed
 
@@ -138,9 +138,9 @@ class VictimPool:
         self._shrink: Final = shrink
         self.eviction_units: Final[list[EvictionUnit]] = []
         self.victims: Final[list[Collection[Victim]]] = []
-        self._left: Final[
+        self._members: Final[
             dict[int, dict[Victim, None]]
-        ] = {}  # members, where other units are inside
+        ] = {}  # that are not evicted, where other units are inside
         self._around: Final[dict[int, int]] = {}  # the next larger unit around a unit
         self._inside: Final[dict[int, set[int]]] = {}
         self._totals: Final[list[Amounts]] = []  # of all members
@@ -170,31 +170,31 @@ class VictimPool:
             return self._totals[eviction_unit]
         return amounts_of(self._snapshot.signatures, members)
 
-    def protect(self, podgroup: int) -> list[int]:
+    def remove_podgroup(self, podgroup: int) -> list[int]:
         """Remove a PodGroup; return its eviction units, which no longer exist."""
         eviction_units = self._units_of_podgroup.get(podgroup, [])
-        gone = eviction_units.copy()
+        removed = eviction_units.copy()
         eviction_units.clear()
-        return gone
+        return removed
 
-    def evict(self, eviction_unit: int) -> list[int]:
-        """Evict the members of a unit; return the units that no longer exist."""
+    def remove_unit(self, eviction_unit: int) -> list[int]:
+        """Remove the members of a unit; return the units that no longer exist."""
         eviction_units = self._units_of_podgroup[self.podgroups[eviction_unit][0]]
         if self.is_whole[eviction_unit]:
-            gone = eviction_units.copy()
+            removed = eviction_units.copy()
             eviction_units.clear()
-            return gone
-        gone = [*self._all_inside(eviction_unit)]
+            return removed
+        removed = [*self._all_inside(eviction_unit)]
         around = eviction_unit
         if eviction_unit in self._around:
             self._inside[self._around[eviction_unit]].remove(eviction_unit)
         while (around := self._around.get(around, NONE)) != NONE:
             self._remove(around, eviction_unit)
-            if not self._left[around]:
-                gone.append(around)
-        for one in gone:
+            if not self._members[around]:
+                removed.append(around)
+        for one in removed:
             eviction_units.remove(one)
-        return gone
+        return removed
 
     def _all_inside(self, eviction_unit: int) -> Iterator[int]:
         """Yield a unit, and those inside that still exist."""
@@ -205,7 +205,7 @@ class VictimPool:
     def _remove(self, around: int, step: int) -> None:
         """Remove the members of a step from a unit around it."""
         for member in self.victims[step]:
-            del self._left[around][member]
+            del self._members[around][member]
         cpu, memory, gpu = self._totals[around]
         less = self._totals[step]
         self._totals[around] = cpu - less[0], memory - less[1], gpu - less[2]
@@ -252,7 +252,7 @@ class VictimPool:
                 continue
             self._around.update(dict.fromkeys(inside, eviction_unit))
             self._inside[eviction_unit] = {*inside}
-            self.victims[eviction_unit] = self._left[eviction_unit] = dict.fromkeys(members)
+            self.victims[eviction_unit] = self._members[eviction_unit] = dict.fromkeys(members)
             self._totals[eviction_unit] = amounts_of(self._snapshot.signatures, members)
 
     def _put(
@@ -322,7 +322,7 @@ class MinRuntimeGuard:
             Action.PREEMPT: (queues.preempt_min_s, configured.preempt_s),
             Action.RECLAIM: (queues.reclaim_min_s, configured.reclaim_s),
         }
-        self._resolves_at_leaf: Final = configured.resolves_at_leaf
+        self._from_victim_queue: Final = configured.from_victim_queue
         self._paths: Final = paths
         self._now: Final = snapshot.now
         self._running_since: Final[dict[int, dict[int, int]]] = {}  # by queue, by eviction unit
@@ -359,7 +359,7 @@ class MinRuntimeGuard:
     def _seconds(self, action: Action, reclaimer_queue: int, queue: int) -> int:
         """Return the minimum runtime of a queue: the nearest one set from it up."""
         by_queue, default = self._configured[action]
-        if action == Action.RECLAIM and not self._resolves_at_leaf:
+        if action == Action.RECLAIM and not self._from_victim_queue:
             queue = below_common_ancestor(self._paths, reclaimer_queue, queue)[1]
         found = (
             by_queue[above] for above in self._paths[queue] if by_queue and by_queue[above] != NONE

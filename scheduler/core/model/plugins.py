@@ -93,9 +93,8 @@ class MinRuntime(NamedTuple):
 
     preempt_s: int = 0  # where no queue sets it
     reclaim_s: int = 0  # likewise
-    resolves_at_leaf: bool = (
-        False  # in reclaim from the victim's queue up; else from the compared queue
-    )
+    # In reclaim the nearest one set counts, from the victim's queue up; or from the compared queue.
+    from_victim_queue: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,7 +93,7 @@ class PlanStats:
     searches: int = 0  # for victims
     trials: int = 0  # placements that were tried for them
     sets: int = 0  # that were looked at one by one
-    cut: int = 0  # searches that ended at a limit
+    truncated: int = 0  # searches that ended at a limit
     withheld: int = 0  # preemptors that were not tried, because enough was evicted
 
 

@@ -184,9 +184,9 @@ def _requested_amounts(statement: Statement, signatures: SignatureRuns) -> dict[
     return wanted
 
 
-def _reason(room: Ints, wanted: dict[int, int]) -> UnschedulableReason:
+def _reason(free: Ints, wanted: dict[int, int]) -> UnschedulableReason:
     """Return the reason by the nodes of which only resources are short, without the attempt."""
-    if not len(room):
+    if not len(free):
         return UnschedulableReason.NO_NODE_MATCHES
-    is_enough = all(total(np.maximum(room[:, r], 0)) >= n for r, n in wanted.items())
+    is_enough = all(total(np.maximum(free[:, r], 0)) >= n for r, n in wanted.items())
     return UnschedulableReason.FRAGMENTED if is_enough else UnschedulableReason.NO_CAPACITY

@@ -1,8 +1,8 @@
-"""Nominated capacity: room and quota reserved for PodGroups whose pods were nominated to nodes.
+"""Nominated capacity: resources and quota that are reserved for PodGroups with nominated pods.
 
 Resources of victims are nominated for their preemptor until they are released. Given to another
 PodGroup, or back to the victim, they would have been taken for nothing, and be taken once more. So
-the queues of such PodGroups come first, and others neither see the room nor get its quota. A
+the queues of such PodGroups come first, and others can use neither the resources nor the quota. A
 PodGroup that comes earlier in the same queue and could preempt at once is the exception.
 """
 
@@ -31,7 +31,7 @@ NominationAccess = tuple[int, int]  # a queue and a priority
 
 
 class NominatedPodGroups:
-    """The pending PodGroups of whose next pods each has a nominated node."""
+    """The pending PodGroups with a nominated node for each of their next pods."""
 
     def __init__(self, snapshot: Snapshot, usage: Usage) -> None:
         self._snapshot: Final = snapshot
@@ -71,7 +71,7 @@ class NominatedPodGroups:
             self._pending_below.subtract(self._usage.paths[self._snapshot.podgroups[row].queue])
 
     def rank(self, queue: int, best: int) -> int:
-        """Return 0 for a queue whose best PodGroup is nominated, 1 if others of it are, else 2.
+        """Return 0 for a queue if its best PodGroup is nominated, 1 if others of it are, else 2.
 
         PodGroups that are not nominated come early only as long as their queue has to, and do not
         take what is nominated for other queues.

@@ -60,7 +60,7 @@ class Placer:
         """Return the ranking of nodes for a signature."""
         ranking = self._rankings.get(signature)
         if ranking is None:
-            if len(self._rankings) >= _MAX_RANKINGS:  # the one that was made first goes
+            if len(self._rankings) >= _MAX_RANKINGS:  # the oldest one is dropped
                 del self._rankings[next(iter(self._rankings))]
             scored_resource = self._scored_resources[
                 self.statement.snapshot.signatures[signature].has_gpu

@@ -86,7 +86,7 @@ def _all_hold(snapshot: Snapshot, terms: tuple[LabelRequirement, ...]) -> Bools:
 
 
 def has_value(labels: LabelCodes, requirement: LabelRequirement) -> Bools:
-    """Return the nodes whose label meets a requirement, [node]."""
+    """Return the nodes with a label that meets a requirement, [node]."""
     if not (requirement.codes and len(labels)):  # there may be no column
         return np.full(len(labels), requirement.is_negated)
     values = labels[:, requirement.key]

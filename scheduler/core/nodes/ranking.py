@@ -86,13 +86,13 @@ class NodeRanking:
             most = int(min(most, self._pods_while_open(node)))
         if most == 1:
             return 1
-        idle, room = self._statement.idle[node], self._statement.free[node]
-        fitting = min([most, *(int(room[r]) // n for r, n in self._requests)])
+        idle, free = self._statement.idle[node], self._statement.free[node]
+        fitting = min([most, *(int(free[r]) // n for r, n in self._requests)])
         before = np.arange(fitting)
         is_idle = [idle[r] - before * n >= n for r, n in self._requests]
         scored_resource, request = self._scored_resource, self.signature.request
         features = NodeFeatures(
-            free=room[scored_resource.columns].sum()
+            free=free[scored_resource.columns].sum()
             - before * sum([request[r] for r in scored_resource.columns]),
             allocatable=scored_resource.allocatable_list[node],
             max_allocatable=scored_resource.max_allocatable,
@@ -174,13 +174,13 @@ class NodeRanking:
     def _rescore(self, node: int) -> None:
         if not self._open[node]:
             return
-        room = self._statement.free[node].tolist()
+        free = self._statement.free[node].tolist()
         score = -math.inf
-        if has_enough(room, self._requests):
+        if has_enough(free, self._requests):
             idle = self._statement.idle[node].tolist()
             scored_resource = self._scored_resource
             features = NodeFeatures(
-                free=sum([room[r] for r in scored_resource.columns]),
+                free=sum([free[r] for r in scored_resource.columns]),
                 allocatable=scored_resource.allocatable_list[node],
                 max_allocatable=scored_resource.max_allocatable,
                 fits_idle=has_enough(idle, self._requests),

@@ -131,8 +131,8 @@ class Statement:
         change = np.subtract if count > 0 else np.add
         if count not in (1, -1):  # of most there is one
             request = abs(count) * request
-        room = self.free[node]
-        change(room, request, room)
+        free = self.free[node]
+        change(free, request, free)
         if on_idle:
             idle = self.idle[node]
             change(idle, request, idle)

@@ -59,7 +59,7 @@ class QueueOrder:
         return other
 
     def key(self, queue: int, requested: Amounts) -> QueueKey:
-        """Return the key of a queue whose best PodGroup requests so much.
+        """Return the key of a queue if its best PodGroup requests so much.
 
         Its parts are those of rule 18, in order; `messages` names each
         of them by its number.
@@ -129,7 +129,7 @@ class JobsOrderByQueues:
         self._podgroups: Final = podgroups
         self._queues: dict[int, list[tuple[QueueKey, int]]] = {NONE: []}
         self._last = (
-            NONE  # the queue whose PodGroup was taken last: keys from it up are out of date
+            NONE  # the queue of the PodGroup that was taken last: keys from it up are out of date
         )
         for queue in self._podgroups:
             self._add_ancestors(queue)

@@ -119,7 +119,7 @@ class Reclaimable:
         return [max(one - most, 0) for one, most in zip(has, may_keep, strict=True)]
 
     def over_share_queues(self, queues: Iterable[int]) -> list[int]:
-        """Return the queues whose compared queue has more than it may keep, of any kind."""
+        """Return the queues with a compared queue that has more than it may keep, of any kind."""
         pairs = [(queue, self.compared_queues(queue)[1]) for queue in queues]
         over = {
             victim_queue: any(self.surplus(victim_queue))
@@ -128,7 +128,7 @@ class Reclaimable:
         return [queue for queue, victim_queue in pairs if over[victim_queue]]
 
     def quota_only_queues(self, queues: Iterable[int]) -> set[int]:
-        """Return the parents whose quota-only goal alone protects some of the queues."""
+        """Return the parents that protect some of the queues only by their quota-only goal."""
         others = (
             [q for q in queues if q != self.reclaimer.queue] if self.shares.has_quota_only else []
         )

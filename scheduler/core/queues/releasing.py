@@ -1,6 +1,6 @@
 """What terminating pods of a queue still have on nodes, and which pods of the queue wait for it.
 
-A queue is not charged for terminating pods, and they are on their nodes until they are gone.
+A queue is not charged for terminating pods, and they use their nodes until they are deleted.
 Without this a queue would have more on nodes than its limit while its pods terminate.
 """
 

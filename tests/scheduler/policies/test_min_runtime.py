@@ -41,26 +41,28 @@ def test_durations(case: Case[str, int | str]) -> None:
     else:
         assert report == ""
     want = case.want if isinstance(case.want, int) else 0
-    assert build_policies(choice).min_runtime == MinRuntime(0, want, resolves_at_leaf=False)
+    assert build_policies(choice).min_runtime == MinRuntime(0, want, from_victim_queue=False)
 
 
 def test_each_action_has_its_own() -> None:
     """And nothing is promised unless somebody says so."""
-    assert build_policies(PolicySelection()).min_runtime == MinRuntime(0, 0, resolves_at_leaf=False)
+    assert build_policies(PolicySelection()).min_runtime == MinRuntime(
+        0, 0, from_victim_queue=False
+    )
     assert build_policies(chosen(defaultPreemptMinRuntime="1m")).min_runtime == MinRuntime(
         preempt_s=60
     )
 
 
 @pytest.mark.parametrize(
-    ("text", "resolves_at_leaf"), [("lca", False), ("queue", True), ("x", False)]
+    ("text", "from_victim_queue"), [("lca", False), ("queue", True), ("x", False)]
 )
-def test_who_is_asked(text: str, resolves_at_leaf: bool) -> None:
+def test_who_is_asked(text: str, from_victim_queue: bool) -> None:
     """KAI's choice is where the ways part."""
     choice = chosen(reclaimResolveMethod=text)
     found = build_policies(choice).min_runtime
     assert found is not None
-    assert found.resolves_at_leaf == resolves_at_leaf
+    assert found.from_victim_queue == from_victim_queue
     right = 'must be "lca", which counts now, or "queue"'
     want = [f"reclaimResolveMethod of minruntime {right}, not 'x'"] if text == "x" else []
     assert [*selection_errors(choice)] == want

@@ -372,7 +372,7 @@ def test_after_so_many_trials_nothing_is_taken(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(scenario, "_MAX_TRIALS", enough.stats.trials - 1)
     answer = plan(snapshot, POLICIES)
     assert len(enough.allocations) == 1
-    assert (described(answer), answer.stats.cut) == ("", 1)
+    assert (described(answer), answer.stats.truncated) == ("", 1)
     assert "that ended at a limit" in rejection_message(snapshot, answer.rejections[-1])
 
 

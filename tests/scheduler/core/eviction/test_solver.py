@@ -57,7 +57,7 @@ class FakeScenario:
         self.evicted.remove(candidate)
         self._change(self.candidates[candidate], -1)
 
-    def has_room(self) -> bool:
+    def fits(self) -> bool:
         """Count the seats."""
         self.asked += 1
         return sum(room // self.size for room in self.room) >= self.per_candidate
@@ -103,7 +103,7 @@ def is_solution(scenario: FakeScenario, ranks: Sequence[int]) -> bool:
             break
         scenario.evict(rank)
         taken.append(rank)
-    enough = len(taken) == len(ranks) and scenario.has_room() and scenario.is_balanced()
+    enough = len(taken) == len(ranks) and scenario.fits() and scenario.is_balanced()
     for rank in taken:
         scenario.restore(rank)
     return enough
@@ -113,7 +113,7 @@ def leave_room(scenario: FakeScenario, ranks: Sequence[int]) -> bool:
     """Say whether a set leaves room enough, whether it may be taken or not."""
     for rank in ranks:
         scenario.evict(rank)
-    enough = scenario.has_room()
+    enough = scenario.fits()
     for rank in ranks:
         scenario.restore(rank)
     return enough
@@ -151,7 +151,7 @@ SCENARIOS = st.builds(
 def test_of_eight_it_is_the_first_of_all_sets(scenario: FakeScenario) -> None:
     """If any does."""
     needed_pods = min(all_solutions(scenario), default=None)
-    choice = solve(len(scenario.candidates), scenario, scenario.has_room)
+    choice = solve(len(scenario.candidates), scenario, scenario.fits)
     assert choice.ranks == needed_pods
     assert not choice.is_truncated
 
@@ -161,7 +161,7 @@ def test_of_eight_it_is_the_first_of_all_sets(scenario: FakeScenario) -> None:
 def test_with_any_limit_it_does(scenario: FakeScenario, limit: int) -> None:
     """What is found is enough, and nobody of it can be spared."""
     do = sorted(all_solutions(scenario))
-    choice = solve(len(scenario.candidates), scenario, scenario.has_room, limit)
+    choice = solve(len(scenario.candidates), scenario, scenario.fits, limit)
     assert choice.tried <= limit
     assert choice.ranks is None or choice.ranks in do
     if not choice.is_truncated:
@@ -198,7 +198,7 @@ CHOSEN: list[Case[list[Candidate], tuple[int, ...] | None]] = [
 def test_who_is_chosen(case: Case[list[Candidate], tuple[int, ...] | None]) -> None:
     """The first set: smaller ranks before fewer."""
     scenario = FakeScenario(case.given, [100, 1], per_candidate=1, size=4)
-    assert solve(len(case.given), scenario, scenario.has_room).ranks == case.want
+    assert solve(len(case.given), scenario, scenario.fits).ranks == case.want
 
 
 def test_of_thousands_few_sets_are_tried() -> None:
@@ -208,7 +208,7 @@ def test_of_thousands_few_sets_are_tried() -> None:
     """
     candidates = [Candidate(0, {node: 1}) for _ in range(8) for node in range(500)]
     scenario = FakeScenario(candidates, [8, 0], per_candidate=1, size=8, nodes=500)
-    choice = solve(len(candidates), scenario, scenario.has_room)
+    choice = solve(len(candidates), scenario, scenario.fits)
     assert choice.ranks == tuple(range(0, 4000, 500))
     assert scenario.asked <= 2 * 3501
     assert choice.tried == 256
@@ -218,15 +218,15 @@ def test_of_thousands_few_sets_are_tried() -> None:
 def test_where_there_is_never_room_nothing_is_tried() -> None:
     """Everybody together leaves too little: that is proof enough."""
     scenario = FakeScenario([Candidate(0, {0: 1})] * 100, [1000, 0], per_candidate=1, size=101)
-    assert solve(100, scenario, scenario.has_room) == (None, 0, False)
+    assert solve(100, scenario, scenario.fits) == (None, 0, False)
     assert scenario.asked == 8  # of 1, 2, 4 and so on, and of all
 
 
 def test_nothing_is_asked_twice() -> None:
     """One who is enough is one question; of two in one queue the first, and both."""
     one = FakeScenario([Candidate(0, {0: 4})], [9, 0], per_candidate=1, size=4)
-    assert (solve(1, one, one.has_room).ranks, one.asked) == ((0,), 1)
+    assert (solve(1, one, one.fits).ranks, one.asked) == ((0,), 1)
     two = FakeScenario(
         [Candidate(0, {0: 2}), Candidate(0, {0: 2})], [9, 0], per_candidate=1, size=4
     )
-    assert (solve(2, two, two.has_room).ranks, two.asked) == ((0, 1), 3)  # and the second alone
+    assert (solve(2, two, two.fits).ranks, two.asked) == ((0, 1), 3)  # and the second alone

@@ -32,13 +32,13 @@ def one_by_one(scenario: FakeScenario) -> tuple[int, ...] | None:
     for rank in range(len(scenario.candidates)):
         scenario.evict(rank)
         taken.append(rank)
-        if scenario.has_room():
+        if scenario.fits():
             break
     else:
         return None
     for rank in reversed(taken[:-1]):
         scenario.restore(rank)
-        if scenario.has_room():
+        if scenario.fits():
             taken.remove(rank)
         else:
             scenario.evict(rank)
@@ -53,7 +53,7 @@ def test_it_leaves_whom_sparing_one_by_one_leaves(
     """Everybody may go; no set is looked at by itself."""
     scenarios = [FakeScenario(candidates, [1000, 0], seats, size) for _ in range(2)]
     first, other = scenarios
-    assert solve(len(candidates), first, first.has_room, 0).ranks == one_by_one(other)
+    assert solve(len(candidates), first, first.fits, 0).ranks == one_by_one(other)
 
 
 def racks(count: int) -> Plan:

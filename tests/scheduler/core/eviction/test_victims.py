@@ -174,10 +174,10 @@ def test_what_is_lost_is_gone() -> None:
     found = VictimPool(
         one(3, minimum=1).snapshot(), (), lambda row, at: (at, row), DisruptionAllowance(NO_BUDGETS)
     )
-    assert found.evict(2) == [2]
+    assert found.remove_unit(2) == [2]
     assert [it.pod for it in found.victims[0]] == [0, 1]
-    assert found.evict(0) == [0, 1]
-    assert found.protect(0) == []
+    assert found.remove_unit(0) == [0, 1]
+    assert found.remove_podgroup(0) == []
 
 
 def test_who_loses_a_child_loses_what_it_could_spare() -> None:
@@ -191,14 +191,14 @@ def test_who_loses_a_child_loses_what_it_could_spare() -> None:
         )
         for _ in range(2)
     )
-    assert sorted(found.evict(1)) == [1, 3]
+    assert sorted(found.remove_unit(1)) == [1, 3]
     assert [it.pod for it in found.victims[0]] == [0, 1]
-    assert found.evict(2) == [2]
+    assert found.remove_unit(2) == [2]
 
-    assert other.evict(3) == [3]
+    assert other.remove_unit(3) == [3]
     assert [it.pod for it in other.victims[1]] == [2]
     assert other.amounts(1, other.victims[1])[2] == 1000
-    assert other.evict(1) == [1]
+    assert other.remove_unit(1) == [1]
     assert [it.pod for it in other.victims[0]] == [0, 1]
 
 
@@ -220,7 +220,7 @@ def test_who_loses_a_child_loses_what_is_inside_its_children() -> None:
         builder.snapshot(), (), lambda row, at: (at, row), DisruptionAllowance(NO_BUDGETS)
     )
     assert [it.pod for it in found.victims[1]] == [1, 2, 3, 4]
-    assert sorted(found.evict(1)) == [1, 2, 3, 4]
+    assert sorted(found.remove_unit(1)) == [1, 2, 3, 4]
 
 
 def test_who_is_given_something_keeps_all() -> None:
@@ -228,5 +228,5 @@ def test_who_is_given_something_keeps_all() -> None:
     found = VictimPool(
         one(2, minimum=1).snapshot(), (), lambda row, at: (at, row), DisruptionAllowance(NO_BUDGETS)
     )
-    assert found.protect(0) == [0, 1]
-    assert found.protect(0) == []
+    assert found.remove_podgroup(0) == [0, 1]
+    assert found.remove_podgroup(0) == []

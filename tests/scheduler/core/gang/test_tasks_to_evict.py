@@ -142,7 +142,7 @@ def test_eviction_units_are_lost_in_any_order(tree: SubGroupTree, random: Random
         eviction_unit = random.choice([*left])
         evicted = left[eviction_unit].copy()
         gone = {one for one, members in left.items() if members <= evicted}
-        assert {*victims.evict(eviction_unit)} == gone
+        assert {*victims.remove_unit(eviction_unit)} == gone
         left = {one: members - evicted for one, members in left.items() if one not in gone}
         for one, members in left.items():
             assert {*victims.victims[one]} == members
@@ -164,7 +164,7 @@ def podsets(count: int) -> Builder:
 def lose_all(victims: VictimPool) -> None:
     """Lose step by step, and the rest."""
     for eviction_unit in reversed(range(len(victims.eviction_units))):
-        victims.evict(eviction_unit)
+        victims.remove_unit(eviction_unit)
 
 
 @pytest.mark.parametrize("loses", [False, True], ids=["the blocks are made", "and lost"])

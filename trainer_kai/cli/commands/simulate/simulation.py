@@ -278,7 +278,7 @@ class _Simulation:
                 action: round(ended - began, 6) for (_, began), (action, ended) in action_spans
             },
             "simulations": core_plan.stats.searches + core_plan.stats.trials + core_plan.stats.sets,
-            "cut": core_plan.stats.cut,
+            "cut": core_plan.stats.truncated,
         }
 
 
