@@ -35,6 +35,7 @@ from scheduler.core.model.failures import (
     MissingPods,
     PreFilterDetails,
     PreFilterFailure,
+    QueueBoundExceeded,
     Rejection,
     UnschedulableReason,
 )
@@ -73,6 +74,11 @@ class PlacementAttempt(NamedTuple):
     amounts: Amounts
     signatures: SignatureRuns
     key: PodGroupKey
+
+    @property
+    def fits_empty_cluster(self) -> bool:
+        """Say whether it is within all limits and fits if no pods are on the nodes."""
+        return not self.key[0]
 
 
 class Attempts:
@@ -222,6 +228,8 @@ class Session:
         self._failed_signatures: Final[
             dict[tuple[NominationAccess, SignatureRuns], FitErrors | None]
         ] = {}
+        # By signatures: the fit errors if one of them fits on no empty node.
+        self._unplaceable: Final[dict[SignatureRuns, FitErrors | None]] = {}
 
     def jobs_order(
         self, rows: Iterable[int], nomination_rank: Callable[[int, int], int] | None = None
@@ -246,7 +254,7 @@ class Session:
             self._record(row, placed)
             return True
         if is_final and placed is not None:
-            self.rejections[row] = placed
+            self.rejections[row] = self._without_false_promise(placed)
         return False
 
     def place_elastic(self, row: int) -> None:
@@ -364,6 +372,29 @@ class Session:
         self.nominated_capacity.restore()
         return placed
 
+    def _without_false_promise(self, rejection: Rejection) -> Rejection:
+        """Reject for want of nodes, and not for a bound, a pod that fits on no empty node.
+
+        No pods that a queue releases would let it start, nor a higher limit.
+        """
+        attempt = self.attempts[rejection.podgroup]
+        is_bound = isinstance(rejection.details, QueueBoundExceeded)
+        if not is_bound or attempt.fits_empty_cluster:
+            return rejection
+        if attempt.signatures not in self._unplaceable:
+            self._unplaceable[attempt.signatures] = self._errors_of_empty_nodes(attempt.signatures)
+        details = self._unplaceable[attempt.signatures]
+        return rejection if details is None else _fit_rejection(rejection.podgroup, details)
+
+    def _errors_of_empty_nodes(self, signatures: SignatureRuns) -> FitErrors | None:
+        """Return the fit errors of the first signature that fits on no empty node."""
+        for signature, _ in signatures:
+            ranking = self.placer.ranking(signature)
+            if not ranking.fits_empty.any():
+                failure = PlacementFailure(signature, 0, self.statement.checkpoint)
+                return collect_fit_errors(self.statement, ranking, failure, signatures)
+        return None
+
     def _place_tasks(
         self, row: int, tasks: Tasks, *, is_pipelined: bool
     ) -> PodGroupAllocation | PlacementFailure:
@@ -471,8 +502,10 @@ def _node_rejection(
     """Reject for want of nodes, or first for what its own queues are releasing."""
     if releasing_refusal is not None:
         return _quota_rejection(row, releasing_refusal)
-    if details is None:
-        return None
+    return None if details is None else _fit_rejection(row, details)
+
+
+def _fit_rejection(row: int, details: FitErrors) -> Rejection:
     return Rejection(row, details.reason, details, details.is_resolvable, _ON_FREE_RESOURCES)
 
 

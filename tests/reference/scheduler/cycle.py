@@ -10,7 +10,7 @@ from tests.reference.scheduler.eviction import reclaim_and_preempt
 from tests.reference.scheduler.fair_share import set_fair_shares
 from tests.reference.scheduler.model import ClusterInfo, PodGroupInfo
 from tests.reference.scheduler.nominated import NominatedCapacity, nomination_rank
-from tests.reference.scheduler.queue_order import is_nominated, next_podgroup
+from tests.reference.scheduler.queue_order import feasible_if_empty, is_nominated, next_podgroup
 from tests.reference.scheduler.read_objects import read_cluster
 from tests.reference.scheduler.releasing import try_allocate
 from tests.reference.scheduler.resources import QUEUE_RESOURCES
@@ -112,6 +112,16 @@ def _allocate_one(cluster: ClusterInfo, podgroup: PodGroupInfo, held: NominatedC
             )
     if not reason and podgroup.has_waiting:
         held.reserve([podgroup])
+    return _without_false_promise(cluster, podgroup, reason)
+
+
+def _without_false_promise(cluster: ClusterInfo, podgroup: PodGroupInfo, reason: str) -> str:
+    """Return the reason, unless it is a bound and a pod would fit on no empty node."""
+    if reason in ("ExceedsLimit", "NonPreemptibleOverQuota") and not all(
+        feasible_if_empty(cluster, pod) for pod in tasks_to_allocate(podgroup.root)
+    ):
+        podgroup.awaits_own_release = False
+        return "NoNodeMatches"
     return reason
 
 
@@ -133,7 +143,7 @@ def _run_eviction_actions(
         podgroup.is_delayed = False
         del outcome.unschedulable[podgroup.namespace, podgroup.name]
         while podgroup.has_waiting:
-            reason = _attempt(cluster, podgroup)
+            reason = _without_false_promise(cluster, podgroup, _attempt(cluster, podgroup))
             if reason:
                 outcome.unschedulable[podgroup.namespace, podgroup.name] = reasons[podgroup] = (
                     reason

@@ -14,6 +14,7 @@ from tests.reference.scheduler.subgroups import elasticity_rank, tasks_to_alloca
 __all__ = [
     "NominationRank",
     "capacity_failure",
+    "feasible_if_empty",
     "is_nominated",
     "next_podgroup",
     "podgroup_rank",
@@ -104,7 +105,7 @@ def fits_empty_cluster(cluster: ClusterInfo, podgroup: PodGroupInfo) -> bool:
     for queue in cluster.queue_with_ancestors(podgroup.queue):
         if any(0 <= limit < asked for asked, limit in zip(more, queue.limit, strict=True)):
             return False
-    takers = [_feasible_if_empty(cluster, pod) for pod in pods]
+    takers = [feasible_if_empty(cluster, pod) for pod in pods]
     return all(
         _pod_capacity(pod, mine)
         >= sum(
@@ -115,7 +116,7 @@ def fits_empty_cluster(cluster: ClusterInfo, podgroup: PodGroupInfo) -> bool:
     )
 
 
-def _feasible_if_empty(cluster: ClusterInfo, pod: PodInfo) -> list[NodeInfo]:
+def feasible_if_empty(cluster: ClusterInfo, pod: PodInfo) -> list[NodeInfo]:
     """Return the nodes that take such pods, were they empty."""
     return [
         node_info

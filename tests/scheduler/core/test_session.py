@@ -1,7 +1,9 @@
 """Turns in rounds: what one PodGroup's failure says of others, and what is told at the end."""
 
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
+
+import pytest
 
 from scheduler.core.model.failures import FitErrors, Rejection, UnschedulableReason
 from scheduler.core.model.podgroup import (
@@ -15,7 +17,8 @@ from scheduler.core.model.podgroup import (
 from scheduler.core.model.result import Plan
 from scheduler.core.plan import plan
 from scheduler.policies.registry import PolicySelection, build_policies
-from tests.support.snapshot.builder import Builder, SnapshotNode, signature
+from tests.support.case import Case, ids
+from tests.support.snapshot.builder import Builder, SnapshotNode, SnapshotQueue, signature
 
 POLICIES: Final = build_policies(PolicySelection())
 FAST: Final = ((((LabelRequirement(0, frozenset({0})),)),),)
@@ -121,3 +124,49 @@ def test_nothing_is_bound_beside_reserved_places_that_wait_for_room() -> None:
 
     assert (len(backed.binds), len(backed.nominations)) == (1, 0)
     assert (len(pipelined.binds), len(pipelined.nominations)) == (0, 1)
+
+
+_LIMIT, _QUOTA = "ExceedsLimit", "NonPreemptibleOverQuota"
+_NO_NODE = "NoNodeMatches"
+
+# GPUs of each pod, and whether the PodGroup is preemptible -> the reason, beside 8 of 16 GPU used
+BOUNDED: list[Case[tuple[list[int], bool], str]] = [
+    Case("a pod is larger than each node", ([16], True), _NO_NODE),
+    Case("it is larger than the limit as well", ([24], True), _NO_NODE),
+    Case("and non-preemptible beyond the quota", ([9], False), _NO_NODE),
+    Case("one of several pods is", ([8, 9], True), _NO_NODE),
+    Case("the pods fit on empty nodes", ([6, 6], True), _LIMIT),
+    Case("they exceed the limit, and each fits", ([8, 8, 8], True), _LIMIT),
+    Case("they exceed the quota, and each fits", ([4, 4], False), _QUOTA),
+]
+
+
+def bounded(gpus: list[int], *, is_preemptible: bool, **more: Any) -> Rejection:
+    """Return why a PodGroup waits in a queue that has 8 GPU of a limit of 16 and a quota of 8."""
+    build = Builder(
+        [SnapshotNode(gpu=8, labels=(1,)), SnapshotNode(gpu=8, labels=(1,))],
+        [SnapshotQueue("a", quota=8, limit=16)],
+    )
+    build.running_podgroup([0], signature(gpu=8), priority=100, is_preemptible=False)
+    pods = [pod for gpu in gpus for pod in build.waiting_pods(1, signature(gpu=gpu, **more))]
+    row = build.podgroup(PodSet("a", len(pods), tuple(pods)), is_preemptible=is_preemptible)
+    return of(plan(build.snapshot(), POLICIES), row)
+
+
+@pytest.mark.parametrize("case", BOUNDED, ids=ids)
+def test_a_pod_that_fits_no_empty_node_does_not_wait_for_its_queue(
+    case: Case[tuple[list[int], bool], str],
+) -> None:
+    """Whatever the queue releases, it would not start."""
+    gpus, is_preemptible = case.given
+    assert bounded(gpus, is_preemptible=is_preemptible).reason.title == case.want
+
+
+def test_labels_are_a_reason_as_size_is() -> None:
+    """No node has the label, and the numbers are those of an attempt."""
+    rejection = bounded([4, 8], is_preemptible=True, node_affinity=FAST)
+    details = rejection.details
+    assert isinstance(details, FitErrors)
+    assert (details.reason.title, details.needed, details.placed) == (_NO_NODE, 2, 0)
+    assert sum(details.counts.values()) == 2
+    assert not rejection.is_resolvable
