@@ -22,12 +22,17 @@ from scheduler.core.model.failures import (
     UnschedulableReason,
 )
 from scheduler.core.model.podgroup import SchedulingSignature
-from scheduler.core.model.resources import NONE, RESOURCE_KINDS, ResourceColumns, ResourceKind
+from scheduler.core.model.resources import (
+    MAX_QUEUE_REQUEST,
+    MAX_REQUEST,
+    NONE,
+    RESOURCE_KINDS,
+    ResourceColumns,
+    ResourceKind,
+)
 from scheduler.core.model.snapshot import Snapshot
 
 __all__ = [
-    "MAX_QUEUE_REQUEST",
-    "MAX_REQUEST",
     "eviction_failure_sentences",
     "kai_condition",
     "rejection_message",
@@ -37,8 +42,6 @@ N = TypeVar("N", int, str)
 _MAX_REASONS: Final = 3  # of reasons and budgets
 _MAX_REMEDIES: Final = 2  # changes that are named
 _MAX_LISTED: Final = 3  # of bounds, taints, labels and resources
-MAX_REQUEST: Final = 2**50  # what a pod requests is cut at this
-MAX_QUEUE_REQUEST: Final = 2**45  # and for its queue at this
 _MIB: Final = 2**20
 _GIB: Final = 2**30
 _LAST_SECOND: Final = 253_402_300_799  # the last second that a date has a name for

@@ -39,12 +39,11 @@ from scheduler.core.model.cluster_events import ClusterEvent
 from scheduler.shell.evict.eviction_records import EvictionRecords
 from scheduler.shell.evict.job_recreation import JobRecreator
 from scheduler.state.cache.cache import ClusterCache
-from scheduler.state.cache.queueing_hints import TERMINAL_PHASES
 from scheduler.state.commands import OwningTrainJob, PlannedEviction
 from scheduler.state.podgroups.attributes import has_eviction_copy, suspend_refusal
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import EVICTED_BY, LAST_APPLIED
-from trainer_kai.api.pod import Pod
+from trainer_kai.api.pod import TERMINAL_PHASES, Pod
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.api.resources import TRAINJOBS
 from trainer_kai.api.trainjob import TrainJob

@@ -65,6 +65,7 @@ __all__ = [
     "has_eviction_copy",
     "is_partly_succeeded",
     "is_suspended_by_eviction",
+    "owning_jobset",
     "preemption_delay_until",
     "running_since",
     "scheduled_at",
@@ -270,6 +271,16 @@ def is_suspended_by_eviction(job: TrainJob, group: PodGroup) -> bool:
 def has_eviction_copy(job: TrainJob) -> bool:
     """Say whether a suspended TrainJob has an eviction record: the scheduler's or a user's copy."""
     return job.spec.suspend and bool(job.metadata.annotations.get(EVICTED_BY))
+
+
+def owning_jobset(group: PodGroup | None, jobsets: Mapping[Key, JobSet]) -> JobSet | None:
+    """Return the JobSet that owns a PodGroup, by its name and uid."""
+    meta = group.metadata if group else Meta()
+    for owner in meta.owner_references:
+        jobset = jobsets.get(Key(meta.namespace, owner.name))
+        if jobset is not None and jobset.metadata.uid == owner.uid:
+            return jobset
+    return None
 
 
 def controlling_trainjob(
