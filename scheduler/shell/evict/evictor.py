@@ -1,4 +1,4 @@
-"""Evicts PodGroups: a TrainJob is suspended for a moment, other pods are deleted.
+"""Evicts PodGroups: a TrainJob is suspended and resumed, other pods are deleted.
 
 Victims are evicted only if all that their preemptor needs can be: a dry run checks that before the
 first eviction. A failure after the dry run is an accident: the other evictions go on, and the next
@@ -85,10 +85,11 @@ class Evictor:
         if reason is None:
             return False
         self._metrics.evictions.labels(eviction.action, "refused", eviction.queue).inc()
-        self._log.warning("not evicted", whom=eviction.title, reason=reason)
+        self._log.warning("victim not evicted", victim=eviction.title, reason=reason)
         if eviction.owner is None or not eviction.owner.uid:
             if eviction.preemptor is None:  # no condition of a preemptor shows it
-                self._post(eviction.groups[0], "NotEvicted", f"{eviction.reason}, but {reason}")
+                message = f"Not evicted: {reason}. Cause of the eviction: {eviction.reason}"
+                self._post(eviction.groups[0], "NotEvicted", message)
             return True
         self._suspender.back_off(eviction.owner, reason)
         return False
@@ -96,7 +97,8 @@ class Evictor:
     def _post_to_preemptor(self, preemptor: Key, evictions: tuple[PlannedEviction, ...]) -> None:
         names = ", ".join(eviction.title for eviction in evictions[:_MAX_NAMED])
         more = f" and {len(evictions) - _MAX_NAMED} more" if len(evictions) > _MAX_NAMED else ""
-        self._post(preemptor, "Evicting", f"It gets the room of {names}{more}")
+        message = f"Starts when the evicted pods have terminated: those of {names}{more}"
+        self._post(preemptor, "Evicting", message)
 
     async def _gather(self, calls: Iterable[Awaitable[str | None]]) -> list[str | None]:
         async def failure_of(it: Awaitable[str | None]) -> str | None:
@@ -131,7 +133,12 @@ class Evictor:
             )
             self._post(group, "Evict", eviction.reason)
         self._metrics.evictions.labels(eviction.action, "evicted", eviction.queue).inc()
-        self._log.info("evicted", whom=eviction.title, why=eviction.reason, pods=len(eviction.pods))
+        self._log.info(
+            "victim evicted",
+            victim=eviction.title,
+            reason=eviction.reason,
+            pods=len(eviction.pods),
+        )
         return None
 
     async def _delete_pods(self, eviction: PlannedEviction, *, is_dry: bool = False) -> str | None:
@@ -145,7 +152,7 @@ class Evictor:
     async def _delete_pod(self, key: Key, uid: str, why: str, *, is_dry: bool) -> str | None:
         pod = self._cache.cluster.pods.get(key)
         if pod is None or pod.metadata.uid != uid:
-            return None  # the pod is gone
+            return None  # the pod has terminated
         fields = {
             "metadata": {"uid": uid},
             "status": {"conditions": [self._disruption_target(why)]},
@@ -163,7 +170,7 @@ class Evictor:
         return None
 
     async def _annotate_eviction(self, key: Key, eviction: PlannedEviction, gpus: int) -> None:
-        """Write on a PodGroup that it was evicted: for its preemption delay and the rate limit."""
+        """Write on a PodGroup that it was evicted, for its preemption delay and the rate limit."""
         group = self._cache.cluster.pod_groups.get(key)
         if group is None:
             return
@@ -180,8 +187,8 @@ class Evictor:
         try:
             async with self._semaphore:
                 await self._client.merge_patch(PODGROUPS, key, {"metadata": fields}, _ANNOTATE)
-        except ApiError as error:  # the eviction goes on all the same
-            self._log.warning("eviction not noted", group=str(key), error=str(error))
+        except ApiError as error:  # the eviction is carried out nevertheless
+            self._log.warning("evicted podgroup not annotated", group=str(key), error=str(error))
 
     def _disruption_target(self, why: str) -> dict[str, Any]:
         return {

@@ -15,7 +15,7 @@ from structlog.typing import FilteringBoundLogger
 from scheduler.core.model.cluster_events import ClusterEvent
 from scheduler.shell.bind.binder import FIELD_MANAGER
 from scheduler.state.cache.cache import ClusterCache
-from scheduler.state.podgroups.missing_pods import Shortage
+from scheduler.state.podgroups.missing_pods import Shortage, staleness_grace_s
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import STALE_SINCE
 from trainer_kai.api.podgroup import PodGroup
@@ -104,11 +104,14 @@ class StaleGangController:
         regarding = EventObject(
             PODGROUPS.api_version, PODGROUPS.kind, meta.namespace, meta.name, meta.uid
         )
-        self._recorder.post(regarding, "StaleJob", f"It has begun, and {shortage}")
+        grace_s = staleness_grace_s(group, self._cache.staleness_grace_s)
+        then = f" If the others find no node for {grace_s:g} s, the PodGroup is evicted"
+        self._recorder.post(regarding, "StaleJob", f"{shortage}.{then if grace_s >= 0 else ''}")
 
     async def _annotate(self, group: PodGroup, text: str | None) -> None:
         fields = {"metadata": {"uid": group.metadata.uid, "annotations": {STALE_SINCE: text}}}
         try:
             await self._client.merge_patch(PODGROUPS, group.metadata.key, fields, _WRITE)
         except ApiError as error:
-            self._log.warning("not noted", group=str(group.metadata.key), error=str(error))
+            key = group.metadata.key
+            self._log.warning("stale podgroup not annotated", group=str(key), error=str(error))

@@ -60,6 +60,7 @@ class ClusterCache:
         self.scheduler_name: Final = options().scheduler_name
         self.default_queue: Final = options().default_queue
         self.kueue: Final = options().kueue
+        self.staleness_grace_s: Final = options().staleness_grace_s
         self.cluster: Final = self._state.cluster  # with the assumed changes
         self.assumed: Final = AssumedChanges(self.cluster, self.update_pod, self.update_group)
         self.members: Final = PodGroupMembers(self.cluster, self.scheduler_name)

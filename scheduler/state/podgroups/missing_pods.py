@@ -66,7 +66,7 @@ class Shortage(NamedTuple):
     all_exist: bool  # the missing pods are pending; otherwise some are not created yet
 
     def __str__(self) -> str:
-        return f"{self.running} of {self.needed} of its pods have a place"
+        return f"{self.running} of {self.needed} required pods are on nodes"
 
 
 def expected_pods(

@@ -51,7 +51,12 @@ async def test_a_gang_that_finds_no_node_for_a_pod_is_evicted_whole(
         await harness.advance(10)
         assert sorted(deleted(harness)) == ["p0", "p1"]
 
-    assert {("PodGroup g", "StaleJob"), ("PodGroup g", "Evict")} <= {*harness.events()}
+    messages = {it["reason"]: it["message"] for it in harness.api.events}
+    assert messages["StaleJob"] == (
+        "2 of 3 required pods are on nodes. If the others find no node for 60 s, "
+        "the PodGroup is evicted"
+    )
+    assert ("PodGroup g", "Evict") in harness.events()
     assert ("PodGroup g", "Evicting") not in harness.events()
 
 
