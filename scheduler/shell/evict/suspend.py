@@ -128,7 +128,7 @@ class PlanWaker(Protocol):
 
 
 class Suspender:
-    """Suspends TrainJobs, and resumes those whose PodGroups have our record."""
+    """Suspends TrainJobs, and resumes them as long as their PodGroups have our record."""
 
     def __init__(
         self,
@@ -164,7 +164,7 @@ class Suspender:
         await self._queue.run()
 
     def record_changed(self, key: Key) -> None:
-        """Take note of a TrainJob whose PodGroups have our record, or that has a copy.
+        """Take note of a TrainJob with our record on its PodGroups, or with a copy of it.
 
         That it is suspended is noted now: its user may resume it before it is reconciled.
         """
@@ -207,7 +207,7 @@ class Suspender:
         return reason
 
     def _jobset_failure(self, job: TrainJob) -> str | None:
-        """Return the failure of a suspended TrainJob whose JobSet is not suspended."""
+        """Return the failure of a TrainJob that is suspended, while its JobSet is not."""
         jobset = self._cache.cluster.jobsets.get(job.metadata.key)
         if jobset is None or jobset.spec.suspend:
             return None

@@ -1,7 +1,7 @@
 """Limits how long evicted pods may take to terminate: a user may have asked for 68 years.
 
-Resources that are used over quota can be reclaimed only if pods terminate in time. A pod whose
-grace period is longer than the configuration allows is deleted once more, with the longest grace
+Resources that are used over quota can be reclaimed only if pods terminate in time. A pod with a
+grace period longer than the configuration allows is deleted once more, with the longest grace
 period that it may have, which the API server counts from the first deletion: at once if it was
 evicted, by itself or with its TrainJob, because other pods wait for its node; else when it has had
 that long.
@@ -44,7 +44,7 @@ class TerminationGraceLimiter:
                 await self._shorten(meta)
 
     def _pods_over_limit(self) -> list[Meta]:
-        """Return the pods whose grace period is to be shortened."""
+        """Return the pods with a grace period that is to be shortened."""
         terminating = (pod.metadata for pod in self._cache.terminating_pods)
         over_limit = [
             it for it in terminating if it.deletion_grace_period_seconds > self._max_grace_s
