@@ -23,7 +23,9 @@ from scheduler.core.gang.tasks_to_allocate import (
     tasks_to_allocate,
 )
 from scheduler.core.model.cluster_events import ClusterEvent
-from scheduler.core.model.failures import (
+from scheduler.core.model.plugins import Policies, QuotaRefusal
+from scheduler.core.model.podgroup import PodGroupInfo, PodSet, podsets_of
+from scheduler.core.model.rejections import (
     FitErrors,
     IncompletePodSet,
     MissingPods,
@@ -33,8 +35,6 @@ from scheduler.core.model.failures import (
     RejectionDetails,
     UnschedulableReason,
 )
-from scheduler.core.model.plugins import Policies, QuotaRefusal
-from scheduler.core.model.podgroup import PodGroupInfo, PodSet, podsets_of
 from scheduler.core.model.resources import Amounts, Ints
 from scheduler.core.model.result import PlanStats, PodGroupAllocation
 from scheduler.core.model.snapshot import Snapshot

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from scheduler.core.model.cluster_events import ClusterEvent
-from scheduler.core.model.failures import PreFilterDetails, Rejection, UnschedulableReason
 from scheduler.core.model.podgroup import PodGroupInfo, PodSet, ReservationCause, podsets_of
+from scheduler.core.model.rejections import PreFilterDetails, Rejection, UnschedulableReason
 from scheduler.core.model.resources import NONE
 from scheduler.core.model.result import (
     Action,

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 
-from scheduler.core.model.failures import PreFilterFailure
+from scheduler.core.model.rejections import PreFilterFailure
 from scheduler.core.model.resources import NONE
 
 __all__ = [

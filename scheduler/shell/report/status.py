@@ -15,10 +15,10 @@ from typing import Any, Final, Literal, NamedTuple
 
 from structlog.typing import FilteringBoundLogger
 
-from scheduler.core.model.failures import UnschedulableReason
+from scheduler.core.model.rejections import UnschedulableReason
 from scheduler.shell.bind.binder import FIELD_MANAGER
 from scheduler.shell.evict.evictor import owning_trainjob
-from scheduler.shell.report.messages import Gauges, PlanReport, PodGroupReport
+from scheduler.shell.report.plan_report import Gauges, PlanReport, PodGroupReport
 from scheduler.shell.report.pod_events import PodEvents
 from scheduler.state.cache.cache import ClusterCache
 from trainer_kai.api.meta import Condition, Key

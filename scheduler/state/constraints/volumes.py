@@ -6,7 +6,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from scheduler.core.model.failures import PreFilterFailure, UnschedulableReason
+from scheduler.core.model.rejections import PreFilterFailure, UnschedulableReason
 from scheduler.core.model.resources import NONE, Ints
 from scheduler.state.inputs import Cluster
 from scheduler.state.nodes.labels import Alternatives, NodeLabels

@@ -7,8 +7,8 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from scheduler.core.model.failures import PreFilterFailure, UnschedulableReason
 from scheduler.core.model.podgroup import PodSet, SubGroupSet, SubGroupTree
+from scheduler.core.model.rejections import PreFilterFailure, UnschedulableReason
 from scheduler.core.model.resources import NONE, Ints
 from scheduler.state.inputs import ObjectWarning, epoch_s
 from scheduler.state.podgroups.reserved_annotation import ReservedPodSet, read_relocations

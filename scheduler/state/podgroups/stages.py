@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from scheduler.core.model.cluster_events import ClusterEvent
-from scheduler.core.model.failures import PreFilterFailure, UnschedulableReason
+from scheduler.core.model.rejections import PreFilterFailure, UnschedulableReason
 from scheduler.state.podgroups.index import PodGroupIndex
 from scheduler.state.podgroups.podgroup import PodGroupRecord
 from scheduler.state.pods.pod_table import GATED, PENDING, RUNNING, SUCCEEDED, PodTable

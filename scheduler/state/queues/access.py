@@ -9,7 +9,7 @@ from collections.abc import KeysView, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple, TypeAlias
 
-from scheduler.core.model.failures import PreFilterFailure, UnschedulableReason
+from scheduler.core.model.rejections import PreFilterFailure, UnschedulableReason
 from scheduler.state.inputs import Permit
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.names import RUN_AI

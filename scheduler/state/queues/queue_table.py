@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from scheduler.core.model.failures import PreFilterFailure, UnschedulableReason
+from scheduler.core.model.rejections import PreFilterFailure, UnschedulableReason
 from scheduler.core.model.resources import NONE, SUM_MOST, UNBOUND, Ints, ResourceKind, cut
 from scheduler.core.model.snapshot import SnapshotQueues
 from scheduler.state.inputs import ObjectWarning, epoch_s

@@ -6,8 +6,8 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.core.model.failures import PreFilterFailure
 from scheduler.core.model.podgroup import PodGroupInfo, PodSet, ReservedPlace
+from scheduler.core.model.rejections import PreFilterFailure
 from scheduler.core.model.resources import NONE
 from scheduler.core.model.snapshot import PodState, SnapshotPods
 from scheduler.state.inputs import StateOptions, epoch_s

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from scheduler.core.model.cluster_events import ClusterEvent
-from scheduler.core.model.failures import PreFilterFailure, UnschedulableReason
+from scheduler.core.model.rejections import PreFilterFailure, UnschedulableReason
 from scheduler.state.constraints.namespace_bounds import bound_message
 from scheduler.state.podgroups.attributes import (
     PodGroupAttributes,

@@ -5,15 +5,6 @@ from typing import Final, NamedTuple
 import pytest
 
 from scheduler.core.model.cluster_events import ClusterEvent
-from scheduler.core.model.failures import (
-    FitErrors,
-    IncompletePodSet,
-    MissingPods,
-    PreFilterDetails,
-    PreFilterFailure,
-    QueueBoundExceeded,
-    UnschedulableReason,
-)
 from scheduler.core.model.podgroup import (
     AffinityTerm,
     PodSet,
@@ -21,6 +12,15 @@ from scheduler.core.model.podgroup import (
     ReservedPlace,
     SchedulingSignature,
     SubGroupSet,
+)
+from scheduler.core.model.rejections import (
+    FitErrors,
+    IncompletePodSet,
+    MissingPods,
+    PreFilterDetails,
+    PreFilterFailure,
+    QueueBoundExceeded,
+    UnschedulableReason,
 )
 from scheduler.core.model.resources import UNBOUND, ResourceKind
 from scheduler.core.model.result import Plan, PlanStats, PodGroupAllocation

@@ -4,8 +4,8 @@ from typing import Final
 
 import pytest
 
-from scheduler.core.model.failures import PreFilterFailure, UnschedulableReason
 from scheduler.core.model.podgroup import PodSet, ReservationCause, ReservedPlace, SubGroupSet
+from scheduler.core.model.rejections import PreFilterFailure, UnschedulableReason
 from scheduler.core.model.resources import NONE
 from scheduler.core.model.result import Plan
 from scheduler.core.plan import plan

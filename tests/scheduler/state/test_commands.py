@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from scheduler.core.model.cluster_events import ClusterEvent
-from scheduler.core.model.failures import PreFilterDetails, Rejection, UnschedulableReason
 from scheduler.core.model.podgroup import ReservationCause
+from scheduler.core.model.rejections import PreFilterDetails, Rejection, UnschedulableReason
 from scheduler.core.model.resources import NONE
 from scheduler.core.model.result import (
     Action,

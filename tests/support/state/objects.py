@@ -14,7 +14,7 @@ from trainer_kai.api.meta import Key
 from trainer_kai.api.resource import Resource
 
 if TYPE_CHECKING:
-    from scheduler.core.model.failures import PreFilterFailure
+    from scheduler.core.model.rejections import PreFilterFailure
 
 __all__ = [
     "JOBSET",

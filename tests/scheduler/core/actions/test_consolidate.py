@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scheduler.core.model.failures import PreFilterFailure, UnschedulableReason
 from scheduler.core.model.podgroup import (
     AffinityTerm,
     LabelRequirement,
@@ -17,6 +16,7 @@ from scheduler.core.model.podgroup import (
     SpreadConstraint,
     SubGroupSet,
 )
+from scheduler.core.model.rejections import PreFilterFailure, UnschedulableReason
 from scheduler.core.model.result import Action, Plan, Relocation, Reservation
 from scheduler.core.model.snapshot import PodRelations, Snapshot
 from scheduler.core.plan import PlanLimits, plan

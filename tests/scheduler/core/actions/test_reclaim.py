@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from scheduler.core.eviction import scenario
-from scheduler.core.messages import rejection_message
-from scheduler.core.model.failures import EarlierIneligibility, EarlierPodGroup
+from scheduler.core.messages.rejections import rejection_message
 from scheduler.core.model.podgroup import (
     LabelRequirement,
     PodSet,
@@ -16,6 +15,7 @@ from scheduler.core.model.podgroup import (
     ReservedPlace,
     SchedulingSignature,
 )
+from scheduler.core.model.rejections import EarlierIneligibility, EarlierPodGroup
 from scheduler.core.model.resources import NONE
 from scheduler.core.model.result import Plan
 from scheduler.core.model.snapshot import Snapshot

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.model.failures import PreFilterFailure
 from scheduler.core.model.podgroup import PodGroupInfo
+from scheduler.core.model.rejections import PreFilterFailure
 from scheduler.core.model.snapshot import SnapshotQueues
 from scheduler.state.inputs import StateOptions
 from scheduler.state.queues.queue_table import QueueTable

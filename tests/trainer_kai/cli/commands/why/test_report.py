@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from scheduler.core.model.failures import UnschedulableReason
+from scheduler.core.model.rejections import UnschedulableReason
 from tests.support.workloads.jobsets import UID
 from tests.trainer_kai.cli.commands.why.trainjob_cluster import (
     NO_ROOM_REASONS,

@@ -4,7 +4,7 @@ import pytest
 
 from scheduler.core.plan import plan
 from scheduler.policies.registry import PolicySelection, build_policies
-from scheduler.shell.report.messages import plan_report
+from scheduler.shell.report.plan_report import plan_report
 from scheduler.state.commands import commands_from_plan
 from tests.support.state.objects import encode_objects, group, node, pod, queue
 from trainer_kai.api.meta import Key

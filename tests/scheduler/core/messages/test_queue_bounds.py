@@ -5,9 +5,9 @@ from typing import Any, Final
 
 import pytest
 
-from scheduler.core.messages import rejection_message
+from scheduler.core.messages.rejections import rejection_message
 from scheduler.core.model.cluster_events import ClusterEvent
-from scheduler.core.model.failures import (
+from scheduler.core.model.rejections import (
     EarlierPodGroup,
     EvictionFailure,
     PreFilterDetails,

@@ -4,16 +4,16 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from scheduler.core.messages import rejection_message
+from scheduler.core.messages.rejections import rejection_message
 from scheduler.core.model.cluster_events import NO_EVENT, ClusterEvent
-from scheduler.core.model.failures import (
+from scheduler.core.model.podgroup import LabelRequirement, PodSet
+from scheduler.core.model.rejections import (
     EvictionFailure,
     PreFilterDetails,
     QueueOrderConflict,
     Rejection,
     UnschedulableReason,
 )
-from scheduler.core.model.podgroup import LabelRequirement, PodSet
 from scheduler.core.model.resources import NONE
 from scheduler.core.model.snapshot import DisruptionBudgets
 from scheduler.core.plan import plan

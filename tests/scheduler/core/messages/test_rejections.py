@@ -5,9 +5,14 @@ from typing import Any, Final
 
 import pytest
 
-from scheduler.core.messages import MAX_QUEUE_REQUEST, MAX_REQUEST, kai_condition, rejection_message
+from scheduler.core.messages.rejections import (
+    MAX_QUEUE_REQUEST,
+    MAX_REQUEST,
+    kai_condition,
+    rejection_message,
+)
 from scheduler.core.model.cluster_events import ClusterEvent
-from scheduler.core.model.failures import (
+from scheduler.core.model.rejections import (
     FitErrorReason,
     FitErrors,
     IncompletePodSet,

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.messages import kai_condition, rejection_message
+from scheduler.core.messages.rejections import kai_condition, rejection_message
 from scheduler.core.model.cluster_events import ClusterEvent
-from scheduler.core.model.failures import UnschedulableReason
 from scheduler.core.model.plugins import Policies
 from scheduler.core.model.podgroup import PodSet, ReservationCause, ReservedPlace, SubGroupSet
+from scheduler.core.model.rejections import UnschedulableReason
 from scheduler.core.model.resources import NONE
 from scheduler.core.model.result import Plan
 from scheduler.core.model.snapshot import DisruptionBudgets, Snapshot

@@ -6,7 +6,8 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Final, TypeVar
 
-from scheduler.core.model.failures import (
+from scheduler.core.model.podgroup import SchedulingSignature
+from scheduler.core.model.rejections import (
     ConsolidationFailure,
     EarlierIneligibility,
     EarlierPodGroup,
@@ -21,7 +22,6 @@ from scheduler.core.model.failures import (
     Rejection,
     UnschedulableReason,
 )
-from scheduler.core.model.podgroup import SchedulingSignature
 from scheduler.core.model.resources import NONE, RESOURCE_KINDS, ResourceColumns, ResourceKind
 from scheduler.core.model.snapshot import Snapshot
 

@@ -7,9 +7,9 @@ from typing import Final, NamedTuple, TypeAlias
 
 from prometheus_client import Gauge
 
-from scheduler.core.messages import kai_condition, rejection_message
-from scheduler.core.model.failures import FitErrors, UnschedulableReason
+from scheduler.core.messages.rejections import kai_condition, rejection_message
 from scheduler.core.model.podgroup import PodGroupInfo, podsets_of
+from scheduler.core.model.rejections import FitErrors, UnschedulableReason
 from scheduler.core.model.resources import NONE, Ints, ResourceKind
 from scheduler.core.model.result import Plan
 from scheduler.state.cache.creation_failures import CreationFailure
