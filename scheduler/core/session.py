@@ -29,7 +29,6 @@ from scheduler.core.model.rejections import (
     FitErrors,
     IncompletePodSet,
     MissingPods,
-    PreFilterDetails,
     PreFilterFailure,
     Rejection,
     RejectionDetails,
@@ -229,7 +228,7 @@ class Session:
                 self._reject(
                     row,
                     prefilter_failure.reason,
-                    PreFilterDetails(prefilter_failure.message),
+                    prefilter_failure,
                     prefilter_failure.retry_on,
                 )
                 continue
@@ -394,7 +393,7 @@ class Session:
             self._reject(
                 row,
                 prefilter_failure.reason,
-                PreFilterDetails(prefilter_failure.message),
+                prefilter_failure,
                 prefilter_failure.retry_on,
             )
             return False

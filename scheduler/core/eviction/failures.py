@@ -29,7 +29,7 @@ __all__ = [
     "merged",
 ]
 
-_NOT_ALLOWED: Final = "priority or preemptibility forbids it"
+_NOT_ALLOWED: Final = "non-preemptible pods are not evicted"
 _PriorityAndReason: TypeAlias = tuple[
     int, str
 ]  # a priority, and why its PodGroups are non-evictable

@@ -76,7 +76,7 @@ class PodGroupTable:
         self._new: Final[list[_Entry]] = []
 
     def known_rows(self, pod_rows: NDArray[np.int64]) -> list[int]:
-        """Return those of some pod rows whose standalone pods are in the table."""
+        """Return those of some pod rows with standalone pods in the table."""
         return [pod_row for pod_row in pod_rows.tolist() if pod_row in self._entries]
 
     def remove(self, podgroup_or_pod: _PodGroupOrPod) -> None:

@@ -373,7 +373,9 @@ def test_after_so_many_trials_nothing_is_taken(monkeypatch: pytest.MonkeyPatch) 
     answer = plan(snapshot, POLICIES)
     assert len(enough.allocations) == 1
     assert (described(answer), answer.stats.cut) == ("", 1)
-    assert "that ended at a limit" in rejection_message(snapshot, answer.rejections[-1])
+    assert "The search for victims ended at a limit" in rejection_message(
+        snapshot, answer.rejections[-1]
+    )
 
 
 def gpus_taken(snapshot: Snapshot, limit: int) -> int:

@@ -43,4 +43,6 @@ def test_a_required_topology_asks_for_no_node() -> None:
     report = plan_report(found, made, commands_from_plan(found, made)).podgroups[Key("ns", "g")]
 
     assert (report.title, report.kai_reason, report.pods) == ("TopologyUnfit", "TopologyUnfit", ())
-    assert report.message.startswith('required topology "rack" of topology "dc" is not supported')
+    assert report.message.startswith(
+        'The PodGroup requires level "rack" of topology "dc", which is'
+    )
