@@ -169,12 +169,12 @@ class UnschedulablePodGroup(NamedTuple):
 class PodGroupCommands(NamedTuple):
     """What is done for one PodGroup: reserve, bind and nominate, evict, then release."""
 
-    group: Key  # of a standalone pod: a name that no PodGroup has
+    group: Key  # of a standalone pod: a name that no PodGroup has; or a stale PodGroup
     reserve_annotation: str | None  # with the new places; None leaves the annotation as it is
     binds: tuple[PodAndNode, ...]
     nominations: tuple[PodAndNode, ...]  # with the node "" the nomination is removed
     release_annotation: str | None  # at the end, without the places of pods that were placed
-    evictions: tuple[PlannedEviction, ...] = ()  # that make room for the nominated pods
+    evictions: tuple[PlannedEviction, ...] = ()  # for the nominated pods, or of a stale PodGroup
     uids: tuple[str, ...] = ()  # of the nominated pods, once it is assumed
 
 
@@ -226,7 +226,7 @@ def commands_from_plan(encoded: EncodedSnapshot, plan: Plan) -> Commands:
 
 
 def _podgroup_commands(encoded: EncodedSnapshot, plan: Plan) -> Iterator[PodGroupCommands]:
-    """Yield the commands of each PodGroup: those of the plan in its order, then the others."""
+    """Yield the commands of each PodGroup of the plan, of others, and those of stale gangs."""
     allocations, fully_evicted = _by_podgroup(plan.allocations), _fully_evicted(plan)
     lost_nominations = _lost_nominations(encoded, plan)
     evictions = _evictions_by_preemptor(encoded, plan)
@@ -250,6 +250,9 @@ def _podgroup_commands(encoded: EncodedSnapshot, plan: Plan) -> Iterator[PodGrou
                 release_annotation,
                 tuple(evictions.get(row, ())),
             )
+    for one in evictions.get(NONE, ()):
+        # For no preemptor. The rate limit does not count it, so it records no GPUs.
+        yield PodGroupCommands(one.groups[0], None, (), (), None, (one._replace(gpus=0),))
 
 
 def _annotation_changes(

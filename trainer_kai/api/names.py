@@ -17,6 +17,7 @@ BATCH: Final = "batch"
 COORDINATION: Final = "coordination.k8s.io"
 JOBSET: Final = "jobset.x-k8s.io"
 KAI: Final = "kai.scheduler"
+KUEUE: Final = "kueue.x-k8s.io"
 KAI_SNAPSHOT: Final = "snapshot.kai.scheduler"  # of no API: what a snapshot says of settings
 NODE_TOPOLOGY: Final = "topology.node.k8s.io"
 POLICY: Final = "policy"

@@ -1,6 +1,7 @@
 """Pod: what it needs, where it may be and how it is."""
 
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
@@ -10,6 +11,7 @@ from trainer_kai.api.meta import Condition, Meta, TemplateMeta
 from trainer_kai.api.quantity import Quantity
 
 __all__ = [
+    "TERMINAL_PHASES",
     "ClaimStatus",
     "Ephemeral",
     "Pod",
@@ -21,6 +23,8 @@ __all__ = [
     "Volume",
     "VolumeClaim",
 ]
+
+TERMINAL_PHASES: Final = ("Succeeded", "Failed")  # of a pod that does not run any more
 
 
 class Ephemeral(msgspec.Struct, frozen=True, kw_only=True, gc=False):

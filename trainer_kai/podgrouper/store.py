@@ -9,7 +9,7 @@ these has created a pod of that Job, which the Job counts, and ends, like any ot
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -24,7 +24,7 @@ from trainer_kai.api.names import (
     REPLICATED_JOB,
 )
 from trainer_kai.api.owners import same_name_trainjob_owner
-from trainer_kai.api.pod import Pod
+from trainer_kai.api.pod import TERMINAL_PHASES, Pod
 from trainer_kai.api.priority import PriorityClass
 from trainer_kai.api.resources import JOBS, JOBSETS
 from trainer_kai.podgrouper.watched_podgroup import StoredPodGroup, WatchedPodGroup, stored_podgroup
@@ -32,8 +32,6 @@ from trainer_kai.policy.podgroups.pod_counts import PodObservation, observe_pod
 from trainer_kai.policy.queueing.priority_classes import SelectablePriorityClasses
 
 __all__ = ["PodRecord", "PodgrouperStore"]
-
-_FINISHED: Final = frozenset({"Succeeded", "Failed"})
 
 
 class PodRecord(NamedTuple):
@@ -203,8 +201,8 @@ def _running_group(pod: Pod | None) -> Key | None:
     """Return the PodGroup that a pod on a node names."""
     if pod is None or not pod.spec.node_name or pod.metadata.deletion_timestamp:
         return None
-    name = pod.metadata.annotations.get(POD_GROUP)
-    return Key(pod.metadata.namespace, name) if name and pod.status.phase not in _FINISHED else None
+    name, is_over = pod.metadata.annotations.get(POD_GROUP), pod.status.phase in TERMINAL_PHASES
+    return Key(pod.metadata.namespace, name) if name and not is_over else None
 
 
 def _pod_record(pod: Pod) -> PodRecord | None:
@@ -226,7 +224,7 @@ def _pod_record(pod: Pod) -> PodRecord | None:
 def _is_job_pod(pod: Pod, controller: OwnerReference) -> bool:
     if (controller.api_version, controller.kind) != (JOBS.api_version, JOBS.kind):
         return False
-    is_over = pod.status.phase in _FINISHED or pod.metadata.deletion_timestamp
+    is_over = pod.status.phase in TERMINAL_PHASES or pod.metadata.deletion_timestamp
     is_tracked = JOB_TRACKING in pod.metadata.finalizers or is_over
     return bool(is_tracked) and pod.metadata.labels.get(CONTROLLER_UID) == controller.uid
 

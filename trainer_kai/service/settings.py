@@ -42,10 +42,7 @@ __all__ = [
 S = TypeVar("S", bound="Settings")
 UnannotatedAccess: TypeAlias = Literal["open", "closed"]
 
-# Not `stalegangeviction`: a plan goes by what is written on a PodGroup, and the StaleGangController
-# of a running scheduler knows more. It counts for how long it has seen that pods which exist find
-# no node, and so a PodGroup whose lost pods are being replaced is not evicted.
-ACTIONS: Final = ("allocate", "consolidation", "reclaim", "preempt")
+ACTIONS: Final = ("allocate", "consolidation", "reclaim", "preempt", "stalegangeviction")
 # What `scheduler.policies.registry` knows, which the library may not import; a test compares them.
 OPTIONAL_PLUGINS: Final = (
     *("priority", "elastic", "nominatednode", "nodeavailability", "resourcetype", "nodeplacement"),
@@ -378,8 +375,8 @@ class PolicySettings(_Model):
     disabled: Annotated[str, _checked(_disabled_plugin_faults)] = ""
     """Policies to leave out, by the names in `scheduler/policies`, with commas between them."""
 
-    actions: Annotated[str, _checked(_action_faults)] = "allocate,consolidation,reclaim,preempt"
-    """What is done, with commas between; by all but the first somebody may lose his place."""
+    actions: Annotated[str, _checked(_action_faults)] = ",".join(ACTIONS)
+    """The actions of a cycle, with commas between; all but `allocate` evict pods."""
 
     gpu_resources: Annotated[str, _checked(_resource_name_faults)] = f"{GPU},{AMD_GPU}"
     """Resources of nodes that are whole GPUs, with commas between them."""
@@ -402,7 +399,7 @@ class SchedulerPart(_QueueAccessPart):
     """The PriorityClasses that a label may choose, with commas between them; empty for all."""
 
     repair_grace_s: _Seconds = 60.0
-    """How long a unit may run without all of its pods before it gives up its nodes whole."""
+    """How long a PodGroup may run without all of its pods before it is evicted as a stale gang."""
 
     max_termination_grace_s: float = Field(default=3600.0, ge=0, allow_inf_nan=False)
     """How long a pod may take to end, whatever it asks for; then it is told to end."""

@@ -14,7 +14,7 @@ from scheduler.core.model.resources import NONE
 from scheduler.core.model.result import Action
 from scheduler.core.model.snapshot import PodState, Snapshot
 
-__all__ = ["StaleGangAction", "is_stale"]
+__all__ = ["StaleGangAction", "is_stale", "next_stale_at"]
 
 
 class StaleGangAction:
@@ -64,6 +64,12 @@ def is_stale(snapshot: Snapshot, row: int) -> bool:
     """Say whether a PodGroup has lacked members for longer than its grace."""
     stale_at = snapshot.podgroups[row].stale_at
     return stale_at is not None and stale_at <= snapshot.now
+
+
+def next_stale_at(snapshot: Snapshot) -> int | None:
+    """Return when the next grace ends, in seconds since 1970; None if none does."""
+    later = (it.stale_at for it in snapshot.podgroups if it.stale_at is not None)
+    return min((at for at in later if at > snapshot.now), default=None)
 
 
 def _is_evictable(podgroup: PodGroupInfo) -> bool:

@@ -350,8 +350,11 @@ class EvictionSession:
     def evict_podgroups(
         self, podgroups: tuple[int, ...], pods: tuple[int, ...], action: Action
     ) -> None:
-        """Evict PodGroups whole, for no preemptor; unless one of them has lost pods before."""
-        if self._is_limit_reached() or not self._evicted.isdisjoint(podgroups):
+        """Evict PodGroups whole, for no preemptor; unless one of them has lost pods before.
+
+        The limit of GPUs does not hold them: it is about reclaiming and preempting too much.
+        """
+        if not self._evicted.isdisjoint(podgroups):
             return
         self.record_whole(podgroups, pods, action, NONE)
 

@@ -4,11 +4,15 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Final
 
-from scheduler.core.model.resources import NONE, ResourceColumns, ResourceKind
+from scheduler.core.model.resources import (
+    MAX_QUEUE_REQUEST,
+    MAX_REQUEST,
+    NONE,
+    ResourceColumns,
+    ResourceKind,
+)
 
 __all__ = [
-    "MAX_QUEUE_REQUEST",
-    "MAX_REQUEST",
     "amount_of_kind",
     "at_least",
     "first_listed",
@@ -17,8 +21,6 @@ __all__ = [
     "resource_request",
 ]
 
-MAX_REQUEST: Final = 2**50  # the request of a pod is cut at this
-MAX_QUEUE_REQUEST: Final = 2**45  # and that of a PodGroup, as its queue counts it, at this
 _MAX_LISTED: Final = 3  # of names, bounds, taints, labels and resources
 _MIB: Final = 2**20
 _GIB: Final = 2**30

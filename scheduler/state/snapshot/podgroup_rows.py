@@ -120,7 +120,7 @@ class PodGroupTable:
             non_evictable_reason=context.evictability.non_evictable_reason(record),
             is_relocating=record.is_relocating,
             is_partly_succeeded=is_partly_succeeded(record),
-            stale_at=stale_at(record, self._options.staleness_grace_s),
+            stale_at=stale_at(record, self._options, context.stale_since),
             running_since=running_since(record, context.pod_table),
             checkpoint_at=context.evictability.checkpoint_at(record),
             preemption_delay_until=preemption_delay_until(group.metadata, delay) if group else 0,

@@ -4,11 +4,11 @@ Of several attempts only the newest counts; pods of an older one, and terminatin
 their nodes. A pod that succeeded has done its part, so it counts although it holds nothing.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from trainer_kai.api.names import JOB_INDEX, JOB_RESTART_ATTEMPT, REPLICATED_JOB, RESTART_ATTEMPT
-from trainer_kai.api.pod import Pod
+from trainer_kai.api.pod import TERMINAL_PHASES, Pod
 from trainer_kai.policy.podgroups.names import podset_name
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "PodObservation",
     "RestartAttempt",
     "count_pods",
+    "newest_attempts",
     "observe_pod",
     "podset_and_attempt",
 ]
@@ -60,13 +61,21 @@ def podset_and_attempt(labels: Mapping[str, str]) -> tuple[str, RestartAttempt]:
     return podset, (_number(labels.get(RESTART_ATTEMPT)), _number(labels.get(JOB_RESTART_ATTEMPT)))
 
 
+def newest_attempts(
+    attempts: Sequence[tuple[str, RestartAttempt]],
+) -> Mapping[str, RestartAttempt]:
+    """Return the newest attempt of each Job, as a PodSet, within the newest of their JobSet."""
+    newest = max((attempt[0] for _, attempt in attempts), default=0)
+    newest_of: dict[str, RestartAttempt] = {}
+    for podset, attempt in attempts:
+        newest_of[podset] = max(newest_of.get(podset, (newest, 0)), attempt)
+    return newest_of
+
+
 def count_pods(pods: Iterable[PodObservation]) -> Mapping[str, JobPodCounts]:
     """Count the pods of one JobSet, for each of its Jobs."""
     pods = list(pods)
-    newest = max((pod.attempt[0] for pod in pods), default=0)
-    newest_of: dict[str, RestartAttempt] = {}
-    for pod in pods:
-        newest_of[pod.podset] = max(newest_of.get(pod.podset, (newest, 0)), pod.attempt)
+    newest_of = newest_attempts([(pod.podset, pod.attempt) for pod in pods])
     counts: dict[str, JobPodCounts] = {}
     for pod in pods:
         count = counts.get(pod.podset, JobPodCounts())
@@ -77,7 +86,7 @@ def count_pods(pods: Iterable[PodObservation]) -> Mapping[str, JobPodCounts]:
 def _counted(count: JobPodCounts, pod: PodObservation, *, counts: bool) -> JobPodCounts:
     if counts and pod.phase == "Succeeded":
         return count._replace(succeeded=count.succeeded + 1)
-    if pod.phase in {"Succeeded", "Failed"}:
+    if pod.phase in TERMINAL_PHASES:
         return count
     if pod.is_terminating or not counts:
         return count._replace(occupying=count.occupying + pod.is_bound)

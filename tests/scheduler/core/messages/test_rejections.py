@@ -5,7 +5,6 @@ from typing import Any, Final
 
 import pytest
 
-from scheduler.core.messages.amounts import MAX_QUEUE_REQUEST, MAX_REQUEST
 from scheduler.core.messages.rejections import kai_condition, rejection_message
 from scheduler.core.model.cluster_events import ClusterEvent
 from scheduler.core.model.rejections import (
@@ -21,9 +20,8 @@ from scheduler.core.model.rejections import (
     StageProgress,
     UnschedulableReason,
 )
-from scheduler.core.model.resources import NONE, ResourceColumns, ResourceKind
+from scheduler.core.model.resources import MAX_REQUEST, NONE, ResourceColumns, ResourceKind
 from scheduler.core.model.snapshot import Snapshot
-from scheduler.state.nodes import node_table as amounts
 from tests.support.case import Case, ids
 from tests.support.snapshot.builder import GIB, Builder, SnapshotNode, SnapshotQueue, signature
 
@@ -343,11 +341,6 @@ SENTENCES: list[Case[Rejection, str]] = [
 def test_sentences(case: Case[Rejection, str]) -> None:
     """Whole sentences: what is requested, what there is, what would help."""
     assert rejection_message(snapshot(), case.given) == case.want
-
-
-def test_numbers_are_cut_off_where_the_state_does() -> None:
-    """The core cannot ask it."""
-    assert (MAX_REQUEST, MAX_QUEUE_REQUEST) == (amounts.MAX_AMOUNT, amounts.MAX_QUEUE_REQUEST)
 
 
 def test_one_node_is_one() -> None:

@@ -93,7 +93,9 @@ async def test_without_its_records_a_trainjob_stays(harness: SchedulerHarness) -
 
     assert not is_suspended(harness)
     assert eviction_record(harness) is None
-    assert why.startswith("PodGroup ns/pg-x1 cannot be annotated with its eviction: ")
+    assert why == "PodGroup ns/pg-x1 cannot be annotated with its eviction"
+    (event,) = [it for it in harness.api.events if it.get("reason") == "NotEvicted"]
+    assert event["message"].startswith(f"Not evicted: {why}: PATCH ")
 
 
 async def test_a_record_without_a_suspension_goes(harness: SchedulerHarness) -> None:

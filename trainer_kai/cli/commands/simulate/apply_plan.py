@@ -13,12 +13,11 @@ from scheduler.state.inputs import Cluster
 from trainer_kai.api.interning import spec_on_node, spec_without_node
 from trainer_kai.api.meta import Condition, Key
 from trainer_kai.api.names import SELECTED_NODE
-from trainer_kai.api.pod import Pod, PodStatus
+from trainer_kai.api.pod import TERMINAL_PHASES, Pod, PodStatus
 from trainer_kai.cli.input.cluster import with_gpu_groups
 
 __all__ = ["Binding", "apply_plan", "finish_transitions", "is_finished"]
 
-_FINISHED = frozenset({"Succeeded", "Failed"})
 _SCHEDULED = "PodScheduled"
 
 
@@ -32,7 +31,7 @@ class Binding(NamedTuple):
 
 def is_finished(pod: Pod) -> bool:
     """Say whether a pod has succeeded or failed."""
-    return pod.status.phase in _FINISHED
+    return pod.status.phase in TERMINAL_PHASES
 
 
 def apply_plan(

@@ -21,6 +21,7 @@ from trainer_kai.api.names import (
     PRIORITY_CLASS_NAME,
     QUEUE,
 )
+from trainer_kai.api.pod import TERMINAL_PHASES
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.cli.commands.why.reasons import why_suspended
 from trainer_kai.policy.podgroups.anticipated import StageDependency, read_anticipated
@@ -36,7 +37,6 @@ __all__ = [
     "suspended_podgroups",
 ]
 
-_FINISHED = frozenset({"Succeeded", "Failed"})
 _DEFAULT_CLASS = ("train", 50)  # the class of a PodGroup whose TrainJob names none, and its value
 
 
@@ -60,7 +60,7 @@ def missing_objects(cluster: Cluster, scheduler_name: str) -> Iterator[str]:
     missing_nodes: dict[Key, str] = {}
     for key, pod in cluster.pods.items():
         name = pod.spec.node_name
-        if name and name not in cluster.nodes and pod.status.phase not in _FINISHED:
+        if name and name not in cluster.nodes and pod.status.phase not in TERMINAL_PHASES:
             missing_nodes[key] = name
     if missing_nodes:
         first, more = min(missing_nodes.values()), len(set(missing_nodes.values())) - 1
@@ -74,7 +74,7 @@ def other_scheduler_notes(cluster: Cluster, scheduler_name: str) -> Iterator[str
     by_scheduler: dict[str, set[Key]] = {}
     for key, pod in cluster.pods.items():
         named = pod.spec.scheduler_name
-        waits = not pod.spec.node_name and pod.status.phase not in _FINISHED
+        waits = not pod.spec.node_name and pod.status.phase not in TERMINAL_PHASES
         if named != scheduler_name and waits and POD_GROUP in pod.metadata.annotations:
             by_scheduler.setdefault(named or DEFAULT_SCHEDULER, set()).add(key)
     for name in sorted(by_scheduler):

@@ -22,7 +22,7 @@ from trainer_kai.api.names import (
     QUEUE,
     RESERVED,
 )
-from trainer_kai.api.pod import Pod
+from trainer_kai.api.pod import TERMINAL_PHASES, Pod
 from trainer_kai.api.podgroup import PodGroup
 from trainer_kai.cli.commands.simulate.end_state import EndState
 from trainer_kai.cli.output.queue_tables import THOUSANDTHS, Json, amounts_json, number_json
@@ -143,7 +143,7 @@ def states_json(
 
 def pod_phase(pod: Pod) -> str:
     """Return the phase of a pod in the document."""
-    if pod.status.phase in {"Succeeded", "Failed"}:
+    if pod.status.phase in TERMINAL_PHASES:
         return pod.status.phase
     if pod.metadata.deletion_timestamp:
         return "Releasing"
