@@ -337,7 +337,7 @@ BROKEN: Final[dict[str, tuple[_Breakage, dict[str, tuple[str, str]]]]] = {
     ),
     "a parent is missing": (
         a_queue_without_parent,
-        {"queues": ("fault", "queue orphan has the parent nobody, which does not exist")},
+        {"queues": ("fault", "Queue orphan has the parent queue nobody, which does not exist")},
     ),
     "children above their parent": (
         children_above_their_parent,

@@ -127,5 +127,7 @@ async def test_a_policy_that_refuses_all_pods_is_reported(
         await api.merge(NAMESPACES, None, own_namespace, labels)
         await seen.until(complete("job"), "it is Complete", _SLOW_S)
 
-    assert 'Job job-node-0 cannot make them: violates PodSecurity "restricted:latest"' in asked
+    assert (
+        'Job job-node-0 cannot create its pods: violates PodSecurity "restricted:latest"' in asked
+    )
     assert has_no_message(seen.state)

@@ -23,18 +23,17 @@ from scheduler.core.gang.tasks_to_allocate import (
     tasks_to_allocate,
 )
 from scheduler.core.model.cluster_events import ClusterEvent
-from scheduler.core.model.failures import (
+from scheduler.core.model.plugins import Policies, QuotaRefusal
+from scheduler.core.model.podgroup import PodGroupInfo, PodSet, podsets_of
+from scheduler.core.model.rejections import (
     FitErrors,
     IncompletePodSet,
     MissingPods,
-    PreFilterDetails,
     PreFilterFailure,
     Rejection,
     RejectionDetails,
     UnschedulableReason,
 )
-from scheduler.core.model.plugins import Policies, QuotaRefusal
-from scheduler.core.model.podgroup import PodGroupInfo, PodSet, podsets_of
 from scheduler.core.model.resources import Amounts, Ints
 from scheduler.core.model.result import PlanStats, PodGroupAllocation
 from scheduler.core.model.snapshot import Snapshot
@@ -229,7 +228,7 @@ class Session:
                 self._reject(
                     row,
                     prefilter_failure.reason,
-                    PreFilterDetails(prefilter_failure.message),
+                    prefilter_failure,
                     prefilter_failure.retry_on,
                 )
                 continue
@@ -394,7 +393,7 @@ class Session:
             self._reject(
                 row,
                 prefilter_failure.reason,
-                PreFilterDetails(prefilter_failure.message),
+                prefilter_failure,
                 prefilter_failure.retry_on,
             )
             return False

@@ -5,7 +5,7 @@ from typing import Final
 
 from scheduler.core.eviction.execute import EvictionSession, UnitFilter
 from scheduler.core.eviction.scenario import PreemptValidator, QueueHeadroom
-from scheduler.core.model.failures import EvictionFailure
+from scheduler.core.model.rejections import EvictionFailure
 from scheduler.core.model.resources import ResourceKind
 from scheduler.core.model.result import Action
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from scheduler.core.eviction.execute import EvictionSession, UnitFilter
 from scheduler.core.eviction.scenario import QueueHeadroom, ReclaimValidator
-from scheduler.core.model.failures import (
+from scheduler.core.model.rejections import (
     FAIR_SHARE_EXCEEDED,
     NO_EVICTION_FAILURE,
     EvictionFailure,

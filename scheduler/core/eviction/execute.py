@@ -25,14 +25,14 @@ from scheduler.core.eviction.victims import (
     VictimPool,
 )
 from scheduler.core.gang.tasks_to_allocate import SignatureRuns
-from scheduler.core.model.failures import (
+from scheduler.core.model.podgroup import SchedulingSignature
+from scheduler.core.model.rejections import (
     EvictionFailure,
     FitErrors,
     QueueBoundExceeded,
     Rejection,
     UnschedulableReason,
 )
-from scheduler.core.model.podgroup import SchedulingSignature
 from scheduler.core.model.resources import NONE, Amounts, ResourceKind, total
 from scheduler.core.model.result import Action, Eviction, Relocation
 from scheduler.core.nodes.capacity import PodCapacity

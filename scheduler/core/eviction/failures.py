@@ -8,7 +8,8 @@ from typing import Final, TypeAlias
 
 from scheduler.core.eviction.victims import MinRuntimeGuard, VictimPool
 from scheduler.core.model.cluster_events import ClusterEvent
-from scheduler.core.model.failures import (
+from scheduler.core.model.podgroup import PodGroupInfo, is_evictable, podsets_of
+from scheduler.core.model.rejections import (
     FAIR_SHARE_EXCEEDED,
     NO_EVICTION_FAILURE,
     ConsolidationFailure,
@@ -17,7 +18,6 @@ from scheduler.core.model.failures import (
     Rejection,
     UnschedulableReason,
 )
-from scheduler.core.model.podgroup import PodGroupInfo, is_evictable, podsets_of
 from scheduler.core.model.resources import NONE
 from scheduler.core.model.result import Action
 from scheduler.core.session import Session
@@ -29,7 +29,7 @@ __all__ = [
     "merged",
 ]
 
-_NOT_ALLOWED: Final = "priority or preemptibility forbids it"
+_NOT_ALLOWED: Final = "non-preemptible pods are not evicted"
 _PriorityAndReason: TypeAlias = tuple[
     int, str
 ]  # a priority, and why its PodGroups are non-evictable

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, Protocol
 
 from scheduler.core.eviction.victims import EvictionUnit, Victim, VictimPool
 from scheduler.core.gang.tasks_to_allocate import AssignedTasks, Tasks
-from scheduler.core.model.failures import (
+from scheduler.core.model.rejections import (
     EarlierPodGroup,
     QueueOrderConflict,
     ReclaimShortfall,

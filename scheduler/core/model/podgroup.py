@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 
-from scheduler.core.model.failures import PreFilterFailure
+from scheduler.core.model.rejections import PreFilterFailure
 from scheduler.core.model.resources import NONE
 
 __all__ = [
@@ -73,7 +73,7 @@ class SchedulingSignature:
     anti_affinity: tuple[int, ...] = ()  # rows of PodRelations.anti_affinity_terms: its own
     existing_anti_affinity: tuple[
         int, ...
-    ] = ()  # rows of PodRelations.anti_affinity_terms whose selector matches it
+    ] = ()  # rows of PodRelations.anti_affinity_terms that select it
     spread_constraints: tuple[SpreadConstraint, ...] = ()
     rwo_claims: tuple[int, ...] = ()  # that only one node may use at a time
     rwop_claims: tuple[int, ...] = ()  # that only one pod may use at a time

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from structlog.typing import FilteringBoundLogger
 
-from scheduler.shell.report.messages import PodGroupReport
+from scheduler.shell.report.plan_report import PodGroupReport
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.cache.queueing_hints import is_pending
 from trainer_kai.api.meta import Key

@@ -147,7 +147,7 @@ class NodeTable:
         self._warnings: Final[dict[str, ObjectWarning]] = {}
         self._resources: Final[Counter[str]] = Counter()
         self.new_row_of_old: Ints | None = None  # [old row]; the last entry is for no node
-        self.changed_rows: set[int] = set()  # rows whose capacity has changed
+        self.changed_rows: set[int] = set()  # rows with another capacity than before
         self.has_faults_changed = False
 
     def __len__(self) -> int:

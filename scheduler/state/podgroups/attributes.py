@@ -75,7 +75,7 @@ __all__ = [
 ]
 
 
-_RELOCATING: Final = "it is on its way to another place"
+_RELOCATING: Final = "the PodGroup is being relocated"
 _NANOSECONDS: Final = 10**9  # in a second
 _ON_NODE: Final = (RUNNING, RELEASING, STUCK_RELEASING)  # a terminating pod still counts
 _EXISTING: Final = (PENDING, GATED, *_ON_NODE)
@@ -103,7 +103,7 @@ class QuotaScopes:
         return self._by_namespace.get(namespace, {})
 
     def read(self, changes: Mapping[Key, ResourceQuota | None]) -> set[str]:
-        """Apply changed quotas; return the namespaces whose scopes have changed."""
+        """Apply changed quotas; return the namespaces with changed scopes."""
         changed = set()
         for key, quota in changes.items():
             scopes_by_name = self._by_namespace.setdefault(key.namespace, {})
@@ -171,7 +171,7 @@ class AttributeResolver:
         return self._attributes(queue, name, labels.get(PREEMPTIBILITY, ""), refusal)
 
     def of_misplaced(self, pod_class: PodClass) -> PodGroupAttributes:
-        """Return the attributes of pods whose PodGroup has no PodSet for them.
+        """Return the attributes of pods that have no PodSet in their PodGroup.
 
         They are preemptible, whatever their labels say: else a pod could avoid eviction by naming
         another PodGroup.
@@ -254,8 +254,12 @@ def is_partly_succeeded(record: PodGroupRecord) -> bool:
 
 
 def suspend_refusal(job: TrainJob, *, kueue: bool) -> str | None:
-    """Say why a TrainJob is not evicted; its label counts if the site sets that *kueue* runs."""
-    return "Kueue suspends and resumes it" if kueue and KUEUE_QUEUE in job.metadata.labels else None
+    """Say why a TrainJob is not evicted; its Kueue label counts if *kueue* says that Kueue runs."""
+    return (
+        "Kueue suspends and resumes the TrainJob"
+        if kueue and KUEUE_QUEUE in job.metadata.labels
+        else None
+    )
 
 
 def will_run_again(job: TrainJob, group: PodGroup) -> bool:

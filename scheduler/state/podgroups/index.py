@@ -79,7 +79,7 @@ class PodGroupIndex:
         self.by_key: Final[dict[Key, PodGroupRecord]] = {}
         self._number_count = 0
         self._free: Final[list[int]] = []
-        # From the key of a PodGroup: to the objects whose changes affect it.
+        # From the key of a PodGroup: to the objects that affect it when they change.
         self._jobset_uids: Final[ReverseIndex[Key, str]] = ReverseIndex()
         self._jobsets: Final[ReverseIndex[Key, Key]] = ReverseIndex()
         self._trainjobs: Final[ReverseIndex[Key, Key]] = ReverseIndex()
@@ -89,7 +89,7 @@ class PodGroupIndex:
         self._now = 0
         self._to_rebuild: dict[Key, None] = {}
         self.changed: dict[Key, None] = {}  # to be counted again; some are removed by now
-        # Pod rows of pods whose PodGroup has a PodSet for them no longer, or since now.
+        # Pod rows of pods that have lost or got a PodSet in their PodGroup.
         self.misplaced_rows: list[int] = []
         self.is_listed: Bools = np.zeros(_INITIAL_ROWS, dtype=np.bool_)
         self.is_suspended: Bools = np.zeros(_INITIAL_ROWS, dtype=np.bool_)
@@ -200,7 +200,7 @@ class PodGroupIndex:
             self.misplaced_rows += pod_class.pod_rows
 
     def _link(self, key: Key, record: PodGroupRecord | None) -> None:
-        """Store the objects whose changes affect a PodGroup, also one that may come back."""
+        """Store the objects that affect a PodGroup when they change, or one that may come back."""
         group = self._cluster.pod_groups.get(key)
         ends = [wait_ends_at(reserved) for reserved in self._relocations(key).values()]
         if ends:
@@ -250,7 +250,7 @@ class PodGroupIndex:
         return RecordInputs(self._now, jobset, will_run)
 
     def _inputs_without_group(self, key: Key, classes: Iterable[PodClass]) -> RecordInputs:
-        """Return the inputs for pods whose PodGroup does not exist: it may be created soon."""
+        """Return the inputs for pods of a PodGroup that does not exist: it may be created soon."""
         names = {pod_class.labels.get(JOBSET_NAME, "") for pod_class in classes}
         jobsets = (self._cluster.jobsets.get(Key(key.namespace, name)) for name in names)
         is_pending_creation = any(

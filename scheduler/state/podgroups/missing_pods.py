@@ -138,7 +138,7 @@ def _example_pod(anticipated: AnticipatedPods, group: Key, scheduler_name: str) 
 
 
 def expected_prefixes(group: PodGroup) -> tuple[str, ...]:
-    """Return the name prefixes of the PodSets of which pods are created only when others run."""
+    """Return the name prefixes of the PodSets that get pods only when others run."""
     try:
         anticipated = read_anticipated(group.metadata.annotations.get(ANTICIPATED, ""))
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import Final
 
-from scheduler.core.model.failures import FitErrors, Rejection, UnschedulableReason
 from scheduler.core.model.podgroup import (
     LabelRequirement,
     PodSet,
@@ -12,6 +11,7 @@ from scheduler.core.model.podgroup import (
     SchedulingSignature,
     SubGroupSet,
 )
+from scheduler.core.model.rejections import FitErrors, Rejection, UnschedulableReason
 from scheduler.core.model.result import Plan
 from scheduler.core.plan import plan
 from scheduler.policies.registry import PolicySelection, build_policies

@@ -100,8 +100,14 @@ def test_a_request_is_the_most_that_a_pod_needs_at_once() -> None:
 
 # amounts → the message for the pod
 WRONG = [
-    Case("no quantity", {"cpu": "many"}, "pod p: 'many' is no quantity"),
-    Case("less than nothing", {"cpu": "-1"}, "pod p: it asks for less than nothing of cpu"),
+    Case(
+        "no quantity", {"cpu": "many"}, "The requests of pod p are invalid: 'many' is no quantity"
+    ),
+    Case(
+        "negative",
+        {"cpu": "-1"},
+        "The requests of pod p are invalid: the request of cpu is negative",
+    ),
 ]
 
 

@@ -80,7 +80,7 @@ def test_what_counts_otherwise_is_not_left_aside(simulate: Terminal) -> None:
 
     messages = sorted(err.splitlines())
     assert (code, len(messages)) == (0, 2)
-    assert messages[0].startswith("trainer-kai: ignored: queue b has the parent none")
+    assert messages[0].startswith("trainer-kai: ignored: Queue b has the parent queue none")
     assert messages[1].startswith("trainer-kai: queue a: spec.resources.gpu.quota is 1e+30")
 
 
@@ -104,7 +104,7 @@ def test_what_kai_admits_makes_no_input_unusable(simulate: Terminal, plan: Termi
     assert "QueueMissing" in next(it for it in out.splitlines() if it.startswith("default/l"))
     assert [(what.split(": ")[:2], counts) for what, _, counts in messages] == [
         (["queue bare", "spec.resources"], ""),
-        (["ignored", "queue lost has the parent No Queue, which does not exist"], ""),
+        (["ignored", "Queue lost has the parent queue No Queue, which does not exist"], ""),
         (["queue odd", "spec.preemptMinRuntime"], "if it were absent"),
         (["queue odd", "spec.reclaimMinRuntime"], "0s"),
         (["queue odd", "spec.resources.gpu.limit"], "-1"),

@@ -177,9 +177,9 @@ SYSTEM = "system-node-critical"
 
 # a label, and the classes of the pods → what is found
 REFUSED = (
-    f"priority-refused! metadata.labels[priorityClassName]: it may not choose PriorityClass "
-    f"{SYSTEM}: its value 2000001000 is not below 1000000000; choose build or train, or name it in"
-    " spec.priorityClassName of all pods, where the API server admits it"
+    "priority-refused! metadata.labels[priorityClassName]: choose build or train, or set "
+    f"spec.priorityClassName of all pods to {SYSTEM}, which the API server checks. A label or "
+    f"PodGroup may not choose PriorityClass {SYSTEM}: its value 2000001000 is not below 1000000000"
 )
 CHOSEN = [
     Case("by a label alone", (SYSTEM, "", ""), [REFUSED]),
@@ -212,8 +212,8 @@ def test_a_pod_that_says_too_much() -> None:
     whole = pod({f"example.com/r{n}": "1" for n in range(65)})
 
     what = (
-        "spec.containers[*].resources: asks for 65 resources, at most 64 are looked at; name at"
-        " most 64"
+        "spec.containers[*].resources: the pod requests 65 resources, but at most 64 are "
+        "supported; name at most 64"
     )
     assert jobset_findings(whole, RULES) == [f"pod-says-too-much! {POD}: {what}"]
     assert jobset_findings(whole, EXTERNAL) == []

@@ -86,7 +86,7 @@ def test_by_what_a_queue_is_closed() -> None:
         == "annotation trainer-kai.dev/access of queue team"
     )
     assert closed_reason(EffectiveQueueAccess(None)) == (
-        "queue_access.unannotated is closed, and it has no annotation"
+        "the setting queue_access.unannotated is closed, and the queue has no annotation"
     )
 
 

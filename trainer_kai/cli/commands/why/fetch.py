@@ -11,6 +11,7 @@ from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key, Object
 from trainer_kai.api.names import JOB_NAME, JOBSET_NAME, KUEUE, KUEUE_QUEUE, POD_GROUP
 from trainer_kai.api.podgroup import PodGroup
+from trainer_kai.api.reasons import ReasonName
 from trainer_kai.api.resource import Resource
 from trainer_kai.api.resources import (
     EVENTS,
@@ -22,7 +23,6 @@ from trainer_kai.api.resources import (
     QUEUES,
     TRAINJOBS,
 )
-from trainer_kai.cli.commands.why.reason_names import ReasonName
 from trainer_kai.cli.commands.why.report import (
     QueueSourceKind,
     TrainJobReport,

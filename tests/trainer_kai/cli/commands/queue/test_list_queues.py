@@ -81,14 +81,14 @@ def test_what_is_no_queue_of_the_tree_is_reported() -> None:
     amounts, notes = read_queues(queues({**queue("a", 1, -1, "lost"), "status": STATUS}))
 
     assert amounts == []
-    assert notes == ["ignored: queue a has the parent lost, which does not exist"]
+    assert notes == ["ignored: Queue a has the parent queue lost, which does not exist"]
 
 
 def test_a_circle_is_reported_once() -> None:
     """Whoever is in it."""
     circle = queues(queue("a", 1, -1, "b"), queue("b", 1, -1, "a"))
 
-    assert read_queues(circle)[1] == ["ignored: queue a is above itself: a → b → a"]
+    assert read_queues(circle)[1] == ["ignored: Queue a is its own ancestor: a → b → a"]
 
 
 def test_a_program_gets_numbers() -> None:

@@ -234,7 +234,7 @@ def test_what_is_left_aside_is_reported_once(terminal: Terminal) -> None:
     """Both queues are above themselves, by the same way."""
     circle = terminal.write("a.yaml", queue("a", parent="b"), queue("b", parent="a"), node("n"))
 
-    assert terminal.run("-f", circle)[2].count("queue a is above itself") == 1
+    assert terminal.run("-f", circle)[2].count("Queue a is its own ancestor") == 1
 
 
 def test_what_is_not_looked_at_is_reported(terminal: Terminal) -> None:
@@ -267,7 +267,7 @@ def test_a_required_topology_waits(terminal: Terminal) -> None:
     code, out, err = terminal.run("-f", file)
 
     (line,) = (it for it in out.splitlines() if it.startswith("default/pg-job"))
-    asked = 'required topology "rack" of topology "dc" is not supported yet'
+    asked = 'The PodGroup requires level "rack" of topology "dc", which is not supported'
     assert (code, err) == (0, "")
     assert line.endswith(" TopologyUnfit")
     assert asked in out
@@ -371,7 +371,7 @@ def test_an_invalid_annotation_stops_no_plan(terminal: Terminal) -> None:
     assert f"{file}: TrainJob default/a and 1 more: {path}: {right}" in err
     assert f"{file}: Pod default/lost: metadata.labels[kai.scheduler/queue]: 'Team_B' must" in err
     assert err.count("kai.scheduler/queue") == 1
-    assert "queue Team_C does not exist; there are team-a, team-b" in out
+    assert "Queue Team_C does not exist. It can start when queue Team_C is created, or when" in out
 
 
 def test_the_flags_of_the_site(terminal: Terminal) -> None:

@@ -32,7 +32,8 @@ def test_who_is_moved_comes_back_elsewhere_and_that_is_all() -> None:
     assert (moved["pod"], moved["action"]) == ("old-0", "consolidation")
     assert (
         moved["reason"]
-        == "default/want gets its room: default/old moves, and a place elsewhere is kept for it"
+        == "default/want gets its resources: default/old is relocated, and resources elsewhere are "
+        "reserved for it"
     )
     assert at(document, "nominations") == {"want-0": "n1"}
     (reserved_place,) = document["cycles"][0]["reservations"]

@@ -51,10 +51,11 @@ research   16      -       16           13     -          8
 
 UNIT                 QUEUE    PLACED   WAITING   VERDICT
 default/big          team-b   0        2         ExceedsLimit
-  queue team-b may have at most 12 GPU and has 8 GPU; 8 GPU more are needed. It can start when 4 GPU
-  of queue team-b are given back or its limit rises to 16 GPU
+  Queue team-b has a limit of 12 GPU and uses 8 GPU; the PodGroup requests 8 GPU more. It can start
+  when pods of queue team-b release 4 GPU or its limit is raised to 16 GPU
 default/lost         nobody   0        1         QueueMissing
-  queue nobody does not exist; there are team-a, team-b
+  Queue nobody does not exist. It can start when queue nobody is created, or when it names an
+  existing queue: team-a, team-b
 default/old          team-b   1        0         -
 default/pg-job-UID   team-a   4        0         -
 default/quick        team-b   4        0         -
@@ -151,7 +152,7 @@ def test_a_podgroup_without_a_reason_says_what_it_waits_for() -> None:
 _EVICTED_TEXT = {
     "trainJob": "job",
     "podGroup": "pg-job",
-    "why": "default/b gets its room",
+    "why": "default/b gets its resources",
     "at": NOW,
 }
 _RECORD = {"trainer-kai.dev/evicted-by": json.dumps(_EVICTED_TEXT)}
@@ -165,7 +166,8 @@ _SUSPENDED: list[Case[dict[str, Any], str]] = [
     Case(
         "by us",
         {"annotations": _RECORD},
-        "The scheduler evicted the TrainJob: default/b gets its room. The scheduler resumes it",
+        "The scheduler evicted the TrainJob: default/b gets its resources. The scheduler resumes "
+        "it",
     ),
     Case(
         "by Kueue",

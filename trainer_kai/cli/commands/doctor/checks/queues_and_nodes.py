@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Final
 
+from scheduler.core.messages.prefilter import prefilter_problem
 from scheduler.state.queues.queue_table import QueueTable
 from trainer_kai.api.effective_values import effective_queue
 from trainer_kai.api.names import ACCESS, DEFAULT_QUEUE, QUEUE
@@ -77,7 +78,7 @@ def check_default_queue(facts: InstallationFacts) -> Iterator[CheckFinding]:
         yield ok(check, f"{name} takes who names none")
     else:
         remedy = f"a queue {name} without children, or another setting default_queue"
-        yield fault(check, prefilter_failure.message, remedy)
+        yield fault(check, prefilter_problem(prefilter_failure), remedy)
 
 
 def check_named_queues(facts: InstallationFacts) -> Iterator[CheckFinding]:
@@ -98,7 +99,7 @@ def check_named_queues(facts: InstallationFacts) -> Iterator[CheckFinding]:
         yield ok(check, f"{len(by_name)} by groups and namespaces, which take them")
         return
     described = [
-        f"{prefilter_failure.message} (named by {listed(by_name[it], 2)})"
+        f"{prefilter_problem(prefilter_failure)} (named by {listed(by_name[it], 2)})"
         for it, prefilter_failure in failing.items()
     ]
     yield warning(

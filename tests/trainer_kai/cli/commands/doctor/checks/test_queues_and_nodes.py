@@ -17,8 +17,8 @@ from trainer_kai.api.meta import Meta
 from trainer_kai.cli.commands.doctor.facts import DryRun, InstallationFacts, PodGroupQueue
 from trainer_kai.cli.commands.doctor.read import dry_run_objects
 
-DELETED = "queue gone does not exist"
-NONE = "queue default-queue does not exist; there is none that can be named"
+DELETED = "Queue gone does not exist"
+NONE = "Queue default-queue does not exist, and no other queue takes PodGroups"
 
 
 def with_queues(*found: dict[str, Any]) -> InstallationFacts:
@@ -51,12 +51,12 @@ CASES: list[Case[tuple[str, InstallationFacts], tuple[str, str]]] = [
     Case(
         "a circle",
         ("queues", with_queues(queue("a", parent="b"), queue("b", parent="a"))),
-        ("fault", "queue a is above itself: a → b → a, queue a is above itself: a → b → a"),
+        ("fault", "Queue a is its own ancestor: a → b → a, Queue a is its own ancestor: a → b → a"),
     ),
     Case(
         "no parent",
         ("queues", with_queues(queue("a", parent="b"))),
-        ("fault", "queue a has the parent b, which does not exist"),
+        ("fault", "Queue a has the parent queue b, which does not exist"),
     ),
     Case(
         "a value that counts otherwise",
@@ -100,12 +100,12 @@ CASES: list[Case[tuple[str, InstallationFacts], tuple[str, str]]] = [
     Case(
         "a default queue with children",
         ("default queue", with_queues(DEFAULT, queue("a", -1, parent="default-queue"))),
-        ("fault", "queue default-queue has children; name one below it: a"),
+        ("fault", "Queue default-queue has child queues, so it takes no PodGroups"),
     ),
     Case(
         "the queue of the namespace is not the default",
         ("default queue", with_own_queue("research", TRAINER_KAI_DEFAULT_QUEUE="nothing")),
-        ("fault", "queue nothing does not exist; there are default-queue, research"),
+        ("fault", "Queue nothing does not exist"),
     ),
     Case(
         "nor where the processes are told nothing",
@@ -131,7 +131,7 @@ CASES: list[Case[tuple[str, InstallationFacts], tuple[str, str]]] = [
         ),
         (
             "warning",
-            f"{DELETED}; there is default-queue (named by PodGroup a/pg, namespace a)",
+            f"{DELETED} (named by PodGroup a/pg, namespace a)",
         ),
     ),
     Case(
