@@ -19,7 +19,7 @@ from trainer_kai.kube.watch.watch import Watch
 from trainer_kai.service.garbage_collection import freeze_known_objects
 from trainer_kai.service.health import Health
 from webhook.cache.admission_cache import AdmissionCache
-from webhook.cache.cluster import CLUSTER_RUNTIME_TEXTS, RUNTIME_TEXTS, ClusterObjects
+from webhook.cache.cluster import ClusterObjects
 from webhook.cache.queues import QueueTree
 from webhook.cache.runtimes import CLUSTER_RUNTIMES, RUNTIMES
 from webhook.cache.trainjobs import TRAINJOBS
@@ -81,8 +81,8 @@ def start_watches(
     """
     watcher = _Watcher(run, client, observer, health)
     watcher.watch_kind(ListTarget(TRAINJOBS), cache.put_trainjob, cache.drop_trainjob)
-    watcher.watch_kind(ListTarget(RUNTIMES), cache.put_runtime, cache.drop_runtime)
-    watcher.watch_kind(ListTarget(CLUSTER_RUNTIMES), cache.put_runtime, cache.drop_runtime)
+    watcher.watch_kind(ListTarget(RUNTIMES), cache.runtimes.put, cache.runtimes.drop)
+    watcher.watch_kind(ListTarget(CLUSTER_RUNTIMES), cache.runtimes.put, cache.runtimes.drop)
     watcher.watch_kind(
         ListTarget(NAMESPACES),
         lambda it: cache.put_namespace(it.metadata),
@@ -126,10 +126,6 @@ def _watch_lint_objects(watcher: _Watcher, queues: QueueTree, cluster: ClusterOb
         cluster.drop_topology,
         on_listed(TOPOLOGIES.plural),
     )
-    for kind in (RUNTIME_TEXTS, CLUSTER_RUNTIME_TEXTS):
-        watch_kind(
-            ListTarget(kind), cluster.put_runtime, cluster.drop_runtime, on_listed(kind.plural)
-        )
 
 
 async def relist_runtimes(
@@ -143,10 +139,10 @@ async def relist_runtimes(
     while True:
         await client.clock.sleep(interval_s)
         for resource in (RUNTIMES, CLUSTER_RUNTIMES):
-            cache.begin_runtime_list()
+            cache.runtimes.begin_list()
             try:
                 async for page in client.pages(ListTarget(resource), limit=_PAGE_SIZE):
                     for runtime in page.items:
-                        cache.put_listed_runtime(runtime)
+                        cache.runtimes.put_listed(runtime)
             except ApiError as error:
                 log.warning("runtimes not read", resource=str(resource), error=str(error))

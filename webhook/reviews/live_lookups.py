@@ -10,7 +10,7 @@ from trainer_kai.api.resources import QUEUES
 from trainer_kai.kube.client import AccessRequest, Client, RetryPolicy, review_access
 from trainer_kai.kube.rest.errors import ErrorDetails, NotFound, Unavailable
 from trainer_kai.kube.rest.request import ListTarget, Selection
-from webhook.cache.runtimes import CLUSTER_RUNTIMES, RUNTIMES, RuntimeSummary, summarize_runtime
+from webhook.cache.runtimes import CLUSTER_RUNTIMES, RUNTIMES, RuntimeSummary
 from webhook.cache.trainjobs import TRAINJOBS, TrainJobSummary, summarize_trainjob
 from webhook.rules.permission import VERB, QueueAccessRequest
 
@@ -68,7 +68,7 @@ def live_lookups(client: Client, read_limit: asyncio.Semaphore) -> LiveLookups:
             runtimes = await bounded_client.list(
                 ListTarget(resource, key.namespace, selection=named)
             )
-        return summarize_runtime(runtimes[0]) if runtimes else None
+        return runtimes[0].summary if runtimes else None
 
     async def has_queue(name: str) -> bool:
         named = Selection(fields=f"metadata.name={name}")

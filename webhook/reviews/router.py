@@ -131,7 +131,7 @@ class ReviewRouter:
             trainjob = await self._owning_trainjob(review)
         except ApiError as error:
             return self._answer_without_trainjob(review, error)
-        runtime_queue = self._cache.runtime_queue(trainjob.runtime) if trainjob else ""
+        runtime_queue = self._cache.runtimes.queue(trainjob.runtime) if trainjob else ""
         namespace = self._cache.namespace_labels(review.trainjob.namespace)
         answer = mutate_jobset(
             review, JobSetContext(trainjob, runtime_queue, namespace), self._rules

@@ -118,10 +118,9 @@ class TrainJobHandler:
         self, request: AdmissionRequest, review: TrainJobReview, queue: str
     ) -> ValidationResult:
         """Return what lint finds; after an internal error in it the other results still count."""
-        admission_policy, cluster = self._policy, self._cache.cluster
-        policies = admission_policy.rules, admission_policy.lint
+        policies = self._policy.rules, self._policy.lint
         try:
-            return lint_result(request, review.runtime, queue, cluster, policies)
+            return lint_result(request, review.runtime, queue, self._cache, policies)
         except Exception as error:  # noqa: BLE001 - the other results still count
             self._log.error("trainjob not linted", namespace=review.namespace, exc_info=error)
             return NO_OBJECTIONS
@@ -132,7 +131,7 @@ class TrainJobHandler:
         What the cache knows will do, except of a runtime that the same user may have changed a
         moment ago, when that decides which queue the user must be allowed to use.
         """
-        runtime = self._cache.runtime(review.runtime)
+        runtime = self._cache.runtimes.summary(review.runtime)
         if not review.may_change_queue:
             return runtime, "it is not known yet"
         if runtime is not None and not (self.fails_closed() and review.may_hide_queue):

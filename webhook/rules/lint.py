@@ -15,7 +15,8 @@ from trainer_kai.policy.lint import is_refusable, lint_trainjob
 from trainer_kai.policy.podgroups.manifests import GroupingRules
 from webhook.admission.review import AdmissionRequest
 from webhook.admission.validation_result import NO_OBJECTIONS, ValidationResult, all_denied, warned
-from webhook.cache.cluster import MAX_TEXT_BYTES, ClusterObjects
+from webhook.cache.admission_cache import AdmissionCache
+from webhook.cache.runtime_cache import MAX_TEXT_BYTES
 
 __all__ = ["LintPolicy", "lint_result"]
 
@@ -34,19 +35,19 @@ def lint_result(
     request: AdmissionRequest,
     runtime_key: Key,
     queue: str,
-    cluster: ClusterObjects,
+    cache: AdmissionCache,
     policies: tuple[GroupingRules, LintPolicy],
 ) -> ValidationResult:
     """Lint a TrainJob for its queue; what cannot be decoded is reported elsewhere."""
     rules, lint_policy = policies
-    runtime = cluster.runtime(runtime_key)
+    runtime = cache.runtimes.whole(runtime_key)
     if not lint_policy.is_enabled or runtime is None or len(bytes(request.object)) > MAX_TEXT_BYTES:
         return NO_OBJECTIONS
     try:
         job = decode(TrainJob, request.object)
     except DecodeError:
         return NO_OBJECTIONS
-    known_cluster = cluster.known_cluster(autoscales=lint_policy.autoscales)
+    known_cluster = cache.cluster.known_cluster(autoscales=lint_policy.autoscales)
     findings = [
         it
         for it in lint_trainjob(job, runtime, queue, rules, known_cluster)

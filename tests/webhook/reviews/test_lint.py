@@ -9,14 +9,15 @@ from tests.support.case import Case, ids
 from tests.webhook.objects import BUNDLED, EXTERNAL, QUEUE, Obj
 from tests.webhook.served_webhook import ServedWebhook, serving
 from tests.webhook.trainjob_reviews import ReviewResult, ask
-from tests.webhook.trainjobs import CLUSTER_RUNTIME, patch, slim_runtime, submitted
+from tests.webhook.trainjobs import CLUSTER_RUNTIME, patch, submitted
 from trainer_kai.api.decode import decode, encode
 from trainer_kai.api.meta import Key
 from trainer_kai.api.node import Node
 from trainer_kai.api.resources import NODES, PRIORITY_CLASSES
 from trainer_kai.api.runtime import Runtime
 from trainer_kai.policy.podgroups.manifests import GroupingRules
-from webhook.cache.cluster import MAX_TEXT_BYTES, ClusterObjects, RuntimeText
+from webhook.cache.runtime_cache import MAX_TEXT_BYTES, RuntimeCache
+from webhook.cache.runtimes import WatchedRuntime
 from webhook.reviews.trainjob import AdmissionPolicy
 from webhook.rules.lint import LintPolicy
 
@@ -45,11 +46,10 @@ H100 = {"nodeSelector": {"gpu": "h100"}}
 def known_to(served: ServedWebhook) -> None:
     """Tell a webhook of a runtime, one node with 8 GPUs, and that there is no priority class."""
     template = {"spec": {"replicatedJobs": [NODE]}}
-    served.cache.put_runtime(slim_runtime(template))
     metadata = {"name": CLUSTER_RUNTIME.name}
     whole = {"metadata": metadata, "spec": {"mlPolicy": {"numNodes": 1}, "template": template}}
+    served.cache.runtimes.put(decode(WatchedRuntime, encode(whole)))
     cluster = served.cache.cluster
-    cluster.put_runtime(decode(RuntimeText, encode(whole)))
     allocatable = {"cpu": "8", "pods": "10", GPU: "8"}
     node = {"metadata": {"name": "n"}, "status": {"allocatable": allocatable}}
     cluster.put_node(decode(Node, encode(node)))
@@ -182,10 +182,10 @@ async def test_until_a_runtime_is_known_there_is_no_message() -> None:
         assert await ask(served, job(16)) == ReviewResult(0, "", [])
 
 
-class Broken(ClusterObjects):
+class Broken(RuntimeCache):
     """Surroundings in which we made a mistake."""
 
-    def runtime(self, key: Key) -> Runtime | None:
+    def whole(self, key: Key) -> Runtime | None:
         """Fail."""
         raise ZeroDivisionError(key)
 
@@ -193,8 +193,8 @@ class Broken(ClusterObjects):
 async def test_a_mistake_in_lint_skips_no_other_rule() -> None:
     """The other results for a TrainJob are returned, and the log has the error."""
     async with serving(admission_policy=AdmissionPolicy(BUNDLED, lint=DENY)) as served:
+        served.cache.runtimes = Broken()
         known_to(served)
-        served.cache.cluster = Broken()
         with capture_logs() as logs:
             found = await ask(served, job(16, labels={QUEUE: "-"}))
 

@@ -15,11 +15,12 @@ from tests.webhook.trainjob_reviews import PATH, FakeLookups, ReviewResult, ask,
 from tests.webhook.trainjobs import (
     CLUSTER_RUNTIME,
     NAMESPACE_RUNTIME,
+    ONE_JOB,
     body,
     patch,
     runtime,
-    slim_runtime,
     submitted,
+    watched_runtime,
 )
 from trainer_kai.api.meta import Key
 from webhook.reviews.live_lookups import live_lookups
@@ -232,8 +233,10 @@ async def test_a_runtime_of_ones_own_names_a_queue() -> None:
     lookups = FakeLookups()
     lookups.runtimes[NAMESPACE_RUNTIME] = runtime(labels={QUEUE: "b"})
     async with reviewing_webhook(lookups) as (served, _):
-        served.cache.put_runtime(
-            slim_runtime({"metadata": {"labels": {QUEUE: "a"}}}, key=NAMESPACE_RUNTIME)
+        served.cache.runtimes.put(
+            watched_runtime(
+                {"metadata": {"labels": {QUEUE: "a"}}, **ONE_JOB}, key=NAMESPACE_RUNTIME
+            )
         )
         result = await ask(served, submitted(own=True))
 
@@ -245,7 +248,7 @@ async def test_a_runtime_of_ones_own_names_a_queue() -> None:
 async def test_what_the_cache_knows_is_not_read() -> None:
     """A runtime of the cluster, or any where what the TrainJob says of queues stays the same."""
     async with reviewing_webhook() as (served, lookups):
-        served.cache.put_runtime(slim_runtime({}, key=NAMESPACE_RUNTIME))
+        served.cache.runtimes.put(watched_runtime(ONE_JOB, key=NAMESPACE_RUNTIME))
         await ask(served, submitted())
         await ask(
             served,
@@ -318,7 +321,7 @@ async def test_a_mistake_of_ours(
     """It lets no TrainJob in unseen, and keeps back none that is there; the log has it whole."""
     access, old = case.given
     async with reviewing_webhook(access=access) as (served, _):
-        monkeypatch.setattr(served.cache, "runtime", broken)
+        monkeypatch.setattr(served.cache.runtimes, "summary", broken)
         with capture_logs() as logs:
             result = await ask(served, submitted({QUEUE: "a"}), old)
 
