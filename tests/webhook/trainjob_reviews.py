@@ -18,7 +18,7 @@ from webhook.rules.permission import QueueAccessRequest
 __all__ = ["PATH", "FakeLookups", "ReviewResult", "ask", "reviewing_webhook"]
 
 PATH = "/validate/trainjob"
-AWAY = Unavailable(ErrorDetails("POST /reviews", 0, "", "nobody there"))
+AWAY = Unavailable(ErrorDetails("POST /reviews", 0, "", "no connection"))
 
 
 class FakeLookups:

@@ -1,6 +1,6 @@
 """The objects that lint compares a TrainJob with: nodes, queues, PriorityClasses, Topologies.
 
-A kind whose objects are not all listed yet counts as unknown.
+Until all objects of a kind are listed, the kind counts as unknown.
 """
 
 from typing import Final
@@ -63,7 +63,7 @@ class ClusterObjects:
         self._topologies.pop(key.name, None)
 
     def mark_listed(self, plural: str) -> None:
-        """Note that all objects of a kind are known."""
+        """Note that all objects of a kind were listed."""
         self._listed.add(plural)
 
     def known_cluster(self, *, autoscales: bool) -> KnownCluster:

@@ -86,9 +86,9 @@ class SlimJobSetTemplate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class RuntimeSummary(NamedTuple):
-    """What is kept of a runtime."""
+    """The fields of a runtime that the rules read."""
 
-    queue: str = ""  # by its own field
+    queue: str = ""  # of podGroupPolicy.kaiScheduler
     other_schedulers: tuple[str, ...] = ()  # schedulers that its policies choose
     jobset_metadata: TemplateMeta = TemplateMeta()
     jobs: tuple[ReplicatedJob, ...] = ()
@@ -159,7 +159,7 @@ def summarize_runtime(spec: SlimRuntimeSpec) -> RuntimeSummary:
 
 
 def runtime_key(ref: RuntimeRef, namespace: str) -> Key:
-    """Return which runtime a TrainJob of a namespace names."""
+    """Return the key of the runtime that a TrainJob of a namespace names."""
     return Key(namespace if ref.kind == RUNTIMES.kind else "", ref.name)
 
 
@@ -184,7 +184,7 @@ def overlaid_metadata(base: TemplateMeta, overlays: Iterable[TemplateMeta]) -> T
 
 
 def replicated_job(name: str, metadata: TemplateMeta, pods: PodTemplate) -> ReplicatedJob:
-    """Return a replicatedJob of one pod template."""
+    """Return a replicatedJob with this pod template."""
     return ReplicatedJob(
         name=name, template=JobTemplate(metadata=metadata, spec=JobSpec(template=pods))
     )

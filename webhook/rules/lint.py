@@ -1,7 +1,7 @@
-"""What lint finds in a TrainJob, as warnings, or as denials where the site wants them.
+"""The lint findings about a TrainJob, as warnings or, with `admission.lint: deny`, as denials.
 
-Only creations are denied. An existing TrainJob runs or waits already, and an update of it does not
-answer for a node that is gone.
+Only creations are denied. An existing TrainJob runs or waits already; an update of it is not denied
+because a node was removed.
 """
 
 from typing import Final, NamedTuple
@@ -24,11 +24,11 @@ _CREATE: Final = "CREATE"
 
 
 class LintPolicy(NamedTuple):
-    """What a site chooses for lint."""
+    """The settings of lint."""
 
     is_enabled: bool = True
     denies: bool = False
-    autoscales: bool = False  # nodes are added when there is too little room
+    autoscales: bool = False  # the cluster adds nodes when capacity is missing
 
 
 def lint_result(
@@ -38,7 +38,7 @@ def lint_result(
     cache: AdmissionCache,
     policies: tuple[GroupingRules, LintPolicy],
 ) -> ValidationResult:
-    """Lint a TrainJob for its queue; what cannot be decoded is reported elsewhere."""
+    """Lint a TrainJob for its queue; another rule reports one that cannot be decoded."""
     rules, lint_policy = policies
     runtime = cache.runtimes.whole(runtime_key)
     if not lint_policy.is_enabled or runtime is None or len(bytes(request.object)) > MAX_TEXT_BYTES:
@@ -60,7 +60,7 @@ def lint_result(
 
 
 def _is_reported_elsewhere(finding: Finding) -> bool:
-    """Say whether another rule reports it: an invalid value in the TrainJob's own metadata."""
+    """Say whether another rule reports a finding: an invalid value in the TrainJob's metadata."""
     return finding.code == FindingCode.INVALID_VALUE and finding.path.startswith("metadata.")
 
 

@@ -61,7 +61,7 @@ QUEUES_MADE = [
     Case("made just before", (False, "new"), 0),
     Case("not made", (False, "other"), 422),
     Case("none that can be", (False, "a,b"), 422),
-    Case("nobody there", (True, "new"), 422),
+    Case("no connection", (True, "new"), 422),
 ]
 
 
