@@ -93,8 +93,8 @@ async def test_what_a_tenant_stores_fills_no_cache(plural: str) -> None:
         async with asyncio.timeout(60):
             runtimes = [_TRAINER + it for it in ("trainingruntimes", "clustertrainingruntimes")]
             while (
-                min(stored.followed[it] for it in runtimes) < 2
-                or min(stored.lists[it] for it in runtimes) < 3
+                min(stored.followed[it] for it in runtimes) < 1
+                or min(stored.lists[it] for it in runtimes) < 2
                 or stored.followed[_TRAINER + "trainjobs"] < 1
             ):
                 assert child.returncode is None

@@ -35,7 +35,7 @@ class NodeAffinity(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class PodAffinityTerm(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
-    """Pods, and the node label within whose value they count as near."""
+    """Pods, and the node label that defines which nodes are near each other."""
 
     topology_key: str
     label_selector: LabelSelector | None = None

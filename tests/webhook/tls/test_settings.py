@@ -28,11 +28,19 @@ CASES: list[Case[Mapping[str, str], str]] = [
         {"authority_days": "400"},
         "authority_days should be at least twice certificate_days",
     ),
-    Case("an overlap that nobody sees", {"overlap_s": "15"}, "should be at least twice check_s"),
+    Case(
+        "an overlap that is too short to see",
+        {"overlap_s": "15"},
+        "should be at least twice check_s",
+    ),
     Case("files", {"source": "files", "certificate_file": "/a", "key_file": "/b"}, ""),
     Case("files of no name", {"source": "files"}, "should both be named with source files"),
     Case("one file", {"source": "files", "key_file": "/b"}, "should both be named"),
-    Case("files for nobody", {"certificate_file": "/a", "key_file": "/b"}, "should both be named"),
+    Case(
+        "files with another source",
+        {"certificate_file": "/a", "key_file": "/b"},
+        "should both be named",
+    ),
 ]
 
 

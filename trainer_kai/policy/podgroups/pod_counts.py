@@ -1,7 +1,7 @@
 """How many pods of each Job of a JobSet are waiting, bound, succeeded, or only occupy a node.
 
-Of several attempts only the newest counts; pods of an older one, and terminating pods, only occupy
-their nodes. A pod that succeeded has done its part, so it counts although it holds nothing.
+Only pods of the newest attempt count. Pods of an older attempt, and terminating pods, only occupy
+their nodes. A pod that succeeded counts, although it occupies nothing.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,11 +40,11 @@ class JobPodCounts(NamedTuple):
     waiting: int = 0
     bound: int = 0
     succeeded: int = 0
-    occupying: int = 0  # of an older attempt, or terminating
+    occupying: int = 0  # pods of an older attempt, or terminating
 
 
 def observe_pod(pod: Pod) -> PodObservation:
-    """Read a pod; whether it belongs to its JobSet is checked elsewhere."""
+    """Read a pod; the caller checks that it belongs to the JobSet."""
     podset, attempt = podset_and_attempt(pod.metadata.labels)
     return PodObservation(
         podset=podset,

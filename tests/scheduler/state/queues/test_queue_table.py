@@ -125,8 +125,8 @@ def test_an_unknown_annotation_is_reported() -> None:
     found = encode_objects(queue("b", meta=notes))
     assert [one.message for one in found.warnings] == [
         (
-            "queue b: metadata.annotations[trainer-kai.dev/reclaim-gaol]: nobody reads this name;"
-            " is trainer-kai.dev/reclaim-goal meant?"
+            "queue b: metadata.annotations[trainer-kai.dev/reclaim-gaol]: has no effect: "
+            "unknown name. Did you mean trainer-kai.dev/reclaim-goal?"
         )
     ]
     rows = QueueTable({"b": cluster_cache(queue("b")).queues["b"]})

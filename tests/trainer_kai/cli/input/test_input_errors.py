@@ -13,7 +13,8 @@ from tests.support.workloads.simulate_objects import group, node, pod, queue, tr
 
 RUNTIMES = str(ROOT / "manifests" / "examples" / "runtimes.yaml")
 UNREAD = (
-    "metadata.labels[kai.scheduler/queu]: nobody reads this name; is kai.scheduler/queue meant?"
+    "metadata.labels[kai.scheduler/queu]: has no effect: unknown name. Did you mean "
+    "kai.scheduler/queue?"
 )
 
 
@@ -64,12 +65,12 @@ def test_notes_of_queues_and_groups_are_reported_too(simulate: Terminal, plan: T
     code, _, err = simulate.run("-f", simulate.write("a.yaml", one, other, node("n")))
 
     assert code == 0
-    assert err.count("is trainer-kai.dev/consolidation meant?") == 1
-    assert err.count("is trainer-kai.dev/reserved meant?") == 1
+    assert err.count("Did you mean trainer-kai.dev/consolidation?") == 1
+    assert err.count("Did you mean trainer-kai.dev/reserved?") == 1
     assert "ignored" not in err
     job = plan.write("job.yaml", trainjob("job", "torch-plain", queue="a"), one)
     _, _, err = plan.run("-f", job, "-f", RUNTIMES)
-    assert err.count("is trainer-kai.dev/consolidation meant?") == 1
+    assert err.count("Did you mean trainer-kai.dev/consolidation?") == 1
 
 
 def test_what_counts_otherwise_is_not_left_aside(simulate: Terminal) -> None:

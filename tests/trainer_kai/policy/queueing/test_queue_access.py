@@ -1,4 +1,4 @@
-"""Who may use a queue, as the queues say it."""
+"""Which namespaces may use a queue, by its annotation."""
 
 import shlex
 

@@ -33,7 +33,7 @@ from webhook.admission.review import AdmissionRequest, AdmissionResponse, Review
 from webhook.cache.queues import QueueTree
 from webhook.cache.trainjobs import TrainJobSummary
 from webhook.rules.jobset_mutate import JobSetContext, mutate_jobset, read_jobset
-from webhook.rules.queue_resolution import QUEUE_LABEL_PATH
+from webhook.rules.queue_resolution import QUEUE_LABEL_PATH, unusable_queue_message
 
 __all__ = [
     "PodGroupPreview",
@@ -181,10 +181,9 @@ def _queue_findings(preview: Preview, context: PreviewContext) -> Iterator[Findi
     for name, spec in context.known_cluster.queues.items():
         tree.put(name, spec.parent_queue)
     tree.mark_listed()
-    queue_fault = tree.unusable_reason(preview.queue.queue)
-    if queue_fault:
-        source = preview.queue.source.value
-        yield Finding(QUEUE_LABEL_PATH, f"{source} is {preview.queue.queue!r}, and {queue_fault}")
+    message = unusable_queue_message(preview.queue, tree)
+    if message:
+        yield Finding(QUEUE_LABEL_PATH, message)
 
 
 def _build_jobset(job: TrainJob, runtime: Runtime, context: PreviewContext) -> _BuiltJobSet:

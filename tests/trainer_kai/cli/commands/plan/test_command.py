@@ -122,7 +122,7 @@ def test_a_required_topology_is_reported(mode: str, code: int, terminal: Termina
     found, text, _ = terminal.run("-f", file, "-f", runtime(DEEPSPEED), "--mode", mode)
 
     path = "metadata.annotations[kai.scheduler/topology-required-placement]"
-    asked = f'never runs: {path}: required topology "rack" of topology "rooms" is not supported'
+    asked = f"never runs: {path}: required topology level 'rack' of Topology 'rooms' is not"
     assert (found, asked in text) == (code, bool(code))
 
 
@@ -164,7 +164,7 @@ def test_a_cycle_is_named_as_what_it_is(terminal: Terminal) -> None:
     code, text, _ = terminal.run("-f", terminal.write("both.yaml", trainjob(DEEPSPEED), shipped))
     assert code == 1
     assert "no group: it never runs as it is" in text
-    assert "wait for each other" in text
+    assert "depend on each other" in text
     assert "ours" not in text
 
 
@@ -211,7 +211,7 @@ def test_what_admission_warns_of_is_a_note(terminal: Terminal) -> None:
     job = trainjob(DEEPSPEED, labels={"kai.scheduler/queue": "team-a"})
 
     _, text, _ = terminal.run("-f", terminal.write("both.yaml", job, shipped))
-    assert "note: pod templates name team-x; the whole goes to team-a" in text
+    assert "the PodGroups use queue team-a, from the TrainJob's label" in text
 
 
 def test_a_suspended_trainjob_is_planned_as_if_it_went(terminal: Terminal) -> None:

@@ -144,7 +144,7 @@ def test_a_trainjob_that_never_runs_is_reported() -> None:
     inputs = grouped(job, runtime("torch-distributed"))
 
     (note,) = inputs.notes
-    assert note.startswith("TrainJob default/job: never runs: spec.managedBy: example.org/other")
+    assert note.startswith("TrainJob default/job: never runs: spec.managedBy: 'example.org/other'")
     assert not inputs.cluster.pods
 
 
