@@ -350,7 +350,7 @@ BROKEN: Final[dict[str, tuple[_Breakage, dict[str, tuple[str, str]]]]] = {
     "no default queue": (
         no_default_queue,
         {
-            "default queue": ("fault", "queue default-queue does not exist"),
+            "default queue": ("fault", "Queue default-queue does not exist"),
             # its parent has none below it then, and takes pods
             "queue access": ("warning", "not annotated: default-parent-queue (no namespace)"),
         },

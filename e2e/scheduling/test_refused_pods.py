@@ -71,7 +71,7 @@ async def test_a_pod_quota_is_reported_until_the_pods_exist(
     ) as seen:
         await submit(installation.cluster, own_namespace, Job("job", "default-queue", 4))
         is_explained = has_message(
-            "PodsMissing: ", "2 of 4 exist", "Job job-node-0 cannot make", "exceeded quota"
+            "PodsMissing: ", "2 of 4 exist", "cannot create its pods", "exceeded quota"
         )
         await seen.until(is_explained, "the quota is told")
         asked = await reason(installation.cluster, own_namespace)
