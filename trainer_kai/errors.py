@@ -1,12 +1,12 @@
-"""What can go wrong, as one tree; each package has its own branch where its errors are raised.
+"""The errors of the project, as one tree; each package defines its branch where it raises them.
 
     TrainerKaiError
-    ├── ConfigError       the person who started us gave settings that cannot work: exit code 2
-    ├── InvariantError    our own mistake: written down whole, and the process ends
+    ├── ConfigError       invalid settings or arguments: the process exits with code 2
+    ├── InvariantError    a bug of ours: it is logged in full, and the process exits
     └── ApiError          the cluster refused or did not answer: see trainer_kai.kube.rest.errors
 
-Expected outcomes are values and not in here: a `FieldError` says what is wrong with one field of
-an object. Nothing in this module knows Kubernetes or waits.
+Expected outcomes are values and not errors: a `FieldError` says what is wrong with one field of an
+object. This module does not know Kubernetes and does not wait.
 """
 
 from collections.abc import Iterable

@@ -29,8 +29,8 @@ REFUSED: list[Case[list[str], str]] = [
 @pytest.mark.parametrize(
     ("flag", "text", "message"),
     [
-        ("--gpu-quota", "-2", "'-2' must be a number from 0 on, or -1 for no bound"),
-        ("--gpu-limit", "many", "'many' must be a number from 0 on, or -1 for no bound"),
+        ("--gpu-quota", "-2", "'-2' must be a number from 0 on, or -1 (unlimited)"),
+        ("--gpu-limit", "many", "'many' must be a number from 0 on, or -1 (unlimited)"),
         ("--weight", "-1", "'-1' must be a number from 0 on: a weight has no bound"),
     ],
 )

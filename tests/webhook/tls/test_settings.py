@@ -36,7 +36,11 @@ CASES: list[Case[Mapping[str, str], str]] = [
     Case("files", {"source": "files", "certificate_file": "/a", "key_file": "/b"}, ""),
     Case("files of no name", {"source": "files"}, "should both be set with source files"),
     Case("one file", {"source": "files", "key_file": "/b"}, "should both be set"),
-    Case("files with another source", {"certificate_file": "/a", "key_file": "/b"}, "should both be set"),
+    Case(
+        "files with another source",
+        {"certificate_file": "/a", "key_file": "/b"},
+        "should both be set",
+    ),
 ]
 
 

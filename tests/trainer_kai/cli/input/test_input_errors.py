@@ -126,7 +126,7 @@ def test_an_invalid_annotation_is_reported_once(plan: Terminal) -> None:
     code, out, err = plan.run("-f", plan.write("job.yaml", job), "-f", RUNTIMES)
 
     assert (code, err) == (0, "")
-    assert out.count("'sometimes' must be") == out.count("'soon' is no duration") == 1
+    assert out.count("'sometimes' must be") == out.count("'soon' is not a duration") == 1
 
 
 TWICE = """\

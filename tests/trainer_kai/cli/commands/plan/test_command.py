@@ -80,7 +80,7 @@ def test_an_unknown_field_is_reported(terminal: Terminal) -> None:
     code, _, err = terminal.run("-f", "missing", "-f", other)
     assert code == 2
     assert "missing: cannot be read" in err
-    assert f"{other}: TrainJob default/job: spec.runtimeRef.name: must be there" in err
+    assert f"{other}: TrainJob default/job: spec.runtimeRef.name: is missing" in err
 
 
 def test_the_queue_says_where_it_comes_from(terminal: Terminal) -> None:
@@ -254,13 +254,13 @@ MISTAKES: list[Case[str, str]] = [
     Case(
         "a label that is a number",
         yaml.safe_dump(trainjob("x", labels={"kai.scheduler/queue": "a", "build": 7})),
-        "metadata.labels[build]: 7 must be a text, and is a whole number",
+        "metadata.labels[build]: 7 must be a string, not a whole number",
     ),
     Case("nothing to plan", "kind: ConfigMap\nmetadata: {name: x}\n", "no TrainJob and no JobSet"),
     Case(
         "no name",
         "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nmetadata: {}\n",
-        "metadata.name: must be there",
+        "metadata.name: is missing",
     ),
     Case(
         "a number that is none",
@@ -293,7 +293,7 @@ MISTAKES: list[Case[str, str]] = [
     Case(
         "no runtime",
         yaml.safe_dump({**trainjob("x"), "spec": {}}),
-        "spec.runtimeRef.name: must be there",
+        "spec.runtimeRef.name: is missing",
     ),
     Case("a runtime in no file", yaml.safe_dump(trainjob("nowhere")), "nowhere with another -f"),
 ]
