@@ -131,7 +131,7 @@ async def test_a_creation_waits_for_an_api_server_that_is_away() -> None:
 
         assert not response["allowed"]
         assert response["status"]["code"] == 503
-        assert "team/job cannot be read: GET /job: no answer" in response["status"]["message"]
+        assert "team/job cannot be read: GET /job: no response" in response["status"]["message"]
         assert served.count("admission_live_reads_total", outcome="failed") == 1
 
 

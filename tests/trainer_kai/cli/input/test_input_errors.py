@@ -175,7 +175,7 @@ BROKEN: list[Case[tuple[str, str], list[str]]] = [
     Case(
         "no number",
         ("a.yaml", "spec: {a: 0x_}"),
-        ["is no YAML: line 1, column 11: a number must have digits, and at most 4300"],
+        ["is not valid YAML: line 1, column 11: a number must have digits, and at most 4300"],
     ),
     Case(
         "JSON that is none",
@@ -185,7 +185,7 @@ BROKEN: list[Case[tuple[str, str], list[str]]] = [
     Case(
         "YAML that is none",
         ("a.yaml", "a: [}"),
-        ["is no YAML: line 1, column 5: did not find expected node content"],
+        ["is not valid YAML: line 1, column 5: did not find expected node content"],
     ),
 ]
 

@@ -247,7 +247,7 @@ def test_standard_input_and_lists_are_read(
 
 # the text of a file -> what is said of it
 MISTAKES: list[Case[str, str]] = [
-    Case("no YAML", "a: [", "is no YAML: line "),
+    Case("no YAML", "a: [", "is not valid YAML: line "),
     Case("no object", "- a\n- b\n", "document 1 is a list, not an object"),
     Case("a word", "hello\n", "document 1 is 'hello', not an object"),
     Case("a number", "3\n", "document 1 is 3, not an object"),
