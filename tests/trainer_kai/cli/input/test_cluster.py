@@ -169,7 +169,7 @@ def test_an_object_is_there_once() -> None:
     with pytest.raises(ConfigError) as caught:
         read_cluster(documents)
 
-    assert str(caught.value) == "b.yaml: Node n: metadata.name: is there twice, first in a.yaml"
+    assert str(caught.value) == "b.yaml: Node n: metadata.name: exists twice, first in a.yaml"
 
 
 def test_what_is_not_read_is_reported() -> None:
@@ -184,8 +184,8 @@ def test_what_is_not_read_is_reported() -> None:
     assert inputs.notes == [
         "ignored: an object without a kind (1)",
         "ignored: v1 Secret (2)",
-        "ignored: v1 node; there is v1 Node (1)",
-        "read, but nothing is decided by it yet: resource.k8s.io/v1 ResourceClaim (1)",
+        "ignored: v1 node; did you mean v1 Node? (1)",
+        "read, but without effect on scheduling yet: resource.k8s.io/v1 ResourceClaim (1)",
     ]
 
 
