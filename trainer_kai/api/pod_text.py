@@ -89,7 +89,7 @@ _NO_CLAIMS: Final = tuple(
 def read_matching(
     data: bytes, metadata_at: int, stop: int, *, alone: bool
 ) -> tuple[Pod, int] | None:
-    """Return the pod whose metadata begins here and its end, if a template matches it.
+    """Return the pod with metadata from here on and its end, if a template matches it.
 
     *stop* is the last brace of its text, or of the page's last pod if it is not *alone*.
     """

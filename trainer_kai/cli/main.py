@@ -17,13 +17,13 @@ from trainer_kai.cli.commands.why.command import add_why
 from trainer_kai.errors import ConfigError
 from trainer_kai.kube.rest.errors import ApiError
 
-__all__ = ["main"]
+__all__ = ["build_parser", "main"]
 
 _DISK_FULL_ERRNOS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; print an error of the user or of the cluster as one line."""
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands."""
     parser = argparse.ArgumentParser(
         prog="trainer-kai",
         description="Gang scheduling of TrainJobs: preview, simulate, explain, manage queues.",
@@ -35,7 +35,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_queue(commands)
     add_doctor(commands)
     add_run(commands)
-    args = parser.parse_args(arguments)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; print an error of the user or of the cluster as one line."""
+    args = build_parser().parse_args(arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(
             errors="replace"

@@ -132,7 +132,7 @@ class _SettingSources:
             self.values[setting.name] = (value, label)
 
     def section_faults(self, error: ValidationError) -> Iterator[FieldError]:
-        """Yield the faults of sections whose single values are valid, with their sources."""
+        """Yield the faults of sections with valid single values, and the sources of the values."""
         for fault in error.errors():
             section = ".".join(map(str, fault["loc"]))
             names = [name for name in self.values if name.startswith(f"{section}.")]

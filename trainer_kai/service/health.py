@@ -2,7 +2,7 @@
 
 The parts of a process get a `Health`, report what is ready, and register checks. `HealthServer`
 serves `/healthz`, `/readyz`, `/metrics` and, if the settings enable it, `/snapshot`. Cluster data
-is served to callers with a bearer token whose user may `get` the path according to RBAC; the
+is served to callers with the bearer token of a user that may `get` the path by RBAC; the
 address of the caller does not matter. `/healthz` fails if a check fails, and then Kubernetes
 restarts the process. So a check is for problems that only a restart solves, and never for an API
 server that does not answer. `/readyz` fails as long as a condition does not hold.

@@ -148,7 +148,7 @@ def _objects(file: str, unpack: Unpack | None) -> Iterator[Document]:
 
 
 def _path_with_key(fields: dict[str, Any], path: str) -> str:
-    """Return a path with the key of the label or annotation whose value is not a string."""
+    """Return a path with the key of the label or annotation with a value that is not a string."""
     parent, is_open, _ = path.partition("[...]")
     texts = (
         _value_at(fields, parent)

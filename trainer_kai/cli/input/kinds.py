@@ -300,7 +300,7 @@ def _quantity_faults(amounts: Mapping[str, Quantity], path: str) -> Faults:
 
 
 def _podgroup_faults(group: PodGroup) -> Faults:
-    """Check everything but the tree of SubGroups, whose faults the scheduler reports."""
+    """Check everything but the tree of SubGroups: the scheduler reports its faults."""
     spec = group.spec
     min_sub_group = None if spec.min_member is not None else spec.min_sub_group
     without_tree = replace(spec, sub_groups=(), min_sub_group=min_sub_group)

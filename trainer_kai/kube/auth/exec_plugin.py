@@ -1,4 +1,4 @@
-"""Users of a kubeconfig whose credentials come from a program: `exec` plugins.
+"""Users of a kubeconfig with credentials from a program: `exec` plugins.
 
 The official package implements the protocol of `exec` plugins. Its loader hides a plugin that
 fails, so the plugin is run by the package's inner class, which does not. Only this module imports

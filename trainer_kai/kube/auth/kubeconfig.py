@@ -120,7 +120,7 @@ def select_context(merged: _MergedKubeconfigs, context: str = "") -> SelectedCon
 
 
 def load_rest_config(selected: SelectedContext, clock: Clock) -> RestConfig:
-    """Return the RestConfig of a context whose user has its credentials in the file."""
+    """Return the RestConfig of a context if its user has credentials in the file."""
     cluster, user = selected.cluster, selected.user
     where = f"clusters[{cluster.name}].cluster"
     server = str(cluster.fields.get("server") or "").rstrip("/")

@@ -24,14 +24,15 @@ The contract:
    that ends with `LeaseLost`, also as a group of only this error, has lost the lead: this process
    becomes a follower.
 8. A Lease that is missing, or that was never held, may have been deleted under a running leader. A
-   process that creates or acquires such a Lease acts only after `lease_s`. A leader whose Lease is
-   deleted creates it again and continues, if that succeeds before its fence would have fallen.
+   process that creates or acquires such a Lease acts only after `lease_s`. If the Lease of a leader
+   is deleted, it creates it again, and continues if that succeeds before its fence would have
+   fallen.
 9. An API server that fails or throttles for less than the deadline has no effect. Forbidden ends
    `lead` and names the missing permission; a process that was allowed before waits for `lease_s`
    first, because a starting API server refuses everything until it has read the roles.
 
-What it cannot prevent: a process that is stopped between checking the fence and sending, or whose
-request is delayed in the network for longer than `lease_s - renew_deadline_s`, writes late. Only
+What it cannot prevent: a process writes late if it is stopped between checking the fence and
+sending, or if the network delays its request for longer than `lease_s - renew_deadline_s`. Only
 the API server can refuse such a write: use a uid or resourceVersion for writes that must not happen
 twice. To clear the holder of a Lease by hand is to say that no process acts.
 

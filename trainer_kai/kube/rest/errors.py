@@ -116,7 +116,7 @@ class TooLarge(ApiError):
 
 
 class Garbled(ApiError):
-    """The response is not JSON, or an object whose fields have other types than ours."""
+    """The response is not JSON, or has fields of other types than ours."""
 
 
 _BY_STATUS: Final[dict[int, type[ApiError]]] = {

@@ -85,7 +85,7 @@ ALL: Final = Selection()
 class ListTarget(msgspec.Struct, Generic[T], frozen=True):
     """What is listed and watched: a kind, a namespace, a selection, and how much of each object.
 
-    To receive only metadata, use a resource whose struct is `PartialObject`, and set
+    To receive only metadata, use a resource with the struct `PartialObject`, and set
     `only_metadata`.
     """
 

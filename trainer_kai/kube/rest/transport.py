@@ -68,7 +68,7 @@ def unavailable(request: Request, message: str, *, was_sent: bool) -> Unavailabl
 
 
 def untrusted_server(rest_config: RestConfig, reason: str, code: int) -> ConfigError:
-    """Return the error for an API server whose certificate is not trusted."""
+    """Return the error for an API server with an untrusted certificate."""
     if code in _WRONG_DATE:
         field, cure = (
             "certificate-authority",

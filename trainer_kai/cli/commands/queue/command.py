@@ -112,7 +112,7 @@ def _add_allow(
         "--namespace",
         default="",
         type=_nonempty_name,
-        help="the namespace whose workloads may use the queue",
+        help="the namespace with the workloads that may use the queue",
     )
     for flag in ("user", "group"):
         name = flag.upper()

@@ -1,6 +1,6 @@
 """The PodGroups and pods that Trainer, JobSet, Job and podgrouper would create for the workloads.
 
-A JobSet whose pods have no PodGroup gets its PodGroups, by the podgrouper's own code. For a
+A JobSet with pods that have no PodGroup gets its PodGroups by the podgrouper's code. For a
 TrainJob without a JobSet, and for a JobSet that has not started, the pods of the first stage are
 created; those of later stages are anticipated by their PodGroup.
 """

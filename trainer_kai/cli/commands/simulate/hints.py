@@ -1,6 +1,6 @@
 """Notes on PodGroups without a reason in the plan, and on objects that the files lack.
 
-A PodGroup without pods has no reason, nor has one whose pods are nominated. Some requests of
+A PodGroup without pods has no reason, nor has one with nominated pods. Some requests of
 PodGroups are not implemented yet, and some objects are in no file.
 """
 

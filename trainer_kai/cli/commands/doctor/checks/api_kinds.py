@@ -104,7 +104,7 @@ def _definition_finding(
     is_ours = any(it in rules for it in wanted.rules)
     if dropped:
         observed = f"the API server drops {listed(dropped)}"
-        remedy = "upgrade to KAI v0.17, whose definitions have all fields" if beside_kai else _CRDS
+        remedy = "upgrade to KAI v0.17, which defines all fields" if beside_kai else _CRDS
         return (warning if beside_kai else fault)(check, observed, remedy)
     if is_ours and not rules.issuperset(wanted.rules):
         return warning(

@@ -237,7 +237,7 @@ def _may_be_self_managed(facts: InstallationFacts) -> bool:
 
 
 def _untrusting_webhooks(hooks: Sequence[Obj], served: _ServedCertificate) -> list[str]:
-    """Return the webhooks whose CAs did not sign the certificate in the Secret."""
+    """Return the webhooks with CAs that did not sign the certificate in the Secret."""
     configured = [it for it in hooks if nested_field(it, "clientConfig", "caBundle")]
     return [it["name"] for it in configured if not _trusts(it, served)]
 

@@ -190,7 +190,7 @@ def check_namespaces(facts: InstallationFacts) -> Iterator[CheckFinding]:
     if enabled:
         yield ok(check, f"{len(enabled)} of {len(metas)} take part{label}")
     elif hooks:
-        remedy = f"set the label {INJECT}=enabled on namespaces whose TrainJobs to handle"
+        remedy = f"set the label {INJECT}=enabled on the namespaces to take part"
         yield warning(check, f"none of {len(metas)} takes part{label}", remedy)
     else:
         raise CannotTell("the webhooks of trainer-kai are not installed")
@@ -207,7 +207,7 @@ def refused_by(facts: InstallationFacts, dry_run: DryRun) -> DryRunRefusal | Non
 
 
 def namespace_selectors(facts: InstallationFacts) -> list[Obj]:
-    """Return the objects whose selectors choose the namespaces: webhooks, or the policy."""
+    """Return the objects with the selectors of the namespaces: webhooks, or the policy."""
     if not has_policy_only(facts):
         return [
             webhook
