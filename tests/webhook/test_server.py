@@ -131,7 +131,7 @@ async def test_a_creation_waits_for_an_api_server_that_is_away() -> None:
 
         assert not response["allowed"]
         assert response["status"]["code"] == 503
-        assert "team/job cannot be read: GET /job: no answer" in response["status"]["message"]
+        assert "team/job cannot be read: GET /job: no response" in response["status"]["message"]
         assert served.count("admission_live_reads_total", outcome="failed") == 1
 
 
@@ -157,8 +157,8 @@ REFUSED: list[Case[tuple[str, str, bytes], tuple[int, str]]] = [
         ),
     ),
     Case("a question", ("GET", PODS, b""), (405, "a review must be sent with POST")),
-    Case("no JSON", ("POST", PODS, b"hello"), (400, "not an AdmissionReview: must be JSON")),
-    Case("nothing", ("POST", JOBSETS, b""), (400, "not an AdmissionReview: must be JSON")),
+    Case("no JSON", ("POST", PODS, b"hello"), (400, "not an AdmissionReview: is not valid JSON")),
+    Case("nothing", ("POST", JOBSETS, b""), (400, "not an AdmissionReview: is not valid JSON")),
     Case("no review", ("POST", JOBSETS, b"{}"), (400, "apiVersion and kind are '' ''")),
     Case("too much", ("POST", PODS, b" " * (MAX_BODY_BYTES + 1)), (413, LIMIT)),
 ]

@@ -282,7 +282,7 @@ def test_an_unreadable_jobset_is_reported_and_hurts_no_other() -> None:
     assert steps.apply == ()
     (finding,) = steps.podgroup_plan.findings
     assert finding.message.startswith(
-        "the PodGroups cannot be planned: 'many' is no quantity; write one such as"
+        "the PodGroups cannot be planned: 'many' is not a quantity; write one such as"
     )
 
 

@@ -26,13 +26,13 @@ def body(**parts: object) -> bytes:
 
 # a body -> a piece of what is said about it
 MALFORMED = [
-    Case("nothing", b"", "not an AdmissionReview: must be JSON"),
-    Case("no JSON", b"<html>", "not an AdmissionReview: must be JSON"),
-    Case("half of it", review(jobset(), JOBSET)[:-9], "not an AdmissionReview: must be JSON"),
+    Case("nothing", b"", "not an AdmissionReview: is not valid JSON"),
+    Case("no JSON", b"<html>", "not an AdmissionReview: is not valid JSON"),
+    Case("half of it", review(jobset(), JOBSET)[:-9], "not an AdmissionReview: is not valid JSON"),
     Case("more than it", review(jobset(), JOBSET) + b"{}", "trailing characters"),
-    Case("a list", b"[]", "must be an object, and is a list"),
-    Case("NaN", body(request={"uid": "u", "x": float("nan")}), "must be JSON"),
-    Case("bytes that are no text", b'{"kind": "\xff"}', "must be JSON"),
+    Case("a list", b"[]", "must be an object, not a list"),
+    Case("NaN", body(request={"uid": "u", "x": float("nan")}), "is not valid JSON"),
+    Case("bytes that are no text", b'{"kind": "\xff"}', "is not valid JSON"),
     Case(
         "another version",
         body(apiVersion="admission.k8s.io/v1beta1"),
@@ -40,13 +40,13 @@ MALFORMED = [
     ),
     Case("another kind", body(kind="Status"), "are 'admission.k8s.io/v1' 'Status', and must be"),
     Case("no request", body(request=None), "request: must not be empty"),
-    Case("no uid", body(request={}), "request.uid: must be there"),
+    Case("no uid", body(request={}), "request.uid: is missing"),
     Case("an empty uid", body(request={"uid": ""}), "request.uid: must not be empty"),
-    Case("a uid that is a number", body(request={"uid": 7}), "request.uid: must be a text"),
+    Case("a uid that is a number", body(request={"uid": 7}), "request.uid: must be a string"),
     Case(
         "deeper than any parser reads",
         b'{"request":{"uid":"u","object":' + b"[" * 100_000,
-        "not an AdmissionReview: must be JSON",
+        "not an AdmissionReview: is not valid JSON",
     ),
 ]
 

@@ -33,7 +33,7 @@ CLOSED = (
 )
 FORBIDDEN = f"user 'ann' {CLOSED} --user ann"
 UNASKED = (
-    f"{LABEL}: access of user 'ann' to queue 'b' cannot be checked: POST /reviews: no answer: "
+    f"{LABEL}: access of user 'ann' to queue 'b' cannot be checked: POST /reviews: no response: "
     "no connection. Try again"
 )
 EXTRA = (("from", ("office",)),)

@@ -81,9 +81,13 @@ def service_accounts_group(namespace: str) -> str:
 
 
 def grant_command(queue: str, namespace: str, *, user: str = "", groups: Sequence[str] = ()) -> str:
-    """Return the command that lets a namespace use a queue, and users and groups in there."""
+    """Return the command that lets a namespace use a queue, and users and groups in there.
+
+    The grant of a namespace includes its ServiceAccounts, so they are not named as users.
+    """
     words = ["trainer-kai", "queue", "allow", queue, "-n", namespace]
-    words += ["--user", user] if user else []
+    is_own_account = user.startswith(f"system:serviceaccount:{namespace}:")
+    words += ["--user", user] if user and not is_own_account else []
     words += [word for group in groups for word in ("--group", group)]
     return shlex.join(words)
 

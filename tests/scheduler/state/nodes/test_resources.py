@@ -101,7 +101,9 @@ def test_a_request_is_the_most_that_a_pod_needs_at_once() -> None:
 # amounts → the message for the pod
 WRONG = [
     Case(
-        "no quantity", {"cpu": "many"}, "The requests of pod p are invalid: 'many' is no quantity"
+        "no quantity",
+        {"cpu": "many"},
+        "The requests of pod p are invalid: 'many' is not a quantity",
     ),
     Case(
         "negative",

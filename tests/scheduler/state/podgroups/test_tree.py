@@ -79,16 +79,16 @@ def _subgroup_chain(length: int) -> list[dict[str, Any]]:
 # the spec of a PodGroup → the failure
 FAULTS = [
     Case("less than nothing", {"minMember": -1}, "spec.minMember: -1 must be 0 or more"),
-    Case(
-        "a name twice", {"subGroups": [*_TWO, _subgroup("a", minMember=1)]}, "'a' is there 2 times"
-    ),
+    Case("a name twice", {"subGroups": [*_TWO, _subgroup("a", minMember=1)]}, "'a' exists 2 times"),
     Case(
         "no such parent",
         {"subGroups": [_subgroup("a", "x", minMember=1)]},
-        "there is no sub-group 'x'",
+        "sub-group 'x' does not exist",
     ),
     Case(
-        "a circle", {"subGroups": [_subgroup("a", "b"), _subgroup("b", "a")]}, "'a' is above itself"
+        "a circle",
+        {"subGroups": [_subgroup("a", "b"), _subgroup("b", "a")]},
+        "'a' is its own ancestor",
     ),
     Case(
         "more than there are",
@@ -105,7 +105,7 @@ FAULTS = [
         {"subGroups": _subgroup_chain(3000)},
         "spec.subGroups: more than 16 levels are not supported",
     ),
-    Case("no minimum of a PodSet", {"subGroups": [_subgroup("a")]}, "how many pods at least"),
+    Case("no minimum of a PodSet", {"subGroups": [_subgroup("a")]}, "the minimum number of pods"),
 ]
 
 

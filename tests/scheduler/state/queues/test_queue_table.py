@@ -46,7 +46,7 @@ def test_what_counts_otherwise_is_reported() -> None:
     assert found.snapshot.queues.limit[row].tolist() == [0, 0, -1]
     assert found.snapshot.queues.weight[row].tolist() == [0, 0, 1]
     assert found.snapshot.queues.reclaim_min_s[row] == 0
-    bound = "must be 0 or more, or -1 for no bound: it counts as -1"
+    bound = "must be 0 or more, or -1 (unlimited): it counts as -1"
     assert [(it.still_counts, it.message) for it in found.warnings] == [
         (True, f"queue odd: {it}")
         for it in (

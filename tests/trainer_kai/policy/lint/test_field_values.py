@@ -66,7 +66,7 @@ AMOUNTS = [
         pod({"cpu": "many"}),
         wrong(
             "limits[cpu]",
-            '\'many\' is no quantity; write one such as "2", "500m", "1.5", "16Gi" or "1e3"',
+            '\'many\' is not a quantity; write one such as "2", "500m", "1.5", "16Gi" or "1e3"',
         ),
     ),
 ]
@@ -158,8 +158,8 @@ NAMES = [
             (
                 "not-understood? metadata.annotations[kai.scheduler/preemption-delay]: ignored: "
                 "'soon' is "
-                'no duration; write one such as "90s", "10m" or "1h30m"; units are ns, us, ms, s, '
-                "m and h"
+                'not a duration; write a duration such as "90s", "10m" or "1h30m"; units are ns, '
+                "us, ms, s, m and h"
             )
         ],
     ),

@@ -95,6 +95,8 @@ def test_the_commands_are_whole() -> None:
     user = "it's me; rm -rf /"
 
     assert grant_command("q", "ns") == "trainer-kai queue allow q -n ns"
+    own = grant_command("q", "ns", user="system:serviceaccount:ns:b")
+    assert own == "trainer-kai queue allow q -n ns"
     assert grant_command("q", "ns", user="system:serviceaccount:a:b", groups=("g", "h")) == (
         "trainer-kai queue allow q -n ns --user system:serviceaccount:a:b --group g --group h"
     )

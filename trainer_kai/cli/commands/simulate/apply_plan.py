@@ -1,7 +1,7 @@
-"""What happens between two plans of a simulation: all that was decided is applied.
+"""What happens between two plans of a simulation: all decisions are applied.
 
 `apply_plan` binds, nominates, evicts and writes annotations. `finish_transitions` lets terminating
-pods end, and come back.
+pods end, and recreates them.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -102,7 +102,7 @@ def finish_transitions(
 
 
 def _recreated(pod: Pod) -> Pod:
-    """Return the pod that replaces one that has ended: it has the same name and age."""
+    """Return the pod that replaces a finished one: with the same name and age."""
     meta = replace(pod.metadata, deletion_timestamp="")
     recreated = replace(
         pod, metadata=meta, spec=spec_without_node(pod.spec), status=PodStatus(phase="Pending")

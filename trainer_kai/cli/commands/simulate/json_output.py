@@ -176,7 +176,7 @@ def _pod_json(key: Key, pod: Pod) -> Json:
 def _podgroups_json(
     cluster: Cluster, encoded: EncodedSnapshot, cycle: Json, default_queue: str
 ) -> list[Json]:
-    """Return the PodGroups, and those that the scheduler makes of pods without one."""
+    """Return the PodGroups, and those that the scheduler creates for pods without one."""
     reasons = {(it["namespace"], it["podGroup"]): it["reason"] for it in cycle["unschedulable"]}
     names = encoded.snapshot.queues.names
     queues = {
@@ -205,7 +205,7 @@ def own_podgroup_key(key: Key, pod: Pod) -> Key:
 
 
 def _requested_queue(group: PodGroup | None, single_pod: Pod | None, default_queue: str) -> str:
-    """Return the queue that is requested, whether it exists or not."""
+    """Return the requested queue, whether it exists or not."""
     if group is not None:
         return group.spec.queue
     return (
@@ -214,7 +214,7 @@ def _requested_queue(group: PodGroup | None, single_pod: Pod | None, default_que
 
 
 def _reservations_json(encoded: EncodedSnapshot, cluster: Cluster) -> list[Json]:
-    """Return the reservations, those of earlier cycles included."""
+    """Return the reservations, also those of earlier cycles."""
     counts: dict[tuple[Key, str, str, ReservationCause], int] = {}
     for key in encoded.podgroup_keys:
         group = cluster.pod_groups.get(key)

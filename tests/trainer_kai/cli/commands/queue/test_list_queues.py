@@ -17,11 +17,11 @@ STATUS = {
     "requested": {"cpu": "3", "memory": "2Gi", "nvidia.com/gpu": "12"},
 }
 SHOWN = """\
-GPUS       QUOTA   LIMIT   USED   BORROWED   WAITING   ACCESS
-research   16      -       9.5    -          2.5       open (not annotated)
-  team-a   8       12      9.5    1.5        2.5       closed
-    deep   4       -       0      -          0         closed from team-a
-  team-b   8       -       0      -          0         open"""
+GPUS       QUOTA   LIMIT   USED   OVER QUOTA   WAITING   ACCESS
+research   16      -       9.5    -            2.5       open (not annotated)
+  team-a   8       12      9.5    1.5          2.5       closed
+    deep   4       -       0      -            0         closed from team-a
+  team-b   8       -       0      -            0         open"""
 
 
 def queues(*fields: dict[str, Any]) -> list[Queue]:
@@ -65,15 +65,21 @@ def test_they_are_shown_as_a_tree() -> None:
     """With the amounts of their status; a missing status is reported."""
     assert shown(RESEARCH) == SHOWN
     assert read_queues(RESEARCH)[1] == [
-        "the scheduler has not written what these have: deep, team-b"
+        "the scheduler has not reported the usage of deep, team-b yet"
     ]
+
+
+def test_a_long_name_is_shown_in_full() -> None:
+    """It is needed for other commands, however wide the table gets."""
+    name = "q" * 120
+    assert name in shown(queues(queue(name, 8)))
 
 
 def test_queues_without_any_bound_are_shown_too() -> None:
     """A fresh cluster has no others."""
     [line] = shown(queues(queue("all", -1)), "closed").splitlines()[1:]
     assert line.split() == ["all", "-", "-", "0", "-", "0", "closed", "(not", "annotated)"]
-    assert shown([]) == "there are no queues"
+    assert shown([]) == "No queues exist. Create one with `trainer-kai queue create`."
 
 
 def test_what_is_no_queue_of_the_tree_is_reported() -> None:

@@ -59,7 +59,7 @@ def test_nobody_is_moved_unasked_if_that_is_wanted(
     code, out, err = terminal.run("-f", file, "--moves", moves)
 
     assert (code, "evicted by consolidation" in out) == (0, moves == "any")
-    assert ("only TrainJobs whose queue offers it" in err) == (moves == "any")
+    assert ("only TrainJobs of queues that allow it" in err) == (moves == "any")
 
 
 def test_reserved_places_of_moved_pods_are_taken_at_the_end_of_the_plan() -> None:

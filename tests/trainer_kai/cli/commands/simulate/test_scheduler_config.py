@@ -169,7 +169,9 @@ def test_plugin_arguments_without_effect_are_reported(case: Case[dict[str, Any],
 
 
 REFUSED = [
-    Case("unknown", ((), ("allocat",)), "--actions: 'allocat' is unknown; there are allocate, "),
+    Case(
+        "unknown", ((), ("allocat",)), "--actions: 'allocat' is unknown; valid names are allocate, "
+    ),
     Case(
         "unknown to a shard",
         ((resource_reservation_pod(actions={"x": {"enabled": True}}),), ()),
@@ -181,7 +183,7 @@ REFUSED = [
             (resource_reservation_pod(), {**resource_reservation_pod(), "metadata": {"name": "b"}}),
             (),
         ),
-        "a.yaml: SchedulingShard default: there can be only one: there is a.yaml: Sched",
+        "a.yaml: SchedulingShard default: only one is allowed; another one is a.yaml: Sched",
     ),
 ]
 

@@ -47,7 +47,7 @@ def classified(name: str) -> list[Any]:
 DEFAULT = queue("default-queue", -1)
 
 CASES: list[Case[tuple[str, InstallationFacts], tuple[str, str]]] = [
-    Case("none", ("queues", with_queues()), ("fault", "there is none")),
+    Case("none", ("queues", with_queues()), ("fault", "no queues exist")),
     Case(
         "a circle",
         ("queues", with_queues(queue("a", parent="b"), queue("b", parent="a"))),
@@ -72,27 +72,27 @@ CASES: list[Case[tuple[str, InstallationFacts], tuple[str, str]]] = [
             "queues",
             with_queues(queue("a", 8), queue("b", 6, parent="a"), queue("c", 6, parent="a")),
         ),
-        ("warning", "the children of a own 12 gpu, and it 8"),
+        ("warning", "the children of a have a gpu quota of 12, but a itself has 8"),
     ),
     Case(
         "a child that owns without bound",
         ("queues", with_queues(queue("a", 8), queue("b", -1, parent="a"))),
-        ("warning", "b owns gpu without bound, and a above it 8"),
+        ("warning", "b has an unlimited gpu quota, but its parent a has 8"),
     ),
     Case(
         "a child that may have more",
         ("queues", with_queues(queue("a", 8, 8), queue("b", 8, 12, parent="a"))),
-        ("warning", "b may have 12 gpu, and a above it 8"),
+        ("warning", "b has a gpu limit of 12, but its parent a has 8"),
     ),
     Case(
         "a quota above its limit",
         ("queues", with_queues(queue("a", 8, 4))),
-        ("warning", "a owns 8 gpu, and may have 4 only"),
+        ("warning", "a has a gpu quota of 8, above its limit of 4"),
     ),
     Case(
         "as much as there is",
         ("queues", with_queues(queue("a", 8, 12), *(queue(it, 4, 12, parent="a") for it in "bc"))),
-        ("ok", "3, each with a way to the top"),
+        ("ok", "3 queues, all below a root"),
     ),
     Case(
         "no default queue", ("default queue", with_queues(queue("a", parent="a"))), ("fault", NONE)
@@ -110,14 +110,14 @@ CASES: list[Case[tuple[str, InstallationFacts], tuple[str, str]]] = [
     Case(
         "nor where the processes are told nothing",
         ("default queue", with_own_queue("research")),
-        ("ok", "default-queue takes who names none"),
+        ("ok", "default-queue takes TrainJobs that name no queue"),
     ),
     Case(
         "the queue of the namespace, and nobody shows the setting",
         ("default queue", with_own_queue("research")._replace(deployments=[])),
         (
             "unknown",
-            "cannot tell: namespace default names a queue of its own; try another by --try-in",
+            "namespace default names a queue of its own; set another one with --try-in",
         ),
     ),
     Case(
@@ -140,12 +140,12 @@ CASES: list[Case[tuple[str, InstallationFacts], tuple[str, str]]] = [
             "priority classes",
             healthy_installation()._replace(priority_classes=["build", "inference", "other"]),
         ),
-        ("warning", "there is no train, build-preemptible"),
+        ("warning", "train, build-preemptible does not exist"),
     ),
     Case(
         "not the class of our own pods",
         ("priority classes", healthy_installation()._replace(deployments=classified("mine"))),
-        ("fault", "there is no mine, which our Deployments name"),
+        ("fault", "mine does not exist, but the Deployments name it"),
     ),
     Case(
         "the class of our own pods, which is there",
@@ -156,7 +156,7 @@ CASES: list[Case[tuple[str, InstallationFacts], tuple[str, str]]] = [
                 priority_classes=[*healthy_installation().manifests.classes, "mine"],
             ),
         ),
-        ("ok", "train, build-preemptible, build, inference are there"),
+        ("ok", "train, build-preemptible, build, inference exist"),
     ),
     Case(
         "no GPUs",
