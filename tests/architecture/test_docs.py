@@ -23,8 +23,8 @@ _LINKED: Final = [
 _TEXT: Final = "\n".join(page.read_text() for page in _DOCS)
 _LINK: Final = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]*))?\)")
 _BLOCK: Final = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-# Blocks of these languages show no command; `bash` runs in e2e/scheduling/test_docs.py.
-_LANGUAGES: Final = frozenset({"yaml", "json", "mermaid", "bash"})
+# Of these languages only `bash` shows commands: e2e/scheduling/test_docs.py runs them.
+_LANGUAGES: Final = frozenset({"yaml", "json", "mermaid", "text", "bash"})
 
 DOCUMENTED: Final = {
     "annotations": [
