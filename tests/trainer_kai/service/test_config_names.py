@@ -35,8 +35,8 @@ NAMES: list[Case[tuple[str, ...], list[str]]] = [
         ("scheduler", "--policies-actions=stalegangeviction"),
         [
             (
-                "flag --policies-actions: 'stalegangeviction' should have 'allocate',"
-                " without which nothing starts"
+                "flag --policies-actions: 'stalegangeviction' should include 'allocate';"
+                " without it no pod starts"
             )
         ],
     ),
